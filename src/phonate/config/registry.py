@@ -1,0 +1,92 @@
+"""Names in recipes -> the things they name. The only way in which a lower floor reaches a higher one."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from phonate.config.errors import InputError
+
+T = TypeVar("T")
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """`; did you mean X?`, or the list of what there is when nothing is near."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else "there is: " + ", ".join(sorted(known))
+
+
+class Registry(Generic[T]):
+    """Entries of one kind (losses, callbacks, tasks, ...), found by name and imported when asked for.
+
+    Three sources, later ones first: the files of `package` (`nn/losses/focal.py` is `focal`; its entry is the
+    public object of that name, underscores and case aside, with or without `suffix`: `FocalLoss`), entry
+    points of other packages under `group`, and `register`.
+    """
+
+    def __init__(self, kind: str, package: str, suffix: str = "", group: str | None = None) -> None:
+        self.kind = kind
+        self.package = package
+        self.suffix = suffix.lower()
+        self.group = group
+        self._registered: dict[str, T | str] = {}
+
+    def register(self, name: str, entry: T | str) -> None:
+        """Add `entry`, an object or a `module:name` string, as `name`. A second entry replaces the first."""
+        self._registered[name] = entry
+
+    def _files(self) -> list[str]:
+        spec = importlib.util.find_spec(self.package)
+        locations = list(spec.submodule_search_locations or []) if spec else []
+        return [module.name for module in pkgutil.iter_modules(locations) if not module.name.startswith("_")]
+
+    def _plugged_in(self) -> dict[str, str]:
+        return {point.name: point.value for point in entry_points(group=self.group)} if self.group else {}
+
+    def names(self) -> list[str]:
+        """Every name, sorted, without importing what they name."""
+        return sorted({*self._files(), *self._plugged_in(), *self._registered})
+
+    def get(self, name: str) -> T:
+        """The entry called `name`. Raises InputError with the nearest name."""
+        if name in self._registered:
+            entry = self._registered[name]
+            return cast(T, load(entry)) if isinstance(entry, str) else entry
+        plugged_in = self._plugged_in()
+        if name in plugged_in:
+            return cast(T, load(plugged_in[name]))
+        if name not in self._files():
+            raise InputError(f"{self.kind} {name!r} is not known; {nearest(name, self.names())}")
+        module = importlib.import_module(f"{self.package}.{name}")
+        wanted = name.replace("_", "").lower()
+        for attribute, value in vars(module).items():
+            plain = attribute.replace("_", "").lower()
+            if plain in {wanted, wanted + self.suffix} and not attribute.startswith("_"):
+                return cast(T, value)
+        raise InputError(f"{self.package}.{name} defines nothing called {wanted} (with or without {self.suffix!r})")
+
+
+def load(target: str) -> Any:
+    """The object that a `module:name` string names."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def load_plugin(path: Path) -> dict[str, str]:
+    """Run a Python file that registers things; returns its path and SHA-256 for the record of the run."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such plug-in file")
+    spec = importlib.util.spec_from_file_location(f"phonate_plugin_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}

@@ -1,0 +1,50 @@
+"""Is a file as long as its container promises? libsndfile mends cut-off files silently; this doesn't."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import BinaryIO
+
+_OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes
+_END_OF_STREAM = 4
+
+
+def missing_share(path: Path) -> float | None:
+    """Share of the audio that is missing at the end, None when nothing is.
+
+    WAV promises bytes in its data chunk. The last page of an Ogg file (Vorbis, Opus) is marked as the last,
+    but no header says how much is missing: then 1. FLAC, MP3 and m4a promise samples, which the reader
+    counts.
+    """
+    with path.open("rb") as file:
+        magic = file.read(4)
+        if magic == b"RIFF":
+            return _missing_wav(file)
+        if magic == b"OggS":
+            return _missing_ogg(file)
+    return None
+
+
+def _missing_wav(file: BinaryIO) -> float | None:
+    size = os.fstat(file.fileno()).st_size
+    file.seek(12)
+    while len(header := file.read(8)) == 8:
+        name, length = header[:4], struct.unpack("<I", header[4:])[0]
+        if name == b"data":
+            held = size - file.tell()
+            # Programs that write into a pipe don't know the length and leave 0 or the largest number.
+            streamed = length == 0 or length >= 0xFFFFFFFF - 0xFFFF
+            return None if streamed or held >= length else 1 - held / length
+        file.seek(length + length % 2, os.SEEK_CUR)
+    return None
+
+
+def _missing_ogg(file: BinaryIO) -> float | None:
+    size = os.fstat(file.fileno()).st_size
+    file.seek(max(0, size - _OGG_TAIL))
+    tail = file.read()
+    last = tail.rfind(b"OggS")
+    whole = last >= 0 and len(tail) >= last + 27
+    return None if whole and tail[last + 5] & _END_OF_STREAM else 1.0

@@ -1,0 +1,114 @@
+"""The one feature extractor: recording -> waveform -> mel, and mel -> waveform."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from phonate.audio.decoding import FloatArray, read_audio
+from phonate.audio.griffin_lim import griffin_lim, magnitudes_under
+from phonate.audio.mel import MelSpectrum, mel_filters
+from phonate.audio.settings import AudioConfig
+
+_VERSION = 1  # raise it when a change of this room changes features: cached ones are then made anew
+_NOT_FEATURES = {"min_seconds", "max_seconds"}
+_DOCUMENTED_REF_LEVEL_DB = 20.0
+_PEAK = 0.95
+
+
+class AudioProcessor:
+    """Turns recordings into normalised log-mel features and back, as `config` says.
+
+    Features do not depend on how loud a recording is: its peak is brought to 1 after pre-emphasis.
+    """
+
+    def __init__(self, config: AudioConfig | None = None) -> None:
+        self.config = config = config or AudioConfig()
+        filters = mel_filters(config.sample_rate, config.n_fft, config.n_mels, config.fmin, config.fmax)
+        self._filters = torch.from_numpy(filters)
+        self._spectrum = MelSpectrum(filters, config.n_fft, config.hop_length, config.win_length)
+        self._offset_db = config.ref_level_db - _DOCUMENTED_REF_LEVEL_DB
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits of everything that changes the features; equal fingerprints, equal features."""
+        facts = {"version": _VERSION, **self.config.model_dump(mode="json", exclude=_NOT_FEATURES)}
+        return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+    def load(self, path: str | Path, offset: float = 0.0, duration: float | None = None) -> FloatArray:
+        """The recording as mono (samples,) float32 at the configured rate, its peak brought to 1.
+
+        `offset` and `duration` are in seconds. Raises DataError as `read_audio` does.
+        """
+        return normalised_peak(read_audio(path, self.config.sample_rate, offset, duration)[0])
+
+    def frames(self, samples: int) -> int:
+        """How many frames `mel` makes of so many samples."""
+        return 1 + samples // self.config.hop_length
+
+    def mel(self, waveform: npt.ArrayLike) -> FloatArray:
+        """Waveform (samples,) -> features (frames, n_mels) float32 from 0 to 1, frames = 1 + samples // hop.
+
+        Pre-emphasis, peak to 1, magnitude mel, then (dB - min_level_db) / -min_level_db clipped to 0..1, where
+        dB is 20 log10(max(1e-5, mel)) at the default levels.
+        """
+        samples = np.asarray(waveform, dtype=np.float32)
+        if samples.ndim != 1 or samples.size == 0:
+            raise ValueError(f"a waveform is one row of samples (mono), got shape {samples.shape}")
+        emphasised = normalised_peak(preemphasised(samples, self.config.preemphasis))
+        return self.normalise(self._spectrum(torch.from_numpy(emphasised)).numpy())
+
+    def normalise(self, magnitudes: npt.NDArray[np.float32]) -> FloatArray:
+        """Mel magnitudes -> 0..1 on the decibel scale, of the same shape."""
+        floor_db = self.config.min_level_db
+        quietest = 10.0 ** ((floor_db + self._offset_db) / 20.0)
+        decibels = 20.0 * np.log10(np.maximum(magnitudes, quietest, dtype=np.float32)) - self._offset_db
+        return np.asarray(np.clip((decibels - floor_db) / -floor_db, 0.0, 1.0), dtype=np.float32)
+
+    def denormalise(self, mel: npt.ArrayLike) -> FloatArray:
+        """Features from 0 to 1 -> mel magnitudes, of the same shape; 0, the floor, becomes silence."""
+        features = np.clip(np.asarray(mel, dtype=np.float32), 0.0, 1.0)
+        floor_db = self.config.min_level_db
+        magnitudes = 10.0 ** ((features * -floor_db + floor_db + self._offset_db) / 20.0)
+        return np.asarray(np.where(features > 0.0, magnitudes, 0.0), dtype=np.float32)
+
+    def waveform(self, mel: npt.ArrayLike, iterations: int = 32) -> FloatArray:
+        """Features (frames, n_mels) -> waveform ((frames - 1) * hop,), peak 0.95, by Griffin-Lim.
+
+        The same features give the same samples: the first phases come from a fixed seed.
+        """
+        features = np.asarray(mel, dtype=np.float32)
+        if features.ndim != 2 or features.shape[1] != self.config.n_mels or len(features) < 2:
+            raise ValueError(
+                f"features are (frames, {self.config.n_mels}) with at least 2 frames, got {features.shape}"
+            )
+        magnitudes_TF = magnitudes_under(torch.from_numpy(self.denormalise(features)), self._filters)
+        emphasised = griffin_lim(
+            magnitudes_TF, self.config.n_fft, self.config.hop_length, self.config.win_length, iterations
+        )
+        return _PEAK * normalised_peak(deemphasised(emphasised.numpy(), self.config.preemphasis))
+
+
+def normalised_peak(waveform: FloatArray) -> FloatArray:
+    """The waveform scaled to peak at 1; digital silence as it is."""
+    peak = float(np.abs(waveform).max(initial=0.0))
+    return waveform / np.float32(peak) if peak > 0.0 else waveform
+
+
+def preemphasised(waveform: FloatArray, coefficient: float) -> FloatArray:
+    """y[t] = x[t] - coefficient * x[t - 1], with x[-1] = 0."""
+    emphasised = waveform.copy()
+    emphasised[1:] -= np.float32(coefficient) * waveform[:-1]
+    return emphasised
+
+
+def deemphasised(waveform: FloatArray, coefficient: float) -> FloatArray:
+    """The inverse of `preemphasised`."""
+    from scipy.signal import lfilter
+
+    return np.asarray(lfilter([1.0], [1.0, -coefficient], waveform), dtype=np.float32)

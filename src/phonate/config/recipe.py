@@ -19,7 +19,7 @@ class Recipe(Settings, Generic[DataT, ModelT, TrainingT]):
     task: str
     """What is trained: a registered task such as conversion."""
     size: Size = "default"
-    """Sets the model's and the optimizer's numbers together; anything written out in the recipe comes before it."""
+    """Sets the model's and the optimizer's numbers together; what the recipe writes out comes first."""
     data: DataT
     """The corpus and how it is turned into samples."""
     model: ModelT

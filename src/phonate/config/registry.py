@@ -8,8 +8,10 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from phonate.config.errors import InputError
@@ -54,23 +56,38 @@ class Registry(Generic[T]):
         """Every name, sorted, without importing what they name."""
         return sorted({*self._files(), *self._plugged_in(), *self._registered})
 
-    def get(self, name: str) -> T:
-        """The entry called `name`. Raises InputError with the nearest name."""
+    def find(self, name: str) -> T | str:
+        """What `name` stands for, unimported: a registered object, `module:name`, or a module's dotted name.
+
+        Raises InputError with the nearest name.
+        """
         if name in self._registered:
-            entry = self._registered[name]
-            return cast(T, load(entry)) if isinstance(entry, str) else entry
+            return self._registered[name]
         plugged_in = self._plugged_in()
         if name in plugged_in:
-            return cast(T, load(plugged_in[name]))
-        if name not in self._files():
-            raise InputError(f"{self.kind} {name!r} is not known; {nearest(name, self.names())}")
-        module = importlib.import_module(f"{self.package}.{name}")
-        wanted = name.replace("_", "").lower()
-        for attribute, value in vars(module).items():
-            plain = attribute.replace("_", "").lower()
-            if plain in {wanted, wanted + self.suffix} and not attribute.startswith("_"):
-                return cast(T, value)
-        raise InputError(f"{self.package}.{name} defines nothing called {wanted} (with or without {self.suffix!r})")
+            return plugged_in[name]
+        if name in self._files():
+            return f"{self.package}.{name}"
+        raise InputError(f"{self.kind} {name!r} is not known; {nearest(name, self.names())}")
+
+    def get(self, name: str) -> T:
+        """The entry called `name`. Raises InputError with the nearest name."""
+        entry = self.find(name)
+        if not isinstance(entry, str):
+            return entry
+        if ":" in entry:
+            return cast(T, load(entry))
+        return cast(T, public_object(importlib.import_module(entry), name, self.suffix))
+
+
+def public_object(module: ModuleType, name: str, suffix: str) -> Any:
+    """The object of `module` called `name`, underscores and case aside, with or without `suffix`."""
+    wanted = name.replace("_", "").lower()
+    for attribute, value in vars(module).items():
+        plain = attribute.replace("_", "").lower()
+        if plain in {wanted, wanted + suffix} and not attribute.startswith("_"):
+            return value
+    raise InputError(f"{module.__name__} defines nothing called {wanted} (with or without {suffix!r})")
 
 
 def load(target: str) -> Any:
@@ -80,7 +97,10 @@ def load(target: str) -> Any:
 
 
 def load_plugin(path: Path) -> dict[str, str]:
-    """Run a Python file that registers things; returns its path and SHA-256 for the record of the run."""
+    """Run a Python file that registers things; returns its path and SHA-256 for the record of the run.
+
+    Raises InputError, with the file's line, when it can't be run.
+    """
     if not path.is_file():
         raise InputError(f"{path}: no such plug-in file")
     spec = importlib.util.spec_from_file_location(f"phonate_plugin_{path.stem}", path)
@@ -88,5 +108,10 @@ def load_plugin(path: Path) -> dict[str, str]:
         raise InputError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else 1
+        raise InputError(f"{path}:{line}: the plug-in fails: {type(error).__name__}: {error}") from error
     return {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}

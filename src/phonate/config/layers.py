@@ -1,0 +1,188 @@
+"""Preset, recipe and overrides put over each other, with the place where every value was written."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from phonate.config.documents import Document, Key, Place
+from phonate.config.errors import RecipeError
+from phonate.config.options import section
+from phonate.config.overrides import Override
+from phonate.config.registry import nearest
+from phonate.config.settings import Settings
+from phonate.config.tasks import TASKS, TaskSettings
+
+Origin = str
+"""`command line`, `overrides`, `recipe.yaml:12:5`, `size small` or `default`."""
+
+Locate = Callable[[Key], Place | None]
+"""Where a path was written."""
+
+PARTS = ("data", "model", "training")
+
+
+class Layers:
+    """The recipe's values under construction, lowest layer first, and where each was written."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.values: dict[str, Any] = {}
+        self.places: dict[Key, Place] = {}
+
+    def task(self, changes: list[Override]) -> str:
+        """The task's name, from the overrides or the recipe."""
+        place, name = self.top("task", changes)
+        if name is None:
+            choices = ", ".join(TASKS.names())
+            raise RecipeError(f"{self.document.name}: no task; write task: with one of {choices}")
+        if not isinstance(name, str) or name not in TASKS.names():
+            raise RecipeError(f"{place} task: there is no task {name!r}; {nearest(str(name), TASKS.names())}")
+        return name
+
+    def top(self, key: str, changes: list[Override]) -> tuple[str, Any]:
+        """Place and value of a top-level key, before anything is merged."""
+        place = self.document.places.get((key,), Place.of(self.document.name)).value
+        value = self.document.values.get(key)
+        for change in changes:
+            if change.path == (key,):
+                place, value = change.source, change.value
+        return place, value
+
+    def stack(self, typed: type[Settings], settings: TaskSettings, changes: list[Override]) -> None:
+        """Preset, then recipe, then overrides."""
+        place, size = self.top("size", changes)
+        size = "default" if size is None else size
+        preset: Mapping[str, Any] = {}
+        if isinstance(size, str):
+            preset = settings.sizes.get(size, {})
+            if not preset and size != "default" and settings.sizes:
+                hint = nearest(size, list(settings.sizes))
+                raise RecipeError(f"{place} size: there is no {size!r}; {hint}")
+        # `training:` with nothing under it is a section left empty, not null
+        written = {
+            key: {} if value is None and key in PARTS else value
+            for key, value in self.document.values.items()
+        }
+        self._merge(typed, preset, (), lambda path: Place.of(f"size {size}"))
+        self._merge(typed, {part: {} for part in PARTS}, (), lambda path: None)
+        self._merge(typed, written, (), self.document.places.get)
+        for change in changes:
+            self._set(typed, change)
+
+    def _merge(self, within: Any, upper: Mapping[str, Any], path: Key, place: Locate) -> None:
+        """Put `upper` over the values under `path`; `within` is the settings class there, if there is one."""
+        target = self._at(path)
+        for key, value in upper.items():
+            self._put(_inner(within, key), target, (*path, key), value, place)
+
+    def _put(self, inner: Any, target: Any, path: Key, value: Any, place: Locate) -> None:
+        """One value: sections merge, anything else replaces, and places follow."""
+        key: Any = int(path[-1]) if isinstance(target, list) else path[-1]
+        if inner is not None and isinstance(value, Mapping):
+            below = target.get(key) if isinstance(target, dict) else target[key]
+            if not isinstance(below, dict):
+                target[key] = {}
+            self._note(path, place)
+            self._merge(inner, value, path, place)
+            return
+        for old in [known for known in self.places if known[: len(path)] == path]:
+            del self.places[old]
+        target[key] = copy.deepcopy(value)
+        for below_path in _paths(value, path):
+            self._note(below_path, place)
+
+    def _note(self, path: Key, place: Locate) -> None:
+        found = place(path)
+        if found is not None:
+            self.places[path] = found
+
+    def _at(self, path: Key) -> Any:
+        value: Any = self.values
+        for part in path:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        return value
+
+    def _set(self, typed: type[Settings], change: Override) -> None:
+        """Put one override in its place, making the sections above it where there are none."""
+        within: Any = typed
+        target: Any = self.values
+        for depth, part in enumerate(change.path[:-1], start=1):
+            path = change.path[:depth]
+            if isinstance(target, list):
+                self._check_position(change, target, part)
+                target = target[int(part)]
+                continue
+            within = _inner(within, part)
+            if not isinstance(target.get(part), dict | list):
+                self._put(None, target, path, {}, lambda _: Place.of(change.source))
+            target = target[part]
+        if isinstance(target, list):
+            self._check_position(change, target, change.path[-1])
+        elif not isinstance(target, dict):
+            raise RecipeError(
+                f"{change.source} {'.'.join(change.path)}: no option lies inside a single value"
+            )
+        inner = _inner(within, change.path[-1])
+        self._put(inner, target, change.path, change.value, lambda _: Place.of(change.source))
+
+    @staticmethod
+    def _check_position(change: Override, target: list[Any], part: str) -> None:
+        if not (part.isdecimal() and int(part) < len(target)):
+            raise RecipeError(
+                f"{change.source} {'.'.join(change.path)}: {part} is no position in a list of {len(target)}"
+            )
+
+    def json(self) -> str:
+        """The values as JSON, the form in which pydantic is strict but takes lists for tuples."""
+        try:
+            return json.dumps(self.values, default=_plain)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RecipeError(f"{self.document.name}: a value that YAML can't express: {error}") from None
+
+    def origins(self, resolved: Mapping[str, Any]) -> dict[Key, Origin]:
+        """Where every value of the resolved recipe came from."""
+        return {path: self._origin(path) for path in _leaves(resolved, ())}
+
+    def _origin(self, path: Key) -> Origin:
+        for length in range(len(path), 0, -1):
+            place = self.places.get(path[:length])
+            # a mapping above the value says nothing about it; a short form (`data: folder`) does
+            if place and (length == len(path) or not isinstance(self._at(path[:length]), dict)):
+                return place.value
+        return "default"
+
+
+def _inner(within: type[Settings] | None, key: str) -> type[Settings] | None:
+    if within is None or key not in within.model_fields:
+        return None
+    return section(within.model_fields[key].annotation)
+
+
+def _paths(value: Any, path: Key) -> list[Key]:
+    """`path` and every path below it in a plain value."""
+    found = [path]
+    if isinstance(value, Mapping):
+        items: Iterable[tuple[Any, Any]] = value.items()
+    else:
+        items = enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, child in items:
+        found.extend(_paths(child, (*path, str(key))))
+    return found
+
+
+def _leaves(value: Any, path: Key) -> list[Key]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, child in value.items() for leaf in _leaves(child, (*path, str(key)))]
+    return [path]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Settings):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} {value!r}")

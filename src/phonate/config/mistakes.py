@@ -1,0 +1,158 @@
+"""Pydantic's errors as lines a person can act on: place, option, what is wrong, the mend."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from phonate.config.documents import Key, Place
+from phonate.config.names import ELSEWHERE
+from phonate.config.options import describe, names_at, options
+from phonate.config.settings import Settings
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "path_type": "a path",
+    "none_required": "null",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "set_type": "a list",
+    "dict_type": "a mapping (key: value)",
+    "model_type": "a mapping (key: value)",
+    "model_attributes_type": "a mapping (key: value)",
+    "literal_error": "{expected}",
+    "greater_than": "a number > {gt}",
+    "greater_than_equal": "a number >= {ge}",
+    "less_than": "a number < {lt}",
+    "less_than_equal": "a number <= {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "string_pattern_mismatch": "text like {pattern}",
+    "too_short": "at least {min_length} items",
+    "too_long": "at most {max_length} items",
+}
+"""Pydantic's error types -> what was expected, filled in from the error's context."""
+
+_ABSENT = {"missing", "extra_forbidden"}
+
+
+def lines(
+    error: ValidationError, root: type[Settings], values: Any, places: Mapping[Key, Place], name: str
+) -> list[str]:
+    """One line for each mistake, in the order in which they were written.
+
+    `root` is the settings class that refused `values`; `places` says where each path was written and `name`
+    is the document's, for options that are missing altogether.
+    """
+    found: dict[Key, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False):
+        found.setdefault(_path(detail, values), []).append(detail)
+    order = {path: position for position, path in enumerate(places)}
+    written = sorted(found.items(), key=lambda item: order.get(item[0], order.get(item[0][:-1], len(order))))
+    return [_line(path, details, root, places, name) for path, details in written]
+
+
+def _path(detail: ErrorDetails, values: Any) -> Key:
+    """The path in the document. Pydantic mixes the tried members of unions into it; those are left out."""
+    path: list[str] = []
+    location = detail["loc"]
+    for index, part in enumerate(location):
+        last = index == len(location) - 1
+        if isinstance(values, dict) and str(part) in values:
+            values = values[str(part)]
+        elif isinstance(values, list) and isinstance(part, int) and part < len(values):
+            values = values[part]
+        elif not (last and detail["type"] in _ABSENT):
+            continue
+        path.append(str(part))
+    return tuple(path)
+
+
+def _line(
+    path: Key, details: list[ErrorDetails], root: type[Settings], places: Mapping[Key, Place], name: str
+) -> str:
+    kinds = {detail["type"] for detail in details}
+    key = ".".join(path)
+    if "missing" in kinds:
+        meaning = describe(root, path).rstrip(".")
+        above = [path[:length] for length in range(len(path) - 1, 0, -1)]
+        nearest_key = next((places[upper].key for upper in above if upper in places), name)
+        return f"{nearest_key} {key}: missing required option" + (f" ({meaning})" if meaning else "")
+    place = places[path] if path in places else Place.of(name)
+    if "extra_forbidden" in kinds:
+        return f"{place.key} {key}: no such option; {_instead(path, root)}"
+    where = f"{place.value} {key}".rstrip()
+    own = [str(detail["ctx"]["error"]) for detail in details if detail["type"] == "value_error"]
+    given = details[0]["input"]
+    got = f", got {_shown(given)}"
+    if own:
+        return f"{where}: {own[0]}" + ("" if isinstance(given, dict) else got)
+    return f"{where}: expected {_expected(details)}{got}{_mend(given, kinds)}"
+
+
+def _instead(path: Key, root: type[Settings]) -> str:
+    """What to write in the place of an option that does not exist."""
+    known = names_at(root, path[:-1])
+    last = path[-1]
+    elsewhere = ELSEWHERE.get(last)
+    if elsewhere and last not in known:
+        return f"phonate calls it {elsewhere}"
+    near = difflib.get_close_matches(last, known, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]}?"
+    deeper = [option.key for option in options(root) if option.path[-1] == last]
+    if deeper:
+        return f"did you mean {' or '.join(deeper)}?"
+    return "there is: " + ", ".join(known) if known else "nothing can be set here"
+
+
+def _expected(details: list[ErrorDetails]) -> str:
+    phrases = []
+    for detail in details:
+        template = _EXPECTED.get(detail["type"])
+        message = detail["msg"].removeprefix("Input should be ").replace("Input should ", "")
+        phrases.append(template.format(**detail.get("ctx", {})) if template else message)
+    return ", or ".join(dict.fromkeys(phrases))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, str):
+        return repr(value if len(value) <= 60 else value[:57] + "...")
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def _mend(given: Any, kinds: set[str]) -> str:
+    """The mend for the usual slips: quoted numbers, YAML 1.1's booleans, 2.0 for 2."""
+    if isinstance(given, str) and kinds & {"int_type", "float_type"} and _is_number(given):
+        return f"; write {given.strip()} without quotes"
+    if isinstance(given, str) and "bool_type" in kinds and given.lower() in {"yes", "no", "on", "off"}:
+        return f"; write {'true' if given.lower() in {'yes', 'on'} else 'false'}"
+    if isinstance(given, float) and "int_type" in kinds and given.is_integer():
+        return f"; write {int(given)}"
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

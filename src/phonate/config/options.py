@@ -1,0 +1,78 @@
+"""What options there are: walks settings classes, for error messages, the reference page and `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from phonate.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a recipe."""
+
+    path: tuple[str, ...]
+    field: FieldInfo
+
+    @property
+    def key(self) -> str:
+        """Its dotted path."""
+        return ".".join(self.path)
+
+    @property
+    def description(self) -> str:
+        """The docstring under the field, on one line."""
+        return " ".join((self.field.description or "").split())
+
+
+def section(annotation: Any) -> type[Settings] | None:
+    """The settings class that a field holds: of `X`, `X | None` or `Annotated[X, ...]`, but not of lists."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return annotation
+    origin = get_origin(annotation)
+    if origin in (list, tuple, dict, set, frozenset):
+        return None
+    return next((found for part in get_args(annotation) if (found := section(part))), None)
+
+
+def _sections(annotation: Any) -> list[type[Settings]]:
+    """Every settings class inside a type, those of list items and of mappings too."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _sections(part)]
+
+
+def options(settings: type[Settings], prefix: tuple[str, ...] = ()) -> Iterator[Option]:
+    """Every option under `settings`, depth first in the order of declaration; sections are not listed."""
+    for name, info in settings.model_fields.items():
+        inner = section(info.annotation)
+        if inner is None:
+            yield Option((*prefix, name), info)
+        else:
+            yield from options(inner, (*prefix, name))
+
+
+def names_at(settings: type[Settings], path: tuple[str, ...]) -> list[str]:
+    """The option names that may stand under `path`."""
+    classes: list[type[Settings]] = [settings]
+    for part in path:
+        fields = [found.model_fields[part] for found in classes if part in found.model_fields]
+        if fields:
+            classes = [inner for info in fields for inner in _sections(info.annotation)]
+    return sorted({name for found in classes for name in found.model_fields})
+
+
+def describe(settings: type[Settings], path: tuple[str, ...]) -> str:
+    """The docstring of the option at `path`, or nothing."""
+    info: FieldInfo | None = None
+    current: type[Settings] | None = settings
+    for part in path:
+        if current is None or part not in current.model_fields:
+            return ""
+        info = current.model_fields[part]
+        current = section(info.annotation)
+    return " ".join((info.description or "").split()) if info else ""

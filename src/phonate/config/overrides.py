@@ -1,0 +1,50 @@
+"""Overrides: `training.optimizer.lr=2e-4` on the command line, `{"training.max_steps": 10}` in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from phonate.config.documents import DEEPEST, Key, parse_value
+from phonate.config.errors import RecipeError
+
+COMMAND_LINE = "command line"
+PYTHON = "overrides"
+
+
+@dataclass(frozen=True)
+class Override:
+    """One value for one path."""
+
+    path: Key
+    value: Any
+    source: str
+    """`command line`, or `overrides` for those given in Python."""
+
+
+def parse_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> list[Override]:
+    """The overrides in order. Values on the command line are YAML 1.2: `null`, `[a, b]` and `{a: 1}` work.
+
+    Raises RecipeError when one is not `key.path=value` or its value is not YAML.
+    """
+    if isinstance(overrides, Mapping):
+        return [Override(_path(str(key), PYTHON), value, PYTHON) for key, value in overrides.items()]
+    if isinstance(overrides, str):
+        overrides = [overrides]
+    return [_parse(text) for text in overrides]
+
+
+def _parse(text: str) -> Override:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value")
+    path = _path(key.strip(), COMMAND_LINE)
+    return Override(path, parse_value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE)
+
+
+def _path(key: str, source: str) -> Key:
+    path = tuple(key.split("."))
+    if len(path) > DEEPEST or not all(part and part == part.strip() for part in path):
+        raise RecipeError(f"{source} {key}: a key is names joined by dots, such as training.optimizer.lr")
+    return path

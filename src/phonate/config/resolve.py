@@ -1,0 +1,108 @@
+"""From a recipe and overrides to typed settings, with the origin of every value.
+
+Order: overrides > recipe > the preset of `size` > defaults. Sections merge key by key; any other value,
+lists and free mappings such as `training.loss.weights` included, replaces what was under it. Paths in a
+recipe are relative to the current directory, not to the recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+
+from phonate.config import mistakes
+from phonate.config.documents import Document, Key, read
+from phonate.config.errors import RecipeError
+from phonate.config.layers import Layers, Origin
+from phonate.config.overrides import Override, parse_overrides
+from phonate.config.recipe import Recipe
+from phonate.config.tasks import task_settings
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A recipe with nothing left open."""
+
+    recipe: Recipe[Any, Any, Any]
+    origins: dict[Key, Origin] = field(repr=False)
+    """Path of every value (lists count as one) -> where it came from."""
+    document: Document = field(repr=False)
+    """The recipe as it was written."""
+
+    @property
+    def name(self) -> str:
+        """What its run is called by default: as the file, or as the folder when the file is recipe.yaml."""
+        path = self.document.path
+        if path is None:
+            return self.recipe.task
+        return path.resolve().parent.name if path.name == "recipe.yaml" else path.stem
+
+    @property
+    def text(self) -> str:
+        """The recipe's text as it was written, before overrides."""
+        return self.document.text
+
+    def to_yaml(self) -> str:
+        """Every value written out; resolving this text gives equal settings."""
+        return to_yaml(self.recipe.model_dump(mode="json"))
+
+
+def to_yaml(values: Mapping[str, Any]) -> str:
+    """YAML 1.2 text of plain values, keys in the order given."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 110
+    stream = StringIO()
+    yaml.dump(dict(values), stream)
+    return stream.getvalue()
+
+
+def recipe_class(task: str) -> type[Recipe[Any, Any, Any]]:
+    """The recipe's type for `task`."""
+    settings = task_settings(task)
+    return Recipe[settings.data, settings.model, settings.training]  # type: ignore[name-defined]
+
+
+def resolve(source: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Resolved:
+    """Load the recipe `source` (a file, a run folder or a shipped name) and put `overrides` over it.
+
+    Raises RecipeError with one line for each mistake: where, which option, what is wrong, the mend.
+    """
+    return resolve_document(read(source), overrides)
+
+
+def resolve_document(document: Document, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Resolved:
+    """As `resolve`, for a document that was read already."""
+    changes = parse_overrides(overrides)
+    layers = Layers(document)
+    task = layers.task(changes)
+    settings = task_settings(task)
+    typed = Recipe[settings.data, settings.model, settings.training]  # type: ignore[name-defined]
+    layers.stack(typed, settings, changes)
+    try:
+        recipe = typed.model_validate_json(layers.json(), strict=True)
+    except ValidationError as error:
+        lines = mistakes.lines(error, typed, layers.values, layers.places, document.name)
+        raise RecipeError("\n".join(lines)) from None
+    resolved = Resolved(recipe, layers.origins(recipe.model_dump(mode="json")), document)
+    _check_size(resolved, changes)
+    return resolved
+
+
+def _check_size(resolved: Resolved, changes: list[Override]) -> None:
+    """A size asked for that changes nothing, for the recipe writes out all that it sets, is a mistake."""
+    asked = [change for change in changes if change.path == ("size",)]
+    size = resolved.recipe.size
+    preset = task_settings(resolved.recipe.task).sizes.get(size)
+    if asked and preset and f"size {size}" not in resolved.origins.values():
+        raise RecipeError(
+            f"{asked[-1].source} size: changes nothing, for {resolved.document.name} writes out all that it "
+            "sets; start from a recipe that leaves those options out"
+        )

@@ -1,0 +1,25 @@
+"""Optimizers by name. `build_optimizer` is loaded when asked for, because it imports torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from phonate.config.registry import Registry
+
+if TYPE_CHECKING:
+    from phonate.training.optimizers._build import OptimizerFactory, build_optimizer
+
+__all__ = ["OPTIMIZERS", "OptimizerFactory", "build_optimizer"]
+
+OPTIMIZERS: Registry[OptimizerFactory] = Registry(
+    "optimizer", "phonate.training.optimizers", group="phonate.optimizers"
+)
+"""Name -> a function or class that takes named parameters and, by keyword, the settings it has."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"OptimizerFactory", "build_optimizer"}:
+        from phonate.training.optimizers import _build
+
+        return getattr(_build, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

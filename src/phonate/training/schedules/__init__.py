@@ -1,0 +1,8 @@
+"""Learning-rate schedules by name. None of this imports torch."""
+
+from __future__ import annotations
+
+from phonate.training.schedules._base import Schedule
+from phonate.training.schedules._build import SCHEDULES, build_schedule
+
+__all__ = ["SCHEDULES", "Schedule", "build_schedule"]

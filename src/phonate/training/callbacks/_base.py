@@ -1,0 +1,158 @@
+"""The callback's hooks, and the list that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from phonate.config.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from phonate.training.schedules import Schedule
+    from phonate.training.settings import TrainingSettings
+
+
+class TrainerView(Protocol):
+    """What a callback may use of the trainer."""
+
+    should_stop: bool
+    """Set it to end training after the current step."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, without wrappers."""
+        ...
+
+    @property
+    def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
+        """The optimizer of each phase."""
+        ...
+
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """The learning-rate schedule of each phase."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch, from 0."""
+        ...
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The recipe's `training` part."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        ...
+
+    def emit(self, metrics: Mapping[str, float]) -> None:
+        """Send metrics of this step to the trackers."""
+        ...
+
+    def restore_best(self) -> Path | None:
+        """Put the weights of the best checkpoint into the model. None: there is no best one yet."""
+        ...
+
+
+class Callback:
+    """Code that runs at fixed points of training. Override the hooks that you need; the others cost nothing.
+
+    `metrics` are plain numbers by name. State that must survive a resume goes through `state_dict`.
+    """
+
+    def on_train_begin(self, trainer: Any) -> None:
+        """Before the first step, the state of a resumed run already restored."""
+
+    def on_train_end(self, trainer: Any) -> None:
+        """After the last step."""
+
+    def on_epoch_begin(self, trainer: Any, epoch: int) -> None:
+        """Before the first batch of an epoch (from 0)."""
+
+    def on_epoch_end(self, trainer: Any, epoch: int, metrics: dict[str, float]) -> None:
+        """After the last batch of an epoch and the validation that falls on it, if any."""
+
+    def on_batch_begin(self, trainer: Any, batch: Any) -> None:
+        """Before the forward pass of each micro-batch."""
+
+    def on_batch_end(self, trainer: Any, batch: Any, metrics: Any) -> None:
+        """After each micro-batch. The values of `metrics` may still be on the device."""
+
+    def on_backward_end(self, trainer: Any) -> None:
+        """Once per optimizer step, when the gradients are complete and unscaled, before they are clipped."""
+
+    def on_optimizer_step(self, trainer: Any) -> None:
+        """After each optimizer step."""
+
+    def on_validation_begin(self, trainer: Any) -> None:
+        """Before a validation."""
+
+    def on_validation_end(self, trainer: Any, metrics: dict[str, float]) -> None:
+        """After a validation, with its metrics (val_loss, ...)."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to keep in a checkpoint, as JSON."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` returned."""
+
+
+class CallbackList:
+    """The callbacks of a run, in order. Each attribute lists the methods that override one hook.
+
+    A loop such as `for hook in callbacks.on_batch_end: hook(trainer, batch, metrics)` costs nothing for a
+    hook that no callback overrides.
+    """
+
+    def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
+        self.callbacks = list(callbacks)
+        self.on_train_begin = self._overridden("on_train_begin")
+        self.on_train_end = self._overridden("on_train_end")
+        self.on_epoch_begin = self._overridden("on_epoch_begin")
+        self.on_epoch_end = self._overridden("on_epoch_end")
+        self.on_batch_begin = self._overridden("on_batch_begin")
+        self.on_batch_end = self._overridden("on_batch_end")
+        self.on_backward_end = self._overridden("on_backward_end")
+        self.on_optimizer_step = self._overridden("on_optimizer_step")
+        self.on_validation_begin = self._overridden("on_validation_begin")
+        self.on_validation_end = self._overridden("on_validation_end")
+
+    def _overridden(self, hook: str) -> list[Callable[..., None]]:
+        return [
+            getattr(callback, hook)
+            for callback in self.callbacks
+            if getattr(getattr(callback, hook), "__func__", None) is not getattr(Callback, hook)
+        ]
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """The type and state of each callback."""
+        return [
+            {"type": type(callback).__qualname__, "state": callback.state_dict()}
+            for callback in self.callbacks
+        ]
+
+    def load_state_dict(self, states: Iterable[Mapping[str, Any]]) -> None:
+        """Put states back. Raises CheckpointError when the run has other callbacks than the checkpoint."""
+        states = list(states)
+        ours = [type(callback).__qualname__ for callback in self.callbacks]
+        theirs = [state["type"] for state in states]
+        if ours != theirs:
+            raise CheckpointError(
+                f"training.callbacks: the checkpoint was written with {theirs or 'none'}, this run has "
+                f"{ours or 'none'}; resume with the same callbacks, or start with training.init_from"
+            )
+        for callback, state in zip(self.callbacks, states, strict=True):
+            callback.load_state_dict(state["state"])

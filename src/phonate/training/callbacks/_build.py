@@ -1,0 +1,61 @@
+"""From settings to callbacks."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from phonate.config.errors import InputError
+from phonate.config.registry import Registry, nearest
+from phonate.training.callbacks._base import Callback
+from phonate.training.settings import CallbackSettings, TrainingSettings
+
+CALLBACKS: Registry[type[Callback]] = Registry(
+    "callback", "phonate.training.callbacks", suffix="callback", group="phonate.callbacks"
+)
+"""Name -> a subclass of `Callback`."""
+
+
+def build_callbacks(settings: TrainingSettings) -> list[Callback]:
+    """The callbacks that `training.callbacks` lists, then those that other options stand for.
+
+    `training.early_stopping` and `training.feature_redraw_interval` are short forms of two of them.
+
+    Raises:
+        InputError: an unknown callback or option, or a value that the callback refuses; with its place.
+    """
+    callbacks = [_build(entry, place) for place, entry in enumerate(settings.callbacks)]
+    if settings.feature_redraw_interval is not None and not settings.fixed_projection:
+        options = {"interval": settings.feature_redraw_interval}
+        callbacks.append(CALLBACKS.get("feature_redraw")(**options))
+    if settings.early_stopping is not None:
+        callbacks.append(CALLBACKS.get("early_stopping")(**settings.early_stopping.model_dump()))
+    return callbacks
+
+
+def _build(entry: CallbackSettings, index: int) -> Callback:
+    place = f"training.callbacks[{index}]"
+    try:
+        callback = CALLBACKS.get(entry.type)
+    except InputError as error:
+        raise InputError(f"{place}.type: {error}") from error
+    _check_options(callback, entry.options, place)
+    try:
+        return callback(**entry.options)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{place}.options: {error}") from error
+
+
+def _check_options(callback: type[Callback], options: dict[str, Any], place: str) -> None:
+    """Hold `options` against the constructor's parameters."""
+    parameters = inspect.signature(callback).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for name in options:
+        if name not in parameters:
+            known = list(parameters)
+            hint = nearest(name, known) if known else "it has none"
+            raise InputError(f"{place}.options.{name}: no such option; {hint}")
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in options:
+            raise InputError(f"{place}.options.{name}: needed by {callback.__name__} and not given")

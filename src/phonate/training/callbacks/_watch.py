@@ -1,0 +1,59 @@
+"""Watching a metric for improvement, as early stopping and dynamic learning rates do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from phonate.config.errors import InputError
+from phonate.config.registry import nearest
+
+
+class MetricWatch:
+    """Counts the validations since `metric` last improved by more than `min_delta`.
+
+    A metric that is not a number is no improvement.
+    """
+
+    def __init__(self, metric: str, mode: Literal["min", "max"], min_delta: float = 0.0) -> None:
+        if mode not in {"min", "max"}:
+            raise ValueError(f"mode: min or max, not {mode!r}")
+        if min_delta < 0:
+            raise ValueError("min_delta: 0 or more")
+        self.metric = metric
+        self.mode = mode
+        self.min_delta = min_delta
+        self.best: float | None = None
+        self.stale = 0
+
+    def observe(self, metrics: Mapping[str, float]) -> bool:
+        """Take note of a validation; whether it is the best so far. Raises InputError without the metric."""
+        if self.metric not in metrics:
+            raise InputError(
+                f"the validation has no metric {self.metric!r}; {nearest(self.metric, list(metrics))}"
+            )
+        value = float(metrics[self.metric])
+        if self._better(value):
+            self.best, self.stale = value, 0
+            return True
+        self.stale += 1
+        return False
+
+    def _better(self, value: float) -> bool:
+        if math.isnan(value):
+            return False
+        if self.best is None:
+            return True
+        gain = self.best - value if self.mode == "min" else value - self.best
+        return gain > self.min_delta
+
+    def state(self) -> dict[str, Any]:
+        """The best value and the validations since, as JSON."""
+        return {"best": self.best, "stale": self.stale}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put `state` back."""
+        best = state["best"]
+        self.best = None if best is None else float(best)
+        self.stale = int(state["stale"])

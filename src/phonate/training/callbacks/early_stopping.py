@@ -1,0 +1,64 @@
+"""Stop when a metric no longer improves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from phonate.training.callbacks._base import Callback, TrainerView
+from phonate.training.callbacks._watch import MetricWatch
+
+log = logging.getLogger(__name__)
+
+
+class EarlyStoppingCallback(Callback):
+    """Stops training after `patience` validations in a row without improvement.
+
+    Args:
+        patience: Validations without improvement before training stops.
+        metric: What is watched: val_loss, val_<term> or a metric of the task's evaluation.
+        min_delta: Smaller improvements do not count.
+        mode: Whether lower ("min") or higher ("max") is better.
+        restore_best_weights: End with the weights of the best checkpoint instead of the last, whether
+            training was stopped early or ran to its end.
+    """
+
+    def __init__(
+        self,
+        patience: int = 10,
+        metric: str = "val_loss",
+        min_delta: float = 1e-6,
+        mode: Literal["min", "max"] = "min",
+        restore_best_weights: bool = True,
+    ) -> None:
+        if patience < 1:
+            raise ValueError("patience: 1 or more")
+        self.patience = patience
+        self.restore_best_weights = restore_best_weights
+        self.watch = MetricWatch(metric, mode, min_delta)
+
+    def on_validation_end(self, trainer: TrainerView, metrics: Mapping[str, float]) -> None:
+        """Count the validation and stop when the patience is over."""
+        if not self.watch.observe(metrics) and self.watch.stale >= self.patience:
+            log.info(
+                "stopped early at step %d: %s has not improved on %s for %d validations",
+                trainer.step,
+                self.watch.metric,
+                self.watch.best,
+                self.watch.stale,
+            )
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: TrainerView) -> None:
+        """Go back to the best weights."""
+        if self.restore_best_weights and self.watch.best is not None and self.watch.stale > 0:
+            trainer.restore_best()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best value and the validations since."""
+        return self.watch.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put `state` back."""
+        self.watch.restore(state)

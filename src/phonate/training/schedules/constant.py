@@ -1,0 +1,13 @@
+"""No decay."""
+
+from __future__ import annotations
+
+from phonate.training.schedules._base import Schedule
+
+
+class ConstantSchedule(Schedule):
+    """The peak, once warm-up is over."""
+
+    def curve(self, step: int) -> float:
+        """See `Schedule.curve`."""
+        return self.peak

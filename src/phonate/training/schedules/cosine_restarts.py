@@ -1,0 +1,45 @@
+"""Cosine decay with warm restarts: SGDR (Loshchilov & Hutter 2017, section 3)."""
+
+from __future__ import annotations
+
+import math
+
+from phonate.config.errors import InputError
+from phonate.training.schedules._base import Schedule
+from phonate.training.settings import SchedulerSettings
+
+
+class CosineRestartsSchedule(Schedule):
+    """Cycles of a cosine from the peak to `min_lr`, each `cycle_mult` times as long as the one before.
+
+    The first cycle has `cycle_steps` steps and restarts go on to the end of the run; or, without
+    `cycle_steps`, `num_cycles` cycles fill the decay, after which the rate stays at `min_lr`.
+    """
+
+    def __init__(
+        self, settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int
+    ) -> None:
+        super().__init__(settings, peak_lr, total_steps, steps_per_epoch)
+        self.mult = settings.cycle_mult
+        self.end = math.inf
+        if settings.cycle_steps is not None:
+            if settings.num_cycles > 1:
+                raise InputError("training.scheduler.num_cycles: give it or cycle_steps, not both")
+            self.first = float(self.steps(settings.cycle_steps))
+        else:
+            lengths = sum(self.mult**cycle for cycle in range(settings.num_cycles))
+            self.first = self.decay_steps / lengths
+            self.end = self.decay_steps
+
+    def curve(self, step: int) -> float:
+        """See `Schedule.curve`."""
+        if step >= self.end:
+            return self.floor
+        if self.mult == 1:
+            return self.cosine(step % self.first / self.first, self.peak, self.floor)
+        # Cycle n begins at first * (mult^n - 1) / (mult - 1); n is the last one begun. The tolerance keeps a
+        # step that lies exactly on a restart from being counted into the cycle before.
+        cycle = math.floor(math.log(step / self.first * (self.mult - 1) + 1, self.mult) + 1e-9)
+        begin = self.first * (self.mult**cycle - 1) / (self.mult - 1)
+        length = self.first * self.mult**cycle
+        return self.cosine(max(0.0, step - begin) / length, self.peak, self.floor)

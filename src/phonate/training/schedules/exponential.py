@@ -1,0 +1,14 @@
+"""Exponential decay."""
+
+from __future__ import annotations
+
+from phonate.training.schedules._base import Schedule
+
+
+class ExponentialSchedule(Schedule):
+    """The rate falls by the factor `gamma` (0.95) over each `step_size`, smoothly, down to `min_lr`."""
+
+    def curve(self, step: int) -> float:
+        """See `Schedule.curve`."""
+        gamma = 0.95 if self.settings.gamma is None else self.settings.gamma
+        return self.peak * float(gamma ** (step / self.steps(self.settings.step_size)))

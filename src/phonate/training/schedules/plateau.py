@@ -1,0 +1,65 @@
+"""Decay when a validation metric stalls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from phonate.config.errors import CheckpointError
+from phonate.training.schedules._base import Schedule
+from phonate.training.settings import SchedulerSettings
+
+
+class PlateauSchedule(Schedule):
+    """The rate is multiplied by `gamma` (0.1) after `patience` validations in a row without improvement.
+
+    As in torch's ReduceLROnPlateau with a threshold of 0, the validation after the `patience` bad ones
+    reduces the rate and the count starts anew. A metric that is not a number is no improvement.
+    """
+
+    def __init__(
+        self, settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int
+    ) -> None:
+        super().__init__(settings, peak_lr, total_steps, steps_per_epoch)
+        self.metric = settings.metric
+        self.gamma = 0.1 if settings.gamma is None else settings.gamma
+        self.best: float | None = None
+        self.bad = 0
+        self.reductions = 0
+
+    def curve(self, step: int) -> float:
+        """See `Schedule.curve`."""
+        return self.peak * float(self.gamma**self.reductions)
+
+    def observe(self, metric: float) -> None:
+        """Count a validation, and reduce the rate when the patience is over."""
+        if self._better(metric):
+            self.best, self.bad = metric, 0
+            return
+        self.bad += 1
+        if self.bad > self.settings.patience:
+            self.bad = 0
+            self.reductions += 1
+
+    def _better(self, metric: float) -> bool:
+        if math.isnan(metric):
+            return False
+        if self.best is None:
+            return True
+        return metric < self.best if self.settings.mode == "min" else metric > self.best
+
+    def state(self) -> dict[str, Any]:
+        """The best metric, the validations since, and how often the rate was reduced."""
+        return {"best": self.best, "bad": self.bad, "reductions": self.reductions}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put `state` back. Raises CheckpointError when another kind of schedule wrote it."""
+        if state.keys() != self.state().keys():
+            raise CheckpointError(
+                "the checkpoint holds no state of a plateau schedule; resume with the "
+                "training.scheduler.type that it was written with, or start anew with training.init_from"
+            )
+        best = state["best"]
+        self.best = None if best is None else float(best)
+        self.bad, self.reductions = int(state["bad"]), int(state["reductions"])

@@ -54,7 +54,7 @@ class AudioProcessor:
     def mel(self, waveform: npt.ArrayLike) -> FloatArray:
         """Waveform (samples,) -> features (frames, n_mels) float32 from 0 to 1, frames = 1 + samples // hop.
 
-        Pre-emphasis, peak to 1, magnitude mel, then (dB - min_level_db) / -min_level_db clipped to 0..1, where
+        Pre-emphasis, peak to 1, magnitude mel, then (dB - min_level_db) / -min_level_db clipped to 0..1;
         dB is 20 log10(max(1e-5, mel)) at the default levels.
         """
         samples = np.asarray(waveform, dtype=np.float32)

@@ -1,0 +1,103 @@
+"""Varying samples: speed, pitch and noise on the waveform, masks on its mel.
+
+Features are computed from the augmented waveform, so both always tell the same. Every choice comes from the
+generator that the caller gives: the same generator state, the same result.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from phonate.audio.decoding import FloatArray, resample
+from phonate.audio.settings import AugmentationSettings
+
+_WINDOW_SECONDS = 0.04
+
+
+class DataAugmentation:
+    """Random effects as `settings` say, for waveforms of `sample_rate`. Never changes its input."""
+
+    def __init__(self, settings: AugmentationSettings, sample_rate: int) -> None:
+        self.settings = settings
+        self.sample_rate = sample_rate
+
+    def __call__(self, waveform: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Waveform (samples,) -> (samples / speed,), with speed, pitch and noise drawn from `rng`."""
+        settings, speed, semitones = self.settings, 1.0, 0.0
+        if settings.time_stretch and rng.random() < settings.time_stretch_probability:
+            speed = rng.uniform(*settings.time_stretch)
+        if settings.pitch_shift and rng.random() < settings.pitch_shift_probability:
+            semitones = rng.uniform(*settings.pitch_shift)
+        varied = stretch_and_shift(waveform, self.sample_rate, speed, semitones)
+        if settings.noise and rng.random() < settings.noise_probability:
+            deviation = np.float32(settings.noise * np.abs(waveform).max(initial=0.0))
+            varied = varied + deviation * rng.standard_normal(len(varied), dtype=np.float32)
+        return varied
+
+    def spec(self, mel: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Features (frames, n_mels) with a band of mels and a stretch of frames set to their mean.
+
+        SpecAugment (Park et al. 2019, section 2) with one mask of each kind and no time warping.
+        """
+        masks = self.settings.spec_augment
+        masked = mel.copy()
+        if masks is None or rng.random() >= self.settings.spec_augment_probability:
+            return masked
+        mean = mel.mean()
+        masked[:, _mask(mel.shape[1], masks.freq, rng)] = mean
+        masked[_mask(mel.shape[0], masks.time, rng)] = mean
+        return masked
+
+
+def _mask(size: int, widest: int, rng: np.random.Generator) -> slice:
+    width = int(rng.integers(0, min(widest, size) + 1))
+    start = int(rng.integers(0, size - width + 1))
+    return slice(start, start + width)
+
+
+def stretch_and_shift(
+    waveform: FloatArray, sample_rate: int, speed: float = 1.0, semitones: float = 0.0
+) -> FloatArray:
+    """Waveform (samples,) -> (round(samples / speed),), `speed` times as fast and `semitones` higher.
+
+    One pass of a phase vocoder changes the length by speed and pitch together; resampling then takes back
+    the pitch's part.
+    """
+    if speed == 1.0 and semitones == 0.0:
+        return waveform.copy()
+    pitch = 2.0 ** (semitones / 12.0)
+    varied = _phase_vocoder(waveform, sample_rate, speed / pitch)
+    if pitch != 1.0:
+        varied = resample(varied, sample_rate * pitch, sample_rate)
+    length = round(len(waveform) / speed)
+    return np.pad(varied[:length], (0, max(0, length - len(varied))))
+
+
+@torch.no_grad()
+def _phase_vocoder(waveform: FloatArray, sample_rate: int, speed: float) -> FloatArray:
+    """Waveform (samples,) -> (round(samples / speed),) at the same pitch (Flanagan and Golden 1966)."""
+    # The window is a time, whatever the rate: long enough for two periods of a low voice.
+    n_fft = 2 ** round(math.log2(_WINDOW_SECONDS * sample_rate))
+    hop = n_fft // 4
+    window = torch.hann_window(n_fft)
+    spectrum_FT = torch.stft(
+        torch.from_numpy(waveform), n_fft, hop, window=window, pad_mode="constant", return_complex=True
+    )
+    positions = torch.arange(0.0, spectrum_FT.shape[1], speed, dtype=torch.float64)
+    whole = positions.long()
+    spectrum_FT = torch.nn.functional.pad(spectrum_FT, (0, 2))
+    between = (positions - whole).float()
+    magnitudes_FT, phases_FT = spectrum_FT.abs(), spectrum_FT.angle()
+    stretched_FT = torch.lerp(magnitudes_FT[:, whole], magnitudes_FT[:, whole + 1], between)
+    expected_F1 = (2 * math.pi * hop / n_fft) * torch.arange(n_fft // 2 + 1)[:, None]
+    deviation_FT = phases_FT[:, whole + 1] - phases_FT[:, whole] - expected_F1
+    deviation_FT -= 2 * math.pi * torch.round(deviation_FT / (2 * math.pi))
+    advance_FT = (deviation_FT + expected_F1).double()  # sums of thousands of radians need the digits
+    start_F1 = phases_FT[:, :1].double()
+    phase_FT = torch.cat([start_F1, start_F1 + advance_FT[:, :-1].cumsum(dim=1)], dim=1)
+    phase_FT = torch.remainder(phase_FT, 2 * math.pi).float()
+    length = round(len(waveform) / speed)
+    return torch.istft(torch.polar(stretched_FT, phase_FT), n_fft, hop, window=window, length=length).numpy()

@@ -1,0 +1,82 @@
+"""The fundamental frequency of a voice, frame by frame."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from phonate.audio.decoding import FloatArray
+
+_THRESHOLD = 0.15  # a dip of the difference function this deep is taken at once
+_UNVOICED = 0.35  # where the deepest is shallower than this, there is no voice
+_QUIET = 0.01  # neither is there in frames 40 dB under the loudest
+_FRAMES_PER_BLOCK = 256
+
+
+def f0(
+    waveform: FloatArray, sample_rate: int, hop_length: int, lowest: float = 60.0, highest: float = 500.0
+) -> FloatArray:
+    """Fundamental frequency in Hz (1 + samples // hop_length,), 0 where there is no voice.
+
+    YIN (de Cheveigné and Kawahara 2002) on frames centred as the mel's; then a median over five frames.
+    """
+    longest = int(sample_rate / lowest) + 2
+    shortest = max(2, int(sample_rate / highest))
+    window = int(1.5 * sample_rate / lowest)
+    span = window + longest
+    padded = np.pad(waveform.astype(np.float32), (span // 2, span - span // 2))
+    frames_TN = np.lib.stride_tricks.sliding_window_view(padded, span)[::hop_length]
+    frames_TN = frames_TN[: 1 + len(waveform) // hop_length]
+    loudness = np.empty(len(frames_TN), dtype=np.float32)
+    lags, depths = np.empty_like(loudness), np.empty_like(loudness)
+    for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
+        block = slice(start, start + _FRAMES_PER_BLOCK)
+        loudness[block] = np.sqrt(np.square(frames_TN[block]).mean(axis=1))
+        lags[block], depths[block] = _periods(frames_TN[block], window, shortest, longest)
+    voiced = (depths < _UNVOICED) & (loudness > _QUIET * loudness.max())
+    return _steadied(np.where(voiced, sample_rate / lags, 0.0).astype(np.float32))
+
+
+def median_f0(waveform: FloatArray, sample_rate: int) -> float:
+    """Median over the voiced frames in Hz; NaN when there are none."""
+    track = f0(waveform, sample_rate, sample_rate // 100)
+    voiced = track[track > 0.0]
+    return float(np.median(voiced)) if voiced.size else float("nan")
+
+
+def _periods(
+    frames_TN: FloatArray, window: int, shortest: int, longest: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Period in samples and depth of its dip (0: periodic, 1: not at all), each (frames,)."""
+    size = 1 << (frames_TN.shape[1] + window - 1).bit_length()
+    spectrum = np.fft.rfft(frames_TN, size)
+    correlation = np.fft.irfft(spectrum * np.conj(np.fft.rfft(frames_TN[:, :window], size)), size)
+    energy = np.cumsum(np.square(frames_TN, dtype=np.float64), axis=1)
+    energy = np.pad(energy, ((0, 0), (1, 0)))
+    moving = energy[:, window : window + longest] - energy[:, :longest]
+    difference = np.maximum(moving[:, :1] + moving - 2 * correlation[:, :longest], 0.0)  # equation 6
+    mean = np.cumsum(difference[:, 1:], axis=1) / np.arange(1, longest)
+    normalised = np.ones_like(difference)
+    normalised[:, 1:] = difference[:, 1:] / np.maximum(mean, 1e-12)  # equation 8
+    inner = normalised[:, shortest:-1]
+    dips = (inner <= normalised[:, shortest - 1 : -2]) & (inner < normalised[:, shortest + 1 :])
+    deep = dips & (inner < _THRESHOLD)
+    lag = (
+        np.where(deep.any(axis=1), deep.argmax(axis=1), np.where(dips, inner, np.inf).argmin(axis=1))
+        + shortest
+    )
+    rows = np.arange(len(frames_TN))
+    left, depth, right = (normalised[rows, lag + step] for step in (-1, 0, 1))
+    curvature = left - 2 * depth + right
+    shift = np.where(curvature > 0, 0.5 * (left - right) / np.maximum(curvature, 1e-12), 0.0)
+    return (lag + np.clip(shift, -1, 1)).astype(np.float32), depth.astype(np.float32)
+
+
+def _steadied(track: FloatArray) -> FloatArray:
+    """Median of the voiced among each five frames, where at least three are; else 0."""
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(track, 2), 5)
+    counts = (around > 0).sum(axis=1)
+    hertz = np.nan_to_num(np.nanmedian(np.where(around > 0, around, np.nan)[counts > 0], axis=1))
+    steadied = np.zeros_like(track)
+    steadied[counts > 0] = hertz
+    return np.where((counts >= 3) & (track > 0), steadied, 0.0).astype(np.float32)

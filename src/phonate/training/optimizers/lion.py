@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Lion(torch.optim.Optimizer):
-    """Lion over named parameters, with decoupled weight decay ("Symbolic Discovery of Optimization Algorithms"):
+    """Lion over named parameters, with decoupled weight decay ("Symbolic Discovery of..."):
 
         c = beta1 * m + (1 - beta1) * g
         p = p - lr * (sign(c) + weight_decay * p)

@@ -1,0 +1,9 @@
+"""One stream of metrics to several places. Heavy sinks are imported when they are used."""
+
+from __future__ import annotations
+
+from phonate.training.tracking.build import build_stream
+from phonate.training.tracking.jsonl import read_metrics
+from phonate.training.tracking.stream import MetricStream, Sink
+
+__all__ = ["MetricStream", "Sink", "build_stream", "read_metrics"]

@@ -1,0 +1,56 @@
+"""From settings to a stream of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from phonate.training.settings import LoggingSettings
+from phonate.training.tracking.console import ConsoleSink
+from phonate.training.tracking.jsonl import JsonLines
+from phonate.training.tracking.stream import MetricStream, Sink
+
+
+def build_stream(
+    settings: LoggingSettings,
+    run_path: Path,
+    names: Mapping[str, str],
+    total_steps: int,
+    resume_step: int | None = None,
+    is_main: bool = True,
+    verbosity: Literal["quiet", "normal", "debug"] | None = None,
+    hyperparameters: Mapping[str, Any] | None = None,
+) -> MetricStream:
+    """The stream that `settings` ask for.
+
+    Args:
+        settings: The recipe's `training.logging`.
+        run_path: The run's folder.
+        names: The task's table of our metric names to those that TensorBoard and W&B show.
+        total_steps: Optimizer steps of the whole run.
+        resume_step: The step a resumed run goes on from. None: a fresh run.
+        is_main: False for ranks other than the first; their stream goes nowhere.
+        verbosity: Comes before `settings.verbosity`.
+        hyperparameters: The recipe, for trackers that show it.
+
+    Raises:
+        MissingPackageError: a tracker is asked for and not installed.
+    """
+    from phonate.training.tracking.system import MemoryWatch, SystemMonitor
+
+    if not is_main:
+        return MetricStream(memory=MemoryWatch())
+    sinks: list[Sink] = []
+    if settings.wandb:
+        from phonate.training.tracking.wandb import WeightsAndBiases
+
+        sinks.append(WeightsAndBiases(settings, run_path, names, hyperparameters))
+    if settings.tensorboard:
+        from phonate.training.tracking.tensorboard import TensorBoard
+
+        sinks.append(TensorBoard(run_path / "events", names, resume_step))
+    sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step))
+    sinks.append(ConsoleSink(total_steps, resume_step or 0, verbosity or settings.verbosity))
+    system = SystemMonitor() if settings.system else None
+    return MetricStream(sinks, only=settings.log_metrics, system=system, memory=MemoryWatch())

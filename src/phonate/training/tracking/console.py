@@ -1,0 +1,96 @@
+"""What the terminal shows while a model trains."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Literal
+
+from phonate.training.tracking.stream import Sink
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+log = logging.getLogger("phonate.metrics")
+
+REFRESH = 0.5
+"""Seconds between redraws of the bar. A redraw takes milliseconds, so it must be rare."""
+
+
+class ConsoleSink(Sink):
+    """A progress bar with the time left, and a line for each report of metrics.
+
+    Where the output is no terminal there is no bar, only the lines. They go to the logger `phonate.metrics`
+    too, and so into the session log. "quiet" shows nothing, "debug" also the system's metrics.
+
+    Args:
+        total_steps: Optimizer steps of the whole run.
+        resume_step: Steps that were done before.
+        verbosity: quiet, normal or debug.
+        console: Where to write. None: standard error.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        resume_step: int = 0,
+        verbosity: Literal["quiet", "normal", "debug"] = "normal",
+        console: Console | None = None,
+    ) -> None:
+        from rich.console import Console
+
+        self.total_steps = total_steps
+        self.verbosity = verbosity
+        self.console = console or Console(stderr=True, highlight=False)
+        self._progress = self._bar(resume_step) if self.console.is_terminal and verbosity != "quiet" else None
+        self._next_refresh = 0.0
+
+    def _bar(self, resume_step: int) -> Progress:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        progress = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps, time left"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=self.console,
+            auto_refresh=False,
+        )
+        progress.add_task("training", total=self.total_steps, completed=resume_step)
+        progress.start()
+        return progress
+
+    def tick(self, step: int) -> None:
+        """Move the bar, at most twice a second."""
+        if self._progress is not None and (now := perf_counter()) >= self._next_refresh:
+            self._next_refresh = now + REFRESH
+            self._progress.update(self._progress.task_ids[0], completed=step)
+            self._progress.refresh()
+
+    def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
+        """Show a line such as `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
+        shown = [
+            f"{name} {number(value)}"
+            for name, value in values.items()
+            if self.verbosity == "debug" or not name.startswith("system/")
+        ]
+        if not shown:
+            return
+        place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")
+        line = f"{place}  {split}  " + "  ".join(shown)
+        log.info(line)
+        if self.verbosity != "quiet":
+            self.console.print(line, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Take the bar off the screen's last line."""
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def number(value: float) -> str:
+    """Four digits that matter: 0.3121, 1234, 1.5e-05."""
+    return f"{value:.4g}"

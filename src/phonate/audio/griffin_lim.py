@@ -6,7 +6,7 @@ import torch
 
 _MOMENTUM = 0.99
 _SEED = 0
-_UPDATES = 24
+_UPDATES = 12  # leaves 0.05 dB on speech
 _SMALL = 1e-10
 
 

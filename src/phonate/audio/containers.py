@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes
+_OGG_HEADER = 27  # bytes of a page before its table of segment lengths (RFC 3533, section 6)
 _END_OF_STREAM = 4
 
 
@@ -45,6 +46,8 @@ def _missing_ogg(file: BinaryIO) -> float | None:
     size = os.fstat(file.fileno()).st_size
     file.seek(max(0, size - _OGG_TAIL))
     tail = file.read()
-    last = tail.rfind(b"OggS")
-    whole = last >= 0 and len(tail) >= last + 27
-    return None if whole and tail[last + 5] & _END_OF_STREAM else 1.0
+    page = tail[max(0, tail.rfind(b"OggS")) :]
+    if len(page) < _OGG_HEADER or not page[5] & _END_OF_STREAM:
+        return 1.0
+    segments = page[_OGG_HEADER : _OGG_HEADER + page[26]]
+    return None if len(page) >= _OGG_HEADER + page[26] + sum(segments) else 1.0

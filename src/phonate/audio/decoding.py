@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -140,10 +139,9 @@ def _checked(path: str | Path) -> Path:
     return path
 
 
-def _cut_short(path: Path, promised: float, held: float) -> DataError:
-    return DataError(
-        f"{path}: cut short: {promised:.2f} s are promised, {held:.2f} s are there; copy or export it again"
-    )
+def _cut_short(path: Path, promised: float | None, held: float) -> DataError:
+    whole = "its end is missing" if promised is None else f"{promised:.2f} s are promised"
+    return DataError(f"{path}: cut short: {whole}, {held:.2f} s are there; copy or export it again")
 
 
 @contextmanager
@@ -153,7 +151,7 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
             missing = containers.missing_share(path)
             if missing is not None:
                 length = file.frames / file.samplerate
-                raise _cut_short(path, length / (1 - missing) if missing < 1 else math.inf, length)
+                raise _cut_short(path, length / (1 - missing) if missing < 1 else None, length)
             if file.frames == 0:
                 raise DataError(f"{path}: holds no samples; remove it or export it again")
             yield file

@@ -11,6 +11,7 @@ _FRAME_SECONDS = 0.02
 _SILENT_DB = -40.0
 _CLIPPED_RUN = 3
 _FULL = 1.0 - 1e-4
+_QUIETEST_CLIPPING = 0.1  # in a nearly silent 16-bit recording the peak is a step that many samples share
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
 
 
 def _clipping_share(samples: npt.NDArray[np.float32], peak: float) -> float:
-    if peak == 0.0:
+    if peak < _QUIETEST_CLIPPING:
         return 0.0
     clipped = 0
     for side in (samples, -samples):

@@ -1,0 +1,241 @@
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import librosa
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from phonate.audio.decoding import AUDIO_SUFFIXES, probe, read_audio, write_audio
+from phonate.config.errors import DataError, InputError
+
+RATE = 24000
+SUFFIXES = sorted(AUDIO_SUFFIXES)
+LOSSLESS = {".wav", ".flac"}
+
+
+def tone_steps(seconds: float = 2.0, rate: int = RATE) -> np.ndarray:
+    """A tone that gets higher and louder, so that a shift in time shows."""
+    time = np.arange(round(seconds * rate)) / rate
+    return (0.1 + 0.2 * time / seconds) * np.sin(2 * np.pi * (200 + 300 * time) * time).astype(np.float32)
+
+
+def encode(path: Path, samples: np.ndarray, rate: int = RATE) -> Path:
+    """Write the samples in the format that the suffix names."""
+    suffix = path.suffix.lower()
+    samples = samples.astype(np.float32)
+    if suffix in {".m4a", ".aac"}:
+        with av.open(str(path), "w", format="ipod" if suffix == ".m4a" else "adts") as container:
+            stream = container.add_stream("aac", rate=rate, layout="mono")
+            frame = av.AudioFrame.from_ndarray(samples[None], format="fltp", layout="mono")
+            frame.sample_rate, frame.pts, frame.time_base = rate, 0, Fraction(1, rate)
+            for packet in [*stream.encode(frame), *stream.encode(None)]:
+                container.mux(packet)
+    elif suffix == ".opus":
+        soundfile.write(path, samples, rate, format="OGG", subtype="OPUS")
+    else:
+        soundfile.write(path, samples, rate, format=suffix[1:].upper())
+    return path
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("case", [str.lower, str.upper])
+def test_every_format_in_any_case(tmp_path, suffix, case):
+    original = tone_steps()
+    path = encode(tmp_path / f"clip{case(suffix)}", original)
+    info = probe(path)
+    decoded, rate = read_audio(path)
+    assert decoded.dtype == np.float32
+    assert decoded.ndim == 1
+    assert (info.sample_rate, info.channels, rate) == (RATE, 1, RATE)
+    assert info.duration == pytest.approx(len(decoded) / rate)
+    padding = 0.1 if suffix == ".aac" else 0.0  # a bare AAC stream can't say how much its ends were filled up
+    assert info.duration == pytest.approx(2.0, abs=1e-6 + padding)
+    if suffix in LOSSLESS:
+        np.testing.assert_allclose(decoded, original, atol=1 / 32768)
+    else:
+        lag = np.correlate(decoded[: len(original)], original, "full").argmax() - len(original) + 1
+        assert lag == (1024 if suffix == ".aac" else 0)
+        aligned = decoded[max(lag, 0) :][: len(original)]
+        assert np.corrcoef(aligned, original[: len(aligned)])[0, 1] > 0.98
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_slice_is_the_part_of_the_whole(tmp_path, suffix):
+    path = encode(tmp_path / f"clip{suffix}", tone_steps())
+    whole, rate = read_audio(path)
+    part, _ = read_audio(path, offset=0.75, duration=0.5)
+    np.testing.assert_allclose(part, whole[round(0.75 * rate) : round(1.25 * rate)], atol=1e-6)
+    rest, _ = read_audio(path, offset=1.5)
+    np.testing.assert_allclose(rest, whole[round(1.5 * rate) :], atol=1e-6)
+
+
+def test_seeking_in_mp3_would_be_wrong(tmp_path):
+    """Why a slice of an MP3 is decoded from its start: after a seek the bit reservoir is empty."""
+    time = np.arange(2 * RATE) / RATE
+    path = encode(tmp_path / "tone.mp3", 0.5 * np.sin(2 * np.pi * 220 * time))
+    whole = soundfile.read(path, dtype="float32")[0]
+    with soundfile.SoundFile(path) as file:
+        file.seek(RATE // 2)
+        sought = file.read(RATE // 4, dtype="float32")
+    expected = whole[RATE // 2 :][: RATE // 4]
+    assert np.abs(sought - expected).max() > 0.1
+    np.testing.assert_allclose(read_audio(path, offset=0.5, duration=0.25)[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [16000, 22050, 48000])
+def test_resampling_equals_librosa(tmp_path, rate):
+    path = encode(tmp_path / "clip.wav", tone_steps())
+    ours, new_rate = read_audio(path, sample_rate=rate)
+    theirs, _ = librosa.load(path, sr=rate)
+    assert new_rate == rate
+    assert len(ours) == len(theirs)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".flac", ".m4a"])
+def test_channels_are_averaged(tmp_path, suffix):
+    left, right = tone_steps(), tone_steps()[::-1]
+    path = tmp_path / f"stereo{suffix}"
+    if suffix == ".m4a":
+        with av.open(str(path), "w", format="ipod") as container:
+            stream = container.add_stream("alac", rate=RATE, layout="stereo")
+            samples = np.stack([left, right])
+            frame = av.AudioFrame.from_ndarray((samples * 32767).astype(np.int16), "s16p", "stereo")
+            frame.sample_rate, frame.pts, frame.time_base = RATE, 0, Fraction(1, RATE)
+            for packet in [*stream.encode(frame), *stream.encode(None)]:
+                container.mux(packet)
+    else:
+        soundfile.write(path, np.stack([left, right], axis=1), RATE)
+    assert probe(path).channels == 2
+    np.testing.assert_allclose(read_audio(path)[0], (left + right) / 2, atol=1e-4)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    "content", [b"", b"this is no sound\n" * 100, bytes(4096)], ids=["empty", "text", "zeros"]
+)
+def test_no_recording_is_an_error_that_names_the_file(tmp_path, suffix, content):
+    path = tmp_path / f"broken{suffix}"
+    path.write_bytes(content)
+    for use in (probe, read_audio):
+        with pytest.raises(DataError, match=r"broken\..*(empty|not readable as audio)") as raised:
+            use(path)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if suffix != ".aac"])
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
+def test_a_file_cut_short_is_refused(tmp_path, suffix, kept):
+    whole = encode(tmp_path / f"whole{suffix}", tone_steps(4.0)).read_bytes()
+    path = tmp_path / f"cut{suffix}"
+    path.write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(DataError, match=r"cut\..*(cut short|not readable as audio)"):
+        read_audio(path)
+
+
+def test_an_m4a_with_its_header_in_front_is_refused_when_cut_short(tmp_path):
+    path = tmp_path / "front.m4a"
+    with av.open(str(path), "w", format="ipod", options={"movflags": "faststart"}) as container:
+        stream = container.add_stream("aac", rate=RATE, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone_steps(4.0).astype(np.float32)[None], "fltp", "mono")
+        frame.sample_rate, frame.pts, frame.time_base = RATE, 0, Fraction(1, RATE)
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
+            container.mux(packet)
+    assert len(read_audio(path)[0]) == 4 * RATE
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with pytest.raises(DataError, match=r"cut short: 4\.00 s are promised|not readable as audio"):
+        read_audio(path)
+
+
+def test_a_wav_from_a_pipe_is_read(tmp_path):
+    """Programs that write into a pipe leave the length open; that isn't a file cut short."""
+    path = encode(tmp_path / "clip.wav", tone_steps())
+    content = bytearray(path.read_bytes())
+    position = content.index(b"data") + 4
+    content[4:8] = content[position : position + 4] = b"\xff\xff\xff\xff"
+    path.write_bytes(content)
+    assert len(read_audio(path)[0]) == 2 * RATE
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_samples_that_are_not_finite_are_refused(tmp_path, value):
+    samples = tone_steps()
+    samples[RATE] = value
+    soundfile.write(tmp_path / "hole.wav", samples, RATE, subtype="FLOAT")
+    with pytest.raises(DataError, match=r"hole\.wav: sample 24000 \(1\.000 s\) is NaN or infinite"):
+        read_audio(tmp_path / "hole.wav")
+    assert len(read_audio(tmp_path / "hole.wav", duration=0.5)[0]) == RATE // 2
+
+
+def test_header_without_samples_missing_file_and_folder_are_refused(tmp_path):
+    soundfile.write(tmp_path / "none.wav", np.zeros(0), RATE)
+    with pytest.raises(DataError, match="holds no samples"):
+        read_audio(tmp_path / "none.wav")
+    for path in (tmp_path / "absent.wav", tmp_path):
+        with pytest.raises(DataError, match="no such file"):
+            probe(path)
+
+
+def test_a_playlist_named_m4a_opens_nothing_else(tmp_path):
+    encode(tmp_path / "secret.wav", tone_steps())
+    (tmp_path / "list.m4a").write_text("#EXTM3U\n#EXTINF:2,\nsecret.wav\n#EXT-X-ENDLIST\n")
+    with pytest.raises(DataError, match="not readable as audio"):
+        read_audio(tmp_path / "list.m4a")
+
+
+@pytest.mark.parametrize(("offset", "duration"), [(2.0, None), (1.9, 0.3), (-0.1, None), (0.0, 0.0)], ids=str)
+def test_a_slice_outside_the_recording_is_refused(tmp_path, offset, duration):
+    path = encode(tmp_path / "clip.flac", tone_steps())
+    with pytest.raises(DataError, match=r"clip\.flac"):
+        read_audio(path, offset=offset, duration=duration)
+
+
+@settings(max_examples=40, deadline=None)
+@given(content=st.binary(max_size=300), magic=st.sampled_from([b"", b"RIFF", b"OggS", b"fLaC", b"ID3"]))
+@pytest.mark.parametrize("suffix", [".wav", ".m4a"])
+def test_arbitrary_bytes_are_never_silence(tmp_path_factory, suffix, content, magic):
+    path = tmp_path_factory.mktemp("bytes") / f"any{suffix}"
+    path.write_bytes(magic + content)
+    with pytest.raises(DataError, match="any"):
+        read_audio(path)
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".flac", ".WAV"])
+def test_written_audio_reads_back(tmp_path, suffix):
+    path = tmp_path / "new" / f"out{suffix}"
+    write_audio(path, tone_steps(), RATE)
+    decoded, rate = read_audio(path)
+    assert rate == RATE
+    np.testing.assert_allclose(decoded, tone_steps(), atol=1 / 32768)
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_writing_scales_instead_of_clipping(tmp_path):
+    write_audio(tmp_path / "loud.wav", 10 * tone_steps(), RATE)
+    decoded, _ = read_audio(tmp_path / "loud.wav")
+    expected = tone_steps() / np.abs(tone_steps()).max()
+    np.testing.assert_allclose(decoded, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "samples", [np.zeros((2, 5)), np.zeros(0), np.array([0.0, np.nan])], ids=["2d", "none", "nan"]
+)
+def test_what_is_no_waveform_is_not_written(tmp_path, samples):
+    write_audio(tmp_path / "kept.wav", tone_steps(), RATE)
+    before = (tmp_path / "kept.wav").read_bytes()
+    with pytest.raises(DataError, match="not written"):
+        write_audio(tmp_path / "kept.wav", samples, RATE)
+    assert (tmp_path / "kept.wav").read_bytes() == before
+    with pytest.raises(InputError, match=r"\.flac and \.wav only"):
+        write_audio(tmp_path / "out.mp3", tone_steps(), RATE)
+
+
+def test_real_recordings_read(recordings):
+    for folder in ("tts_en_kathleen", "spk_en_librispeech", "asr_en_an4"):
+        path = sorted((recordings / folder).rglob("*.flac"))[0]
+        waveform, rate = read_audio(path)
+        assert len(waveform) / rate == pytest.approx(probe(path).duration)
+        assert 0.01 < np.abs(waveform).max() <= 1.0

@@ -1,0 +1,1 @@
+"""Loss functions, one file each; the file's name is the loss's name in recipes."""

@@ -1,0 +1,23 @@
+"""The models of all tasks under one roof, imported when they are asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phonate.tasks.conversion.model import VoiceTransformer
+
+__all__ = ["VoiceTransformer"]
+
+_HOMES = {"VoiceTransformer": "phonate.tasks.conversion.model"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,82 @@
+"""Transformer encoder. Shapes: B batch, T frames, D model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from phonate.nn.attention import SelfAttention
+
+NormPlace = Literal["pre", "post"]
+Activation = Literal["relu", "gelu"]
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward network, each with a residual connection and layer norm.
+
+    `post` normalises after the residual sum (Vaswani et al. 2017); `pre` normalises the input of each
+    branch (Xiong et al. 2020), which trains without a long warm-up.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int,
+        dropout: float = 0.1,
+        norm: NormPlace = "post",
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        self.pre_norm = norm == "pre"
+        self.attention = SelfAttention(d_model, n_heads, dropout)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(d_model, d_ff),
+            nn.ReLU() if activation == "relu" else nn.GELU(approximate="tanh"),
+            nn.Dropout(dropout),
+            nn.Linear(d_ff, d_model),
+        )
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x_BTD: Tensor, mask_BT: Tensor | None = None, rotation: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        if self.pre_norm:
+            x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), mask_BT, rotation))
+            return x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD)))
+        x_BTD = self.attention_norm(x_BTD + self.dropout(self.attention(x_BTD, mask_BT, rotation)))
+        out: Tensor = self.feed_forward_norm(x_BTD + self.dropout(self.feed_forward(x_BTD)))
+        return out
+
+
+class Encoder(nn.Module):
+    """`n_layers` encoder layers; with `pre` norm a last layer norm closes the residual stream."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        n_layers: int,
+        d_ff: int,
+        dropout: float = 0.1,
+        norm: NormPlace = "post",
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation) for _ in range(n_layers)
+        )
+        self.last_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+
+    def forward(
+        self, x_BTD: Tensor, mask_BT: Tensor | None = None, rotation: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D). `mask_BT` is True at real frames."""
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, mask_BT, rotation)
+        out: Tensor = self.last_norm(x_BTD)
+        return out

@@ -1,0 +1,67 @@
+"""Where in the sequence a frame stands: fixed sinusoids added to the input, or rotations of queries and keys.
+
+Shapes: B batch, H heads, T frames, E dimensions of a head, D = H x E.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def sinusoids(frames: int, d_model: int) -> Tensor:
+    """(frames, d_model) sinusoidal table (Vaswani et al. 2017, section 3.5); sines in the even columns."""
+    position_T1 = torch.arange(frames, dtype=torch.float32)[:, None]
+    rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float32) * (-math.log(10000.0) / d_model))
+    table_TD = torch.zeros(frames, d_model)
+    table_TD[:, 0::2] = torch.sin(position_T1 * rate)
+    table_TD[:, 1::2] = torch.cos(position_T1 * rate[: d_model // 2])
+    return table_TD
+
+
+class SinusoidalPositions(nn.Module):
+    """Adds fixed sinusoids to (B, T, D). Sequences over `max_frames` are refused with ValueError."""
+
+    table_TD: Tensor
+
+    def __init__(self, d_model: int, max_frames: int) -> None:
+        super().__init__()
+        # Not in the state dict: it follows from the model's numbers.
+        self.register_buffer("table_TD", sinusoids(max_frames, d_model), persistent=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """(B, T, D) with positions 0 .. T-1 added."""
+        frames = x_BTD.shape[1]
+        if not torch.compiler.is_exporting() and frames > self.table_TD.shape[0]:
+            raise ValueError(f"{frames} frames are more than the model's max_seq_len {self.table_TD.shape[0]}")
+        return x_BTD + self.table_TD[:frames].to(x_BTD.dtype)
+
+
+class RotaryPositions(nn.Module):
+    """Rotary embedding (Su et al. 2021): attention sees the distance of two frames, never their places.
+
+    A model trained on short crops can so be run on windows of any length.
+    """
+
+    rate_E: Tensor
+
+    def __init__(self, head_dim: int, base: float = 10000.0) -> None:
+        super().__init__()
+        if head_dim % 2:
+            raise ValueError(f"rotary positions need an even head dimension, not {head_dim}")
+        rate = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+        self.register_buffer("rate_E", rate, persistent=False)
+
+    def forward(self, frames: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, each (frames, head_dim / 2), for `rotate`."""
+        angle_TE = torch.arange(frames, device=self.rate_E.device, dtype=torch.float32)[:, None] * self.rate_E
+        return torch.cos(angle_TE), torch.sin(angle_TE)
+
+
+def rotate(x_BHTE: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (x[e], x[e + E/2]) of a query or key by the angle of its frame."""
+    cosine_TE, sine_TE = (part.to(x_BHTE.dtype) for part in rotation)
+    first, second = x_BHTE.chunk(2, dim=-1)
+    return torch.cat((first * cosine_TE - second * sine_TE, first * sine_TE + second * cosine_TE), dim=-1)

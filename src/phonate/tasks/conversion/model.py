@@ -1,0 +1,200 @@
+"""VoiceTransformer: spectral features of one voice in, a mel spectrogram of the wanted voice out.
+
+Shapes: B batch, T frames, F features of a frame, D model.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phonate.nn.convolution import Downsampling, PostNet
+from phonate.nn.encoder import Activation, Encoder, NormPlace
+from phonate.nn.masks import frame_mask
+from phonate.nn.positions import RotaryPositions, SinusoidalPositions
+
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_layers": "n_layers",
+    "num_heads": "n_heads",
+    "max_sequence_length": "max_seq_len",
+    "vocab_size": "input_dim",
+}
+
+
+class VoiceTransformer(nn.Module):
+    """A transformer encoder over the frames of an utterance, conditioned on a learnt speaker embedding.
+
+    By default the published shape: `input_dim` features are projected to `d_model`, scaled by its square root,
+    given sinusoidal positions, passed through `n_layers` post-norm ReLU layers and projected to `output_dim`.
+
+    Args:
+        input_dim: features of a frame.
+        d_model, n_heads, n_layers, d_ff, dropout: size of the encoder.
+        max_seq_len: the longest sequence (sinusoidal positions only).
+        n_speakers: speakers of the embedding; 0 for none.
+        output_dim: features of an output frame; None for `input_dim`.
+        prosody_dim: further features of a frame (pitch, voicing), projected and added; 0 for none.
+        norm, activation: see `EncoderLayer`.
+        positions: sinusoidal, or rotary for a model that is trained on short crops.
+        stride: frames that the encoder sees as one (a convolution joins them, the output splits them again).
+        post_net_layers: layers of a residual convolutional post-net; 0 for none.
+
+    The names hidden_size, num_layers, num_heads, max_sequence_length and vocab_size are taken too; a model
+    with `vocab_size` reads integers (B, T) as one-hot vectors.
+    """
+
+    def __init__(
+        self,
+        input_dim: int = 80,
+        d_model: int = 512,
+        n_heads: int = 8,
+        n_layers: int = 6,
+        d_ff: int = 2048,
+        dropout: float = 0.1,
+        max_seq_len: int = 5000,
+        n_speakers: int = 0,
+        *,
+        output_dim: int | None = None,
+        prosody_dim: int = 0,
+        norm: NormPlace = "post",
+        activation: Activation = "relu",
+        positions: Literal["sinusoidal", "rotary"] = "sinusoidal",
+        stride: int = 1,
+        post_net_layers: int = 0,
+        **aliases: int,
+    ) -> None:
+        super().__init__()
+        sizes = {
+            "input_dim": input_dim,
+            "d_model": d_model,
+            "n_heads": n_heads,
+            "n_layers": n_layers,
+            "max_seq_len": max_seq_len,
+        }
+        for alias, value in aliases.items():
+            if alias not in ALIASES:
+                raise TypeError(f"VoiceTransformer() got an unexpected keyword argument {alias!r}")
+            sizes[ALIASES[alias]] = value
+        self.input_dim, self.d_model = sizes["input_dim"], sizes["d_model"]
+        self.n_speakers, self.prosody_dim, self.stride = n_speakers, prosody_dim, stride
+        self.output_dim = self.input_dim if output_dim is None else output_dim
+        d_model, n_heads, n_layers = self.d_model, sizes["n_heads"], sizes["n_layers"]
+
+        features = self.input_dim + prosody_dim
+        self.input: nn.Module = (
+            nn.Linear(features, d_model) if stride == 1 else Downsampling(features, d_model, stride)
+        )
+        self.speaker = nn.Embedding(n_speakers, d_model) if n_speakers else None
+        rotary = positions == "rotary"
+        self.positions = None if rotary else SinusoidalPositions(d_model, sizes["max_seq_len"])
+        self.rotation = RotaryPositions(d_model // n_heads) if rotary else None
+        self.input_dropout = nn.Dropout(dropout)
+        self.encoder = Encoder(d_model, n_heads, n_layers, d_ff, dropout, norm, activation)
+        self.output = nn.Linear(d_model, self.output_dim * stride)
+        self.post_net = (
+            PostNet(self.output_dim, d_model, post_net_layers, dropout=dropout) if post_net_layers else None
+        )
+
+    def forward(
+        self,
+        features: Tensor,
+        speaker_id: Tensor | None = None,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+        prosody: Tensor | None = None,
+    ) -> Tensor:
+        """Predict a spectrogram.
+
+        Args:
+            features: (B, T, input_dim) floats, or (B, T) integers below `input_dim`.
+            speaker_id: (B,) integers, the voice to speak in. Needed when the model has speakers.
+            lengths: (B,) real frames of each item; the rest is padding.
+            mask: (B, T) boolean, True at real frames; instead of `lengths`.
+            prosody: (B, T, prosody_dim). Needed when the model reads prosody.
+
+        Returns:
+            (B, T, output_dim). What is returned for padding has no meaning.
+        """
+        mask_BT = frame_mask(lengths, features.shape[1]) if mask is None and lengths is not None else mask
+        hidden_BTD, hidden_mask_BT = self._embed(self._input_features(features, prosody), mask_BT)
+        hidden_BTD = hidden_BTD * math.sqrt(self.d_model)
+        if self.speaker is not None:
+            if speaker_id is None:
+                raise ValueError(f"this model knows {self.n_speakers} speakers: speaker_id is needed")
+            hidden_BTD = hidden_BTD + self.speaker(speaker_id)[:, None, :].to(hidden_BTD.dtype)
+        if self.positions is not None:
+            hidden_BTD = self.positions(hidden_BTD)
+        rotation = None if self.rotation is None else self.rotation(hidden_BTD.shape[1])
+        hidden_BTD = self.encoder(self.input_dropout(hidden_BTD), hidden_mask_BT, rotation)
+        out_BTF = self._frames(self.output(hidden_BTD), features.shape[1])
+        return out_BTF if self.post_net is None else self.post_net(out_BTF, mask_BT)
+
+    def _input_features(self, features: Tensor, prosody: Tensor | None) -> Tensor:
+        """Floats (B, T, input_dim + prosody_dim) of whatever came."""
+        if features.dim() == 2 and not features.is_floating_point():
+            features = F.one_hot(features, self.input_dim).to(self.output.weight.dtype)
+        if not self.prosody_dim:
+            return features
+        if prosody is None:
+            raise ValueError(f"this model reads {self.prosody_dim} prosody features of each frame: prosody is needed")
+        return torch.cat((features, prosody.to(features.dtype)), dim=-1)
+
+    def _embed(self, features_BTF: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Hidden frames (B, ceil(T / stride), D) and their mask."""
+        if self.stride == 1:
+            return self.input(features_BTF), mask_BT
+        embedded: tuple[Tensor, Tensor | None] = self.input(features_BTF, mask_BT)
+        return embedded
+
+    def _frames(self, out_BTS: Tensor, frames: int) -> Tensor:
+        """Split each hidden frame's output into its `stride` frames: (B, frames, output_dim)."""
+        if self.stride == 1:
+            return out_BTS
+        batch, hidden_frames, _ = out_BTS.shape
+        return out_BTS.reshape(batch, hidden_frames * self.stride, self.output_dim)[:, :frames]
+
+    def export_to_onnx(self, path: str | Path, opset_version: int = 17, frames: int = 64) -> Path:
+        """Write the model as ONNX with free batch and time axes.
+
+        Inputs are `features`, then, where the model has them, `speaker_id` and `prosody`; output is `output`.
+        `frames` is the length of the example that the export is traced with; any other length runs too.
+        """
+        names, example = ["features"], [torch.zeros(1, frames, self.input_dim)]
+        if self.speaker is not None:
+            names.append("speaker_id")
+            example.append(torch.zeros(1, dtype=torch.long))
+        if self.prosody_dim:
+            names.append("prosody")
+            example.append(torch.zeros(1, frames, self.prosody_dim))
+        axes = {name: {0: "batch"} if name == "speaker_id" else {0: "batch", 1: "time"} for name in names}
+        was_training, target = self.training, Path(path)
+        self.eval()
+        try:
+            # The tracing exporter: the newer one writes no opset under 18.
+            torch.onnx.export(
+                self,
+                tuple(example[:1]),
+                str(target),
+                kwargs=dict(zip(names[1:], example[1:], strict=True)),
+                input_names=names,
+                output_names=["output"],
+                dynamic_axes={**axes, "output": {0: "batch", 1: "time"}},
+                opset_version=opset_version,
+                dynamo=False,
+            )
+        finally:
+            self.train(was_training)
+        return target
+
+
+def build_model(settings: Any, n_speakers: int, input_dim: int, output_dim: int, prosody_dim: int) -> VoiceTransformer:
+    """The model that a recipe's `model` part describes, for features of these sizes."""
+    return VoiceTransformer(
+        input_dim, n_speakers=n_speakers, output_dim=output_dim, prosody_dim=prosody_dim, **settings.model_dump()
+    )

@@ -18,6 +18,9 @@ from phonate.config.errors import InputError
 
 T = TypeVar("T")
 
+_loaded: list[dict[str, str]] = []
+"""The plug-ins of this process."""
+
 
 def nearest(name: str, known: list[str]) -> str:
     """`; did you mean X?`, or the list of what there is when nothing is near."""
@@ -99,10 +102,13 @@ def load(target: str) -> Any:
 def load_plugin(path: Path) -> dict[str, str]:
     """Run a Python file that registers things; returns its path and SHA-256 for the record of the run.
 
-    Raises InputError, with the file's line, when it can't be run.
+    A file that was run already is not run again. Raises InputError, with file and line, when it fails.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such plug-in file")
+    record = {"path": str(path.resolve()), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    if record in _loaded:
+        return record
     spec = importlib.util.spec_from_file_location(f"phonate_plugin_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")
@@ -114,4 +120,5 @@ def load_plugin(path: Path) -> dict[str, str]:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else 1
         raise InputError(f"{path}:{line}: the plug-in fails: {type(error).__name__}: {error}") from error
-    return {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    _loaded.append(record)
+    return record

@@ -70,6 +70,11 @@ def recipe_class(task: str) -> type[Recipe[Any, Any, Any]]:
     return Recipe[settings.data, settings.model, settings.training]  # type: ignore[name-defined]
 
 
+def task_of(document: Document, changes: list[Override]) -> str:
+    """The task that a recipe names. Raises RecipeError, with the choices, when it names none."""
+    return Layers(document).task(changes)
+
+
 def resolve(source: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Resolved:
     """Load the recipe `source` (a file, a run folder or a shipped name) and put `overrides` over it.
 
@@ -83,9 +88,8 @@ def resolve_document(document: Document, overrides: Iterable[str] | Mapping[str,
     changes = parse_overrides(overrides)
     layers = Layers(document)
     task = layers.task(changes)
-    settings = task_settings(task)
-    typed = Recipe[settings.data, settings.model, settings.training]  # type: ignore[name-defined]
-    layers.stack(typed, settings, changes)
+    typed = recipe_class(task)
+    layers.stack(typed, task_settings(task), changes)
     try:
         recipe = typed.model_validate_json(layers.json(), strict=True)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """What can be trained, by name: settings without torch first, the task's code only when it is to run.
 
 A task is a package with two modules: `settings`, free of torch, with the constants DATA and MODEL (Settings
-classes), `SIZES: {size: {"model": {...}, "training": {...}}}` and, where the trainer's own do not do, TRAINING;
+classes), `SIZES: {size: {"model": {...}, "training": {...}}}` and, if the trainer's own do not do, TRAINING;
 and `task`, with the class `<Name>Task(recipe)`. Packages under `phonate.tasks` are found by their folder's
 name, those of other distributions by an entry point of group `phonate.tasks` (`name = "package.module"`), and
 a single plug-in file says `TASKS.register("name", TaskEntry(...))`.

@@ -1,0 +1,41 @@
+"""Train voice models: one trainer, one command line, one recipe file.
+
+Names are imported when first used, so that `import phonate` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phonate.config.errors import PhonateError
+    from phonate.training.trainer import Trainer
+    from phonate.training.voice import TrainingConfig, VoiceTrainer
+    from phonate.workflows.train import train
+
+__version__: str
+
+__all__ = ["PhonateError", "Trainer", "TrainingConfig", "VoiceTrainer", "__version__", "train"]
+
+_HOMES = {
+    "PhonateError": "phonate.config.errors",
+    "Trainer": "phonate.training.trainer",
+    "TrainingConfig": "phonate.training.voice",
+    "VoiceTrainer": "phonate.training.voice",
+    "train": "phonate.workflows.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("phonate")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'phonate' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

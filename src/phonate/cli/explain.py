@@ -1,0 +1,49 @@
+"""Print every value of a recipe with where it came from.
+
+The order is: command line, recipe, preset of the size, default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from phonate.cli.parsing import add_recipe
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate explain`."""
+    add_recipe(parser)
+    parser.add_argument("--describe", action="store_true", help="say what each option means")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print as JSON")
+    form.add_argument("--yaml", action="store_true", help="print the complete recipe, ready to be trained")
+    form.add_argument(
+        "--schema", action="store_true", help="print the JSON schema of such recipes, for editors"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print in the form asked for."""
+    from phonate.cli.output import print_json, print_table
+    from phonate.config.resolve import resolve
+    from phonate.workflows.explain import explain, schema
+
+    if args.schema:
+        print_json(schema(args.recipe, args.overrides))
+        return 0
+    resolved = resolve(args.recipe, args.overrides)
+    if args.yaml:
+        print(resolved.to_yaml(), end="")
+        return 0
+    values = explain(resolved)
+    if args.json:
+        fields = ("value", "origin", "description") if args.describe else ("value", "origin")
+        print_json({found.key: {name: getattr(found, name) for name in fields} for found in values})
+        return 0
+    columns = 4 if args.describe else 3
+    rows = [
+        [v.key, json.dumps(v.value, ensure_ascii=False), v.origin, v.description][:columns] for v in values
+    ]
+    print_table(rows, ["option", "value", "from", "meaning"][:columns])
+    return 0

@@ -1,0 +1,70 @@
+"""Train a recipe into a run folder.
+
+A recipe is a file or a shipped name. Options are set by their path: training.optimizer.lr=2e-4
+data.path=my_recordings size=small. The run goes to runs/<recipe> unless --output says else; one that was
+interrupted goes on with --resume auto. Paths in a recipe are relative to the current directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from phonate.cli.parsing import add_recipe
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate train`."""
+    add_recipe(parser)
+    parser.add_argument("--resume", metavar="auto|RUN|CHECKPOINT", help="go on with a run that was stopped")
+    parser.add_argument(
+        "--mode",
+        choices=("gpu", "cpu", "mixed"),
+        default="mixed",
+        help="gpu: only with a GPU; cpu: without; mixed (default): a GPU if there is one",
+    )
+    parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps")
+    parser.add_argument("--output", metavar="RUN", help="the run's folder")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="estimate time, memory and disk from one real step; keep nothing",
+    )
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, then print where the run is and how well it did."""
+    # before anything heavy is imported, so that a mistake in the recipe is told at once
+    from phonate.config.resolve import resolve
+
+    resolved = resolve(args.recipe, args.overrides)
+    args.logs = Path(args.output or Path("runs") / resolved.name) / "logs"
+
+    from phonate.cli.output import log_to_console, print_json
+
+    log_to_console(resolved.recipe.training.logging.verbosity)
+
+    from phonate.workflows.train import train
+
+    trained = train(
+        args.recipe,
+        args.overrides,
+        resume=args.resume,
+        mode=args.mode,
+        device=args.device,
+        output=args.output,
+        dry_run=args.dry_run,
+        plugins=[Path(path) for path in args.plugin],
+    )
+    if args.json:
+        print_json({"run": str(trained.run.path), "step": trained.step, "metrics": trained.metrics})
+    else:
+        _print(trained)
+    return 0
+
+
+def _print(trained: Any) -> None:
+    shown = "  ".join(f"{name} {value:.5g}" for name, value in sorted(trained.metrics.items()))
+    print(f"{trained.run.path}: step {trained.step}" + (f"  {shown}" if shown else ""))

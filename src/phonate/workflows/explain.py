@@ -1,0 +1,52 @@
+"""What a recipe comes to: every value, where it came from and what it means; and its JSON schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phonate.config.documents import read
+from phonate.config.options import describe
+from phonate.config.overrides import parse_overrides
+from phonate.config.resolve import Resolved, recipe_class, task_of
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One value of a resolved recipe."""
+
+    key: str
+    value: Any
+    origin: str
+    description: str
+
+
+def explain(resolved: Resolved) -> list[Explained]:
+    """Every value of `resolved`, in the order of the settings classes."""
+    values = resolved.recipe.model_dump(mode="json")
+    kind = type(resolved.recipe)
+    return [
+        Explained(".".join(path), _at(values, path), origin, describe(kind, path))
+        for path, origin in resolved.origins.items()
+    ]
+
+
+def _at(values: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        values = values[part]
+    return values
+
+
+def schema(source: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
+    """JSON schema of the recipes of the task that `source` names, for editors that check YAML as it is typed.
+
+    Descriptions are the docstrings of the settings. The parts of a recipe may be left out, as in a recipe.
+    """
+    task = task_of(read(source), parse_overrides(overrides or []))
+    content = recipe_class(task).model_json_schema()
+    content["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    content["title"] = f"phonate recipe: {task}"
+    content["required"] = ["task"]
+    content["properties"]["task"]["const"] = task
+    return content

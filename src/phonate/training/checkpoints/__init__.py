@@ -1,0 +1,43 @@
+"""The checkpoint store. Names are imported when they are first used, so that listing a run needs no torch."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phonate.training.checkpoints.loading import Checkpoint as Checkpoint
+    from phonate.training.checkpoints.manager import (
+        CheckpointManager as CheckpointManager,
+    )
+    from phonate.training.checkpoints.manager import (
+        create_checkpoint_manager as create_checkpoint_manager,
+    )
+    from phonate.training.checkpoints.manager import (
+        get_default_checkpoint_config as get_default_checkpoint_config,
+    )
+    from phonate.training.checkpoints.metadata import CheckpointMetadata as CheckpointMetadata
+    from phonate.training.checkpoints.resolve import resolve_checkpoint as resolve_checkpoint
+    from phonate.training.settings import CheckpointConfig as CheckpointConfig
+
+_HOMES = {
+    "Checkpoint": "phonate.training.checkpoints.loading",
+    "CheckpointConfig": "phonate.training.settings",
+    "CheckpointManager": "phonate.training.checkpoints.manager",
+    "CheckpointMetadata": "phonate.training.checkpoints.metadata",
+    "create_checkpoint_manager": "phonate.training.checkpoints.manager",
+    "get_default_checkpoint_config": "phonate.training.checkpoints.manager",
+    "resolve_checkpoint": "phonate.training.checkpoints.resolve",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

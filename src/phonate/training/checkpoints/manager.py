@@ -1,0 +1,359 @@
+"""The one checkpoint store: saves in the background, loads what is intact."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from phonate.config.errors import CheckpointError
+from phonate.training.checkpoints import files, listing, tree, writing
+from phonate.training.checkpoints.export import export
+from phonate.training.checkpoints.listing import CheckpointInfo, SortKey
+from phonate.training.checkpoints.loading import Checkpoint, load, load_first_intact
+from phonate.training.checkpoints.lock import FolderLock
+from phonate.training.checkpoints.metadata import CheckpointMetadata, phonate_version, time_after
+from phonate.training.checkpoints.resolve import find, is_checkpoint
+from phonate.training.checkpoints.snapshot import Snapshot
+from phonate.training.settings import CheckpointConfig
+
+SPARE_BYTES = 1 << 20
+"""Room asked for beside the tensors: the small files and the file system's own needs."""
+
+
+class CheckpointManager:
+    """The checkpoints of one run: `folder/step-00000500/` and so on.
+
+    `save_checkpoint` copies all tensors into buffers that are allocated once and used again (pinned when they
+    come from a GPU), and returns; a background thread writes, hashes, reads back, renames, and removes what is
+    too old. An error there is raised by the next `save_checkpoint`, `poll`, `flush` or `close`.
+
+    Args:
+        folder: where the checkpoints are; made by the first save.
+        config: how many are kept, what is recorded, whether files are compressed and verified.
+        run: the run's folder, which a relative `backup_dir` belongs to. None: the parent of `folder`.
+        is_main: False in all but one of several processes; those save nothing.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        config: CheckpointConfig | None = None,
+        *,
+        run: str | Path | None = None,
+        is_main: bool = True,
+    ) -> None:
+        self.folder = Path(folder)
+        self.config = config or CheckpointConfig()
+        self.is_main = is_main
+        self.blocked_seconds = 0.0
+        """How long `save_checkpoint` has held up its caller, `waited_seconds` included."""
+        self.waited_seconds = 0.0
+        """How much of that was waiting for the save before it."""
+        self._run = Path(run) if run is not None else self.folder.parent
+        self._weights, self._state = Snapshot(), Snapshot()
+        self._thread: ThreadPoolExecutor | None = None
+        self._pending: Future[None] | None = None
+        self._lock: FolderLock | None = None
+        self._writer: writing.Writer | None = None
+
+    # ------------------------------------------------------------------ saving
+
+    def save_checkpoint(
+        self,
+        *,
+        step: int,
+        epoch: int,
+        weights: Mapping[str, Tensor],
+        state: Mapping[str, Any],
+        metrics: Mapping[str, float] | None = None,
+        learning_rate: float | None = None,
+        model_name: str = "",
+        experiment_name: str = "",
+        recipe_yaml: str = "",
+        architecture: str = "",
+        export: Mapping[str, Any] | None = None,
+        best_metric: tuple[str, float] | None = None,
+        greater_is_better: bool = False,
+        is_best: bool | None = None,
+        notes: str = "",
+        tags: tuple[str, ...] = (),
+    ) -> Path:
+        """Save a checkpoint in the background; returns the folder that it will have.
+
+        Args:
+            step: optimizer steps done; a checkpoint of the same step is replaced.
+            epoch: epochs done.
+            weights: the model's tensors, as inference uses them.
+            state: everything else, nested: dicts, lists, tuples, numbers, strings, tensors, numpy arrays. It
+                comes back bit for bit. `optimizer` and `schedule` are looked for in it, for the metadata.
+            metrics: what is known at this step, by name (`loss` or `train_loss`, `val_loss`, ...).
+            export: what inference needs beside the weights, as JSON.
+            best_metric: the metric that chooses the best checkpoint, and its best value so far.
+            is_best: whether that value was measured at this step. None: if it is better than that of the
+                best checkpoint in the folder.
+
+        Raises:
+            CheckpointError: the save before this one failed, a value can't be stored, the folder can't be
+                written, or the disk is too full. Nothing old has been deleted then.
+        """
+        started = time.perf_counter()
+        final = self.folder / listing.name_of(step)
+        if not self.is_main:
+            return final
+        facts = {
+            "global_step": step,
+            "epoch": epoch,
+            "learning_rate": learning_rate,
+            "model_name": model_name,
+            "experiment_name": experiment_name,
+            "metrics": dict(metrics or {}),
+            "best_metric_mode": "max" if greater_is_better else "min",
+            "notes": notes,
+            "tags": tags,
+        }
+        contents = {files.RECIPE: recipe_yaml.encode(), files.INFERENCE: _json(export)}
+        if self.config.save_model_architecture:
+            contents[files.ARCHITECTURE] = architecture.encode()
+        try:
+            self.flush()
+            self.waited_seconds += time.perf_counter() - started
+            writer = self._prepare()
+            document, tensors = tree.encode(state)
+            self._require(sum(tensor.nbytes for tensor in (*weights.values(), *tensors.values())))
+            self._weights.take(weights)
+            self._state.take(tensors)
+            metadata = self._metadata(facts, best_metric, is_best, weights, state)
+            job = writing.Job(final, self._weights, self._state, document, contents, metadata)
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+            self._pending = self._thread.submit(writer.write, job)
+        finally:
+            self.blocked_seconds += time.perf_counter() - started
+        return final
+
+    def _metadata(
+        self,
+        facts: dict[str, Any],
+        best_metric: tuple[str, float] | None,
+        is_best: bool | None,
+        weights: Mapping[str, Tensor],
+        state: Mapping[str, Any],
+    ) -> CheckpointMetadata:
+        """The given facts, and those found by looking at the tensors and the folder."""
+        infos = listing.scan(self.folder)
+        if is_best is None:
+            is_best = listing.improves(infos, best_metric, facts["best_metric_mode"])
+        return CheckpointMetadata(
+            **facts,
+            timestamp=time_after(max((item.metadata.timestamp for item in infos if item.metadata), default=None)),
+            version=self._next_version(infos) if self.config.versioning else None,
+            train_loss=_first(facts["metrics"], "train_loss", "loss"),
+            val_loss=_first(facts["metrics"], "val_loss"),
+            best_metric_name=best_metric[0] if best_metric else None,
+            best_metric=best_metric[1] if best_metric else None,
+            is_best=is_best,
+            num_parameters=sum(tensor.numel() for tensor in weights.values()),
+            model_size_mb=sum(tensor.nbytes for tensor in weights.values()) / 1e6,
+            optimizer_state_available=_holds(state, "optimizer"),
+            scheduler_state_available=_holds(state, "schedule"),
+            phonate_version=phonate_version(),
+            pytorch_version=torch.__version__,
+            cuda_version=torch.version.cuda,
+        )
+
+    def _next_version(self, infos: list[CheckpointInfo]) -> int:
+        saved = [row.version for row in self._prepare().history.checkpoints]
+        present = [item.metadata.version or 0 for item in infos if item.metadata]
+        return max([0, *saved, *present]) + 1
+
+    def check_space(self, *trees: Any) -> None:
+        """Raise CheckpointError unless the disk has room for a checkpoint of the tensors in `trees`.
+
+        Each save asks this of itself; ask it before the first step, so that a full disk is known at once.
+        """
+        tensors = [tensor for part in trees for tensor in tree.encode(part)[1].values()]
+        self._require(sum(tensor.nbytes for tensor in tensors))
+
+    def _require(self, nbytes: int) -> None:
+        if files.free_bytes(self.folder) < nbytes + SPARE_BYTES:
+            raise CheckpointError(writing.no_space(self.folder, nbytes + SPARE_BYTES))
+
+    def poll(self) -> bool:
+        """Whether a save is being written. Raises CheckpointError if the last one failed."""
+        if self._pending is not None and self._pending.done():
+            self.flush()
+        return self._pending is not None
+
+    def flush(self) -> None:
+        """Wait until the save that is being written is on the disk. Raises CheckpointError if it failed."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        try:
+            pending.result()
+        except BaseException:
+            if not pending.done():  # a signal interrupted the wait, not the save
+                self._pending = pending
+            raise
+
+    def close(self) -> None:
+        """Wait for the last save and let other processes save here. The manager can be used again."""
+        try:
+            self.flush()
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown()
+            if self._lock is not None:
+                self._lock.release()
+            self._thread = self._lock = self._writer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _prepare(self) -> writing.Writer:
+        """Make, lock and tidy the folder, once."""
+        if self._writer is None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = FolderLock(self.folder)
+                files.recover(self.folder)
+            except OSError as error:
+                raise writing.explained(error, self.folder, 0) from error
+            history = listing.read_history(self.folder) if self.config.versioning else listing.History()
+            self._writer = writing.Writer(self.folder, self.config, self._backup_folder(), history)
+        return self._writer
+
+    def _backup_folder(self) -> Path | None:
+        return self._run / self.config.backup_dir if self.config.backup_dir is not None else None
+
+    # ----------------------------------------------------------------- loading
+
+    def load_checkpoint(
+        self, which: str | int | Path = "latest", strict: bool = True, model: nn.Module | None = None
+    ) -> Checkpoint:
+        """A checkpoint by name, step, path, `latest` or `best`, its files verified first.
+
+        With `model`, its weights are put into it, `strict` as in `load_state_dict`. Raises CheckpointError
+        naming what is damaged, missing or does not fit.
+        """
+        if which in ("latest", "auto"):
+            found = self.load_latest_checkpoint()
+            if found is None:
+                raise CheckpointError(f"{self.folder}: no checkpoints here")
+        elif which == "best":
+            found = self.load_best_checkpoint()
+        else:
+            found = load(self._path(which), self.config.verify_integrity)
+        if model is not None:
+            try:
+                model.load_state_dict(found.weights, strict=strict)
+            except RuntimeError as error:
+                raise CheckpointError(f"{found.path}: does not fit the model: {error}") from error
+        return found
+
+    def load_latest_checkpoint(self) -> Checkpoint | None:
+        """The newest intact checkpoint; damaged newer ones are named in `skipped` and in the log. None: no checkpoint."""
+        self.flush()
+        return load_first_intact(listing.newest_first(listing.scan(self.folder)), self.config.verify_integrity)
+
+    def load_best_checkpoint(self) -> Checkpoint:
+        """The best checkpoint, or the best intact one with the damaged ones named in `skipped` and in the log."""
+        self.flush()
+        ranked = listing.ranking(listing.scan(self.folder))
+        found = load_first_intact(ranked, self.config.verify_integrity)
+        if found is None:
+            raise CheckpointError(f"{self.folder}: no checkpoint was chosen as the best yet")
+        return found
+
+    def _path(self, which: str | int | Path) -> Path:
+        self.flush()
+        path = Path(str(which))
+        return path if is_checkpoint(path) else find(self.folder, str(which))
+
+    # ------------------------------------------------------------- the folder
+
+    def latest(self) -> Path:
+        """The folder of the newest checkpoint, once it is on the disk. Raises CheckpointError when there is none."""
+        self.flush()
+        for item in listing.newest_first(listing.scan(self.folder)):
+            return item.path
+        raise CheckpointError(f"{self.folder}: no checkpoints here")
+
+    def list_checkpoints(self, sort_by: SortKey = "timestamp") -> list[CheckpointInfo]:
+        """All checkpoints: newest first, highest epoch first, or lowest validation loss first."""
+        self.flush()
+        return listing.sort_listing(listing.scan(self.folder), sort_by)
+
+    def get_checkpoint_info(self, which: str | int | Path) -> CheckpointMetadata:
+        """The metadata of a checkpoint. Raises CheckpointError."""
+        return listing.read_metadata(self._path(which))
+
+    def remove_checkpoint(self, which: str | int | Path) -> None:
+        """Delete a checkpoint. The best pointer and the history follow."""
+        listing.remove(listing.info(self._path(which)))
+        self._prepare().tidy()
+
+    def prune(self, keep: int) -> list[str]:
+        """Delete all but the newest `keep` checkpoints and the best one; returns the names deleted."""
+        self.flush()
+        removed = listing.prune(self.folder, keep)
+        self._prepare().tidy()
+        return removed
+
+    def verify(self, which: str | int | Path) -> list[str]:
+        """What is wrong with a checkpoint's files, such as `state.json: SHA-256 differs`. Empty: it is intact."""
+        return files.problems(self._path(which))
+
+    def create_checkpoint_backup(self, which: str | int | Path = "best") -> Path:
+        """Copy a checkpoint to `backup_dir` (`backups` where that is not set), verified; the oldest backups go."""
+        target = self._backup_folder() or self._run / "backups"
+        return writing.back_up(self._path(which), target, self.config.max_backups)
+
+    def export_checkpoint(self, which: str | int | Path, target: str | Path) -> Path:
+        """Copy what inference needs of a checkpoint to the new folder `target`."""
+        return export(self._path(which), target)
+
+
+def create_checkpoint_manager(
+    run: str | Path = ".", config: CheckpointConfig | None = None, **options: Any
+) -> CheckpointManager:
+    """The store of the run `run`; `options` replace settings of `config` (`save_total_limit=3`)."""
+    merged = CheckpointConfig.model_validate({**(config or CheckpointConfig()).model_dump(), **options})
+    return CheckpointManager(Path(run) / merged.save_dir, merged, run=run)
+
+
+def get_default_checkpoint_config() -> CheckpointConfig:
+    """The settings of checkpoints that a recipe without any has."""
+    return CheckpointConfig()
+
+
+def _json(export: Mapping[str, Any] | None) -> bytes:
+    try:
+        return files.render(dict(export or {}))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"what the task exports for inference is not plain JSON: {error}") from error
+
+
+def _first(metrics: Mapping[str, float], *names: str) -> float | None:
+    return next((metrics[name] for name in names if name in metrics), None)
+
+
+def _holds(state: Any, name: str, depth: int = 3) -> bool:
+    """Whether a dict in `state`, at most `depth` levels deep, has something under `name` or `name` + "s"."""
+    if not isinstance(state, Mapping) or depth == 0:
+        return False
+    if any(state.get(key) for key in (name, f"{name}s")):
+        return True
+    return any(_holds(value, name, depth - 1) for value in state.values())

@@ -1,0 +1,74 @@
+"""What a person calls a checkpoint -> its folder. No torch in this file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from phonate.config.errors import CheckpointError
+from phonate.training.checkpoints import files, listing
+
+_log = logging.getLogger(__name__)
+
+
+def resolve_checkpoint(
+    text: str | Path, run: str | Path | None = None, prefer: Literal["latest", "best"] = "latest"
+) -> Path:
+    """The folder of the checkpoint that `text` names.
+
+    `text` is a checkpoint's folder, a run's folder or its folder of checkpoints (the newest intact one, or the best
+    with `prefer="best"`), or, within `run`: `auto` or `latest`, `best`, a step (500) or a name (step-00000500).
+    Raises CheckpointError when there is none.
+    """
+    path = Path(text)
+    if path.is_dir() and is_checkpoint(path):
+        return path
+    if run is not None and not path.is_dir():
+        return find(checkpoints_folder(Path(run)), str(text))
+    if not path.is_dir():
+        raise CheckpointError(f"{text}: no such run or checkpoint")
+    return find(checkpoints_folder(path), prefer)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether `path` is a checkpoint's folder, damaged or not."""
+    return (path / files.MANIFEST).exists() or (path / files.METADATA).exists()
+
+
+def checkpoints_folder(path: Path) -> Path:
+    """The folder of checkpoints of the run `path`, which may be that folder itself. Raises CheckpointError."""
+    candidates = [path, path / "checkpoints"]
+    if path.is_dir():
+        candidates += sorted(child for child in path.iterdir() if child.is_dir())
+    for candidate in candidates:
+        if listing.scan(candidate):
+            return candidate
+    raise CheckpointError(f"{path}: no checkpoints here")
+
+
+def find(where: Path, text: str) -> Path:
+    """The checkpoint `text` (latest, auto, best, a step or a name) in the folder `where`. Raises CheckpointError."""
+    infos = listing.scan(where)
+    if text in ("latest", "auto"):
+        return _first_intact(listing.newest_first(infos), where)
+    if text == "best":
+        ranked = listing.ranking(infos)
+        if not ranked:
+            raise CheckpointError(f"{where}: no checkpoint was chosen as the best yet")
+        return _first_intact(ranked, where)
+    for item in infos:
+        if text in (str(item.step), item.name):
+            return item.path
+    there_are = ", ".join(item.name for item in infos) or "none"
+    raise CheckpointError(f"{where}: no checkpoint {text!r}; there is: {there_are}")
+
+
+def _first_intact(infos: Iterable[listing.CheckpointInfo], where: Path) -> Path:
+    for item in infos:
+        damage = files.problems(item.path)
+        if not damage:
+            return item.path
+        _log.warning("%s is damaged (%s); going back to an older one", item.name, "; ".join(damage))
+    raise CheckpointError(f"{where}: no intact checkpoint here")

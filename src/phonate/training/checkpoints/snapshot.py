@@ -1,0 +1,197 @@
+"""Tensors copied aside in one memory copy, and written from there in the safetensors form.
+
+`safetensors.torch.save_file` copies each tensor once more while it holds the GIL, so the training loop would
+stall. The format is simple (8 bytes of header length, a JSON header, the data), so our copy is made in that
+layout: one flat buffer, hashed and written in large pieces without the GIL.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_bytes
+from safetensors.torch import load_file
+from torch import Tensor
+
+from phonate.config.errors import CheckpointError
+from phonate.training.checkpoints.files import CHUNK, COMPRESSED, Record, chunks_of, drop_from_memory
+
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.complex64: "C64",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
+ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class Written:
+    """A tensor file: its record for the manifest, and the SHA-256 of its uncompressed form."""
+
+    record: Record
+    content_sha256: str
+
+
+class Snapshot:
+    """A copy of tensors in memory that is allocated once and used again at every save."""
+
+    def __init__(self) -> None:
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+        self._header = b""
+        self._used = 0
+        self._copied: list[torch.cuda.Event] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the uncompressed file."""
+        return len(self._header) + self._used
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy `tensors`; they may change as soon as this returns (on CUDA: by later work of the same stream).
+
+        Raises CheckpointError for a tensor without plain dense values (sparse, quantised, meta).
+        """
+        for name, tensor in tensors.items():
+            if tensor.dtype not in DTYPES or tensor.layout != torch.strided or tensor.is_meta:
+                raise CheckpointError(
+                    f"{name}: a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} can't be stored; "
+                    "save it as one or more dense tensors"
+                )
+        # Wide types first, so that every tensor is aligned without holes, which the format forbids.
+        names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+        ends = np.cumsum([tensors[name].nbytes for name in names], dtype=np.int64).tolist()
+        starts = [0, *ends[:-1]]
+        self._header = _header(names, tensors, starts, ends)
+        self._used = ends[-1] if ends else 0
+        self._reserve(self._used, any(tensor.is_cuda for tensor in tensors.values()))
+        with torch.no_grad():
+            for name, start, end in zip(names, starts, ends, strict=True):
+                source = tensors[name]
+                view = self._buffer[start:end].view(source.dtype).view(source.shape)
+                view.copy_(source, non_blocking=True)
+        self._copied = _mark_streams(tensors)
+
+    def _reserve(self, nbytes: int, pinned: bool) -> None:
+        if nbytes > self._buffer.nbytes or (pinned and not self._buffer.is_pinned()):
+            self._buffer = torch.empty(0, dtype=torch.uint8)  # the old one goes before the new one comes
+            self._buffer = torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
+            self._buffer.fill_(0)  # touch every page now, not in a later copy
+
+    def content(self) -> Iterator[memoryview]:
+        """The file's bytes in pieces."""
+        for event in self._copied:
+            event.synchronize()
+        yield memoryview(self._header)
+        data = self._buffer.numpy().data[: self._used]
+        for start in range(0, self._used, CHUNK):
+            yield data[start : start + CHUNK]
+
+    def write(self, path: Path, compress: bool) -> Written:
+        """Write, hash in the same pass, sync, read back. Raises OSError when the disk has other bytes."""
+        on_disk, content, size = hashlib.sha256(), hashlib.sha256(), 0
+        with path.open("wb", buffering=0) as file:
+            for piece in _compressed(self.content(), content) if compress else self.content():
+                on_disk.update(piece)
+                _write_all(file.fileno(), piece)
+                size += len(piece)
+            os.fsync(file.fileno())
+        drop_from_memory(path)
+        if not self._equals(_decompressed(path) if compress else chunks_of(path)):
+            raise OSError(errno.EIO, "reading it back gave other bytes than were written", str(path))
+        digest = on_disk.hexdigest()
+        return Written(Record(size, digest), content.hexdigest() if compress else digest)
+
+    def _equals(self, pieces: Iterator[memoryview]) -> bool:
+        """Whether `pieces` joined are this snapshot's bytes. numpy compares, which lets other threads run."""
+        pending = np.empty(0, dtype=np.uint8)
+        for expected in self.content():
+            rest = np.frombuffer(expected, dtype=np.uint8)
+            while rest.size:
+                if not pending.size:
+                    pending = np.frombuffer(next(pieces, b""), dtype=np.uint8)
+                    if not pending.size:
+                        return False
+                size = min(rest.size, pending.size)
+                if not np.array_equal(rest[:size], pending[:size]):
+                    return False
+                rest, pending = rest[size:], pending[size:]
+        return not pending.size and next(pieces, None) is None
+
+
+def _header(names: list[str], tensors: Mapping[str, Tensor], starts: list[int], ends: list[int]) -> bytes:
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    for name, start, end in zip(names, starts, ends, strict=True):
+        tensor = tensors[name]
+        shape = list(tensor.shape)
+        entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _mark_streams(tensors: Mapping[str, Tensor]) -> list[torch.cuda.Event]:
+    """An event per GPU that has happened once the copies out of it are done."""
+    events = []
+    for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch has no types here
+        event.record(torch.cuda.current_stream(device))
+        events.append(event)
+    return events
+
+
+def _write_all(descriptor: int, piece: memoryview) -> None:
+    while piece:
+        piece = piece[os.write(descriptor, piece) :]
+
+
+def _compressed(pieces: Iterator[memoryview], content: hashlib._Hash) -> Iterator[memoryview]:
+    compressor = zlib.compressobj(level=1)
+    for piece in pieces:
+        content.update(piece)
+        if packed := compressor.compress(piece):
+            yield memoryview(packed)
+    yield memoryview(compressor.flush())
+
+
+def _decompressed(path: Path) -> Iterator[memoryview]:
+    decompressor = zlib.decompressobj()
+    for piece in chunks_of(path):
+        # an empty piece would read as the end
+        if unpacked := decompressor.decompress(piece):
+            yield memoryview(unpacked)
+    if unpacked := decompressor.flush():
+        yield memoryview(unpacked)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or of `path` with `.zlib` behind it. Raises CheckpointError."""
+    try:
+        packed = path.with_name(path.name + COMPRESSED)
+        if packed.exists():
+            return load_bytes(zlib.decompress(packed.read_bytes()))
+        return load_file(path)
+    except (OSError, SafetensorError, zlib.error) as error:
+        raise CheckpointError(f"{path}: can't be read ({error})") from error

@@ -1,0 +1,185 @@
+"""Writing one checkpoint, in the background thread: files, manifest, rename, best pointer, history, pruning."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from phonate.config.errors import CheckpointError
+from phonate.training.checkpoints import files, listing
+from phonate.training.checkpoints.metadata import CheckpointMetadata, git_facts, system_facts
+from phonate.training.checkpoints.snapshot import Snapshot, Written
+from phonate.training.settings import CheckpointConfig
+
+
+@dataclass(frozen=True)
+class Job:
+    """All of a checkpoint that has to be written. Nothing in it changes while the training goes on."""
+
+    final: Path
+    weights: Snapshot
+    state: Snapshot
+    document: Any
+    """The state without its tensors, for JSON."""
+    contents: Mapping[str, bytes]
+    """Further files by name."""
+    metadata: CheckpointMetadata
+    """Without what the writer finds out: the hash of the weights."""
+
+
+@dataclass
+class Writer:
+    """Writes checkpoints into one folder, one after the other."""
+
+    folder: Path
+    config: CheckpointConfig
+    backup_folder: Path | None = None
+    history: listing.History = field(default_factory=listing.History)
+    last_best: listing.Best | None = None
+    """The best checkpoint that a backup was made of."""
+    facts: dict[str, Any] | None = None
+    """What is recorded about machine and git, found out at the first save."""
+
+    def write(self, job: Job) -> None:
+        """Write, verify, rename; then tidy up. Raises CheckpointError, with nothing old deleted."""
+        temporary = job.final.with_name(f".{job.final.name}.tmp")
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            self._write_files(temporary, job)
+            files.commit(temporary, job.final)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)  # the first error is told
+            raise explained(error, self.folder, job.weights.nbytes + job.state.nbytes) from error
+        except CheckpointError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        try:
+            self.tidy()
+        except OSError as error:
+            raise explained(error, self.folder, 0) from error
+        if self.backup_folder is not None:
+            self._back_up(self.backup_folder)
+
+    def _write_files(self, temporary: Path, job: Job) -> None:
+        compress = self.config.compress
+        suffix = files.COMPRESSED if compress else ""
+        written: dict[str, Written] = {}
+        for name, snapshot in ((files.WEIGHTS, job.weights), (files.STATE_TENSORS, job.state)):
+            written[name] = snapshot.write(temporary / (name + suffix), compress)
+        records = {name + suffix: entry.record for name, entry in written.items()}
+        digest = written[files.WEIGHTS].content_sha256
+        if self.facts is None:
+            self.facts = self._find_facts()
+        found = {**self.facts, **({"model_hash": digest} if self.config.track_model_hash else {})}
+        metadata = _still_best(job, digest).model_copy(update=found)
+        contents = {
+            **job.contents,
+            # without indentation json uses its C encoder, which holds up the training less
+            files.STATE: files.render(job.document, indent=None),
+            files.METADATA: files.render(metadata.document()),
+        }
+        for name, content in contents.items():
+            records[name] = files.write_durably(temporary / name, content)
+        files.write_manifest(temporary, records)
+
+    def _find_facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = system_facts() if self.config.track_system_info else {}
+        return {**facts, **(git_facts(Path.cwd()) if self.config.track_git_info else {})}
+
+    def tidy(self) -> None:
+        """The best pointer, pruning, the history: all found from what is in the folder."""
+        infos = listing.scan(self.folder)
+        listing.write_best(self.folder, listing.best_of(infos))
+        listing.prune(self.folder, self.config.save_total_limit)
+        if self.config.versioning:
+            self.history = listing.update_history(self.folder, self.history, listing.scan(self.folder))
+
+    def _back_up(self, target: Path) -> None:
+        infos = listing.scan(self.folder)
+        best = listing.best_of(infos)
+        if best is None or best == self.last_best:
+            return
+        source = next(item for item in infos if item.name == best.name)
+        back_up(source.path, target, self.config.max_backups)
+        self.last_best = best
+
+
+def _still_best(job: Job, digest: str) -> CheckpointMetadata:
+    """The metadata, called best if it replaces the best checkpoint by the same weights.
+
+    A run that is resumed and stopped again before its first step saves the step that it was resumed from.
+    """
+    replaced = listing.info(job.final).metadata if job.final.exists() else None
+    if replaced is None or not replaced.is_best or replaced.model_hash != digest:
+        return job.metadata
+    same = {"best_metric_name", "best_metric_mode", "best_metric", "is_best"}
+    return job.metadata.model_copy(update=replaced.model_dump(include=same))
+
+
+def back_up(source: Path, target: Path, max_backups: int) -> Path:
+    """Copy a checkpoint into the folder `target`, verify the copy, and remove the oldest beyond `max_backups`.
+
+    The copy's name begins with its time, so that a later checkpoint of the same step is another backup.
+    """
+    metadata = listing.read_metadata(source)
+    name = f"{metadata.timestamp:%Y%m%d-%H%M%S}-{listing.name_of(metadata.global_step)}"
+    copy = copy_verified(source, target / name)
+    backups = sorted(path for path in target.glob("????????-??????-step-*") if path.is_dir())
+    for doomed in backups[:-max_backups]:
+        files.remove_folder(doomed)
+    return copy
+
+
+def copy_verified(source: Path, target: Path, leave_out: frozenset[str] = frozenset()) -> Path:
+    """Copy a checkpoint to the new folder `target` without the files `leave_out`. Raises CheckpointError."""
+    records = {name: r for name, r in files.read_manifest(source).items() if name not in leave_out}
+    damage = files.problems(source, leave_out=leave_out)
+    if damage:
+        raise CheckpointError(f"{source} is damaged ({'; '.join(damage)}); it was not copied")
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        for name in records:
+            shutil.copyfile(source / name, temporary / name)
+            files.sync_file(temporary / name)
+            files.drop_from_memory(temporary / name)
+        files.write_manifest(temporary, records)
+        damage = files.problems(temporary)
+        if damage:
+            raise OSError(errno.EIO, f"the copy differs ({'; '.join(damage)})", str(target))
+        files.commit(temporary, target)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)  # the first error is told
+        raise explained(error, target, sum(record.size for record in records.values())) from error
+    return target
+
+
+def explained(error: OSError, where: Path, needed: int) -> CheckpointError:
+    """One line that says what to do about an error of the file system."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CheckpointError(no_space(where, needed))
+    if error.errno == errno.EFBIG:
+        return CheckpointError(f"{where}: a file of this size is not allowed here (see ulimit -f); {megabytes(needed)}")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return CheckpointError(f"{where}: can't be written ({error.strerror}); choose another --output folder")
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return CheckpointError(f"{where}: a file is where a folder should be; remove it or choose another folder")
+    return CheckpointError(f"{where}: {error.strerror or error} ({error.filename or 'while saving'})")
+
+
+def no_space(where: Path, needed: int) -> str:
+    """The line for a full disk."""
+    free = megabytes(files.free_bytes(where))
+    return f"{where}: disk full: a checkpoint needs {megabytes(needed)}, {free} is free; make room there"
+
+
+def megabytes(count: int) -> str:
+    """Bytes for people: `12.3 MB`."""
+    return f"{count / 1e6:,.1f} MB"

@@ -1,0 +1,60 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each target prepares .venv by itself.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+BENCH  := $(VENV)/.ready-bench
+DOCS   := $(VENV)/.ready-docs
+
+# One thread a process: two test workers share two cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint format bench docs clean
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("phonate needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+$(BENCH): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $@
+
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+setup: $(READY)  ## Make .venv with everything that development needs
+
+demo: $(READY)  ## Train, stop, resume, convert, report (DATA=folder: on your own recordings)
+	$(BIN)/phonate demo $(if $(DATA),--data '$(DATA)')
+
+test: $(READY)  ## Run the tests that take under ten minutes together
+	$(PYTEST) -m 'not slow and not gpu'
+
+test-all: $(READY)  ## Run every test that this machine can run
+	$(PYTEST)
+
+lint: $(READY)  ## Check style, types and the floors of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## Mend style in place
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(BENCH)  ## Measure the trainer beside other trainers
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/trainer_overhead.py
+
+docs: $(DOCS)  ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean:  ## Remove .venv and what the tools left behind
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -77,7 +77,7 @@ class JsonLines(Sink):
         self._file.flush()
 
     def _forget(self, step: int, split: str) -> None:
-        """Drop the line of a step that a resumed run reports once more, such as a validation after the save."""
+        """Drop the line of a step that a resumed run reports again, such as a validation after the save."""
         others = [line for line in _lines(self.path) if (line["step"], line["split"]) != (step, split)]
         self._file.close()
         self._replace(others)

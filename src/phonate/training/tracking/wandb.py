@@ -42,7 +42,7 @@ class WeightsAndBiases(Sink):
     ) -> None:
         if importlib.util.find_spec("wandb") is None:
             raise MissingPackageError(
-                'training.logging.wandb: W&B is not installed; pip install "phonate[wandb]", or set it to false'
+                'training.logging.wandb: it is not installed; pip install "phonate[wandb]", or set it to false'
             )
         self._wandb: Any = importlib.import_module("wandb")
         self.names = names

@@ -1,0 +1,30 @@
+"""Binary cross entropy from scores."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+from phonate.nn.losses._base import ElementwiseLoss, SumCount, expanded
+from phonate.nn.losses._classes import IGNORED, smoothed_binary
+
+
+class BCEWithLogitsLoss(ElementwiseLoss):
+    """Binary cross entropy of sigmoid(outputs), one for each cell; targets are 0, 1 or between.
+
+    Cells whose target is -100 (padded label tensors) do not count. `label_smoothing` draws targets to 0.5.
+    """
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        labelled = targets != IGNORED
+        return super().measure(outputs, targets, labelled if mask is None else labelled & expanded(mask, targets))
+
+    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `ElementwiseLoss.cells`."""
+        targets = smoothed_binary(targets, self.label_smoothing)
+        return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")

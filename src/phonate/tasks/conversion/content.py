@@ -1,0 +1,109 @@
+"""What was said, with who said it taken away: spectral envelopes instead of spectra, perturbed and normalised.
+
+In training the envelope's formants are shifted at random, its timbre is coloured and noise is added, so that
+the only dependable source of the speaker's identity is the speaker embedding (information perturbation: Choi
+et al. 2021, "Neural analysis and synthesis", section 3.1, here on mel envelopes). Conversion takes the same
+path without the perturbation.
+
+Shapes: T frames, M mel bands. Features are on `AudioProcessor`'s decibel scale, 0 to 1.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.mel import hz_to_mel, mel_to_hz
+from phonate.audio.settings import AudioConfig
+from phonate.tasks.conversion.settings import PerturbationSettings
+
+_LOUD_PERCENTILE = 95.0
+_SPEECH_RANGE = 0.35  # frames within this of the loud ones count as speech (35 dB at the default levels)
+_LEAST_DEVIATION = 0.02
+_KNEE_HZ = 6000.0  # formants are scaled below this; above, the axis is squeezed so that its end stays in place
+_WARP_STEPS = 64
+_RIPPLES = 5
+
+
+class Content:
+    """Makes content features (T, M) of mel features (T, M), for mels made as `audio` says."""
+
+    def __init__(self, audio: AudioConfig, cepstral_coefficients: int | None, normalise: bool) -> None:
+        """`cepstral_coefficients`: how smooth the envelope is, None for no smoothing. `normalise`: utterance by utterance."""
+        self.bands = audio.n_mels
+        self.normalise = normalise
+        self._decibels = -audio.min_level_db
+        edges = mel_to_hz(np.linspace(hz_to_mel(audio.fmin), hz_to_mel(audio.fmax), self.bands + 2))
+        self._centres = edges[1:-1]
+        self._smoothing_MM = None
+        if cepstral_coefficients is not None:
+            basis = cosine_basis(self.bands)[:cepstral_coefficients]
+            self._smoothing_MM = basis.T @ basis
+        self._warp = lru_cache(maxsize=None)(self._warp_matrix)
+
+    def __call__(
+        self, mel_TM: FloatArray, perturbation: PerturbationSettings | None, rng: np.random.Generator | None
+    ) -> FloatArray:
+        """Content of a whole utterance; with `perturbation`, of one that another speaker might have said."""
+        spectrum_TM = mel_TM
+        perturbed = perturbation is not None and rng is not None
+        if perturbed and rng.random() < perturbation.noise_probability:
+            spectrum_TM = self._noisy(mel_TM, perturbation, rng)
+        content_TM = spectrum_TM if self._smoothing_MM is None else spectrum_TM @ self._smoothing_MM
+        if perturbed:
+            content_TM = content_TM @ self._warp(_random_warp(perturbation, rng))
+            content_TM = content_TM + self._ripple(perturbation.equaliser_db, rng)
+        return self._normalised(content_TM, spectrum_TM) if self.normalise else content_TM
+
+    def _normalised(self, content_TM: FloatArray, spectrum_TM: FloatArray) -> FloatArray:
+        """Each band to mean 0 and deviation 1 over the utterance's speech: cepstral mean and variance normalisation."""
+        loudness_T = spectrum_TM.mean(axis=1)
+        speech_T = loudness_T > np.percentile(loudness_T, _LOUD_PERCENTILE) - _SPEECH_RANGE
+        mean_M = content_TM[speech_T].mean(axis=0)
+        deviation_M = content_TM[speech_T].std(axis=0) + _LEAST_DEVIATION
+        return np.asarray((content_TM - mean_M) / deviation_M, dtype=np.float32)
+
+    def _warp_matrix(self, factor: float) -> npt.NDArray[np.float32]:
+        """(M, M) interpolation that moves formants up by `factor`: vocal tract length, as piecewise linear VTLN."""
+        top, knee = self._centres[-1], min(_KNEE_HZ, _KNEE_HZ * factor)
+        above = knee / factor + (top - knee / factor) / (top - knee) * (self._centres - knee)
+        source = np.where(self._centres <= knee, self._centres / factor, above)
+        position = np.interp(source, self._centres, np.arange(self.bands))
+        lower = np.minimum(position.astype(int), self.bands - 2)
+        matrix = np.zeros((self.bands, self.bands), dtype=np.float32)
+        matrix[lower, np.arange(self.bands)] = 1.0 - (position - lower)
+        matrix[lower + 1, np.arange(self.bands)] += position - lower
+        return matrix
+
+    def _ripple(self, decibels: float, rng: np.random.Generator) -> FloatArray:
+        """(M,) a smooth random colouring, lower orders stronger."""
+        orders = np.arange(1, _RIPPLES + 1)
+        amplitude = rng.normal(size=_RIPPLES) * decibels / self._decibels / orders
+        return np.asarray(amplitude @ (cosine_basis(self.bands)[1 : _RIPPLES + 1] * np.sqrt(self.bands / 2)), np.float32)
+
+    def _noisy(self, mel_TM: FloatArray, settings: PerturbationSettings, rng: np.random.Generator) -> FloatArray:
+        """`mel_TM` with coloured stationary noise, added as magnitudes."""
+        loud = np.percentile(mel_TM.mean(axis=1), _LOUD_PERCENTILE)
+        level_M = loud - rng.uniform(*settings.noise_snr_db) / self._decibels + self._ripple(8.0, rng)
+        flutter_TM = rng.standard_normal(mel_TM.shape, dtype=np.float32) * np.float32(3.5 / self._decibels)
+        scale = np.float32(np.log(10.0) * self._decibels / 20.0)
+        magnitude = np.exp(scale * (mel_TM - 1.0)) + np.exp(scale * (level_M + flutter_TM - 1.0))
+        return np.asarray(1.0 + np.log(magnitude) / scale, dtype=np.float32)
+
+
+def _random_warp(settings: PerturbationSettings, rng: np.random.Generator) -> float:
+    """One of a few dozen formant factors, evenly spaced on a log scale (so that their matrices are made once)."""
+    low, high = np.log(settings.formants)
+    return float(np.exp(low + (high - low) * rng.integers(_WARP_STEPS + 1) / _WARP_STEPS))
+
+
+@lru_cache(maxsize=4)
+def cosine_basis(bands: int) -> npt.NDArray[np.float32]:
+    """(bands, bands) orthonormal DCT-II; row k is the cosine of order k."""
+    order, band = np.arange(bands)[:, None], np.arange(bands)[None, :]
+    basis = np.sqrt(2.0 / bands) * np.cos(np.pi * order * (band + 0.5) / bands)
+    basis[0] /= np.sqrt(2.0)
+    return basis.astype(np.float32)

@@ -1,0 +1,107 @@
+"""Settings of voice conversion."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from phonate.audio.settings import AudioConfig
+from phonate.config.settings import Settings
+from phonate.data.settings import VoiceData
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class PerturbationSettings(Settings):
+    """How the speaker is hidden from the content while the model trains."""
+
+    formants: tuple[PositiveFloat, PositiveFloat] = (0.75, 1.35)
+    """Lowest and highest factor by which formants are moved; wide enough to make women of men and men of women."""
+    equaliser_db: NonNegativeFloat = 6.0
+    """Standard deviation of the strongest ripple of a random equaliser, in dB."""
+    noise_probability: Fraction = 0.6
+    """Share of the samples to which coloured noise is added."""
+    noise_snr_db: tuple[float, float] = (12.0, 45.0)
+    """Lowest and highest ratio of speech to that noise, in dB."""
+    pitch: NonNegativeFloat = 0.1
+    """Standard deviation of a random offset of the normalised pitch."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        for name in ("formants", "noise_snr_db"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name} is [lowest, highest]; {[low, high]} has them the other way round")
+        return self
+
+
+class ConversionData(VoiceData):
+    """The corpus, and what the model reads of a recording."""
+
+    audio: AudioConfig = AudioConfig()
+    """What waveforms and mel spectrograms are made with."""
+    content: Literal["mel", "whisper"] = "mel"
+    """What was said: perturbed mel envelopes, or the features of a Whisper encoder (needs phonate[eval])."""
+    whisper_model: str = "tiny.en"
+    """Whisper model for `content: whisper`: a faster-whisper name, or a folder."""
+    cepstral_coefficients: Annotated[int, Field(ge=2)] | None = 20
+    """Smoothness of the mel envelope; few enough that the pitch can't be read from it. Null: no smoothing."""
+    normalise: bool = True
+    """Bring each content feature to mean 0 and deviation 1 over the utterance."""
+    prosody: bool = True
+    """Give the model pitch (relative to the speaker's own) and voicing."""
+    perturbation: PerturbationSettings | None = PerturbationSettings()
+    """How the speaker is hidden while training. Null: not at all (a control: such a model converts nothing)."""
+    crop_frames: PositiveInt = 160
+    """Frames of a training sample, cut at random from its recording; 86 are a second."""
+    crops_per_clip: PositiveInt = 1
+    """Crops of each recording in an epoch."""
+
+
+class ConversionModel(Settings):
+    """VoiceTransformer's numbers. Sizes and kinds that are left out are those of its published form."""
+
+    d_model: PositiveInt = 512
+    """Width of the encoder."""
+    n_heads: PositiveInt = 8
+    """Attention heads."""
+    n_layers: PositiveInt = 6
+    """Encoder layers."""
+    d_ff: PositiveInt = 2048
+    """Width of the feed-forward networks."""
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    """Share of activations that are dropped while training."""
+    max_seq_len: PositiveInt = 5000
+    """Longest window in frames (sinusoidal positions)."""
+    norm: Literal["post", "pre"] = "post"
+    """Layer norm after or before each branch; pre trains faster and needs no long warm-up."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """Activation of the feed-forward networks."""
+    positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
+    """How frames know their places; rotary only knows distances, so that short crops do to train."""
+    stride: PositiveInt = 1
+    """Frames that the encoder sees as one."""
+    post_net_layers: Annotated[int, Field(ge=0)] = 0
+    """Layers of the residual convolutional post-net; 0 for none."""
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} can't be divided among n_heads {self.n_heads}")
+        return self
+
+
+def _size(d_model: int, n_layers: int, n_heads: int, lr: float) -> dict[str, dict[str, Any]]:
+    model = {"d_model": d_model, "n_layers": n_layers, "n_heads": n_heads, "d_ff": 4 * d_model}
+    return {"model": model, "training": {"optimizer": {"lr": lr}}}
+
+
+DATA = ConversionData
+MODEL = ConversionModel
+SIZES = {
+    "tiny": _size(128, 3, 4, 2e-3),
+    "small": _size(256, 4, 4, 1e-3),
+    "default": _size(512, 6, 8, 3e-4),
+    "large": _size(768, 8, 12, 2e-4),
+}

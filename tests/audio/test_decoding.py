@@ -8,6 +8,7 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from phonate.audio.decoding import AUDIO_SUFFIXES, probe, read_audio, write_audio
 from phonate.config.errors import DataError, InputError
 
@@ -114,9 +115,7 @@ def test_channels_are_averaged(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize(
-    "content", [b"", b"this is no sound\n" * 100, bytes(4096)], ids=["empty", "text", "zeros"]
-)
+@pytest.mark.parametrize("content", [b"", b"this is no sound\n" * 100, bytes(4096)], ids=["empty", "text", "zeros"])
 def test_no_recording_is_an_error_that_names_the_file(tmp_path, suffix, content):
     path = tmp_path / f"broken{suffix}"
     path.write_bytes(content)
@@ -220,9 +219,7 @@ def test_writing_scales_instead_of_clipping(tmp_path):
     np.testing.assert_allclose(decoded, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "samples", [np.zeros((2, 5)), np.zeros(0), np.array([0.0, np.nan])], ids=["2d", "none", "nan"]
-)
+@pytest.mark.parametrize("samples", [np.zeros((2, 5)), np.zeros(0), np.array([0.0, np.nan])], ids=["2d", "none", "nan"])
 def test_what_is_no_waveform_is_not_written(tmp_path, samples):
     write_audio(tmp_path / "kept.wav", tone_steps(), RATE)
     before = (tmp_path / "kept.wav").read_bytes()

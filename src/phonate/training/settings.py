@@ -90,7 +90,7 @@ class LossSettings(Settings):
     label_smoothing: OpenFraction = 0.0
     """Smoothing of class targets (cross_entropy, nll, bce, bce_with_logits)."""
     reduction: Literal["mean", "sum"] = "mean"
-    """Mean over all frames of the batch, or their sum."""
+    """mean: over all frames of the step; sum: each item's sum, averaged over the items."""
     auxiliary: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     """Further registered losses and their weights, such as {norm_reg: 0.1}."""
     weights: dict[str, NonNegativeFloat] = Field(default_factory=dict)

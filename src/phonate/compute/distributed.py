@@ -1,0 +1,102 @@
+"""Several processes as one: start-up, and the few things that the ranks tell each other.
+
+Small host-side numbers (counts, sums of metrics, stop flags) travel over a gloo group of their own, so that they
+never make a GPU wait. Gradients travel through DistributedDataParallel, which accelerate sets up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from phonate.config.errors import InputError
+
+
+@dataclass
+class Ranks:
+    """The processes of this run. Alone, every method is a no-op."""
+
+    rank: int = 0
+    world_size: int = 1
+    accelerator: Any = field(default=None, repr=False)
+    control: Any = field(default=None, repr=False)
+
+    @property
+    def is_main(self) -> bool:
+        """True for the one process that writes files."""
+        return self.rank == 0
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        """Each number summed over the ranks (in float64)."""
+        if self.world_size == 1:
+            return list(numbers)
+        tensor = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(tensor, group=self.control)
+        return [float(value) for value in tensor]
+
+    def broadcast(self, value: Any) -> Any:
+        """The main rank's `value` (anything that is JSON), on every rank."""
+        if self.world_size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self.control)
+        return box[0]
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.world_size > 1:
+            dist.monitored_barrier(group=self.control)
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """`module` in DistributedDataParallel, so that its gradients are averaged over the ranks."""
+        return module if self.accelerator is None else self.accelerator.prepare_model(module)
+
+    def close(self) -> None:
+        """Leave the group, so that the process can end."""
+        if self.world_size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def start(
+    device: torch.device,
+    *,
+    backend: str = "auto",
+    expected: int | None = None,
+    timeout_minutes: float = 10.0,
+    ddp: Mapping[str, bool] | None = None,
+) -> Ranks:
+    """Join the processes that torchrun or accelerate launch started; alone where there was no launcher.
+
+    `expected` is the recipe's `distributed.world_size`; `ddp` holds DistributedDataParallel's switches.
+    """
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if expected is not None and expected != world_size:
+        raise InputError(
+            f"training.distributed.world_size is {expected} but {world_size} process(es) were started; run "
+            f"torchrun --nproc_per_node={expected} -m phonate train ..., or leave world_size out"
+        )
+    if world_size == 1:
+        return Ranks()
+    # accelerate takes seconds to import: only runs of several processes pay for it.
+    from accelerate import Accelerator
+    from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
+
+    if backend == "auto":
+        backend = "nccl" if device.type == "cuda" else "gloo"
+    timeout = timedelta(minutes=timeout_minutes)
+    accelerator = Accelerator(
+        cpu=device.type == "cpu",
+        kwargs_handlers=[
+            InitProcessGroupKwargs(backend=backend, timeout=timeout),
+            DistributedDataParallelKwargs(**dict(ddp or {})),
+        ],
+    )
+    control = dist.new_group(backend="gloo", timeout=timeout)
+    return Ranks(accelerator.process_index, accelerator.num_processes, accelerator, control)

@@ -1,0 +1,51 @@
+"""Exponential moving average of the weights (Polyak & Juditsky 1992, SIAM J. Control 30(4))."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from phonate.training.settings import EMASettings
+
+
+class EMA:
+    """A second copy of the trainable weights that follows the first: `average = lerp(average, weight, 1 - decay)`."""
+
+    def __init__(self, model: nn.Module, settings: EMASettings) -> None:
+        self.settings = settings
+        self.names = [name for name, p in model.named_parameters() if p.requires_grad]
+        self.weights = [p for p in model.parameters() if p.requires_grad]
+        self.averages = [p.detach().clone() for p in self.weights]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Count in the weights after optimizer step `step` (the first one is 1)."""
+        decay = self.settings.decay
+        if self.settings.warmup:
+            decay = min(decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(self.averages, [w.data for w in self.weights], 1.0 - decay)
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model computes with the averages inside this block."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for i, weight in enumerate(self.weights):
+            weight.data, self.averages[i] = self.averages[i], weight.data
+
+    def state(self) -> dict[str, Tensor]:
+        """The averages by parameter name."""
+        return dict(zip(self.names, self.averages, strict=True))
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put averages back."""
+        for name, average in zip(self.names, self.averages, strict=True):
+            average.copy_(state[name])

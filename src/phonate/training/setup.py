@@ -1,0 +1,110 @@
+"""What the trainer needs before its first step, made from settings."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from phonate.compute.distributed import Ranks
+from phonate.config.errors import InputError
+from phonate.data.loading import BatchSource
+from phonate.training.callbacks import Callback, build_callbacks
+from phonate.training.checkpoints import CheckpointManager, resolve_checkpoint
+from phonate.training.run import Run
+from phonate.training.settings import CheckpointConfig, TrainingSettings
+from phonate.training.task import Samples, Task
+
+logger = logging.getLogger("phonate")
+
+
+def batch_source(
+    samples: Samples,
+    settings: TrainingSettings,
+    ranks: Ranks,
+    device: torch.device,
+    *,
+    validation: bool = False,
+) -> BatchSource:
+    """The planned batches of `samples`."""
+    performance = settings.performance
+    workers = performance.num_workers
+    if workers == "auto":
+        workers = 0 if samples.cached else min(4, max(1, (os.cpu_count() or 2) - 1))
+    pin = device.type == "cuda" if performance.pin_memory == "auto" else performance.pin_memory
+    batch_size = settings.batch_size
+    if validation and settings.validation.batch_size is not None:
+        batch_size = settings.validation.batch_size
+    max_frames = None
+    if settings.max_duration is not None:
+        max_frames = int(settings.max_duration * samples.frames_per_second)
+    return BatchSource(
+        samples,
+        seed=settings.random_seed,
+        batch_size=batch_size,
+        max_frames=max_frames,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        num_workers=workers,
+        prefetch_factor=performance.prefetch_factor,
+        persistent_workers=performance.persistent_workers,
+        pin_memory=pin,
+    )
+
+
+def callbacks_of(settings: TrainingSettings, run: Run) -> list[Callback]:
+    """The callbacks that the recipe asks for."""
+    callbacks = build_callbacks(settings)
+    if settings.profiling:
+        from phonate.training.profiling import ProfilingCallback
+
+        callbacks.append(ProfilingCallback(run.path / "profile"))
+    return callbacks
+
+
+def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None:
+    """Start from another run's weights; what matched, what is new and what was missing goes to RUN/init_from.txt."""
+    path = resolve_checkpoint(source)
+    weights = CheckpointManager(path.parent, CheckpointConfig()).load_checkpoint(path).weights
+    table, matched = match(weights, task.saved(model))
+    if not matched:
+        raise InputError(
+            f"training.init_from: no weight of {path} fits this model; the table is in {run.path}/init_from.txt"
+        )
+    with torch.no_grad():
+        task.restore(model, {**task.saved(model), **matched})
+    run.write("init_from.txt", f"{path}\n\n{table}\n")
+    logger.info("started from %s: %d of %d tensors matched (init_from.txt)", path, len(matched), len(weights))
+
+
+def match(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """Tensors of `given` that fit `wanted` by name and shape, and a table of what became of every name."""
+    rows, matched = [], {}
+    for name in sorted({*given, *wanted}):
+        if name not in given:
+            rows.append(("new", name, f"{tuple(wanted[name].shape)}, freshly initialised"))
+        elif name not in wanted:
+            rows.append(("unused", name, "not in this model"))
+        elif given[name].shape != wanted[name].shape:
+            shapes = f"{tuple(given[name].shape)} there, {tuple(wanted[name].shape)} here: freshly initialised"
+            rows.append(("mismatch", name, shapes))
+        else:
+            matched[name] = given[name]
+            rows.append(("matched", name, str(tuple(given[name].shape))))
+    return "\n".join(f"{kind:<9} {name}  {note}" for kind, name, note in rows), matched
+
+
+def model_summary(model: nn.Module) -> str:
+    """Parameters of the model and of each of its parts, two levels deep."""
+    lines = [f"{type(model).__name__}: {_count(model):,} parameters, {_count(model, True):,} trainable", ""]
+    for name, module in model.named_modules():
+        if name and name.count(".") <= 1:
+            lines.append(f"{'  ' * name.count('.')}{name:<32} {type(module).__name__:<28} {_count(module):>14,}")
+    return "\n".join(lines) + "\n"
+
+
+def _count(module: nn.Module, trainable_only: bool = False) -> int:
+    return sum(p.numel() for p in module.parameters() if p.requires_grad or not trainable_only)

@@ -1,0 +1,117 @@
+"""What a checkpoint holds beside the weights: everything that the rest of the run depends on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from phonate.config.errors import InputError
+from phonate.training.checkpoints import Checkpoint
+
+if TYPE_CHECKING:
+    from phonate.training.trainer import Trainer
+
+
+def weights(trainer: Trainer) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    """The weights that inference uses, and, where there is an average, the raw ones that training goes on from."""
+    left_out = set() if trainer.settings.checkpoint.snapshot_features else _feature_buffers(trainer.model)
+    raw = {name: tensor for name, tensor in trainer.task.saved(trainer.model).items() if name not in left_out}
+    if trainer.ema is None:
+        return raw, None
+    averages = trainer.ema.state() if trainer.averaged_is_better else {}
+    return {name: averages.get(name, tensor) for name, tensor in raw.items()}, raw
+
+
+def collect(trainer: Trainer, raw: dict[str, Tensor] | None) -> dict[str, Any]:
+    """The state as nested plain values and tensors. `raw`: the second result of `weights`."""
+    snapshot = trainer.settings.checkpoint
+    phases: dict[str, Any] = {}
+    for one in trainer.phases:
+        phases[one.phase.name] = {
+            **({"optimizer": one.optimizer.state_dict()} if snapshot.snapshot_optimizer else {}),
+            **({"schedule": one.schedule.state()} if snapshot.snapshot_scheduler else {}),
+        }
+    return {
+        "trainer": {
+            "step": trainer.step,
+            "epoch": trainer.epoch,
+            "batch": trainer.batch,
+            "unfinished": trainer.unfinished,
+            "should_stop": trainer.should_stop,
+            "best": [trainer.best.value, trainer.best.step],
+            "averaged_is_better": trainer.averaged_is_better,
+            "validation": trainer.last_validation,
+        },
+        "phases": phases,
+        "raw": raw,
+        "ema": None if trainer.ema is None else trainer.ema.state(),
+        "precision": trainer.train_step.precision.state(),
+        "meters": [trainer.train_step.meter.state(), trainer.epoch_meter.state()],
+        "callbacks": trainer.callbacks.state_dict(),
+        "random": _random_states() if snapshot.snapshot_random_states else None,
+    }
+
+
+def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    """Put weights and state of `checkpoint` back. Raises InputError when it was saved without what a resume needs."""
+    saved = checkpoint.state
+    tensors = saved["raw"] or checkpoint.weights
+    trainer.task.restore(trainer.model, {**trainer.task.saved(trainer.model), **tensors})
+    for one in trainer.phases:
+        phase = saved["phases"].get(one.phase.name, {})
+        if "optimizer" not in phase:
+            raise InputError(
+                f"{checkpoint.path} holds no optimizer state for phase {one.phase.name!r} (snapshot_optimizer: false?), "
+                f"so it can't be resumed; start from its weights with training.init_from={checkpoint.path}"
+            )
+        one.optimizer.load_state_dict(phase["optimizer"])
+        if "schedule" in phase:
+            one.schedule.restore(phase["schedule"])
+    if trainer.ema is not None and saved["ema"] is not None:
+        trainer.ema.restore(saved["ema"])
+    trainer.train_step.precision.restore(saved["precision"])
+    trainer.train_step.meter.restore(saved["meters"][0])
+    trainer.epoch_meter.restore(saved["meters"][1])
+    trainer.callbacks.load_state_dict(saved["callbacks"])
+    if saved["random"] is not None:
+        _restore_random_states(saved["random"])
+    _restore_progress(trainer, saved["trainer"])
+
+
+def _restore_progress(trainer: Trainer, progress: Mapping[str, Any]) -> None:
+    trainer.step, trainer.epoch, trainer.batch = progress["step"], progress["epoch"], progress["batch"]
+    trainer.unfinished = progress["unfinished"]
+    trainer.should_stop = progress["should_stop"]
+    trainer.best.value, trainer.best.step = progress["best"]
+    trainer.averaged_is_better = progress["averaged_is_better"]
+    trainer.last_validation = progress["validation"]
+
+
+def _feature_buffers(model: nn.Module) -> set[str]:
+    """Names of the buffers of modules whose random features are redrawn."""
+    return {
+        f"{name}.{buffer}" if name else buffer
+        for name, module in model.named_modules()
+        if hasattr(module, "redraw_features")
+        for buffer, _ in module.named_buffers(recurse=False)
+    }
+
+
+def _random_states() -> dict[str, Any]:
+    """States of the global generators. Nothing of ours draws from them; plug-ins and callers may."""
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(legacy=False),
+        "torch": torch.get_rng_state(),
+    }
+
+
+def _restore_random_states(states: Mapping[str, Any]) -> None:
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"])

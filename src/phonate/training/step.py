@@ -1,0 +1,227 @@
+"""One optimizer step: forward and backward over its micro-batches, clip, update. Plain torch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from phonate.compute.distributed import Ranks
+from phonate.config.errors import TrainingError
+from phonate.config.randomness import derived_seed
+from phonate.data.loading import Planned
+from phonate.training.ema import EMA
+from phonate.training.meter import Meter
+from phonate.training.precision import Precision
+from phonate.training.schedules import Schedule
+from phonate.training.settings import TrainingSettings
+from phonate.training.task import Batch, Phase, Task, Terms, move
+
+
+@dataclass
+class PhaseState:
+    """A phase with what it optimises."""
+
+    phase: Phase
+    parameters: list[nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the latest step."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+
+class LossModule(nn.Module):
+    """The task's loss as a module, so that DistributedDataParallel sees one forward per micro-batch whichever parts
+    of the model the loss calls."""
+
+    def __init__(self, task: Task, model: nn.Module) -> None:
+        super().__init__()
+        self.task = task
+        self.model = model
+
+    def forward(self, batch: Batch, phase: str) -> Terms:
+        """`Task.loss`."""
+        return self.task.loss(self.model, batch, phase)
+
+
+def seed_torch(device: torch.device, *keys: int | str) -> None:
+    """Seed torch's generators from keys: dropout and its like become a function of (seed, step, ...).
+
+    (torch.manual_seed formats a stack trace for CUDA's sake at each call: 50 times the cost.)
+    """
+    seed = derived_seed(*keys)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
+
+
+def weighted_loss(terms: Terms, totals: Mapping[str, float] | None, weights: Mapping[str, float]) -> Tensor:
+    """Sum over terms of weight * sum / count, with the step's `totals` as counts where the step has several parts."""
+    loss: Tensor | float = 0.0
+    for name, (total, count) in terms.items():
+        weight = weights.get(name, 1.0)
+        divisor = count if totals is None else totals[name]
+        if isinstance(divisor, Tensor):
+            loss = loss + total * torch.where(divisor > 0, weight / divisor, 0.0)
+        else:
+            loss = loss + total * (weight / divisor if divisor else 0.0)
+    if not isinstance(loss, Tensor):
+        raise TrainingError("the task returned no loss term; loss() must return at least one")
+    return loss
+
+
+class TrainStep:
+    """Runs optimizer steps. Holds the phases; everything else belongs to the trainer."""
+
+    def __init__(
+        self,
+        task: Task,
+        model: nn.Module,
+        phases: Sequence[PhaseState],
+        settings: TrainingSettings,
+        device: torch.device,
+        ranks: Ranks,
+        after_backward: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        self.task = task
+        self.phases = list(phases)
+        self.settings = settings
+        self.device = device
+        self.ranks = ranks
+        self.after_backward = after_backward
+        self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale)
+        self.weights = {**task.loss_weights, **settings.loss.weights}
+        self.module = ranks.wrap(LossModule(task, model))
+        self.meter = Meter()
+        self.grad_norms: dict[str, Tensor] = {}
+
+    def __call__(self, window: Sequence[Planned], step: int, ema: EMA | None) -> None:
+        """Optimizer step number `step` (from 0) on the micro-batches of `window`."""
+        batches = [move(planned.batch, self.device) for planned in window]
+        for state in self.phases:
+            if step % state.phase.every:
+                continue
+            with self._only(state):
+                self._forward_backward(state.phase.name, window, batches, step)
+                self._update(state, step)
+        self.precision.update()
+        if ema is not None:
+            ema.update(step + 1)
+
+    def _forward_backward(self, phase: str, window: Sequence[Planned], batches: Sequence[Batch], step: int) -> None:
+        totals = self._totals(phase, window, batches)
+        last = len(batches) - 1
+        for i, (planned, batch) in enumerate(zip(window, batches, strict=True)):
+            seed_torch(self.device, self.settings.random_seed, "step", step, phase, i, self.ranks.rank)
+            with self._gradients_stay_local(i < last):
+                with self.precision.autocast():
+                    terms: Terms = self.module(batch, phase)
+                if planned.weight != 1.0:  # a rank without items of its own: it takes part and adds nothing
+                    terms = {name: (total * planned.weight, 0.0) for name, (total, _) in terms.items()}
+                loss = weighted_loss(terms, totals, self.weights)
+                if self.device.type == "cpu" and not math.isfinite(loss.item()):
+                    raise not_finite("loss", loss.item(), step, planned.ids, terms)
+                # DDP averages over ranks; the totals already count all ranks, so the sum is wanted.
+                self.precision.backward(loss * self.ranks.world_size if self.ranks.world_size > 1 else loss)
+            self.meter.add(terms)
+
+    def _update(self, state: PhaseState, step: int) -> None:
+        """Gradients -> weights."""
+        if self.settings.distributed.sync_gradient_barrier:
+            self.ranks.barrier()
+        self.precision.unscale(state.optimizer)
+        for hook in self.after_backward:
+            hook()
+        if self.settings.gradient_clipping is not None:
+            norm = clip(state.parameters, self.settings.gradient_clipping)
+            self.grad_norms["grad_norm" if len(self.phases) == 1 else f"grad_norm/{state.phase.name}"] = norm
+        lr = state.schedule.lr(step)
+        for group in state.optimizer.param_groups:
+            group["lr"] = lr
+        self.precision.step(state.optimizer)
+        for parameter in state.parameters:
+            parameter.grad = None
+
+    def _totals(self, phase: str, window: Sequence[Planned], batches: Sequence[Batch]) -> dict[str, float] | None:
+        """Counts of each term over the micro-batches and ranks of this step; None for one undivided batch."""
+        if len(batches) == 1 and self.ranks.world_size == 1:
+            return None
+        totals: dict[str, float] = {}
+        for planned, batch in zip(window, batches, strict=True):
+            counts = self.task.counts(batch, phase) or self._counted_by_running(batch, phase)
+            for name, count in counts.items():
+                totals[name] = totals.get(name, 0.0) + planned.weight * float(count)
+        names = sorted(totals)
+        return dict(zip(names, self.ranks.sum([totals[name] for name in names]), strict=True))
+
+    @torch.no_grad()
+    def _counted_by_running(self, batch: Batch, phase: str) -> dict[str, Any]:
+        """The counts of a task that can't say them beforehand."""
+        model = self.module.module.model if self.ranks.world_size > 1 else self.module.model
+        with self.precision.autocast():
+            return {name: count for name, (_, count) in self.task.loss(model, batch, phase).items()}
+
+    def _gradients_stay_local(self, more_to_come: bool) -> AbstractContextManager[Any]:
+        """Ranks exchange gradients once a step, in the backward pass of the last micro-batch."""
+        if more_to_come and self.ranks.world_size > 1:
+            return self.module.no_sync()
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _only(self, active: PhaseState) -> Iterator[None]:
+        """Within this block only the phase's own parameters get gradients."""
+        mine = {id(p) for p in active.parameters}
+        others = [
+            p
+            for state in self.phases
+            if state is not active
+            for p in state.parameters
+            if p.requires_grad and id(p) not in mine
+        ]
+        for p in others:
+            p.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for p in others:
+                p.requires_grad_(True)
+
+
+@torch.no_grad()
+def clip(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:
+    """Scale gradients down to a global L2 norm of at most `max_norm`; returns the norm before.
+
+    On a CPU, where reading the norm costs nothing, gradients that are short enough are left alone.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    if norm.device.type == "cpu":
+        if not norm.item() <= max_norm:
+            torch._foreach_mul_(gradients, max_norm / (norm.item() + 1e-6))
+    else:
+        torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+    return norm
+
+
+def not_finite(what: str, value: float, step: int, ids: Sequence[str], terms: Terms) -> TrainingError:
+    """The error for a number that is not finite: which step, which term, which samples, and what to try."""
+    bad = [name for name, (total, _) in terms.items() if not torch.isfinite(total.detach()).all()]
+    shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+    return TrainingError(
+        f"{what} is {value} at step {step} ({', '.join(bad) or 'the sum of terms'}; batch: {shown}). Lower "
+        f"training.optimizer.lr, set training.mixed_precision: fp32, or check these recordings with "
+        f"`phonate data check`; the last checkpoint is intact"
+    )

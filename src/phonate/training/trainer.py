@@ -1,0 +1,447 @@
+"""The trainer: one loop for every task.
+
+Reading order: `fit` (the whole run), `_train_epoch` (the loop), `_after_step` and `_finish_step` (what happens
+between steps), `save`. The step itself is in `step.py`; what a checkpoint holds, so that a resumed run is the same
+run, is in `state.py`.
+
+Exact resume rests on three rules. The order of samples is a pure function of (seed, epoch); what is random about a
+sample or a step comes from generators keyed by (seed, epoch, sample id) and (seed, step); and a checkpoint stores
+how many batches were *consumed*, whatever the loader has fetched ahead.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from phonate.compute.distributed import Ranks
+from phonate.config.errors import InputError, Interrupted, TrainingError
+from phonate.data.loading import Planned
+from phonate.training import state
+from phonate.training.callbacks import Callback, CallbackList
+from phonate.training.checkpoints import Checkpoint, CheckpointManager
+from phonate.training.ema import EMA
+from phonate.training.meter import Meter
+from phonate.training.optimizers import build_optimizer
+from phonate.training.run import Run
+from phonate.training.schedules import build_schedule
+from phonate.training.settings import Interval, TrainingSettings
+from phonate.training.setup import batch_source, callbacks_of, initialise_from, model_summary
+from phonate.training.signals import Signals, StopNow
+from phonate.training.step import PhaseState, TrainStep, seed_torch
+from phonate.training.task import Preview, Samples, Task
+from phonate.training.tracking import MetricStream, build_stream
+from phonate.training.validation import validate
+
+logger = logging.getLogger("phonate")
+
+
+class Source(Protocol):
+    """Where batches come from: the planned order of a task's samples, or a caller's own loader."""
+
+    def steps(self, epoch: int) -> int:
+        """Micro-batches in `epoch`."""
+        ...
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Planned]:
+        """The micro-batches of `epoch` from number `start` on."""
+        ...
+
+
+@dataclass
+class Best:
+    """The best validation so far."""
+
+    metric: str
+    greater_is_better: bool
+    value: float | None = None
+    step: int = 0
+
+    def improved(self, value: float) -> bool:
+        """Whether `value` is better than every earlier one."""
+        if math.isnan(value):
+            return False
+        return self.value is None or (value > self.value if self.greater_is_better else value < self.value)
+
+
+class Trainer:
+    """Trains a task's model. `train` and `validation` replace the batches that are planned from its samples."""
+
+    def __init__(
+        self,
+        task: Task,
+        settings: TrainingSettings,
+        run: Run,
+        *,
+        device: torch.device | None = None,
+        ranks: Ranks | None = None,
+        train: Source | None = None,
+        validation: Source | None = None,
+        callbacks: Sequence[Callback] = (),
+        recipe_yaml: str = "",
+    ) -> None:
+        self.task = task
+        self.settings = settings
+        self.run = run
+        self.device = device or torch.device("cpu")
+        self.ranks = ranks or Ranks()
+        self.recipe_yaml = recipe_yaml
+        if task.couples_items and self.ranks.world_size > 1:
+            raise InputError("this task's loss couples the items of a batch, which ranks would split; use one process")
+
+        self.step = 0
+        """Optimizer steps done."""
+        self.epoch = 0
+        """Epochs done."""
+        self.batch = 0
+        """Micro-batches consumed in the current epoch."""
+        self.should_stop = False
+        """A callback sets this to end training after the current step."""
+        self.unfinished = False
+        """A signal stopped the run after a step and before the validation and saving that belong to it."""
+        self.last_validation: dict[str, float] = {}
+        """Metrics of the latest validation, names beginning with `val_`."""
+        self._saved_step = -1
+
+        seed_torch(self.device, settings.random_seed, "model")
+        self.model = task.model().to(self.device)
+        if settings.performance.compile_model:
+            self.model.compile()
+        self.train_source: Source
+        self.validation_source: Source | None
+        self.validation_samples: Samples | None = None
+        self.validation_source = validation
+        if train is not None:
+            self.train_source = train
+        else:
+            self.train_source = batch_source(task.samples("train"), settings, self.ranks, self.device)
+            samples = task.samples("validation")
+            if len(samples.ids):
+                self.validation_samples = samples
+                self.validation_source = batch_source(samples, settings, self.ranks, self.device, validation=True)
+        self.steps_per_epoch = math.ceil(self.train_source.steps(0) / settings.gradient_accumulation_steps)
+        self.total_steps = settings.max_steps or settings.epochs * self.steps_per_epoch
+        self.phases = self._build_phases()
+        self.optimizers = {one.phase.name: one.optimizer for one in self.phases}
+        self.schedules = {one.phase.name: one.schedule for one in self.phases}
+        self.callbacks = CallbackList([*callbacks_of(settings, run), *callbacks])
+        self.train_step = TrainStep(
+            task,
+            self.model,
+            self.phases,
+            settings,
+            self.device,
+            self.ranks,
+            after_backward=[partial(hook, self) for hook in self.callbacks.on_backward_end],
+        )
+        self.ema = EMA(self.model, settings.ema) if settings.ema else None
+        self.averaged_is_better = settings.ema is not None and settings.ema.validate_with != "raw"
+        self.epoch_meter = Meter()
+        self.best = Best(
+            settings.checkpoint.monitor_metric or settings.validation.metric_for_best_model,
+            settings.validation.greater_is_better,
+        )
+        self.checkpoints = CheckpointManager(run.path / settings.checkpoint.save_dir, settings.checkpoint)
+        self.signals = Signals(immediate=self.ranks.world_size == 1)
+        self.stream: MetricStream | None = None
+        self._waited = 0.0
+        self._logged_at = (0, time.perf_counter())
+
+    def _build_phases(self) -> list[PhaseState]:
+        states = []
+        for phase in self.task.phases:
+            named = list(phase.parameters(self.model))
+            if not named:
+                raise InputError(f"phase {phase.name!r} has no trainable parameters")
+            optimizer_settings = phase.optimizer or self.settings.optimizer
+            optimizer = build_optimizer(optimizer_settings, named, self.device)
+            schedule = build_schedule(
+                self.settings.scheduler, optimizer_settings.lr, self.total_steps, self.steps_per_epoch
+            )
+            states.append(PhaseState(phase, [p for _, p in named], optimizer, schedule))
+        return states
+
+    # ---------------------------------------------------------------- the run
+
+    def fit(self, checkpoint: Checkpoint | None = None) -> dict[str, float]:
+        """Train to the end, from the start or from a checkpoint; returns the last validation's metrics.
+
+        Raises Interrupted after saving when SIGTERM or Ctrl-C ended it, TrainingError when a loss is not finite.
+        """
+        with self.signals:
+            try:
+                self._begin(checkpoint)
+                while not self.finished:
+                    self._train_epoch()
+                self._end()
+            except StopNow:
+                self._leave()
+            finally:
+                self.checkpoints.close()
+                if self.stream is not None:
+                    self.stream.close()
+        return self.last_validation
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is at its end."""
+        if self.should_stop:
+            return True
+        if self.settings.max_steps is not None:
+            return self.step >= self.settings.max_steps
+        return self.epoch >= self.settings.epochs
+
+    def _begin(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is not None:
+            state.restore(self, checkpoint)
+            logger.info("resumed from %s at step %d, epoch %d", checkpoint.path, self.step, self.epoch)
+        elif self.settings.init_from is not None:
+            initialise_from(self.settings.init_from, self.task, self.model, self.run)
+        self.stream = build_stream(
+            self.settings.logging,
+            self.run.path,
+            names=self.task.metric_names(),
+            total_steps=self.total_steps,
+            resume_step=None if checkpoint is None else self.step,
+            is_main=self.ranks.is_main,
+        )
+        self._logged_at = (self.step, time.perf_counter())
+        self._describe()
+        self.model.train()
+        for hook in self.callbacks.on_train_begin:
+            hook(self)
+        if self.unfinished:  # the run was stopped between a step and its validation
+            self._finish_step()
+
+    def _train_epoch(self) -> None:
+        """The rest of the current epoch."""
+        if self.batch == 0:
+            for hook in self.callbacks.on_epoch_begin:
+                hook(self, self.epoch)
+        windows = self.windows(self.epoch, self.batch)
+        while not self.finished:
+            started = time.perf_counter()
+            self.signals.enter()
+            window = next(windows, None)
+            self.signals.leave()
+            self._waited += time.perf_counter() - started
+            if window is None:
+                break
+            for hook in self.callbacks.on_batch_begin:
+                for planned in window:
+                    hook(self, planned.batch)
+            self.train_step(window, self.step, self.ema)
+            self.step += 1
+            self.batch += len(window)
+            for hook in self.callbacks.on_optimizer_step:
+                hook(self)
+            self._after_step(window)
+
+    def windows(self, epoch: int, start: int) -> Iterator[list[Planned]]:
+        """The micro-batches of each optimizer step of `epoch`, from micro-batch `start` on; the last step may have
+        fewer."""
+        size = self.settings.gradient_accumulation_steps
+        window: list[Planned] = []
+        for planned in self.train_source.epoch(epoch, start):
+            window.append(planned)
+            if len(window) == size:
+                yield window
+                window = []
+        if window:
+            yield window
+
+    def _after_step(self, window: Sequence[Planned]) -> None:
+        """Everything that follows an optimizer step. Most steps only pass through the comparisons."""
+        if self.batch >= self.train_source.steps(self.epoch):
+            self.epoch, self.batch = self.epoch + 1, 0
+        if self.step % self.settings.logging.interval == 0:
+            self._log()
+        for hook in self.callbacks.on_batch_end:
+            for planned in window:
+                hook(self, planned.batch, self.train_step.meter)
+        assert self.stream is not None
+        self.stream.tick(self.step)
+        self.unfinished = True
+        if self.stop_requested():
+            raise StopNow
+        self._finish_step()
+
+    def stop_requested(self) -> bool:
+        """Whether a signal asked any rank to stop. All ranks must ask at the same point."""
+        return self.ranks.sum([self.signals.received or 0.0])[0] > 0
+
+    def _finish_step(self) -> None:
+        """Validation, end of epoch and saving, where they are due. A run stopped in here repeats it on resume."""
+        epoch_done = self.batch == 0
+        metrics: dict[str, float] = {}
+        is_best = False
+        if self.validation_source is not None and (
+            self._due(self.settings.validation.interval, epoch_done) or self.finished
+        ):
+            metrics, is_best = self._validate()
+        if epoch_done:
+            self._end_epoch(metrics)
+        checkpoint = self.settings.checkpoint
+        due = self._due(checkpoint.interval, epoch_done) and not checkpoint.save_best_only
+        self.unfinished = False
+        if due or is_best or self.finished:
+            self.save(is_best)
+
+    def _due(self, interval: Interval, epoch_done: bool) -> bool:
+        if isinstance(interval, int):
+            return self.step % interval == 0
+        return epoch_done and self.epoch % int(interval.split()[0]) == 0
+
+    def _end_epoch(self, metrics: Mapping[str, float]) -> None:
+        """Means over the epoch, to the stream and to the callbacks."""
+        self.epoch_meter.absorb(self.train_step.meter)
+        means = self.epoch_meter.means(self.train_step.weights, self.ranks)
+        self.epoch_meter.clear()
+        if means:
+            self.emit(means, split="epoch")
+        for hook in self.callbacks.on_epoch_end:
+            hook(self, self.epoch - 1, {**{f"train_{k}": v for k, v in means.items()}, **metrics})
+
+    def _end(self) -> None:
+        for hook in self.callbacks.on_train_end:
+            hook(self)
+
+    def _leave(self) -> None:
+        """Save where a signal stopped the run, and say how to go on."""
+        number = self.signals.received or 2
+        self.save(is_best=False)
+        self.checkpoints.close()
+        where = self.checkpoints.folder
+        raise Interrupted(f"stopped at step {self.step}; saved to {where}. Go on with --resume auto", number)
+
+    # ------------------------------------------------- validation and metrics
+
+    def _validate(self) -> tuple[dict[str, float], bool]:
+        """Validate; returns the metrics (`val_` and the task's own) and whether they are the best so far."""
+        assert self.validation_source is not None
+        for hook in self.callbacks.on_validation_begin:
+            hook(self)
+        metrics = validate(self)
+        self.emit(metrics, split="validation")
+        named = {**{f"val_{name}": value for name, value in metrics.items()}, **metrics}
+        self.last_validation = {f"val_{name}": value for name, value in metrics.items()}
+        for schedule in self.schedules.values():
+            if schedule.metric is not None:
+                schedule.observe(_pick(named, schedule.metric, "training.scheduler.metric"))
+        value = _pick(named, self.best.metric, "training.validation.metric_for_best_model")
+        is_best = self.best.improved(value)
+        if is_best:
+            self.best.value, self.best.step = value, self.step
+        for hook in self.callbacks.on_validation_end:
+            hook(self, named)
+        return named, is_best
+
+    def emit(self, metrics: Mapping[str, float], split: str = "train") -> None:
+        """Send metrics of the current step to the stream."""
+        if self.ranks.is_main and self.stream is not None:
+            self.stream.emit(self.step, split, dict(metrics), epoch=self.epoch)
+
+    def show(self, previews: Mapping[str, Preview]) -> None:
+        """Send sounds and pictures of the current step to the stream."""
+        if self.ranks.is_main and self.stream is not None and previews:
+            self.stream.media(self.step, previews)
+
+    def _log(self) -> None:
+        """Training metrics since the last log line."""
+        meter = self.train_step.meter
+        means = meter.means(self.train_step.weights, self.ranks)
+        self.epoch_meter.absorb(meter)
+        if not all(math.isfinite(value) for value in means.values()):
+            raise TrainingError(
+                f"the loss was not finite between steps {self._logged_at[0]} and {self.step}: {means}; lower "
+                f"training.optimizer.lr or set training.mixed_precision: fp32; the last checkpoint is intact"
+            )
+        now = time.perf_counter()
+        steps, seconds = self.step - self._logged_at[0], max(now - self._logged_at[1], 1e-9)
+        norms = {name: float(value) for name, value in self.train_step.grad_norms.items()}
+        scale = self.train_step.precision.scale
+        self.emit(
+            {
+                **means,
+                **_learning_rates(self.phases),
+                **norms,
+                **({} if scale is None else {"grad_scale": scale}),
+                "steps_per_second": steps / seconds,
+                "data_wait": min(self._waited / seconds, 1.0),
+            }
+        )
+        self._waited = 0.0
+        self._logged_at = (self.step, now)
+
+    def _describe(self) -> None:
+        """Write down what this run is, and say the sizes that decide how it goes."""
+        settings = self.settings
+        trainable = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        logger.info(
+            "%s: %.2f M trainable parameters on %s in %s; effective batch %d = %d x %d accumulation, over %d rank(s)",
+            type(self.task).__name__,
+            trainable / 1e6,
+            self.device,
+            self.train_step.precision.name,
+            settings.batch_size * settings.gradient_accumulation_steps,
+            settings.batch_size,
+            settings.gradient_accumulation_steps,
+            self.ranks.world_size,
+        )
+        if self.ranks.is_main:
+            self.run.describe(settings, self.recipe_yaml, model_summary(self.model))
+
+    # ------------------------------------------------------------- save, resume
+
+    def save(self, is_best: bool = False) -> None:
+        """Save a checkpoint of the current step (in the background)."""
+        if not self.ranks.is_main or (self.step == self._saved_step and not is_best):
+            return
+        weights, raw = state.weights(self)
+        self.checkpoints.save_checkpoint(
+            step=self.step,
+            epoch=self.epoch,
+            weights=weights,
+            state=state.collect(self, raw),
+            metrics=self.last_validation,
+            learning_rate=self.phases[0].lr,
+            model_name=type(self.model).__name__,
+            experiment_name=self.run.name,
+            recipe_yaml=self.recipe_yaml,
+            architecture=str(self.model),
+            best_metric=None if self.best.value is None else (self.best.metric, self.best.value),
+            greater_is_better=self.best.greater_is_better,
+            is_best=is_best,
+            export=self.task.export(self.model),
+        )
+        self._saved_step = self.step
+
+    def restore_best(self) -> Path | None:
+        """Put the weights of the best validation into the model; None where there was no validation."""
+        self.checkpoints.flush()
+        if self.best.value is None:
+            return None
+        best = self.checkpoints.load_best_checkpoint()
+        self.task.restore(self.model, best.weights)
+        logger.info("restored the weights of step %d (%s %.6g)", self.best.step, self.best.metric, self.best.value)
+        return best.path
+
+
+def _pick(metrics: Mapping[str, float], name: str, key: str) -> float:
+    if name not in metrics:
+        raise InputError(f"{key}: validation gives no metric {name!r}; there is: {', '.join(sorted(metrics))}")
+    return metrics[name]
+
+
+def _learning_rates(phases: Sequence[PhaseState]) -> dict[str, float]:
+    if len(phases) == 1:
+        return {"learning_rate": phases[0].lr}
+    return {f"learning_rate/{one.phase.name}": one.lr for one in phases}

@@ -1,0 +1,71 @@
+"""Validation: the loss over every validation sample, then what the task measures itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from phonate.training.meter import Meter
+from phonate.training.signals import StopNow
+from phonate.training.step import seed_torch
+from phonate.training.task import move
+
+if TYPE_CHECKING:
+    from phonate.training.trainer import Trainer
+
+logger = logging.getLogger("phonate")
+
+
+def validate(trainer: Trainer) -> dict[str, float]:
+    """Metrics of the weights that `training.ema.validate_with` says (the raw ones without an average)."""
+    ema = trainer.ema
+    choice = ema.settings.validate_with if ema is not None else "raw"
+    if ema is None or choice == "raw":
+        return _measure(trainer, contextlib.nullcontext())
+    averaged = _measure(trainer, ema.applied())
+    if choice == "ema":
+        return averaged
+    raw = _measure(trainer, contextlib.nullcontext(), previews=False)
+    name = trainer.best.metric.removeprefix("val_")
+    better = averaged[name] >= raw[name] if trainer.best.greater_is_better else averaged[name] <= raw[name]
+    trainer.averaged_is_better = better
+    logger.info("step %d: %s is %.6g averaged, %.6g raw", trainer.step, name, averaged[name], raw[name])
+    return averaged if better else raw
+
+
+def _measure(trainer: Trainer, weights: AbstractContextManager[Any], previews: bool = True) -> dict[str, float]:
+    assert trainer.validation_source is not None
+    meter = Meter()
+    trainer.model.eval()
+    try:
+        with weights, torch.no_grad(), trainer.signals.leavable():
+            _add_losses(trainer, meter)
+            metrics = meter.means(trainer.train_step.weights, trainer.ranks)
+            samples = trainer.validation_samples
+            if samples is not None:
+                own = trainer.task.evaluate(trainer.model, samples) if trainer.ranks.is_main else None
+                metrics.update(trainer.ranks.broadcast(own))
+            if previews and trainer.settings.validation.previews and trainer.ranks.is_main:
+                trainer.show(trainer.task.previews(trainer.model))
+    finally:
+        trainer.model.train()
+    return metrics
+
+
+def _add_losses(trainer: Trainer, meter: Meter) -> None:
+    """Every validation batch in every phase. Each validation sees the same crops and draws the same numbers."""
+    assert trainer.validation_source is not None
+    for i, planned in enumerate(trainer.validation_source.epoch(0)):
+        batch = move(planned.batch, trainer.device)
+        for state in trainer.phases:
+            seed_torch(trainer.device, trainer.settings.random_seed, "validation", i, trainer.ranks.rank)
+            with trainer.train_step.precision.autocast():
+                terms = trainer.task.loss(trainer.model, batch, state.phase.name)
+            if planned.weight == 1.0:
+                meter.add(terms)
+        if trainer.ranks.world_size > 1 and trainer.stop_requested():
+            raise StopNow

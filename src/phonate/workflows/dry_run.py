@@ -1,0 +1,91 @@
+"""`phonate train --dry-run`: what a run would cost, from real steps and a real save that are then thrown away."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import torch
+
+from phonate.config.resolve import Resolved
+from phonate.training.run import Run
+from phonate.training.task import Task
+from phonate.training.trainer import Trainer
+
+MEASURED_STEPS = 3
+GIB = 2**30
+
+
+def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) -> dict[str, float]:
+    """Seconds a step, hours, memory and disk of the run that `resolved` describes, on the disk of `output`.
+
+    The first step, which also allocates and warms up, is not counted in the time.
+    """
+    settings = resolved.recipe.training
+    beside = output.resolve()
+    while not beside.exists():
+        beside = beside.parent
+    with tempfile.TemporaryDirectory(prefix=".phonate-dry-run-", dir=beside) as folder:
+        run = Run(Path(folder) / "run")
+        run.create(resuming=False)
+        quiet = settings.logging.model_copy(
+            update={"tensorboard": False, "wandb": False, "verbosity": "quiet"}
+        )
+        short = settings.model_copy(update={"max_steps": 1 + MEASURED_STEPS, "logging": quiet})
+        trainer = Trainer(task, short, run, device=device, recipe_yaml=resolved.to_yaml())
+        total_steps = settings.max_steps or settings.epochs * trainer.steps_per_epoch
+        step_seconds = _time_steps(trainer)
+        trainer.save()
+        trainer.checkpoints.flush()
+        checkpoint = sum(
+            file.stat().st_size for file in trainer.checkpoints.latest().rglob("*") if file.is_file()
+        )
+        trainer.checkpoints.close()
+    kept = settings.checkpoint.save_total_limit + 2  # the best one, and the one being written
+    return {
+        "steps": total_steps,
+        "seconds_per_step": step_seconds,
+        "hours": step_seconds * total_steps / 3600,
+        "memory_gib": _peak_memory(device) / GIB,
+        "memory_free_gib": _free_memory(device) / GIB,
+        "checkpoint_gib": checkpoint / GIB,
+        "disk_gib": checkpoint * kept / GIB,
+        "disk_free_gib": shutil.disk_usage(beside).free / GIB,
+    }
+
+
+def _time_steps(trainer: Trainer) -> float:
+    """Mean seconds of a step after the first."""
+    trainer.model.train()
+    epoch, began = 0, 0.0
+    while trainer.step <= MEASURED_STEPS:
+        for window in trainer.windows(epoch, 0):
+            if trainer.step == 1:
+                began = time.perf_counter()
+            trainer.train_step(window, trainer.step, trainer.ema)
+            trainer.step += 1
+            if trainer.step > MEASURED_STEPS:
+                break
+        epoch += 1
+    if trainer.device.type == "cuda":
+        torch.cuda.synchronize(trainer.device)
+    return (time.perf_counter() - began) / MEASURED_STEPS
+
+
+def _peak_memory(device: torch.device) -> float:
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def _free_memory(device: torch.device) -> float:
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return float(psutil.virtual_memory().available)

@@ -1,0 +1,130 @@
+"""From a recipe to a trained run."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from phonate.compute import device as devices
+from phonate.compute import distributed
+from phonate.compute.distributed import Ranks
+from phonate.config.registry import load_plugin
+from phonate.config.resolve import Resolved, resolve
+from phonate.config.tasks import task_class
+from phonate.training.checkpoints import Checkpoint, CheckpointManager, resolve_checkpoint
+from phonate.training.run import Run
+from phonate.training.settings import TrainingSettings
+from phonate.training.trainer import Trainer
+from phonate.workflows.dry_run import dry_run as estimate
+
+logger = logging.getLogger("phonate")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run and the metrics of its last validation."""
+
+    run: Run
+    metrics: dict[str, float]
+    step: int
+
+
+def train(
+    source: str | Path,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    resume: str | None = None,
+    mode: devices.Mode = "mixed",
+    device: str | None = None,
+    output: str | Path | None = None,
+    dry_run: bool = False,
+    plugins: Sequence[Path] = (),
+) -> Trained:
+    """Train `source` (a recipe file or a shipped name) into a run folder, `runs/<recipe>` unless `output` says else.
+
+    `resume`: "auto" goes on with the newest intact checkpoint of the run, or starts it; a run or a checkpoint folder
+    goes on from there. `dry_run` only measures what the run would cost. Raises RecipeError, InputError, TrainingError, CheckpointError, Interrupted.
+    """
+    records = [load_plugin(path) for path in plugins]
+    resolved = resolve(source, overrides)
+    settings: TrainingSettings = resolved.recipe.training
+    chosen = devices.choose(mode, device or settings.device)
+    if settings.performance.threads is not None:
+        torch.set_num_threads(settings.performance.threads)
+    task = task_class(resolved.recipe.task)(resolved.recipe)
+    if dry_run:
+        run = Run(Path(output) if output is not None else Path("runs") / resolved.name)
+        return Trained(run, estimate(resolved, task, chosen, run.path), 0)
+    ranks = start_ranks(settings, chosen, several_phases=len(task.phases) > 1)
+    try:
+        run, checkpoint = _open_run(resolved, resume or settings.checkpoint.resume, output, ranks)
+        if records and ranks.is_main:
+            run.write_json("plugins.json", {"plugins": records})
+        with log_file(run.logs / "training.log", ranks):
+            trainer = Trainer(task, settings, run, device=chosen, ranks=ranks, recipe_yaml=resolved.to_yaml())
+            metrics = trainer.fit(checkpoint)
+    finally:
+        ranks.close()
+    return Trained(run, metrics, trainer.step)
+
+
+def start_ranks(settings: TrainingSettings, device: torch.device, several_phases: bool) -> Ranks:
+    """Join the launcher's processes as `training.distributed` says."""
+    wanted = settings.distributed
+    return distributed.start(
+        device,
+        backend=wanted.backend,
+        expected=wanted.world_size,
+        timeout_minutes=wanted.timeout_minutes,
+        ddp={
+            "find_unused_parameters": wanted.find_unused_parameters or several_phases,
+            "gradient_as_bucket_view": wanted.gradient_as_bucket_view,
+            "static_graph": wanted.static_graph,
+        },
+    )
+
+
+def _open_run(
+    resolved: Resolved, resume: str | None, output: str | Path | None, ranks: Ranks
+) -> tuple[Run, Checkpoint | None]:
+    """The run's folder, and the checkpoint to go on from."""
+    path = Path(output) if output is not None else Path("runs") / resolved.name
+    asked = None if resume in (None, "auto") else resolve_checkpoint(str(resume))
+    if asked is not None and output is None:
+        path = asked.parent.parent
+    run = Run(path)
+    if ranks.is_main:
+        run.create(resuming=resume is not None)
+    ranks.barrier()
+    if resume is None:
+        return run, None
+    config = resolved.recipe.training.checkpoint
+    if asked is not None:
+        return run, CheckpointManager(asked.parent, config).load_checkpoint(asked)
+    checkpoint = CheckpointManager(run.path / config.save_dir, config).load_latest_checkpoint()
+    if checkpoint is None:
+        logger.info("nothing to resume in %s: starting", run.path)
+    return run, checkpoint
+
+
+@contextlib.contextmanager
+def log_file(path: Path, ranks: Ranks) -> Iterator[None]:
+    """Within this block, what phonate logs is also appended to `path`."""
+    if not ranks.is_main:
+        yield
+        return
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

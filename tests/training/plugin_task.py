@@ -1,0 +1,41 @@
+"""A task as a plug-in file, with everything random in it, for tests that run real processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small_tasks import Nothing, RegressionTask, Sequences
+
+from phonate.config.tasks import TASKS, TaskEntry
+
+
+class SlowSequences(Sequences):
+    """Samples that take as long as the environment says, so that signals arrive in a wait for data."""
+
+    cached = False
+
+    def get(self, index, rng):
+        time.sleep(float(os.environ.get("SLOW_DATA", "0")))
+        return super().get(index, rng)
+
+
+class PluginTask(RegressionTask):
+    """The regression with optional slowness of data and validation."""
+
+    def samples(self, split):
+        return SlowSequences(24, 1) if split == "train" else Sequences(6, 2)
+
+    def evaluate(self, model, samples):
+        seconds = float(os.environ.get("SLOW_VALIDATION", "0"))
+        if seconds:
+            Path(os.environ["VALIDATING"]).touch()
+            time.sleep(seconds)
+        return {"weight": float(model[0].weight.detach().abs().sum())}
+
+
+TASKS.register("plugin", TaskEntry(data=Nothing, model=Nothing, task=PluginTask))

@@ -1,0 +1,50 @@
+"""Two processes on gloo: the same samples, the same gradients, the same checkpoints."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import torch
+from processes import final, finish, last_step, rows, start, wait_for
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The same recipe on one and on two processes, without dropout's rank-dependent draws in the comparison."""
+    folder = tmp_path_factory.mktemp("ranks")
+    quiet = ("training.max_steps=14", "training.random_seed=3")
+    finish(folder / "one/run", *quiet)
+    finish(folder / "two/run", *quiet, ranks=2)
+    return folder / "one/run", folder / "two/run"
+
+
+def test_both_train_to_the_same_place(runs):
+    one, two = runs
+    first, second = rows(one), rows(two)
+    assert [row["step"] for row in first] == [row["step"] for row in second]
+    for a, b in zip(first, second, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=0.15)  # dropout draws differ by rank
+
+
+def test_a_stopped_pair_goes_on_exactly(tmp_path, runs):
+    _, reference = runs
+    run = tmp_path / "run"
+    quiet = ("training.max_steps=14", "training.random_seed=3")
+    process = start(run, *quiet, ranks=2, env={"SLOW_DATA": "0.05"})
+    assert wait_for(lambda: last_step(run) >= 4, process)
+    process.send_signal(signal.SIGTERM)
+    process.wait(60)
+    assert 4 <= last_step(run) < 14
+    finish(run, *quiet, ranks=2)
+    assert rows(run) == rows(reference)
+    ours, theirs = final(run), final(reference)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
+
+
+def test_another_number_of_processes_than_the_recipe_wants(tmp_path):
+    process = start(tmp_path / "run", "training.distributed.world_size=4")
+    assert process.wait(60) == 2
+    assert "torchrun --nproc_per_node=4" in (tmp_path / "output.txt").read_text()

@@ -1,0 +1,419 @@
+"""The trainer, seen from outside: what it trains, writes and restores, on small tasks of every kind."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import ClassVar
+
+import pytest
+import torch
+from small_tasks import (
+    AdapterTask,
+    CoupledTask,
+    GanTask,
+    OutsideMetricTask,
+    RandomFeaturesTask,
+    RegressionTask,
+    Sequences,
+)
+
+from phonate.compute.distributed import Ranks
+from phonate.config.errors import InputError, TrainingError
+from phonate.training.callbacks import Callback
+from phonate.training.run import Run
+from phonate.training.settings import TrainingSettings
+from phonate.training.trainer import Trainer
+
+
+def settings(**changes) -> TrainingSettings:
+    values = {
+        "max_steps": 12,
+        "batch_size": 4,
+        "optimizer": {"lr": 1e-2},
+        "checkpoint": {"interval": 4},
+        "validation": {"interval": 4, "previews": False},
+        "logging": {"interval": 2, "tensorboard": False, "verbosity": "quiet", "system": False},
+    }
+    for key, value in changes.items():
+        values[key] = {**values[key], **value} if isinstance(values.get(key), dict) else value
+    return TrainingSettings(**values)
+
+
+def train(folder, task=None, *, resume=None, callbacks=(), **changes) -> Trainer:
+    run = Run(folder)
+    run.create(resuming=resume is not None)
+    trainer = Trainer(task or RegressionTask(), settings(**changes), run, callbacks=callbacks)
+    checkpoint = trainer.checkpoints.load_checkpoint(resume) if resume else None
+    trainer.fit(checkpoint)
+    return trainer
+
+
+def lines(folder, split=None):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if split is None or row["split"] == split]
+
+
+def weights(trainer):
+    return {name: t.clone() for name, t in trainer.model.state_dict().items()}
+
+
+def same(a, b) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_learns_and_writes_what_a_run_promises(tmp_path):
+    trainer = train(tmp_path / "run", max_steps=200, validation={"interval": 50}, logging={"interval": 10})
+    rows = lines(tmp_path / "run", "train")
+    assert rows[-1]["mse"] < 0.3 * rows[0]["mse"]
+    assert [row["step"] for row in rows] == list(range(10, 201, 10))
+    assert rows[0].keys() >= {"step", "split", "epoch", "loss", "mse", "learning_rate", "grad_norm"}
+    assert [row["step"] for row in lines(tmp_path / "run", "validation")] == [50, 100, 150, 200]
+    for name in ("hyperparameters.json", "model_summary.txt", "system.json", "checkpoints/step-00000200"):
+        assert (tmp_path / "run" / name).exists()
+    assert trainer.step == 200
+
+
+def test_loss_is_the_weighted_sum_of_the_terms(tmp_path):
+    train(tmp_path / "run")
+    for row in lines(tmp_path / "run"):
+        assert row["loss"] == pytest.approx(row["mse"] + 1e-3 * row["size"])
+    train(tmp_path / "other", loss={"weights": {"size": 0.5}})
+    for row in lines(tmp_path / "other"):
+        assert row["loss"] == pytest.approx(row["mse"] + 0.5 * row["size"])
+
+
+def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path):
+    """Sums with counts: 1 x 12 items and 3 x 4 items step alike, although their lengths differ."""
+
+    class Task(RegressionTask):
+        dropout = 0.0
+        count = 12
+
+        def samples(self, split):
+            return Sequences(12, 1, noise=0.0)
+
+    whole = train(tmp_path / "a", Task(), max_steps=5, batch_size=12)
+    parts = train(tmp_path / "b", Task(), max_steps=5, gradient_accumulation_steps=3)
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.allclose(tensor, parts.model.state_dict()[name], atol=1e-6), name
+
+
+def test_mean_of_means_is_caught_by_the_accumulation_test(tmp_path):
+    """The usual fault, each micro-batch's own mean averaged, gives another gradient."""
+
+    class MeanOfMeans(RegressionTask):
+        dropout = 0.0
+
+        def samples(self, split):
+            return Sequences(12, 1, noise=0.0)
+
+        def loss(self, model, batch, phase):
+            terms = super().loss(model, batch, phase)
+            return {name: (total / count, 1.0) for name, (total, count) in terms.items()}
+
+    whole = train(tmp_path / "a", MeanOfMeans(), max_steps=5, batch_size=12)
+    parts = train(tmp_path / "b", MeanOfMeans(), max_steps=5, gradient_accumulation_steps=3)
+    pairs = zip(whole.model.parameters(), parts.model.parameters(), strict=True)
+    assert not all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
+
+
+def test_the_last_window_of_an_epoch_is_used_too(tmp_path):
+    task = RegressionTask()  # 24 items in 6 batches: windows of 4 and 2
+    trainer = train(tmp_path / "run", task, max_steps=None, epochs=2, gradient_accumulation_steps=4)
+    assert trainer.step == 4
+    for epoch in (task.seen[:6], task.seen[6:]):
+        assert sorted(name for batch in epoch for name in batch) == Sequences(24, 1).ids
+
+
+EVERYTHING = {
+    "gradient_accumulation_steps": 2,
+    "ema": {"decay": 0.9},
+    "scheduler": {"type": "plateau", "patience": 0, "gamma": 0.5, "warmup_steps": 2},
+    "validation": {"interval": 3},
+    "checkpoint": {"interval": 1, "save_total_limit": 100},
+    "early_stopping": {"patience": 50},
+    "logging": {"interval": 4},
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resume_is_exact_to_the_bit_from_every_step(tmp_path, workers):
+    changes = {**EVERYTHING, "performance": {"num_workers": workers}}
+    straight = train(tmp_path / "run", **changes)
+    undisturbed = [_plain(row) for row in lines(tmp_path / "run")]
+    for step in range(1, 12, 1 if workers == 0 else 4):
+        resumed = train(tmp_path / "run", resume=tmp_path / "run/checkpoints" / f"step-{step:08d}", **changes)
+        assert same(weights(straight), weights(resumed)), step
+        assert same(straight.ema.state(), resumed.ema.state())
+        assert [_plain(row) for row in lines(tmp_path / "run")] == undisturbed, step
+
+
+def _plain(row):
+    return {k: v for k, v in row.items() if k not in {"steps_per_second", "data_wait", "time"}}
+
+
+def test_global_randomness_in_a_sample_is_what_breaks_resume(tmp_path):
+    """The usual fault: augmentation from a global generator. The exactness test must see it."""
+
+    class Global(Sequences):
+        def get(self, index, rng):
+            x, y, name = super().get(index, rng)
+            return x + 0.1 * torch.randn(x.shape, generator=self.generator).numpy(), y, name
+
+        generator = torch.Generator().manual_seed(0)
+
+    class Faulty(RegressionTask):
+        def samples(self, split):
+            return Global(24, 1)
+
+    straight = train(tmp_path / "run", Faulty(), checkpoint={"interval": 4})
+    resumed = train(
+        tmp_path / "run",
+        Faulty(),
+        resume=tmp_path / "run/checkpoints/step-00000004",
+        checkpoint={"interval": 4},
+    )
+    assert not same(weights(straight), weights(resumed))
+
+
+def test_gan_trains_both_phases_and_only_their_own_parameters(tmp_path):
+    before = weights(train(tmp_path / "a", GanTask(), max_steps=1))
+    task = GanTask()
+    trainer = train(tmp_path / "b", task, max_steps=300, logging={"interval": 50})
+    rows = lines(tmp_path / "b", "train")
+    assert rows[-1].keys() >= {"generator", "discriminator", "learning_rate/generator", "grad_norm/generator"}
+    after = weights(trainer)
+    assert all(not torch.equal(before[name], after[name]) for name in before)
+    with torch.no_grad():
+        made = trainer.model.generator(torch.randn(500, 4))
+    real = torch.cat([torch.from_numpy(y) for y in Sequences(24, 1).targets])
+    assert (made.mean(0) - real.mean(0)).norm() < 0.6
+
+
+def test_gan_phase_every_second_step(tmp_path):
+    class Count(GanTask):
+        calls: ClassVar[list[str]] = []
+
+        def loss(self, model, batch, phase):
+            if torch.is_grad_enabled():
+                self.calls.append(phase)
+            return super().loss(model, batch, phase)
+
+    train(tmp_path / "run", Count(), max_steps=4)
+    assert Count.calls.count("discriminator") == 4
+    assert Count.calls.count("generator") == 2
+
+
+def test_gan_resumes_exactly(tmp_path):
+    straight = train(tmp_path / "run", GanTask())
+    resumed = train(tmp_path / "run", GanTask(), resume=tmp_path / "run/checkpoints/step-00000004")
+    assert same(weights(straight), weights(resumed))
+
+
+def test_adapter_checkpoint_holds_the_adapter_alone(tmp_path):
+    straight = train(tmp_path / "run", AdapterTask())
+    path = tmp_path / "run/checkpoints/step-00000004"
+    saved = straight.checkpoints.load_checkpoint(path)
+    assert set(saved.weights) == {"down.weight", "up.weight"}
+    resumed = train(tmp_path / "run", AdapterTask(), resume=path)
+    assert same(weights(straight), weights(resumed))
+
+
+def test_redrawn_features_are_redrawn_saved_and_resumed(tmp_path):
+    changes = {"feature_redraw_interval": 3}
+    first = weights(train(tmp_path / "a", RandomFeaturesTask(), max_steps=2, **changes))
+    straight = train(tmp_path / "run", RandomFeaturesTask(), **changes)
+    assert not torch.equal(first["0.projection"], weights(straight)["0.projection"])
+    resumed = train(
+        tmp_path / "run", RandomFeaturesTask(), resume=tmp_path / "run/checkpoints/step-00000004", **changes
+    )
+    assert same(weights(straight), weights(resumed))
+    fixed = train(tmp_path / "b", RandomFeaturesTask(), fixed_projection=True, **changes)
+    assert torch.equal(first["0.projection"], weights(fixed)["0.projection"])
+
+
+def test_outside_metric_chooses_the_best(tmp_path):
+    choose = {"interval": 1, "metric_for_best_model": "quality", "greater_is_better": True}
+    trainer = train(tmp_path / "run", OutsideMetricTask(), max_steps=60, validation=choose)
+    rows = lines(tmp_path / "run", "validation")
+    by_metric = max(rows, key=lambda row: row["quality"])["step"]
+    by_loss = min(rows, key=lambda row: row["loss"])["step"]
+    assert by_metric != by_loss
+    assert trainer.best.step == by_metric
+    best = trainer.checkpoints.load_best_checkpoint()
+    assert best.metadata.global_step == by_metric
+
+
+def test_unknown_metric_is_named_with_what_there_is(tmp_path):
+    with pytest.raises(InputError, match=r"metric_for_best_model.*'val_wer'.*val_loss"):
+        train(tmp_path / "run", validation={"metric_for_best_model": "val_wer"})
+
+
+def test_best_survives_resume(tmp_path):
+    """A worse model after the resume must not become the best."""
+    train(tmp_path / "run", max_steps=40, validation={"interval": 4})
+    path = tmp_path / "run/checkpoints/step-00000040"
+    resumed = train(
+        tmp_path / "run", resume=path, max_steps=44, optimizer={"lr": 10.0}, validation={"interval": 4}
+    )
+    assert resumed.best.step <= 40
+    assert resumed.checkpoints.load_best_checkpoint().metadata.global_step <= 40
+
+
+def test_early_stopping_restores_the_best_weights(tmp_path):
+    changes = {
+        "max_steps": 200,
+        "optimizer": {"lr": 0.5, "weight_decay": 0.0},
+        "scheduler": {"type": "constant"},
+        "validation": {"interval": 1},
+    }
+    trainer = train(tmp_path / "run", early_stopping={"patience": 3}, **changes)
+    assert trainer.step < 200
+    assert trainer.best.step < trainer.step
+    best = trainer.checkpoints.load_best_checkpoint()
+    assert same(best.weights, weights(trainer))
+    kept = train(tmp_path / "kept", early_stopping={"patience": 3, "restore_best_weights": False}, **changes)
+    assert kept.step == trainer.step
+    assert not same(best.weights, weights(kept))
+
+
+def test_every_hook_is_called_in_order(tmp_path):
+    calls = []
+
+    class Record(Callback):
+        def __getattribute__(self, name):
+            return object.__getattribute__(self, name)
+
+    for hook in [name for name in dir(Callback) if name.startswith("on_")]:
+        setattr(Record, hook, lambda self, *args, hook=hook: calls.append(hook))
+    train(
+        tmp_path / "run", max_steps=None, epochs=1, validation={"interval": "1 epochs"}, callbacks=[Record()]
+    )
+    step = ["on_batch_begin", "on_backward_end", "on_optimizer_step", "on_batch_end"]
+    assert calls[:2] == ["on_train_begin", "on_epoch_begin"]
+    assert calls[2:6] == step
+    assert calls[-5:] == [
+        "on_batch_end",
+        "on_validation_begin",
+        "on_validation_end",
+        "on_epoch_end",
+        "on_train_end",
+    ]
+    assert calls.count("on_optimizer_step") == 6
+
+
+def test_the_documented_callback_signature(tmp_path):
+    seen = []
+
+    class MyCallback(Callback):
+        def on_epoch_end(self, trainer, epoch, metrics):
+            seen.append((trainer.step, epoch, sorted(metrics)))
+
+    train(
+        tmp_path / "run",
+        max_steps=None,
+        epochs=2,
+        validation={"interval": "1 epochs"},
+        callbacks=[MyCallback()],
+    )
+    assert [entry[:2] for entry in seen] == [(6, 0), (12, 1)]
+    assert {"train_loss", "val_loss"} <= set(seen[0][2])
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_naming_the_batch(tmp_path):
+    class Poisoned(RegressionTask):
+        def samples(self, split):
+            samples = Sequences(24, 1)
+            if split == "train":
+                samples.inputs[7][0, 0] = math.nan
+            return samples
+
+    with pytest.raises(TrainingError, match=r"loss is nan at step \d+ \(mse.*item-1-007"):
+        train(tmp_path / "run", Poisoned(), max_steps=12)
+
+
+def test_gradients_are_unscaled_before_they_are_clipped(tmp_path):
+    """fp16 with a loss scale of 4096 clips at the same norm as fp32; clipping scaled gradients would not."""
+    norms = {}
+
+    class Watch(Callback):
+        def __init__(self, name):
+            self.name = name
+
+        def on_backward_end(self, trainer):
+            grads = [p.grad for p in trainer.model.parameters()]
+            norms.setdefault(self.name, []).append(torch.cat([g.flatten() for g in grads]).norm().item())
+
+    for name, precision in (("fp32", "fp32"), ("fp16", "fp16")):
+        train(
+            tmp_path / name,
+            max_steps=3,
+            mixed_precision=precision,
+            amp_loss_scale=4096.0,
+            gradient_clipping=0.01,
+            callbacks=[Watch(name)],
+        )
+    assert norms["fp16"] == pytest.approx(norms["fp32"], rel=0.05)
+    rows = lines(tmp_path / "fp16", "train")
+    assert rows[0]["grad_scale"] == 4096.0
+
+
+def test_init_from_takes_what_fits_and_says_what_did_not(tmp_path):
+    source = train(tmp_path / "source")
+
+    class Wider(RegressionTask):
+        def model(self):
+            model = super().model()
+            model.append(torch.nn.Linear(4, 4))
+            return model
+
+    path = tmp_path / "source"
+    fresh = train(tmp_path / "b", Wider(), max_steps=1, optimizer={"lr": 0.0}, init_from=str(path))
+    best = source.checkpoints.load_best_checkpoint().weights
+    assert torch.equal(fresh.model[0].weight, best["0.weight"])
+    table = (tmp_path / "b/init_from.txt").read_text()
+    assert "matched   0.weight" in table
+    assert "new       4.weight" in table
+
+    class Other(RegressionTask):
+        def model(self):
+            return torch.nn.ModuleDict({"odd": torch.nn.Linear(3, 3)})
+
+    with pytest.raises(InputError, match=r"no weight of .* fits"):
+        train(tmp_path / "c", Other(), init_from=str(path))
+
+
+def test_ema_is_validated_and_saved_for_inference(tmp_path):
+    changes = {"max_steps": 30, "optimizer": {"lr": 0.1}, "validation": {"interval": 30}}
+    averaged = train(tmp_path / "a", ema={"decay": 0.95}, **changes)
+    raw = train(tmp_path / "b", ema={"decay": 0.95, "validate_with": "raw"}, **changes)
+    better = train(tmp_path / "c", ema={"decay": 0.95, "validate_with": "better"}, **changes)
+    assert same(weights(averaged), weights(raw))
+    losses = [lines(tmp_path / name, "validation")[-1]["loss"] for name in "abc"]
+    assert losses[0] != losses[1]
+    assert losses[2] == min(losses[:2])
+    saved = averaged.checkpoints.load_best_checkpoint().weights
+    assert all(torch.equal(saved[name], tensor) for name, tensor in averaged.ema.state().items())
+    assert same(raw.checkpoints.load_best_checkpoint().weights, weights(raw))
+    assert better.step == 30
+
+
+def test_a_coupled_loss_is_not_split_over_ranks(tmp_path):
+    with pytest.raises(InputError, match="couples the items"):
+        Trainer(CoupledTask(), settings(), Run(tmp_path), ranks=Ranks(world_size=2))
+
+
+def test_a_run_folder_with_something_in_it_is_refused(tmp_path):
+    train(tmp_path / "run")
+    with pytest.raises(InputError, match=r"not empty.*--resume auto.*--output"):
+        train(tmp_path / "run")
+
+
+def test_a_finished_run_resumes_to_itself(tmp_path):
+    first = train(tmp_path / "run")
+    before = (tmp_path / "run/metrics.jsonl").read_text()
+    again = train(tmp_path / "run", resume=tmp_path / "run/checkpoints/step-00000012")
+    assert again.step == 12
+    assert same(weights(first), weights(again))
+    assert (tmp_path / "run/metrics.jsonl").read_text() == before

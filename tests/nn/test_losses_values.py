@@ -170,7 +170,7 @@ def test_fully_masked_is_zero_with_count_zero(name):
     outputs.requires_grad_()
     total, count = LOSSES.get(name)()(outputs, targets, torch.zeros_like(mask))
     total.backward()
-    assert (float(total), float(count)) == (0.0, 0.0)
+    assert (total.item(), float(count)) == (0.0, 0.0)
     assert (outputs.grad == 0).all()
 
 

@@ -1,0 +1,171 @@
+"""Losses by name, the composite of a recipe, and the loss manager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from phonate.config.errors import InputError
+from phonate.training.losses import LOSSES, LossManager, LossRegistry, build_loss, compute
+from phonate.training.settings import LossSettings
+
+
+class MyLoss(nn.Module):
+    def forward(self, outputs, targets):
+        return (outputs - targets).abs().mean()
+
+
+@pytest.fixture
+def my_loss(monkeypatch):
+    monkeypatch.setattr(LOSSES, "_registered", dict(LOSSES._registered))
+    LossRegistry.register("my_loss", MyLoss)
+    return "my_loss"
+
+
+def test_every_documented_loss_can_be_built():
+    documented = (
+        "cross_entropy mse mae l1 bce bce_with_logits nll kl_div smooth_l1 huber focal label_smoothing spectral "
+        "multi_resolution_stft contrastive norm_reg perceptual"
+    )
+    assert set(documented.split()) <= set(LossRegistry.names())
+    for name in LossRegistry.names():
+        assert isinstance(LossRegistry.get(name)(), nn.Module)
+
+
+def test_a_registered_loss_counts_as_its_mean_times_the_items(my_loss):
+    outputs, targets = torch.tensor([[1.0, 3.0], [0.0, 0.0], [2.0, 2.0]]), torch.zeros(3, 2)
+    terms = build_loss(LossSettings(main=my_loss))(outputs, targets)
+    total, count = terms[my_loss]
+    assert (float(total), count) == (pytest.approx(8 / 6 * 3), 3.0)
+
+
+def test_a_loss_without_a_mask_sees_emptied_padding(my_loss):
+    outputs = torch.tensor([[1.0, 7.0]])
+    total, _ = compute(MyLoss(), outputs, torch.zeros(1, 2), torch.tensor([[True, False]]))
+    assert float(total) == 0.5
+
+
+def test_a_loss_that_returns_something_else_is_refused():
+    class Vector(nn.Module):
+        def forward(self, outputs, targets):
+            return outputs - targets
+
+    with pytest.raises(InputError, match="Vector must return a scalar"):
+        compute(Vector(), torch.zeros(2, 3), torch.zeros(2, 3))
+
+
+def test_unknown_losses_are_named_with_the_nearest():
+    with pytest.raises(InputError, match=r"training\.loss\.main.*did you mean cross_entropy"):
+        build_loss(LossSettings(main="cross_entrpy"))
+    with pytest.raises(InputError, match=r"training\.loss\.auxiliary.*did you mean norm_reg"):
+        build_loss(LossSettings(main="mse", auxiliary={"norm_regg": 1.0}))
+    with pytest.raises(InputError, match=r"training\.loss\.main"):
+        build_loss(LossSettings())
+
+
+def test_the_tasks_own_loss_is_the_default():
+    assert build_loss(LossSettings(), default="l1").main == "l1"
+    assert build_loss(LossSettings(main="mse"), default="l1").main == "mse"
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "nll", "bce", "bce_with_logits"])
+def test_label_smoothing_changes_the_loss(name):
+    scores = torch.tensor([[2.0, -1.0], [0.5, 0.3]])
+    outputs = scores.sigmoid() if name == "bce" else scores.log_softmax(-1) if name == "nll" else scores
+    targets = torch.tensor([0, 1]) if name in {"cross_entropy", "nll"} else torch.tensor([[1.0, 0], [0, 1]])
+    plain = build_loss(LossSettings(main=name))(outputs, targets)[name][0]
+    smooth = build_loss(LossSettings(main=name, label_smoothing=0.1))(outputs, targets)[name][0]
+    assert float(plain) != pytest.approx(float(smooth))
+
+
+def test_label_smoothing_without_classes_is_refused():
+    with pytest.raises(InputError, match="label_smoothing: mse has no classes"):
+        build_loss(LossSettings(main="mse", label_smoothing=0.1))
+
+
+def test_focal_options_reach_the_loss():
+    outputs, targets = torch.tensor([[2.0, -1.0]]), torch.tensor([[1.0, 1.0]])
+
+    def value(**options: object) -> float:
+        return float(build_loss(LossSettings(main="focal", **options))(outputs, targets)["focal"][0])
+
+    assert len({value(), value(focal_alpha=0.5), value(focal_alpha=None), value(focal_gamma=1.0)}) == 4
+
+
+def test_the_sum_is_that_of_each_item_averaged_over_items():
+    outputs, targets = torch.ones(2, 3), torch.zeros(2, 3)
+    total, count = build_loss(LossSettings(main="mse", reduction="sum"))(outputs, targets)["mse"]
+    assert float(total) / float(count) == 3.0
+    total, count = build_loss(LossSettings(main="mse"))(outputs, targets)["mse"]
+    assert float(total) / float(count) == 1.0
+
+
+def test_auxiliary_losses_have_their_terms_and_weights():
+    model = nn.Linear(3, 2)
+    loss = build_loss(LossSettings(main="cross_entropy", auxiliary={"norm_reg": 0.1, "contrastive": 0.05}))
+    embeddings = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 0, 1, 1])
+    terms = loss(model(embeddings), labels, model=model, embeddings=embeddings, labels=labels)
+    assert loss.weights == {"cross_entropy": 1.0, "norm_reg": 0.1, "contrastive": 0.05}
+    assert loss.couples_items
+    assert terms.keys() == loss.weights.keys()
+    assert all(float(total) > 0 for total, _ in terms.values())
+    with pytest.raises(InputError, match=r"auxiliary\.contrastive.*embeddings"):
+        loss(model(embeddings), labels, model=model)
+
+
+def test_the_main_loss_can_not_be_its_own_auxiliary():
+    with pytest.raises(InputError, match="already"):
+        build_loss(LossSettings(main="mse", auxiliary={"mse": 1.0}))
+
+
+def test_the_manager_weighs_its_terms():
+    manager = LossManager("l1", {"reconstruction": 2.0, "perceptual": 0.5, "stft": 0.1})
+    outputs = {"features": torch.ones(2, 4, 80), "waveform": torch.randn(2, 4096)}
+    batch = {
+        "target_features": torch.zeros(2, 4, 80),
+        "waveform": torch.randn(2, 4096),
+        "lengths": torch.tensor([4, 2]),
+    }
+    losses = manager(outputs, batch)
+    assert set(losses) == {"reconstruction", "perceptual", "stft", "total"}
+    assert float(losses["reconstruction"]) == pytest.approx(1.0)
+    weighted = 2 * losses["reconstruction"] + 0.5 * losses["perceptual"] + 0.1 * losses["stft"]
+    torch.testing.assert_close(losses["total"], weighted)
+
+
+@pytest.mark.parametrize("loss_type", ["mse", "l1", "huber", "reconstruction", "perceptual"])
+def test_the_manager_masks_padding(loss_type):
+    manager = LossManager(loss_type)
+    batch = {"features": torch.zeros(2, 4, 80), "lengths": torch.tensor([4, 2])}
+    outputs = torch.zeros(2, 4, 80)
+    outputs[1, 2:] = 100.0
+    assert float(manager(outputs, batch)["total"]) == 0.0
+
+
+@pytest.mark.parametrize("loss_type", ["spectral", "multi_resolution_stft", "stft"])
+def test_the_manager_tells_mel_frames_from_waveforms(loss_type):
+    manager = LossManager(loss_type)
+    batch = {"features": torch.zeros(2, 33, 80), "waveform": torch.zeros(2, 8192)}
+    with pytest.raises(InputError, match="compares waveforms and this model returns mel frames"):
+        manager(torch.zeros(2, 33, 80), batch)
+    with pytest.raises(InputError, match="no `waveform`"):
+        manager(torch.zeros(2, 8192), {"features": torch.zeros(2, 33, 80)})
+
+
+def test_the_manager_refuses_names_that_nothing_has():
+    with pytest.raises(InputError, match=r"loss_weights.*did you mean reconstruction"):
+        LossManager("mse", {"reconstuction": 1.0})
+    with pytest.raises(InputError, match=r"loss_type.*did you mean huber"):
+        LossManager("hubr")
+
+
+def test_an_adversarial_weight_without_an_adversary_is_said(caplog):
+    manager = LossManager("mse", {"reconstruction": 1.0, "adversarial": 0.1})
+    batch = {"features": torch.zeros(1, 4, 80)}
+    assert set(manager(torch.zeros(1, 4, 80), batch)) == {"reconstruction", "total"}
+    assert "adversarial" in caplog.text
+    losses = manager({"features": torch.zeros(1, 4, 80), "scores": torch.tensor([0.0, 1.0])}, batch)
+    assert float(losses["adversarial"]) == 0.5
+    assert float(losses["total"]) == pytest.approx(0.05)

@@ -1,3 +1,6 @@
+import re
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -228,6 +231,30 @@ def test_what_is_no_waveform_is_not_written(tmp_path, samples):
     assert (tmp_path / "kept.wav").read_bytes() == before
     with pytest.raises(InputError, match=r"\.flac and \.wav only"):
         write_audio(tmp_path / "out.mp3", tone_steps(), RATE)
+
+
+def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path):
+    """In a process of its own, whose files may not grow past 20 kB."""
+    path = tmp_path / "out.wav"
+    write_audio(path, np.zeros(100), RATE)
+    before = path.read_bytes()
+    code = (
+        "import resource, signal, sys, numpy as np; from phonate.audio.decoding import write_audio;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
+        "write_audio(sys.argv[1], np.zeros(24_000), 24_000)"
+    )
+    result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert re.search(r"InputError: .*out\.wav: can't be written \(File too large\)", result.stderr)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.wav"]
+
+
+def test_a_folder_that_can_not_be_made_is_explained(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match=r"out\.wav: can't be written"):
+        write_audio(tmp_path / "file" / "out.wav", tone_steps(), RATE)
 
 
 def test_real_recordings_read(recordings):

@@ -58,9 +58,7 @@ def _mask(size: int, widest: int, rng: np.random.Generator) -> slice:
     return slice(start, start + width)
 
 
-def stretch_and_shift(
-    waveform: FloatArray, sample_rate: int, speed: float = 1.0, semitones: float = 0.0
-) -> FloatArray:
+def stretch_and_shift(waveform: FloatArray, sample_rate: int, speed: float = 1.0, semitones: float = 0.0) -> FloatArray:
     """Waveform (samples,) -> (round(samples / speed),), `speed` times as fast and `semitones` higher.
 
     One pass of a phase vocoder changes the length by speed and pitch together; resampling then takes back

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import io
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,18 +73,14 @@ def read_audio(
     """
     path = _checked(path)
     if offset < 0 or (duration is not None and duration <= 0):
-        raise DataError(
-            f"{path}: offset {offset} and duration {duration} must be at least 0 and over 0 seconds"
-        )
+        raise DataError(f"{path}: offset {offset} and duration {duration} must be at least 0 and over 0 seconds")
     if path.suffix.lower() in _AV_CONTAINERS:
         waveform, rate = _read_av(path, offset, duration)
     else:
         waveform, rate = _read_soundfile(path, offset, duration)
     if not np.isfinite(waveform).all():
         bad = int(np.argmin(np.isfinite(waveform)))
-        raise DataError(
-            f"{path}: sample {bad} ({offset + bad / rate:.3f} s) is NaN or infinite; export it again"
-        )
+        raise DataError(f"{path}: sample {bad} ({offset + bad / rate:.3f} s) is NaN or infinite; export it again")
     if sample_rate is not None and sample_rate != rate:
         waveform, rate = resample(waveform, rate, sample_rate), sample_rate
     return waveform, rate
@@ -103,31 +99,23 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int) -> 
     path = Path(path)
     subtype = _SUBTYPES.get(path.suffix.lower())
     if subtype is None:
-        raise InputError(
-            f"{path}: writes {' and '.join(sorted(_SUBTYPES))} only; give the file such a suffix"
-        )
+        raise InputError(f"{path}: writes {' and '.join(sorted(_SUBTYPES))} only; give the file such a suffix")
     samples = np.asarray(waveform, dtype=np.float32)
     if samples.ndim != 1 or samples.size == 0 or not np.isfinite(samples).all():
-        raise DataError(
-            f"{path}: not written: a waveform is one row of finite samples, got shape {samples.shape}"
-        )
+        raise DataError(f"{path}: not written: a waveform is one row of finite samples, got shape {samples.shape}")
     samples = samples / max(1.0, float(np.abs(samples).max()))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(descriptor)
+    encoded = io.BytesIO()
+    soundfile.write(encoded, samples, sample_rate, format=path.suffix[1:].upper(), subtype=subtype)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        soundfile.write(temporary, samples, sample_rate, subtype=subtype)
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes private files
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(encoded.getbuffer())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
 
 
 def _checked(path: str | Path) -> Path:
@@ -230,11 +218,7 @@ def _read_av(path: Path, offset: float, duration: float | None) -> tuple[FloatAr
         rate = stream.codec_context.sample_rate
         promised = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
         resampler = av.AudioResampler(format="fltp", rate=rate)
-        parts = [
-            part.to_ndarray()
-            for frame in [*container.decode(stream), None]
-            for part in resampler.resample(frame)
-        ]
+        parts = [part.to_ndarray() for frame in [*container.decode(stream), None] for part in resampler.resample(frame)]
     if not parts:
         raise DataError(f"{path}: holds no samples; remove it or export it again")
     samples = _mono(np.concatenate(parts, axis=1).T.astype(np.float32, copy=False))

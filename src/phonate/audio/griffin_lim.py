@@ -41,9 +41,7 @@ def griffin_lim(
         return torch.istft(spectrum_FT, n_fft, hop_length, win_length, window, length=length)
 
     def to_spectrum(waveform: torch.Tensor) -> torch.Tensor:
-        return torch.stft(
-            waveform, n_fft, hop_length, win_length, window, pad_mode="constant", return_complex=True
-        )
+        return torch.stft(waveform, n_fft, hop_length, win_length, window, pad_mode="constant", return_complex=True)
 
     generator = torch.Generator().manual_seed(_SEED)
     phase_FT = torch.rand(magnitudes_FT.shape, generator=generator) * (2 * torch.pi)

@@ -31,9 +31,7 @@ def mel_to_hz(mel: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.where(mel < break_mel, mel * _LINEAR_STEP, above)
 
 
-def mel_filters(
-    sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float
-) -> npt.NDArray[np.float32]:
+def mel_filters(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> npt.NDArray[np.float32]:
     """Triangular filters (n_mels, n_fft // 2 + 1) of equal area, as librosa.filters.mel makes them.
 
     Raises ValueError where a band is so narrow that no frequency of the transform falls into it.
@@ -55,9 +53,7 @@ def mel_filters(
 class MelSpectrum:
     """Magnitude mel spectrogram of a waveform; frames are centred, beyond both ends there is silence."""
 
-    def __init__(
-        self, filters: npt.NDArray[np.float32], n_fft: int, hop_length: int, win_length: int
-    ) -> None:
+    def __init__(self, filters: npt.NDArray[np.float32], n_fft: int, hop_length: int, win_length: int) -> None:
         """`filters` is (n_mels, n_fft // 2 + 1), as from `mel_filters`."""
         self.n_fft, self.hop_length = n_fft, hop_length
         before = (n_fft - win_length) // 2

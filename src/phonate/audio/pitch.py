@@ -61,10 +61,7 @@ def _periods(
     inner = normalised[:, shortest:-1]
     dips = (inner <= normalised[:, shortest - 1 : -2]) & (inner < normalised[:, shortest + 1 :])
     deep = dips & (inner < _THRESHOLD)
-    lag = (
-        np.where(deep.any(axis=1), deep.argmax(axis=1), np.where(dips, inner, np.inf).argmin(axis=1))
-        + shortest
-    )
+    lag = np.where(deep.any(axis=1), deep.argmax(axis=1), np.where(dips, inner, np.inf).argmin(axis=1)) + shortest
     rows = np.arange(len(frames_TN))
     left, depth, right = (normalised[rows, lag + step] for step in (-1, 0, 1))
     curvature = left - 2 * depth + right

@@ -56,9 +56,7 @@ class AudioConfig(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.win_length > self.n_fft:
-            raise ValueError(
-                f"win_length {self.win_length} is over n_fft {self.n_fft}: a window must fit into it"
-            )
+            raise ValueError(f"win_length {self.win_length} is over n_fft {self.n_fft}: a window must fit into it")
         if self.hop_length > self.win_length:
             raise ValueError(
                 f"hop_length {self.hop_length} is over win_length {self.win_length}: samples between windows "
@@ -72,9 +70,7 @@ class AudioConfig(Settings):
         if self.fmin >= self.fmax:
             raise ValueError(f"fmin {self.fmin:g} Hz must be under fmax {self.fmax:g} Hz")
         if self.min_seconds >= self.max_seconds:
-            raise ValueError(
-                f"min_seconds {self.min_seconds:g} must be under max_seconds {self.max_seconds:g}"
-            )
+            raise ValueError(f"min_seconds {self.min_seconds:g} must be under max_seconds {self.max_seconds:g}")
         return self
 
     @property

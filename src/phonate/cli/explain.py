@@ -18,9 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print as JSON")
     form.add_argument("--yaml", action="store_true", help="print the complete recipe, ready to be trained")
-    form.add_argument(
-        "--schema", action="store_true", help="print the JSON schema of such recipes, for editors"
-    )
+    form.add_argument("--schema", action="store_true", help="print the JSON schema of such recipes, for editors")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,8 +40,6 @@ def run(args: argparse.Namespace) -> int:
         print_json({found.key: {name: getattr(found, name) for name in fields} for found in values})
         return 0
     columns = 4 if args.describe else 3
-    rows = [
-        [v.key, json.dumps(v.value, ensure_ascii=False), v.origin, v.description][:columns] for v in values
-    ]
+    rows = [[v.key, json.dumps(v.value, ensure_ascii=False), v.origin, v.description][:columns] for v in values]
     print_table(rows, ["option", "value", "from", "meaning"][:columns])
     return 0

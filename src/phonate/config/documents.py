@@ -27,7 +27,7 @@ Key = tuple[str, ...]
 _TAG = "tag:yaml.org,2002:"
 _COMPUTED = {_TAG + name for name in ("null", "bool", "int", "float")}
 _TEXT = {_TAG + name for name in ("str", "timestamp", "value")}
-_LARGEST = 100_000
+_LARGEST = 20_000
 """Most values in a document. Aliases of aliases can unfold a short text into billions."""
 DEEPEST = 40
 """Most levels of nesting."""
@@ -172,10 +172,7 @@ class _Reader:
             raise RecipeError(f"{self.where(node)}: nested more than {DEEPEST} levels deep")
         self.places[path] = Place(self.where(key or node), self.where(node))
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":
-            return {
-                text: self.value(child, (*path, text), child_key)
-                for text, child_key, child in self._pairs(node)
-            }
+            return {text: self.value(child, (*path, text), child_key) for text, child_key, child in self._pairs(node)}
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
             return [self.value(child, (*path, str(i))) for i, child in enumerate(node.value)]
         if isinstance(node, ScalarNode):

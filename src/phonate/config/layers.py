@@ -63,10 +63,7 @@ class Layers:
                 hint = nearest(size, list(settings.sizes))
                 raise RecipeError(f"{place} size: there is no {size!r}; {hint}")
         # `training:` with nothing under it is a section left empty, not null
-        written = {
-            key: {} if value is None and key in PARTS else value
-            for key, value in self.document.values.items()
-        }
+        written = {key: {} if value is None and key in PARTS else value for key, value in self.document.values.items()}
         self._merge(typed, preset, (), lambda path: Place.of(f"size {size}"))
         self._merge(typed, {part: {} for part in PARTS}, (), lambda path: None)
         self._merge(typed, written, (), self.document.places.get)
@@ -123,9 +120,7 @@ class Layers:
         if isinstance(target, list):
             self._check_position(change, target, change.path[-1])
         elif not isinstance(target, dict):
-            raise RecipeError(
-                f"{change.source} {'.'.join(change.path)}: no option lies inside a single value"
-            )
+            raise RecipeError(f"{change.source} {'.'.join(change.path)}: no option lies inside a single value")
         inner = _inner(within, change.path[-1])
         self._put(inner, target, change.path, change.value, lambda _: Place.of(change.source))
 

@@ -82,15 +82,15 @@ def _path(detail: ErrorDetails, values: Any) -> Key:
     return tuple(path)
 
 
-def _line(
-    path: Key, details: list[ErrorDetails], root: type[Settings], places: Mapping[Key, Place], name: str
-) -> str:
+def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: Mapping[Key, Place], name: str) -> str:
     kinds = {detail["type"] for detail in details}
     key = ".".join(path)
     if "missing" in kinds:
         meaning = describe(root, path).rstrip(".")
         above = [path[:length] for length in range(len(path) - 1, 0, -1)]
         nearest_key = next((places[upper].key for upper in above if upper in places), name)
+        if path[-1].isdecimal():
+            return f"{nearest_key} {key}: missing, the list is too short"
         return f"{nearest_key} {key}: missing required option" + (f" ({meaning})" if meaning else "")
     place = places[path] if path in places else Place.of(name)
     if "extra_forbidden" in kinds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -26,6 +27,12 @@ def nearest(name: str, known: list[str]) -> str:
     """`; did you mean X?`, or the list of what there is when nothing is near."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else "there is: " + ", ".join(sorted(known))
+
+
+@functools.cache
+def _entry_points(group: str) -> dict[str, str]:
+    """Name -> value of an entry-point group; finding them looks into every installed distribution."""
+    return {point.name: point.value for point in entry_points(group=group)}
 
 
 class Registry(Generic[T]):
@@ -53,7 +60,7 @@ class Registry(Generic[T]):
         return [module.name for module in pkgutil.iter_modules(locations) if not module.name.startswith("_")]
 
     def _plugged_in(self) -> dict[str, str]:
-        return {point.name: point.value for point in entry_points(group=self.group)} if self.group else {}
+        return _entry_points(self.group) if self.group else {}
 
     def names(self) -> list[str]:
         """Every name, sorted, without importing what they name."""

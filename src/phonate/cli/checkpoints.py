@@ -1,0 +1,159 @@
+"""List, verify, prune, export and compare the checkpoints of a run.
+
+RUN is a run's folder, its folder of checkpoints, or (for verify and export) one checkpoint. A checkpoint of a run
+is named by its folder (step-00000500), its step (500), `latest` or `best`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from phonate.cli.output import print_json, print_table
+from phonate.config.errors import InputError
+from phonate.training.checkpoints import export, files, listing
+from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint
+
+SHOWN = 20
+"""Lines of changed tensors that `compare` shows; --json has all."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-commands and their arguments."""
+    parsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def sub_command(name: str, text: str) -> argparse.ArgumentParser:
+        added = parsers.add_parser(name, help=text, description=text)
+        added.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
+        added.add_argument("--json", action="store_true", help="print one JSON document")
+        return added
+
+    show = sub_command("list", "what is there, and which is the best")
+    show.add_argument("--sort-by", choices=("timestamp", "epoch", "val_loss"), default="timestamp")
+    verify = sub_command("verify", "compare size and SHA-256 of every file; exit code 1 if one is damaged")
+    verify.add_argument("names", metavar="CHECKPOINT", nargs="*", help="only these")
+    prune = sub_command("prune", "delete all but the newest ones and the best one")
+    prune.add_argument("--keep", type=int, required=True, metavar="N", help="how many of the newest to keep")
+    prune.add_argument("--dry-run", action="store_true", help="say what would be deleted, and delete nothing")
+    leave = sub_command("export", "copy what inference needs, without the training state, to a new folder")
+    leave.add_argument("target", metavar="FOLDER", type=Path, help="the new folder")
+    leave.add_argument("--checkpoint", default="best", help="which one (default: the best, else the newest)")
+    compare = sub_command("compare", "how metadata and weights of two checkpoints differ")
+    compare.add_argument("first", metavar="A")
+    compare.add_argument("second", metavar="B")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked; returns the exit code."""
+    if not args.run.is_dir():
+        raise InputError(f"{args.run}: no such run or checkpoint")
+    actions = {"list": _list, "verify": _verify, "prune": _prune, "export": _export, "compare": _compare}
+    return actions[args.action](args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    folder = checkpoints_folder(args.run)
+    infos = listing.scan(folder)
+    best = listing.best_of(infos)
+    rows = [_row(item, best) for item in listing.sort_listing(infos, args.sort_by)]
+    if args.json:
+        print_json({"folder": str(folder), "checkpoints": rows, "best": best.document() if best else None})
+        return 0
+    header = ("checkpoint", "version", "epoch", "saved (UTC)", "val_loss", "MB", "")
+    print_table([_cells(row) for row in rows], header)
+    return 0
+
+
+def _row(item: listing.CheckpointInfo, best: listing.Best | None) -> dict[str, Any]:
+    size = sum(path.stat().st_size for path in item.path.iterdir())
+    row: dict[str, Any] = {"name": item.name, "step": item.step, "path": str(item.path), "bytes": size}
+    row["best"] = best is not None and best.name == item.name
+    row["metadata"] = item.metadata.document() if item.metadata else None
+    return row
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    size = f"{row['bytes'] / 1e6:.1f}"
+    metadata = row["metadata"]
+    if metadata is None:
+        return [row["name"], "", "", "", "", size, "damaged: metadata.json can't be read"]
+    version = f"v{metadata['version']}" if metadata["version"] else ""
+    saved = metadata["timestamp"][:19].replace("T", " ")
+    loss = "" if metadata["val_loss"] is None else f"{float(metadata['val_loss']):.4f}"
+    mark = f"best {metadata['best_metric_name']}" if row["best"] else ""
+    return [row["name"], version, str(metadata["epoch"]), saved, loss, size, mark]
+
+
+def _verify(args: argparse.Namespace) -> int:
+    if is_checkpoint(args.run) and not args.names:
+        paths = [args.run]
+    else:
+        folder = checkpoints_folder(args.run)
+        named = [find(folder, name) for name in args.names]
+        paths = named or [item.path for item in listing.scan(folder)]
+    found = {path.name: files.problems(path) for path in paths}
+    damaged = [name for name, damage in found.items() if damage]
+    if args.json:
+        print_json({"intact": not damaged, "checkpoints": found})
+    else:
+        print_table([(name, "; ".join(damage) or "intact") for name, damage in found.items()], ("checkpoint", ""))
+    return 1 if damaged else 0
+
+
+def _prune(args: argparse.Namespace) -> int:
+    folder = checkpoints_folder(args.run)
+    doomed = [item.name for item in listing.surplus(listing.scan(folder), args.keep)]
+    if not args.dry_run:
+        doomed = listing.prune(folder, args.keep)
+        listing.refresh(folder)
+    kept = [item.name for item in listing.scan(folder) if item.name not in doomed]
+    if args.json:
+        print_json({"removed": [] if args.dry_run else doomed, "would_remove": doomed, "kept": kept})
+        return 0
+    verb = "would be deleted" if args.dry_run else "deleted"
+    print_table([(name, verb) for name in doomed] + [(name, "kept") for name in kept], ("checkpoint", ""))
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    source = args.run
+    if not is_checkpoint(source):
+        folder = checkpoints_folder(source)
+        best = listing.best_of(listing.scan(folder))
+        source = find(folder, "latest" if args.checkpoint == "best" and best is None else args.checkpoint)
+    target = export.export(source, args.target)
+    names = sorted(path.name for path in target.iterdir())
+    if args.json:
+        print_json({"source": str(source), "target": str(target), "files": names})
+    else:
+        print_table([(str(source), str(target), " ".join(names))], ("from", "to", "files"))
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from phonate.training.checkpoints.comparison import compare
+    from phonate.training.checkpoints.loading import load
+
+    def named(text: str) -> Path:
+        return Path(text) if is_checkpoint(Path(text)) else find(checkpoints_folder(args.run), text)
+
+    first, second = (load(named(text), weights_only=True) for text in (args.first, args.second))
+    result = compare(first, second)
+    if args.json:
+        print_json({"first": str(first.path), "second": str(second.path), **asdict(result)})
+        return 0
+    rows = [(key, str(one), str(two)) for key, (one, two) in result.metadata.items()]
+    print_table(rows, ("metadata", first.path.name, second.path.name))
+    tensors = [
+        (change.name, "other shape or type", "")
+        if change.relative is None
+        else (change.name, f"{change.largest:.3g}", f"{change.relative:.3g}")
+        for change in result.changed[:SHOWN]
+    ]
+    tensors += [(name, f"only in {first.path.name}", "") for name in result.only_first]
+    tensors += [(name, f"only in {second.path.name}", "") for name in result.only_second]
+    tensors.append((f"{len(result.changed)} changed, {result.equal} equal", "", ""))
+    print_table(tensors, ("weights", "largest change", "relative"))
+    return 0

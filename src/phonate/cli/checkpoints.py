@@ -13,7 +13,7 @@ from typing import Any
 
 from phonate.cli.output import print_json, print_table
 from phonate.config.errors import InputError
-from phonate.training.checkpoints import export, files, listing
+from phonate.training.checkpoints import copies, files, listing
 from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint
 
 SHOWN = 20
@@ -123,7 +123,7 @@ def _export(args: argparse.Namespace) -> int:
         folder = checkpoints_folder(source)
         best = listing.best_of(listing.scan(folder))
         source = find(folder, "latest" if args.checkpoint == "best" and best is None else args.checkpoint)
-    target = export.export(source, args.target)
+    target = copies.export(source, args.target)
     names = sorted(path.name for path in target.iterdir())
     if args.json:
         print_json({"source": str(source), "target": str(target), "files": names})

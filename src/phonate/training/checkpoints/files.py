@@ -65,7 +65,7 @@ def sync_folder(folder: Path) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step: a reader sees the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     write_durably(temporary, content)
     temporary.replace(path)
     sync_folder(path.parent)
@@ -126,7 +126,7 @@ def write_manifest(folder: Path, records: Mapping[str, Record]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Record]:
-    """The manifest of a checkpoint. Raises CheckpointError when it is absent, damaged or of another format."""
+    """The manifest of a checkpoint. Raises CheckpointError when absent, damaged or of another format."""
     path = folder / MANIFEST
     document = read_json(path)
     try:
@@ -205,3 +205,27 @@ def existing_parent(path: Path) -> Path:
 def free_bytes(path: Path) -> int:
     """Bytes free where `path` is or would be."""
     return shutil.disk_usage(existing_parent(path)).free
+
+
+def explained(error: OSError, where: Path, needed: int) -> CheckpointError:
+    """One line that says what to do about an error of the file system."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CheckpointError(no_space(where, needed))
+    if error.errno == errno.EFBIG:
+        return CheckpointError(f"{where}: a file of this size is not allowed here (see ulimit -f); {megabytes(needed)}")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return CheckpointError(f"{where}: can't be written ({error.strerror}); choose another --output folder")
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return CheckpointError(f"{where}: a file is where a folder should be; remove it or choose another folder")
+    return CheckpointError(f"{where}: {error.strerror or error} ({error.filename or 'while saving'})")
+
+
+def no_space(where: Path, needed: int) -> str:
+    """The line for a full disk."""
+    free = megabytes(free_bytes(where))
+    return f"{where}: disk full: a checkpoint needs {megabytes(needed)}, {free} is free; make room there"
+
+
+def megabytes(count: int) -> str:
+    """Bytes for people: `12.3 MB`."""
+    return f"{count / 1e6:,.1f} MB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,13 +12,15 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from phonate.config.errors import CheckpointError
+from phonate.config.errors import CheckpointError, InputError
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.metadata import CheckpointMetadata, Document
 
 BEST = "best.json"
 HISTORY = "checkpoint_history.json"
 _NAME = re.compile(r"\.?step-(\d{8,})(\.replaced)?")
+
+_log = logging.getLogger(__name__)
 
 SortKey = Literal["timestamp", "epoch", "val_loss"]
 
@@ -60,7 +63,7 @@ class Saved(Document):
     timestamp: datetime
     metrics: dict[str, float]
     removed: datetime | None = None
-    """When it was noticed to be gone: pruned, replaced by a later save of the same step, or deleted by hand."""
+    """When it was noticed to be gone: pruned, replaced by a save of the same step, or deleted by hand."""
 
 
 class History(Document):
@@ -95,7 +98,7 @@ def read_metadata(path: Path) -> CheckpointMetadata:
 
 
 def scan(folder: Path) -> list[CheckpointInfo]:
-    """The checkpoints in `folder` in the order of saving; those with unreadable metadata come first, by step."""
+    """The checkpoints in `folder` in the order of saving; those with unreadable metadata first, by step."""
     found: dict[int, Path] = {}
     # Hidden names first: a checkpoint whose replacement was killed midway counts only without a successor.
     for path in sorted(folder.glob(".step-*.replaced")) + sorted(folder.glob("step-*")):
@@ -107,7 +110,7 @@ def scan(folder: Path) -> list[CheckpointInfo]:
 
 
 def newest_first(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
-    """In the order in which to try them for resuming: one with unreadable metadata counts by its step."""
+    """In the order to try them for resuming; one with unreadable metadata counts by its step."""
     readable = [item for item in infos if item.metadata]
     last_step = readable[-1].step if readable else -1
     unreadable = sorted((item for item in infos if not item.metadata), key=lambda item: -item.step)
@@ -118,16 +121,16 @@ def newest_first(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
 def sort_listing(infos: Iterable[CheckpointInfo], sort_by: SortKey) -> list[CheckpointInfo]:
     """Newest first, highest epoch first, or lowest validation loss first; damaged and unmeasured ones last."""
 
-    def key(item: CheckpointInfo) -> tuple[bool, float]:
-        if item.metadata is None:
-            return True, 0.0
-        if sort_by == "val_loss":
-            loss = item.metadata.val_loss
-            return (True, 0.0) if loss is None or loss != loss else (False, loss)
-        value = item.metadata.timestamp.timestamp() if sort_by == "timestamp" else item.metadata.epoch
-        return False, -value
+    def key(item: CheckpointInfo) -> tuple[bool, float, float]:
+        metadata = item.metadata
+        if metadata is None:
+            return True, 0.0, 0.0
+        newest = -metadata.timestamp.timestamp()
+        value = {"timestamp": newest, "epoch": -metadata.epoch, "val_loss": metadata.val_loss}[sort_by]
+        missing = value is None or value != value
+        return missing, 0.0 if value is None or missing else value, newest
 
-    return sorted(reversed(list(infos)), key=key)
+    return sorted(infos, key=key)
 
 
 def ranking(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
@@ -151,7 +154,7 @@ def ranking(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
 
 
 def best_of(infos: Sequence[CheckpointInfo]) -> Best | None:
-    """The best checkpoint: a pure function of what is on disk, so a kill or a deletion can't make it wrong."""
+    """The best checkpoint: a pure function of what is on disk, so no kill or deletion makes it wrong."""
     first = next(iter(ranking(infos)), None)
     if first is None or first.metadata is None:
         return None
@@ -166,9 +169,7 @@ def best_of(infos: Sequence[CheckpointInfo]) -> Best | None:
     )
 
 
-def improves(
-    infos: Sequence[CheckpointInfo], metric: tuple[str, float] | None, mode: Literal["min", "max"]
-) -> bool:
+def improves(infos: Sequence[CheckpointInfo], metric: tuple[str, float] | None, mode: Literal["min", "max"]) -> bool:
     """Whether `metric` (name, value) is a number, and better than that of the best checkpoint there is."""
     if metric is None or metric[1] != metric[1]:
         return False
@@ -182,7 +183,9 @@ def surplus(infos: Sequence[CheckpointInfo], keep: int) -> list[CheckpointInfo]:
     """What may be removed: all but the newest `keep` and the best. Damaged ones count as the oldest."""
     best = best_of(infos)
     others = [item for item in infos if best is None or item.name != best.name]
-    return others[:-keep] if keep else others
+    if keep < 1:
+        raise InputError(f"at least one checkpoint is kept, not {keep}")
+    return others[:-keep]
 
 
 def remove(item: CheckpointInfo) -> None:
@@ -192,13 +195,19 @@ def remove(item: CheckpointInfo) -> None:
 
 
 def prune(folder: Path, keep: int) -> list[str]:
-    """Remove all but the newest `keep` checkpoints and the best one; returns the names removed."""
-    if keep < 1:
-        raise CheckpointError(f"{folder}: at least one checkpoint is kept, not {keep}")
+    """Remove all but the newest `keep` (at least 1) checkpoints and the best one; returns the names removed."""
     doomed = surplus(scan(folder), keep)
     for item in doomed:
         remove(item)
     return [item.name for item in doomed]
+
+
+def refresh(folder: Path) -> None:
+    """Bring best.json and, where there is one, the history up to date after something was deleted."""
+    infos = scan(folder)
+    write_best(folder, best_of(infos))
+    if (folder / HISTORY).exists():
+        update_history(folder, read_history(folder), infos)
 
 
 def write_best(folder: Path, best: Best | None) -> None:
@@ -221,6 +230,18 @@ def read_history(folder: Path) -> History:
         return History.model_validate(files.read_json(path))
     except ValidationError as error:
         raise CheckpointError(f"{path}: not a history of checkpoints ({error.errors()[0]['msg']})") from error
+
+
+def recovered_history(folder: Path) -> History:
+    """The history; a damaged one is set aside under another name, said, and begun anew from what is there."""
+    try:
+        return read_history(folder)
+    except CheckpointError as error:
+        path = folder / HISTORY
+        aside = path.with_name(f"{HISTORY}.damaged")
+        path.replace(aside)
+        _log.warning("%s; begun anew, the damaged file is %s", error, aside)
+        return History()
 
 
 def update_history(folder: Path, known: History, infos: Sequence[CheckpointInfo]) -> History:

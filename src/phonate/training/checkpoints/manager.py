@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import CheckpointError
-from phonate.training.checkpoints import files, listing, tree, writing
-from phonate.training.checkpoints.export import export
+from phonate.training.checkpoints import copies, files, listing, tree, writing
 from phonate.training.checkpoints.listing import CheckpointInfo, SortKey
 from phonate.training.checkpoints.loading import Checkpoint, load, load_first_intact
 from phonate.training.checkpoints.lock import FolderLock
@@ -31,8 +30,8 @@ class CheckpointManager:
     """The checkpoints of one run: `folder/step-00000500/` and so on.
 
     `save_checkpoint` copies all tensors into buffers that are allocated once and used again (pinned when they
-    come from a GPU), and returns; a background thread writes, hashes, reads back, renames, and removes what is
-    too old. An error there is raised by the next `save_checkpoint`, `poll`, `flush` or `close`.
+    come from a GPU) and returns; a background thread writes, hashes, reads back, renames, and removes what is too
+    old. An error there is raised by the next `save_checkpoint`, `poll`, `flush` or `close`.
 
     Args:
         folder: where the checkpoints are; made by the first save.
@@ -183,7 +182,7 @@ class CheckpointManager:
 
     def _require(self, nbytes: int) -> None:
         if files.free_bytes(self.folder) < nbytes + SPARE_BYTES:
-            raise CheckpointError(writing.no_space(self.folder, nbytes + SPARE_BYTES))
+            raise CheckpointError(files.no_space(self.folder, nbytes + SPARE_BYTES))
 
     def poll(self) -> bool:
         """Whether a save is being written. Raises CheckpointError if the last one failed."""
@@ -230,8 +229,8 @@ class CheckpointManager:
                 self._lock = FolderLock(self.folder)
                 files.recover(self.folder)
             except OSError as error:
-                raise writing.explained(error, self.folder, 0) from error
-            history = listing.read_history(self.folder) if self.config.versioning else listing.History()
+                raise files.explained(error, self.folder, 0) from error
+            history = listing.recovered_history(self.folder) if self.config.versioning else listing.History()
             self._writer = writing.Writer(self.folder, self.config, self._backup_folder(), history)
         return self._writer
 
@@ -264,12 +263,12 @@ class CheckpointManager:
         return found
 
     def load_latest_checkpoint(self) -> Checkpoint | None:
-        """The newest intact checkpoint; damaged newer ones are named in `skipped` and in the log. None: no checkpoint."""
+        """The newest intact checkpoint, None without any; damaged newer ones are in `skipped` and the log."""
         self.flush()
         return load_first_intact(listing.newest_first(listing.scan(self.folder)), self.config.verify_integrity)
 
     def load_best_checkpoint(self) -> Checkpoint:
-        """The best checkpoint, or the best intact one with the damaged ones named in `skipped` and in the log."""
+        """The best checkpoint that is intact; damaged better ones are in `skipped` and the log."""
         self.flush()
         ranked = listing.ranking(listing.scan(self.folder))
         found = load_first_intact(ranked, self.config.verify_integrity)
@@ -285,7 +284,7 @@ class CheckpointManager:
     # ------------------------------------------------------------- the folder
 
     def latest(self) -> Path:
-        """The folder of the newest checkpoint, once it is on the disk. Raises CheckpointError when there is none."""
+        """The newest checkpoint's folder, once it is on the disk. Raises CheckpointError when there is none."""
         self.flush()
         for item in listing.newest_first(listing.scan(self.folder)):
             return item.path
@@ -303,14 +302,19 @@ class CheckpointManager:
     def remove_checkpoint(self, which: str | int | Path) -> None:
         """Delete a checkpoint. The best pointer and the history follow."""
         listing.remove(listing.info(self._path(which)))
-        self._prepare().tidy()
+        self._tidy()
 
     def prune(self, keep: int) -> list[str]:
         """Delete all but the newest `keep` checkpoints and the best one; returns the names deleted."""
         self.flush()
         removed = listing.prune(self.folder, keep)
-        self._prepare().tidy()
+        self._tidy()
         return removed
+
+    def _tidy(self) -> None:
+        listing.refresh(self.folder)
+        if self._writer is not None and self.config.versioning:
+            self._writer.history = listing.read_history(self.folder)
 
     def verify(self, which: str | int | Path) -> list[str]:
         """What is wrong with a checkpoint's files, such as `state.json: SHA-256 differs`. Empty: it is intact."""
@@ -319,11 +323,11 @@ class CheckpointManager:
     def create_checkpoint_backup(self, which: str | int | Path = "best") -> Path:
         """Copy a checkpoint to `backup_dir` (`backups` where that is not set), verified; the oldest backups go."""
         target = self._backup_folder() or self._run / "backups"
-        return writing.back_up(self._path(which), target, self.config.max_backups)
+        return copies.back_up(self._path(which), target, self.config.max_backups)
 
     def export_checkpoint(self, which: str | int | Path, target: str | Path) -> Path:
         """Copy what inference needs of a checkpoint to the new folder `target`."""
-        return export(self._path(which), target)
+        return copies.export(self._path(which), target)
 
 
 def create_checkpoint_manager(

@@ -18,7 +18,7 @@ from phonate.config.settings import Settings
 
 
 class Document(Settings):
-    """A JSON file of ours. Metrics may be infinite or NaN, which JSON lacks: written as "Infinity" and "NaN"."""
+    """A JSON file of ours. Metrics may be infinite or NaN, which JSON lacks: they become strings."""
 
     model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="strings", extra="ignore")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from phonate.config.errors import CheckpointError
+from phonate.config.errors import CheckpointError, InputError
 from phonate.training.checkpoints import files, listing
 
 _log = logging.getLogger(__name__)
@@ -18,9 +18,9 @@ def resolve_checkpoint(
 ) -> Path:
     """The folder of the checkpoint that `text` names.
 
-    `text` is a checkpoint's folder, a run's folder or its folder of checkpoints (the newest intact one, or the best
-    with `prefer="best"`), or, within `run`: `auto` or `latest`, `best`, a step (500) or a name (step-00000500).
-    Raises CheckpointError when there is none.
+    `text` is a checkpoint's folder, a run's folder or its folder of checkpoints (the newest intact one, or the
+    best with `prefer="best"`), or, within `run`: `auto` or `latest`, `best`, a step (500), a name (step-00000500).
+    Raises InputError when there is no such thing, CheckpointError when no checkpoint in it is intact.
     """
     path = Path(text)
     if path.is_dir() and is_checkpoint(path):
@@ -28,7 +28,7 @@ def resolve_checkpoint(
     if run is not None and not path.is_dir():
         return find(checkpoints_folder(Path(run)), str(text))
     if not path.is_dir():
-        raise CheckpointError(f"{text}: no such run or checkpoint")
+        raise InputError(f"{text}: no such run or checkpoint")
     return find(checkpoints_folder(path), prefer)
 
 
@@ -38,7 +38,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def checkpoints_folder(path: Path) -> Path:
-    """The folder of checkpoints of the run `path`, which may be that folder itself. Raises CheckpointError."""
+    """The folder of checkpoints of the run `path`, or `path` if it is one. Raises CheckpointError."""
     candidates = [path, path / "checkpoints"]
     if path.is_dir():
         candidates += sorted(child for child in path.iterdir() if child.is_dir())
@@ -49,7 +49,7 @@ def checkpoints_folder(path: Path) -> Path:
 
 
 def find(where: Path, text: str) -> Path:
-    """The checkpoint `text` (latest, auto, best, a step or a name) in the folder `where`. Raises CheckpointError."""
+    """The checkpoint `text` (latest, auto, best, a step, a name) in `where`."""
     infos = listing.scan(where)
     if text in ("latest", "auto"):
         return _first_intact(listing.newest_first(infos), where)
@@ -62,7 +62,7 @@ def find(where: Path, text: str) -> Path:
         if text in (str(item.step), item.name):
             return item.path
     there_are = ", ".join(item.name for item in infos) or "none"
-    raise CheckpointError(f"{where}: no checkpoint {text!r}; there is: {there_are}")
+    raise InputError(f"{where}: no checkpoint {text!r}; there is: {there_are}")
 
 
 def _first_intact(infos: Iterable[listing.CheckpointInfo], where: Path) -> Path:

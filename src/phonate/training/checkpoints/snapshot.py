@@ -70,7 +70,7 @@ class Snapshot:
         return len(self._header) + self._used
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy `tensors`; they may change as soon as this returns (on CUDA: by later work of the same stream).
+        """Copy `tensors`; they may change once this returns (on CUDA: by later work of the same stream).
 
         Raises CheckpointError for a tensor without plain dense values (sparse, quantised, meta).
         """
@@ -192,6 +192,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         packed = path.with_name(path.name + COMPRESSED)
         if packed.exists():
             return load_bytes(zlib.decompress(packed.read_bytes()))
-        return load_file(path)
+        # load_file maps the file; a copy can't be reached by what happens to the file later
+        return {name: tensor.clone() for name, tensor in load_file(path).items()}
     except (OSError, SafetensorError, zlib.error) as error:
         raise CheckpointError(f"{path}: can't be read ({error})") from error

@@ -77,7 +77,10 @@ class _Encoder:
         if type(value) is np.ndarray:
             try:
                 tensor = torch.from_numpy(np.array(value, order="C"))
-            except (TypeError, ValueError) as error:  # a dtype that torch does not have, or a foreign byte order
+            except (
+                TypeError,
+                ValueError,
+            ) as error:  # a dtype that torch does not have, or a foreign byte order
                 message = f"{self.where(path)}: a numpy array of {value.dtype} can't be stored"
                 raise CheckpointError(message) from error
             return {"$array": self.keep(tensor, path)}

@@ -1,8 +1,7 @@
-"""Writing one checkpoint, in the background thread: files, manifest, rename, best pointer, history, pruning."""
+"""Writing one checkpoint, in the background: files, manifest, rename, best pointer, pruning, history."""
 
 from __future__ import annotations
 
-import errno
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import CheckpointError
-from phonate.training.checkpoints import files, listing
+from phonate.training.checkpoints import copies, files, listing
 from phonate.training.checkpoints.metadata import CheckpointMetadata, git_facts, system_facts
 from phonate.training.checkpoints.snapshot import Snapshot, Written
 from phonate.training.settings import CheckpointConfig
@@ -54,14 +53,14 @@ class Writer:
             files.commit(temporary, job.final)
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)  # the first error is told
-            raise explained(error, self.folder, job.weights.nbytes + job.state.nbytes) from error
+            raise files.explained(error, self.folder, job.weights.nbytes + job.state.nbytes) from error
         except CheckpointError:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         try:
             self.tidy()
         except OSError as error:
-            raise explained(error, self.folder, 0) from error
+            raise files.explained(error, self.folder, 0) from error
         if self.backup_folder is not None:
             self._back_up(self.backup_folder)
 
@@ -105,7 +104,7 @@ class Writer:
         if best is None or best == self.last_best:
             return
         source = next(item for item in infos if item.name == best.name)
-        back_up(source.path, target, self.config.max_backups)
+        copies.back_up(source.path, target, self.config.max_backups)
         self.last_best = best
 
 
@@ -119,67 +118,3 @@ def _still_best(job: Job, digest: str) -> CheckpointMetadata:
         return job.metadata
     same = {"best_metric_name", "best_metric_mode", "best_metric", "is_best"}
     return job.metadata.model_copy(update=replaced.model_dump(include=same))
-
-
-def back_up(source: Path, target: Path, max_backups: int) -> Path:
-    """Copy a checkpoint into the folder `target`, verify the copy, and remove the oldest beyond `max_backups`.
-
-    The copy's name begins with its time, so that a later checkpoint of the same step is another backup.
-    """
-    metadata = listing.read_metadata(source)
-    name = f"{metadata.timestamp:%Y%m%d-%H%M%S}-{listing.name_of(metadata.global_step)}"
-    copy = copy_verified(source, target / name)
-    backups = sorted(path for path in target.glob("????????-??????-step-*") if path.is_dir())
-    for doomed in backups[:-max_backups]:
-        files.remove_folder(doomed)
-    return copy
-
-
-def copy_verified(source: Path, target: Path, leave_out: frozenset[str] = frozenset()) -> Path:
-    """Copy a checkpoint to the new folder `target` without the files `leave_out`. Raises CheckpointError."""
-    records = {name: r for name, r in files.read_manifest(source).items() if name not in leave_out}
-    damage = files.problems(source, leave_out=leave_out)
-    if damage:
-        raise CheckpointError(f"{source} is damaged ({'; '.join(damage)}); it was not copied")
-    temporary = target.with_name(f".{target.name}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        for name in records:
-            shutil.copyfile(source / name, temporary / name)
-            files.sync_file(temporary / name)
-            files.drop_from_memory(temporary / name)
-        files.write_manifest(temporary, records)
-        damage = files.problems(temporary)
-        if damage:
-            raise OSError(errno.EIO, f"the copy differs ({'; '.join(damage)})", str(target))
-        files.commit(temporary, target)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)  # the first error is told
-        raise explained(error, target, sum(record.size for record in records.values())) from error
-    return target
-
-
-def explained(error: OSError, where: Path, needed: int) -> CheckpointError:
-    """One line that says what to do about an error of the file system."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CheckpointError(no_space(where, needed))
-    if error.errno == errno.EFBIG:
-        return CheckpointError(f"{where}: a file of this size is not allowed here (see ulimit -f); {megabytes(needed)}")
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return CheckpointError(f"{where}: can't be written ({error.strerror}); choose another --output folder")
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return CheckpointError(f"{where}: a file is where a folder should be; remove it or choose another folder")
-    return CheckpointError(f"{where}: {error.strerror or error} ({error.filename or 'while saving'})")
-
-
-def no_space(where: Path, needed: int) -> str:
-    """The line for a full disk."""
-    free = megabytes(files.free_bytes(where))
-    return f"{where}: disk full: a checkpoint needs {megabytes(needed)}, {free} is free; make room there"
-
-
-def megabytes(count: int) -> str:
-    """Bytes for people: `12.3 MB`."""
-    return f"{count / 1e6:,.1f} MB"

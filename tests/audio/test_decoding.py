@@ -205,6 +205,20 @@ def test_arbitrary_bytes_are_never_silence(tmp_path_factory, suffix, content, ma
         read_audio(path)
 
 
+@settings(max_examples=30, deadline=None)
+@given(share=st.floats(0, 1, exclude_max=True))
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if suffix != ".aac"])
+def test_cut_anywhere_it_is_refused_or_whole(tmp_path_factory, suffix, share):
+    path = encode(tmp_path_factory.mktemp("cut") / f"clip{suffix}", tone_steps(0.5))
+    content, whole = path.read_bytes(), read_audio(path)[0]
+    path.write_bytes(content[: int(share * len(content))])
+    try:
+        kept = read_audio(path)[0]
+    except DataError:
+        return
+    np.testing.assert_array_equal(kept, whole)  # what was cut off was the comment at the end of an m4a
+
+
 @pytest.mark.parametrize("suffix", [".wav", ".flac", ".WAV"])
 def test_written_audio_reads_back(tmp_path, suffix):
     path = tmp_path / "new" / f"out{suffix}"

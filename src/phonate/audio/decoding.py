@@ -28,7 +28,7 @@ AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".
 
 # FFmpeg is told the container instead of guessing it: a text file that looks like a playlist would
 # otherwise make it open other files and addresses.
-_AV_CONTAINERS = {".m4a": "mov", ".mp4": "mov", ".aac": "aac"}
+_AV_CONTAINERS = {".m4a": "mov", ".aac": "aac"}
 _SUBTYPES = {".wav": "PCM_16", ".flac": "PCM_16"}
 _SLACK_SECONDS = 0.05  # codecs round a recording's length to their own frames
 
@@ -190,8 +190,10 @@ def _opened_av(path: Path) -> Iterator[av.container.InputContainer]:
         with av.open(
             str(path), format=_AV_CONTAINERS[path.suffix.lower()], options={"protocol_whitelist": "file"}
         ) as container:
-            if not container.streams.audio:
-                raise DataError(f"{path}: has no audio in it; remove it from the corpus")
+            # A header cut in the middle lists streams that have no decoder or no rate.
+            streams = [stream for stream in container.streams.audio if stream.codec_context]
+            if not streams or not streams[0].codec_context.sample_rate:
+                raise DataError(f"{path}: has no audio that can be decoded; remove it or export it again")
             yield container
     except av.error.FFmpegError as error:
         raise DataError(

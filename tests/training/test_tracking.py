@@ -1,0 +1,387 @@
+"""The metric stream and each of its sinks, read back from outside."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phonate.config.errors import MissingPackageError, TrainingError
+from phonate.training.settings import LoggingSettings
+from phonate.training.tracking import MetricStream, Sink, build_stream, read_metrics
+from phonate.training.tracking.console import ConsoleSink
+from phonate.training.tracking.jsonl import JsonLines
+from phonate.training.tracking.system import MemoryWatch, SystemMonitor, memory_limit
+from phonate.training.tracking.tensorboard import TensorBoard
+
+PLAIN = LoggingSettings(tensorboard=False, system=False, verbosity="quiet")
+
+
+class Recorder(Sink):
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, str, dict[str, float]]] = []
+        self.ticks: list[int] = []
+
+    def write(self, step, split, values, epoch):
+        self.seen.append((step, split, dict(values)))
+
+    def tick(self, step):
+        self.ticks.append(step)
+
+
+# ------------------------------------------------------------------ the stream
+
+
+def test_a_stream_reaches_every_sink():
+    one, other = Recorder(), Recorder()
+    stream = MetricStream([one, other])
+    stream.emit(5, "train", {"loss": 1.0}, epoch=0)
+    stream.tick(5)
+    assert one.seen == other.seen == [(5, "train", {"loss": 1.0})]
+    assert one.ticks == [5]
+
+
+def test_other_ranks_emit_nowhere(tmp_path):
+    stream = build_stream(LoggingSettings(), tmp_path, {}, 100, is_main=False)
+    stream.emit(1, "train", {"loss": 1.0})
+    stream.tick(1)
+    stream.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_metrics_that_were_asked_for_are_reported(caplog):
+    sink = Recorder()
+    stream = MetricStream([sink], only=["loss", "grad_*", "acuracy"], system=SystemMonitor())
+    stream.emit(1, "train", {"loss": 1.0, "mel": 2.0, "grad_norm": 3.0})
+    stream.emit(1, "validation", {"val_loss": 4.0, "accuracy": 5.0})
+    stream.emit(2, "train", {"mel": 2.0})
+    stream.close()
+    assert sink.seen == [
+        (1, "train", {"loss": 1.0, "grad_norm": 3.0}),
+        (1, "validation", {"val_loss": 4.0}),
+    ]
+    assert "nothing was called acuracy" in caplog.text
+
+
+def test_system_metrics_come_once_with_the_training_metrics_of_a_step():
+    sink = Recorder()
+    stream = MetricStream([sink], system=SystemMonitor())
+    stream.emit(1, "train", {"loss": 1.0})
+    stream.emit(1, "train", {"learning_rate": 0.1})
+    stream.emit(1, "validation", {"loss": 1.0})
+    with_system = [values for _, _, values in sink.seen if "system/memory_gb" in values]
+    assert len(with_system) == 1
+    assert 0.01 < with_system[0]["system/memory_gb"] < memory_limit() / 1e9
+    assert with_system[0]["system/cpu_percent"] >= 0
+
+
+# ------------------------------------------------------------------- JSON lines
+
+
+def write_lines(path: Path, last_step: int, resume_step: int | None = None) -> None:
+    sink = JsonLines(path, resume_step)
+    for step in range(10 if resume_step is None else (resume_step // 10 + 1) * 10, last_step + 1, 10):
+        sink.write(step, "train", {"loss": 1 / step}, epoch=step // 40)
+        sink.write(step, "train", {"learning_rate": 0.1}, epoch=None)
+        if step % 40 == 0:
+            sink.write(step, "validation", {"loss": 2 / step}, epoch=step // 40)
+    sink.close()
+
+
+def test_what_comes_later_joins_its_line(tmp_path):
+    write_lines(tmp_path / "metrics.jsonl", 40)
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    assert [(line["step"], line["split"]) for line in lines] == [
+        (10, "train"), (20, "train"), (30, "train"), (40, "train"), (40, "validation"),
+    ]  # fmt: skip
+    assert lines[0] == {"step": 10, "split": "train", "epoch": 0, "loss": 0.1, "learning_rate": 0.1}
+
+
+def test_each_line_is_in_the_file_as_soon_as_it_is_written(tmp_path):
+    sink = JsonLines(tmp_path / "metrics.jsonl")
+    sink.write(1, "train", {"loss": 0.5}, epoch=0)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["loss"] == 0.5
+
+
+def test_numbers_that_are_not_finite_are_null(tmp_path):
+    sink = JsonLines(tmp_path / "metrics.jsonl")
+    sink.write(1, "train", {"loss": math.nan, "grad_norm": math.inf, "x": 1.0}, epoch=0)
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line, parse_constant=pytest.fail) == {
+        "step": 1, "split": "train", "epoch": 0, "loss": None, "grad_norm": None, "x": 1.0,
+    }  # fmt: skip
+
+
+@given(cut=st.integers(0, 900), resume=st.sampled_from([0, 10, 40, 70, 80]))
+@settings(max_examples=40, deadline=None)
+def test_a_killed_and_resumed_run_has_every_step_once(tmp_path_factory, cut, resume):
+    """Cut anywhere behind the checkpoint's step, in the middle of a line too, then resume from that step."""
+    folder = tmp_path_factory.mktemp("run")
+    whole, killed = folder / "whole.jsonl", folder / "killed.jsonl"
+    write_lines(whole, 120)
+    write_lines(killed, 120)
+    data = killed.read_bytes()
+    saved = sum(
+        len(line) + 1 for line in data.split(b"\n") if line and json.loads(line)["step"] <= resume
+    )  # all that was written when the checkpoint was saved
+    killed.write_bytes(data[: max(saved, cut)])
+    write_lines(killed, 120, resume_step=resume)
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_a_step_reported_again_after_the_resume_is_there_once(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write_lines(path, 60)
+    sink = JsonLines(path, resume_step=40)
+    sink.write(40, "validation", {"loss": 7.0}, epoch=1)
+    sink.write(50, "train", {"loss": 8.0}, epoch=1)
+    sink.close()
+    keys = [(line["step"], line["split"]) for line in read_metrics(path)]
+    assert keys == [(10, "train"), (20, "train"), (30, "train"), (40, "train"), (40, "validation"), (50, "train")]
+    assert read_metrics(path)[4]["loss"] == 7.0
+
+
+def test_a_fresh_run_begins_an_empty_file(tmp_path):
+    write_lines(tmp_path / "metrics.jsonl", 40)
+    JsonLines(tmp_path / "metrics.jsonl").close()
+    assert read_metrics(tmp_path / "metrics.jsonl") == []
+    assert read_metrics(tmp_path / "none.jsonl") == []
+
+
+def test_a_spoilt_line_is_said(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "split": "train"}\n\x00\x00\n{"step": 2, "split": "train"}\n{"step": 3, "sp')
+    assert [line["step"] for line in read_metrics(path)] == [1, 2]
+    assert "metrics.jsonl:2" in caplog.text
+
+
+def test_a_full_disk_ends_in_one_clear_line():
+    sink = JsonLines.__new__(JsonLines)
+    sink.path = Path("/dev/full")
+    sink._file = open("/dev/full", "w")  # noqa: SIM115 - stands for a file on a full disk
+    sink._repeatable, sink._last, sink._last_start = set(), {}, 0
+    with pytest.raises(TrainingError, match="/dev/full: can't write metrics: No space left"):
+        sink.write(1, "train", {"loss": 1.0}, None)
+
+
+# ----------------------------------------------------------------- TensorBoard
+
+
+def events(folder: Path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    return accumulator
+
+
+def test_tensorboard_shows_the_documents_names_and_hides_what_a_resume_repeats(tmp_path):
+    names = {"mel": "train/mel_loss", "validation/loss": "epoch/val_loss"}
+    first = TensorBoard(tmp_path, names)
+    for step in (10, 20, 30):
+        first.write(step, "train", {"loss": 1.0, "mel": 2.0, "system/memory_gb": 0.1}, 0)
+    first.write(30, "validation", {"loss": 3.0}, 0)
+    first.close()
+    second = TensorBoard(tmp_path, names, resume_step=20)
+    second.write(30, "train", {"loss": 0.5}, 0)
+    second.close()
+    found = events(tmp_path)
+    assert set(found.Tags()["scalars"]) == {"train/loss", "train/mel_loss", "epoch/val_loss", "system/memory_gb"}
+    assert [(event.step, event.value) for event in found.Scalars("train/loss")] == [(10, 1), (20, 1), (30, 0.5)]
+
+
+def test_tensorboard_shows_sounds_and_pictures(tmp_path):
+    from phonate.training.task import Picture, Sound
+
+    sink = TensorBoard(tmp_path, {})
+    tone = np.sin(np.arange(2205) / 5).astype(np.float32)
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    sink.media(7, {"converted": Sound(tone, 22050), "mel": Picture(values)})
+    sink.close()
+    found = events(tmp_path)
+    assert found.Audio("converted")[0].sample_rate == 22050
+    assert (found.Images("mel")[0].height, found.Images("mel")[0].width) == (3, 4)
+
+
+def test_tensorboard_is_imported_at_the_first_metric(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from phonate.training.tracking import build_stream; "
+        "from phonate.training.settings import LoggingSettings; "
+        f"stream = build_stream(LoggingSettings(verbosity='quiet'), Path({str(tmp_path)!r}), {{}}, 10); "
+        "heavy = {'torch', 'tensorboard', 'accelerate', 'wandb'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ------------------------------------------------------------------------- W&B
+
+
+def test_wandb_that_is_missing_is_one_line_with_the_mend(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r'pip install "phonate\[wandb\]"'):
+        build_stream(PLAIN.model_copy(update={"wandb": True}), tmp_path, {}, 10)
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """A stand-in that records what W&B is told."""
+    calls: list[tuple[str, object]] = []
+
+    class Run:
+        def define_metric(self, name, step_metric=None):
+            pass
+
+        def log(self, values):
+            calls.append(("log", values))
+
+        def log_artifact(self, artifact, aliases):
+            calls.append(("artifact", (artifact.name, artifact.folder, aliases)))
+
+        def finish(self):
+            calls.append(("finish", None))
+
+    class Artifact:
+        def __init__(self, name, type):
+            self.name, self.type = name, type
+
+        def add_dir(self, folder):
+            self.folder = folder
+
+    def init(**options):
+        calls.append(("init", options))
+        return Run()
+
+    module = types.ModuleType("wandb")
+    module.init, module.Artifact = init, Artifact
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    return calls
+
+
+def test_wandb_is_told_names_steps_and_the_recipe(tmp_path, wandb):
+    chosen = PLAIN.model_copy(
+        update={
+            "wandb": True,
+            "wandb_project": "voices",
+            "wandb_entity": "us",
+            "wandb_name": "one",
+            "wandb_tags": ("a",),
+        }
+    )
+    for resume_step in (None, 50):
+        names = {"train/loss": "train/batch_total_loss"}
+        stream = build_stream(chosen, tmp_path, names, 100, resume_step, hyperparameters={"lr": 0.1})
+        stream.emit(60, "train", {"loss": 1.0}, epoch=2)
+        stream.artifact(tmp_path / "step-00000060")
+        stream.close()
+    first, second = (options for call, options in wandb if call == "init")
+    assert first["id"] == second["id"]
+    assert (first["project"], first["entity"], first["name"], first["tags"]) == ("voices", "us", "one", ["a"])
+    assert first["config"] == {"lr": 0.1}
+    assert ("log", {"train/batch_total_loss": 1.0, "step": 60, "epoch": 2}) in wandb
+    assert "artifact" not in dict(wandb)
+    assert wandb[-1] == ("finish", None)
+
+
+def test_wandb_uploads_checkpoints_when_asked(tmp_path, wandb):
+    chosen = PLAIN.model_copy(update={"wandb": True, "wandb_name": "one", "log_model": True})
+    stream = build_stream(chosen, tmp_path, {}, 100)
+    stream.artifact(tmp_path / "step-00000060")
+    name, folder, aliases = dict(wandb)["artifact"]
+    assert (name, folder) == ("one-checkpoint", str(tmp_path / "step-00000060"))
+    assert aliases == ["step-00000060", "latest"]
+
+
+@pytest.mark.slow
+def test_wandb_works_offline(tmp_path):
+    pytest.importorskip("wandb")
+    (tmp_path / "step-00000001").mkdir()
+    (tmp_path / "step-00000001" / "weights").write_text("weights")
+    code = (
+        "from pathlib import Path; from phonate.training.tracking import build_stream; "
+        "from phonate.training.settings import LoggingSettings; import numpy as np; "
+        "from phonate.training.task import Picture, Sound; "
+        "settings = LoggingSettings(tensorboard=False, wandb=True, log_model=True, verbosity='quiet'); "
+        f"run = Path({str(tmp_path)!r}); stream = build_stream(settings, run, {{}}, 10); "
+        "stream.emit(1, 'train', {'loss': 1.0}, epoch=0); "
+        "stream.media(1, {'mel': Picture(np.eye(4, dtype=np.float32))}); "
+        "stream.artifact(run / 'step-00000001'); stream.close()"
+    )
+    environment = {"WANDB_MODE": "offline", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+# --------------------------------------------------------------------- console
+
+
+def console(terminal: bool):
+    from rich.console import Console
+
+    return Console(file=io.StringIO(), force_terminal=terminal, width=120, highlight=False)
+
+
+def test_where_there_is_no_terminal_there_are_plain_lines(caplog):
+    caplog.set_level(logging.INFO, logger="phonate.metrics")
+    screen = console(terminal=False)
+    sink = ConsoleSink(500, console=screen)
+    sink.tick(49)
+    sink.write(50, "train", {"loss": 0.312149, "learning_rate": 1e-4, "system/memory_gb": 1.0}, 0)
+    sink.close()
+    line = "step 50/500  epoch 0  train  loss 0.3121  learning_rate 0.0001"
+    assert screen.file.getvalue() == line + "\n"
+    assert line in caplog.text
+
+
+def test_a_terminal_shows_progress_and_the_time_left():
+    screen = console(terminal=True)
+    sink = ConsoleSink(500, resume_step=100, console=screen)
+    sink.tick(150)
+    sink.write(150, "train", {"loss": 0.5}, 0)
+    sink.close()
+    shown = screen.file.getvalue()
+    assert "150/500" in shown
+    assert "time left" in shown
+    assert "loss 0.5" in shown
+
+
+@pytest.mark.parametrize(("verbosity", "lines"), [("quiet", 0), ("normal", 1), ("debug", 2)])
+def test_verbosity(verbosity, lines):
+    screen = console(terminal=False)
+    sink = ConsoleSink(10, verbosity=verbosity, console=screen)
+    sink.write(1, "train", {"loss": 0.5}, 0)
+    sink.write(2, "train", {"system/memory_gb": 0.5}, 0)
+    assert len(screen.file.getvalue().splitlines()) == lines
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def test_nearly_full_memory_is_said_once(caplog):
+    watch = MemoryWatch(limit=1e6)
+    watch.check()
+    watch.check()
+    assert len(caplog.records) == 1
+    assert "training.batch_size" in caplog.text
+    MemoryWatch(limit=1e15).check()
+    assert len(caplog.records) == 1
+
+
+def test_the_control_groups_limit_counts(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr("phonate.training.tracking.system.CGROUP_LIMITS", (limit, tmp_path / "absent"))
+    machine = memory_limit()
+    limit.write_text("max\n")
+    assert memory_limit() == machine
+    limit.write_text("123456789\n")
+    assert memory_limit() == 123456789

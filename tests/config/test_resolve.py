@@ -89,9 +89,7 @@ def test_overrides_come_one_after_the_other() -> None:
 
 
 def test_overrides_in_python() -> None:
-    found = resolved(
-        overrides={"training.max_steps": 10, "data.path": Path("a/b"), "training": {"epochs": 2}}
-    )
+    found = resolved(overrides={"training.max_steps": 10, "data.path": Path("a/b"), "training": {"epochs": 2}})
     assert (found.recipe.training.max_steps, found.recipe.training.epochs) == (10, 2)
     assert found.recipe.data.path == "a/b"
     assert found.origins["training", "max_steps"] == "overrides"
@@ -125,8 +123,7 @@ def test_presets_are_never_changed_by_overrides() -> None:
         ("model:\n  heads: 0\n", "recipe.yaml:4:10 model.heads: expected a number > 0, got 0"),
         (
             "training: {optimizer: {lr: '2e-4'}}\n",
-            "recipe.yaml:3:28 training.optimizer.lr: expected a number, got '2e-4'; "
-            "write 2e-4 without quotes",
+            "recipe.yaml:3:28 training.optimizer.lr: expected a number, got '2e-4'; write 2e-4 without quotes",
         ),
         (
             "training: {optimizer: {lr: .inf}}\n",
@@ -146,8 +143,7 @@ def test_presets_are_never_changed_by_overrides() -> None:
         ),
         (
             "training: {performance: {num_workers: many}}\n",
-            "recipe.yaml:3:39 training.performance.num_workers: "
-            "expected a whole number, or 'auto', got 'many'",
+            "recipe.yaml:3:39 training.performance.num_workers: expected a whole number, or 'auto', got 'many'",
         ),
         ("training: {ema: 0.9}\n", "recipe.yaml:3:17 training.ema: expected a mapping (key: value), got 0.9"),
         ("model: null_\n", "recipe.yaml:3:8 model: expected a mapping (key: value), got 'null_'"),
@@ -210,9 +206,7 @@ def test_what_is_missing_is_named_with_its_meaning() -> None:
     assert mistakes("task: toy\ndata:\n  weights: {}\n") == [
         "recipe.yaml:2:1 data.path: missing required option (Folder of the recordings)"
     ]
-    assert mistakes("task: toy\n") == [
-        "recipe.yaml data.path: missing required option (Folder of the recordings)"
-    ]
+    assert mistakes("task: toy\n") == ["recipe.yaml data.path: missing required option (Folder of the recordings)"]
 
 
 def test_every_mistake_is_told_in_the_order_of_the_file() -> None:

@@ -18,9 +18,7 @@ from phonate.training.losses import LossRegistry  #plugin
 class $Class(nn.Module):
     """Absolute difference, the smaller ones counted less: |d| - log(1 + |d|)."""
 
-    def forward(
-        self, outputs: Tensor, targets: Tensor, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | float]:
+    def forward(self, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | float]:
         """The loss summed over the batch, and how many cells were summed.
 
         Args:

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phonate
+from phonate.cli import main
+from phonate.cli.parsing import top_parser
+from phonate.cli.table import COMMANDS
+from phonate.config.errors import DataError, Interrupted, PhonateError
+
+TOY = str(Path(__file__).parents[1] / "config" / "toy_task.py")
+
+
+def fresh(arguments: list[str], then: str = "") -> subprocess.CompletedProcess[str]:
+    """`phonate ARGUMENTS` in a new interpreter, which afterwards runs `then`."""
+    code = (
+        "import sys\nfrom phonate.cli import main\n"
+        f"try:\n    code = main({arguments!r})\nexcept SystemExit as end:\n    code = end.code\n{then}\n"
+        "sys.exit(code)\n"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def none_of(*names: str) -> str:
+    return f"early = set({names!r}) & sys.modules.keys()\nassert not early, early\n"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "toy.yaml"
+    path.write_text("task: toy\ndata:\n  path: x\ntraining:\n  epochs: 3\n")
+    return path
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["trian"]])
+def test_help_imports_next_to_nothing(arguments: list[str]) -> None:
+    done = fresh(arguments, none_of("torch", "numpy", "pydantic", "ruamel.yaml", "rich", "shtab"))
+    assert done.returncode == (2 if arguments == ["trian"] else 0), done.stderr
+    assert "AssertionError" not in done.stderr
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_the_help_of_a_command_imports_no_torch(command: str) -> None:
+    others = [module for name, (module, _) in COMMANDS.items() if name != command]
+    done = fresh([command, "--help"], none_of("torch", "numpy", "pydantic", "rich", *others))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: phonate {command}")
+    assert "--traceback" in done.stdout
+    assert "--plugin" in done.stdout
+
+
+def test_a_mistake_in_a_recipe_imports_no_torch(recipe: Path) -> None:
+    arguments = ["train", str(recipe), "--plugin", TOY, "training.optimizer.lrr=1"]
+    done = fresh(arguments, none_of("torch", "numpy", "lhotse", "rich"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == ("error: command line training.optimizer.lrr: no such option; did you mean lr?\n")
+
+
+def test_importing_phonate_is_light() -> None:
+    code = "import sys, phonate\nassert phonate.__version__\n" + none_of("torch", "numpy", "pydantic")
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_lazy_names_are_there() -> None:
+    assert phonate.PhonateError is PhonateError
+    assert callable(phonate.train)
+    assert dir(phonate) == sorted(phonate.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = phonate.trian
+
+
+def test_every_command_of_the_table_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    for module, text in COMMANDS.values():
+        found = importlib.import_module(module)
+        assert callable(found.add_arguments)
+        assert callable(found.run)
+        assert text
+        assert found.__doc__
+    assert main([]) == 0
+    assert all(f"  {name} " in capsys.readouterr().out for name in list(COMMANDS)[:1])
+
+
+def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["explian"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "error: there is no command 'explian'; did you mean explain?\n"
+
+
+def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["train", str(recipe), "--dry"])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error == "error: unrecognized arguments: --dry; see phonate train --help\n"
+
+
+def test_overrides_may_stand_between_options() -> None:
+    from phonate.cli.parsing import parse_command
+
+    args = top_parser().parse_args(["--traceback", "train", "r.yaml", "a=1", "--mode", "cpu", "b=2"])
+    parse_command("train", args.rest, args)
+    assert (args.recipe, args.overrides, args.mode, args.traceback) == ("r.yaml", ["a=1", "b=2"], "cpu", True)
+
+
+def test_plugins_stand_before_or_behind_the_command() -> None:
+    from phonate.cli.parsing import parse_command
+
+    args = top_parser().parse_args(["--plugin", "a.py", "explain", "r", "--plugin", "b.py"])
+    parse_command("explain", args.rest, args)
+    assert args.plugin == ["a.py", "b.py"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion(shell: str) -> None:
+    done = fresh(["--print-completion", shell], none_of("torch", "pydantic"))
+    assert done.returncode == 0, done.stderr
+    assert "--resume" in done.stdout or "resume" in done.stdout
+
+
+class Failing:
+    """A command that raises `error`."""
+
+    __doc__ = "Fail."
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def add_arguments(self, parser: object) -> None:
+        """None."""
+
+    def run(self, args: object) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (PhonateError("it broke"), 1, "error: it broke\n"),
+        (DataError("row 3: no audio"), 2, "error: row 3: no audio\n"),
+        (DataError("one\ntwo"), 2, "error: one\nerror: two\n"),
+        (Interrupted("stopped", 15), 143, "error: stopped\n"),
+        (Interrupted("stopped", 2), 130, "error: stopped\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (OSError(28, "No space left on device", "x.pt"), 1, "error: x.pt: No space left on device\n"),
+        (KeyError("x"), 1, "error: KeyError: 'x'; --traceback shows where\n"),
+    ],
+)
+def test_an_error_is_a_line_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    line: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "phonate.cli.train", Failing(error))
+    assert main(["train"]) == code
+    assert capsys.readouterr().err == line
+
+
+def test_traceback_shows_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "phonate.cli.train", Failing(DataError("row 3")))
+    assert main(["train", "--traceback"]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert error.endswith("error: row 3\n")
+
+
+def test_the_traceback_of_a_surprise_is_kept_in_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Surprised(Failing):
+        def run(self, args: object) -> int:
+            args.logs = tmp_path
+            raise self.error
+
+    monkeypatch.setitem(sys.modules, "phonate.cli.train", Surprised(ZeroDivisionError("by zero")))
+    assert main(["train"]) == 1
+    assert f"the traceback is in {tmp_path / 'error.txt'}" in capsys.readouterr().err
+    assert "ZeroDivisionError" in (tmp_path / "error.txt").read_text()
+
+
+def test_a_closed_pipe_is_no_error(recipe: Path) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "phonate", "explain", str(recipe), "--plugin", TOY, "--schema"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 141
+    process.stderr.close()
+
+
+def test_a_plugin_that_is_missing_is_one_line(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(recipe), "--plugin", "absent.py"]) == 2
+    assert capsys.readouterr().err == "error: absent.py: no such plug-in file\n"
+
+
+def test_explain_prints_value_and_origin(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(recipe), "--plugin", TOY, "size=tiny", "training.ema.decay=0.5"]) == 0
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    assert ["training.epochs", "3", f"{recipe}:5:11"] in lines
+    assert ["training.ema.decay", "0.5", "command line"] in lines
+    assert ["model.d_model", "4", "size tiny"] in lines
+    assert ["training.batch_size", "32", "default"] in lines
+
+
+def test_explain_in_its_other_forms(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from phonate.config.resolve import resolve
+
+    def printed(*options: str) -> str:
+        assert main(["--plugin", TOY, "explain", str(recipe), *options]) == 0
+        return capsys.readouterr().out
+
+    values = json.loads(printed("--json", "--describe"))
+    assert values["training.epochs"] == {
+        "value": 3,
+        "origin": f"{recipe}:5:11",
+        "description": "Passes over the training samples.",
+    }
+    complete = recipe.with_name("complete.yaml")
+    complete.write_text(printed("--yaml"))
+    assert resolve(complete).recipe == resolve(recipe).recipe
+    assert "Passes over the training samples." in printed("--describe")
+
+
+def test_the_schema_accepts_recipes_and_describes_options(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--plugin", TOY, "explain", str(recipe), "--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["required"] == ["task"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["task"]["const"] == "toy"
+    optimizer = schema["$defs"]["OptimizerSettings"]["properties"]["lr"]
+    assert optimizer["description"] == "Peak learning rate, reached after warm-up."

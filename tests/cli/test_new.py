@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phonate
+from phonate.cli import main
+from phonate.cli.new import KINDS
+from phonate.config.errors import InputError
+from phonate.workflows.scaffold import scaffold
+from phonate.workflows.templates import HOMES, TEMPLATES
+
+
+def test_every_kind_has_a_template() -> None:
+    assert set(KINDS) == set(TEMPLATES)
+
+
+def test_what_it_writes_passes_its_own_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in KINDS:
+        assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0
+    assert f"wrote {tmp_path / 'my_loss.py'}" in capsys.readouterr().out
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+
+
+@pytest.mark.parametrize("kind", list(HOMES))
+def test_inside_the_package_a_file_needs_no_registration(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "src" / "phonate"
+    (package / HOMES[kind]).mkdir(parents=True)
+    monkeypatch.setattr("phonate.workflows.scaffold._PACKAGE", package)
+    path, test = scaffold(kind, f"own_{kind}", package / HOMES[kind])
+    assert test == tmp_path / "tests" / HOMES[kind].split("/")[0] / f"test_own_{kind}.py"
+    assert "register(" not in path.read_text()
+    assert "load_plugin" not in test.read_text()
+    for file in (path, test):
+        compile(file.read_text(), str(file), "exec")
+        assert "#" not in file.read_text()
+    with pytest.raises(InputError, match=f"the package's own {kind} files lie in"):
+        scaffold(kind, "other", package)
+
+
+@pytest.mark.parametrize("name", ["My", "my-loss", "1st", "class", "", "_x", "x__y", "../x"])
+def test_a_name_that_is_none(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a name is lower-case words"):
+        scaffold("loss", name, tmp_path)
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    scaffold("loss", "mine", tmp_path)
+    (tmp_path / "mine.py").write_text("precious")
+    with pytest.raises(InputError, match="exists; choose another name"):
+        scaffold("loss", "mine", tmp_path)
+    assert (tmp_path / "mine.py").read_text() == "precious"
+
+
+def test_a_task_of_the_package_is_a_folder() -> None:
+    with pytest.raises(InputError, match="begin with a plug-in"):
+        scaffold("task", "mine", Path(phonate.__file__).parent / "tasks")

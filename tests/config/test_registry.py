@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phonate.config import registry
+from phonate.config.errors import InputError
+from phonate.config.registry import Registry, load_plugin
+from phonate.config.tasks import TASKS, TaskEntry, task_class, task_settings
+from phonate.training.settings import TrainingSettings
+
+
+@pytest.fixture
+def colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Any]:
+    """A registry over a package of two files, one of which can't be imported."""
+    package = tmp_path / "colours_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "light_blue.py").write_text("class LightBlueColour:\n    pass\n")
+    (package / "sky.py").write_text("class Sky:\n    pass\n")
+    (package / "nothing.py").write_text("x = 1\n")
+    (package / "broken.py").write_text("raise RuntimeError('imported too early')\n")
+    (package / "_helper.py").write_text("class Helper:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield Registry("colour", "colours_package", suffix="colour", group="phonate_test.colours")
+    for name in [name for name in sys.modules if name.startswith("colours_package")]:
+        del sys.modules[name]
+
+
+def test_a_file_is_an_entry(colours: Registry[Any]) -> None:
+    assert colours.names() == ["broken", "light_blue", "nothing", "sky"]
+    assert colours.get("light_blue").__name__ == "LightBlueColour"
+    assert colours.get("sky").__name__ == "Sky"
+
+
+def test_the_nearest_name_is_named(colours: Registry[Any]) -> None:
+    with pytest.raises(InputError, match=r"colour 'ligth_blue' is not known; did you mean light_blue\?"):
+        colours.get("ligth_blue")
+    with pytest.raises(InputError, match="there is: broken, light_blue, nothing, sky"):
+        colours.get("xyz")
+    with pytest.raises(InputError, match=r"colours_package\.nothing defines nothing called nothing"):
+        colours.get("nothing")
+
+
+def test_registered_entries_come_first(colours: Registry[Any]) -> None:
+    colours.register("sky", int)
+    colours.register("late", "decimal:Decimal")
+    assert colours.get("sky") is int
+    assert colours.get("late").__name__ == "Decimal"
+    assert "late" in colours.names()
+
+
+def test_entry_points_of_other_distributions(colours: Registry[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("sky", "fractions:Fraction", "phonate_test.colours")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    registry._entry_points.cache_clear()
+    assert colours.get("sky").__name__ == "Fraction"
+    registry._entry_points.cache_clear()
+
+
+def test_a_plugin_file_registers_and_is_recorded(tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from phonate.config.settings import Settings\n"
+        "from phonate.config.tasks import TASKS, TaskEntry\n"
+        "print('ran')\n"
+        "TASKS.register('mine', TaskEntry(Settings, Settings, task='decimal:Decimal'))\n"
+    )
+    record = load_plugin(plugin)
+    assert record == {"path": str(plugin), "sha256": hashlib.sha256(plugin.read_bytes()).hexdigest()}
+    assert task_class("mine").__name__ == "Decimal"
+    assert task_settings("mine").training is TrainingSettings
+
+
+def test_a_plugin_runs_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = tmp_path / "once.py"
+    plugin.write_text("print('ran')\n")
+    assert load_plugin(plugin) == load_plugin(plugin)
+    assert capsys.readouterr().out == "ran\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x = 1\ny = unknown\n", "bad.py:2: the plug-in fails: NameError"),
+        ("x = 1\ny = (\n", "bad.py:2: the plug-in fails: SyntaxError"),
+        ("import nowhere_to_be_found\n", "bad.py:1: the plug-in fails: ModuleNotFoundError"),
+    ],
+)
+def test_a_plugin_that_fails_is_one_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "bad.py").write_text(content)
+    with pytest.raises(InputError) as caught:
+        load_plugin(tmp_path / "bad.py")
+    assert message in str(caught.value)
+
+
+def test_a_plugin_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such plug-in file"):
+        load_plugin(tmp_path / "absent.py")
+
+
+def test_tasks_are_packages_with_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "other_tasks"
+    for name, files in {"singing": ("settings", "task"), "empty": ()}.items():
+        (package / name).mkdir(parents=True)
+        for file in ("__init__", *files):
+            (package / name / f"{file}.py").touch()
+    (package / "__init__.py").touch()
+    (package / "singing" / "settings.py").write_text(
+        "from phonate.config.settings import Settings\n"
+        "class D(Settings):\n    pass\n"
+        "class M(Settings):\n    pass\n"
+        "DATA, MODEL, SIZES = D, M, {'tiny': {}}\n"
+    )
+    (package / "singing" / "task.py").write_text("class SingingTask:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(TASKS, "package", "other_tasks")
+    assert TASKS.names() == ["singing", "toy"]
+    assert task_settings("singing").data.__name__ == "D"
+    assert "other_tasks.singing.task" not in sys.modules
+    assert task_class("singing").__name__ == "SingingTask"
+
+
+def test_a_later_entry_replaces_the_first() -> None:
+    from toy_task import ToyData, ToyModel
+
+    TASKS.register("toy", TaskEntry(ToyData, ToyModel, task=dict))
+    assert task_class("toy") is dict
+
+
+def test_settings_of_every_task_import_no_torch() -> None:
+    code = (
+        "import sys\n"
+        "from phonate.config.tasks import TASKS, task_settings\n"
+        "for name in TASKS.names(): task_settings(name)\n"
+        "heavy = {'torch', 'lhotse', 'librosa', 'accelerate', 'transformers'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

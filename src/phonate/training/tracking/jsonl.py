@@ -66,6 +66,7 @@ class JsonLines(Sink):
             self._forget(step, split)
         if self._last.get("step") == step and self._last.get("split") == split:
             self._file.seek(self._last_start)
+            self._file.truncate()
         else:
             self._last = {"step": step, "split": split}
             self._last_start = self._file.tell()
@@ -73,7 +74,6 @@ class JsonLines(Sink):
             self._last["epoch"] = epoch
         self._last.update(values)
         self._file.write(_text(self._last))
-        self._file.truncate()
         self._file.flush()
 
     def _forget(self, step: int, split: str) -> None:

@@ -49,8 +49,13 @@ class TensorBoard(Sink):
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Write scalars."""
-        for name, value in values.items():
-            self.writer.add_scalar(tag(self.names, split, name), value, step)
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        # One event for all of them: a fraction of the cost of an add_scalar each.
+        scalars = [
+            Summary.Value(tag=tag(self.names, split, name), simple_value=value) for name, value in values.items()
+        ]
+        self.writer.file_writer.add_summary(Summary(value=scalars), step)
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
         """Write sounds and pictures."""

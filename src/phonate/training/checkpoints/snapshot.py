@@ -83,7 +83,7 @@ class Snapshot:
         # Wide types first, so that every tensor is aligned without holes, which the format forbids.
         names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
         ends = np.cumsum([tensors[name].nbytes for name in names], dtype=np.int64).tolist()
-        starts = [0, *ends[:-1]]
+        starts = [0, *ends][:-1]
         self._header = _header(names, tensors, starts, ends)
         self._used = ends[-1] if ends else 0
         self._reserve(self._used, any(tensor.is_cuda for tensor in tensors.values()))

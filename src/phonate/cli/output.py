@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 LEVELS = {"quiet": logging.WARNING, "normal": logging.INFO, "debug": logging.DEBUG}
+
+METRICS = "phonate.metrics"
+"""The logger of metric lines, which the console shows in its own way."""
 
 
 def print_json(value: Any) -> None:
@@ -33,12 +37,21 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+class _Console(logging.Handler):
+    """Lines on standard error, looked up anew each time, for a progress bar may stand in for it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
 def log_to_console(verbosity: str = "normal") -> None:
-    """Show what phonate logs as plain lines on standard error."""
+    """Show what phonate logs as plain lines on standard error: in ranks other than 0, only warnings."""
+    level = LEVELS[verbosity] if int(os.environ.get("RANK", "0")) == 0 else logging.WARNING
     logger = logging.getLogger("phonate")
-    handler = logging.StreamHandler()
-    handler.setLevel(LEVELS[verbosity])
+    for handler in [handler for handler in logger.handlers if isinstance(handler, _Console)]:
+        logger.removeHandler(handler)
+    handler = _Console(level)
+    handler.addFilter(lambda record: record.name != METRICS)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
-    logger.setLevel(min(LEVELS[verbosity], logging.INFO))
-    logger.propagate = False
+    logger.setLevel(min(level, logging.INFO))

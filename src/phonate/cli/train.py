@@ -8,10 +8,14 @@ interrupted goes on with --resume auto. Paths in a recipe are relative to the cu
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from phonate.cli.parsing import add_recipe
+
+if TYPE_CHECKING:
+    from phonate.workflows.train import Trained
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     resolved = resolve(args.recipe, args.overrides)
     args.logs = Path(args.output or Path("runs") / resolved.name) / "logs"
 
-    from phonate.cli.output import log_to_console, print_json
+    from phonate.cli.output import log_to_console
 
     log_to_console(resolved.recipe.training.logging.verbosity)
 
@@ -58,13 +62,19 @@ def run(args: argparse.Namespace) -> int:
         dry_run=args.dry_run,
         plugins=[Path(path) for path in args.plugin],
     )
-    if args.json:
-        print_json({"run": str(trained.run.path), "step": trained.step, "metrics": trained.metrics})
-    else:
-        _print(trained)
+    if int(os.environ.get("RANK", "0")) == 0:  # one of the processes that torchrun started speaks
+        _print(trained, args)
     return 0
 
 
-def _print(trained: Any) -> None:
-    shown = "  ".join(f"{name} {value:.5g}" for name, value in sorted(trained.metrics.items()))
-    print(f"{trained.run.path}: step {trained.step}" + (f"  {shown}" if shown else ""))
+def _print(trained: Trained, args: argparse.Namespace) -> None:
+    from phonate.cli.output import print_json, print_table
+
+    if args.json:
+        outcome = {} if args.dry_run else {"run": str(trained.run.path), "step": trained.step}
+        print_json({**outcome, "metrics": trained.metrics})
+    elif args.dry_run:
+        print_table([[name, f"{value:.5g}"] for name, value in trained.metrics.items()], ["estimate", "value"])
+    else:
+        shown = "".join(f"  {name} {value:.5g}" for name, value in sorted(trained.metrics.items()))
+        print(f"{trained.run.path}: step {trained.step}{shown}")

@@ -82,6 +82,10 @@ class AudioProcessor:
 
         The same features give the same samples: the first phases come from a fixed seed.
         """
+        return _PEAK * normalised_peak(self.render(mel, iterations))
+
+    def render(self, mel: npt.ArrayLike, iterations: int = 32) -> FloatArray:
+        """As `waveform`, at the level that the features say, so that pieces of one recording fit together."""
         features = np.asarray(mel, dtype=np.float32)
         if features.ndim != 2 or features.shape[1] != self.config.n_mels or len(features) < 2:
             raise ValueError(
@@ -91,7 +95,7 @@ class AudioProcessor:
         emphasised = griffin_lim(
             magnitudes_TF, self.config.n_fft, self.config.hop_length, self.config.win_length, iterations
         )
-        return _PEAK * normalised_peak(deemphasised(emphasised.numpy(), self.config.preemphasis))
+        return deemphasised(emphasised.numpy(), self.config.preemphasis)
 
 
 def normalised_peak(waveform: FloatArray) -> FloatArray:

@@ -10,19 +10,26 @@ from typing import Any
 
 import pytest
 import torch
+from small_tasks import RegressionTask
 from torch import nn
 
 from phonate.config.errors import CheckpointError, InputError
 from phonate.training.callbacks import CALLBACKS, Callback, CallbackList, build_callbacks
 from phonate.training.optimizers import build_optimizer
+from phonate.training.run import Run
 from phonate.training.schedules import build_schedule
 from phonate.training.settings import (
     CallbackSettings,
+    CheckpointConfig,
     EarlyStoppingSettings,
+    LoggingSettings,
     OptimizerSettings,
     SchedulerSettings,
     TrainingSettings,
+    ValidationSettings,
 )
+from phonate.training.tracking import read_metrics
+from phonate.training.trainer import Trainer
 
 ADAMW = OptimizerSettings(lr=0.1)
 SETTINGS = TrainingSettings()
@@ -363,3 +370,42 @@ def test_the_learning_rate_falls_when_the_metric_stalls(caplog):
     resumed.hooks.load_state_dict(json.loads(json.dumps(loop.hooks.state_dict())))
     resumed.begin()
     assert resumed.schedules["main"].lr(0) == pytest.approx(0.03)
+
+
+def test_in_the_trainer_all_of_them_resume_to_the_same_run(tmp_path):
+    """Prune, freeze, clip, scale the rate and watch, in one run and in one that was interrupted."""
+    callbacks = (
+        CallbackSettings(type="pruning", options={"amount": 0.4, "start": 2, "end": 8, "interval": 3}),
+        CallbackSettings(type="freeze_layers", options={"patterns": ["*.bias"], "until_step": 6}),
+        CallbackSettings(type="gradient_clipping", options={"max_norm": 0.5}),
+        CallbackSettings(type="dynamic_lr", options={"patience": 1, "factor": 0.7, "mode": "max"}),
+        CallbackSettings(type="lr_monitor", options={"interval": 1}),
+        CallbackSettings(type="early_stopping", options={"patience": 50}),
+    )
+
+    def fit(name: str, resume: bool = False, **changes: Any) -> Trainer:
+        settings = TrainingSettings(
+            batch_size=4,
+            callbacks=callbacks,
+            checkpoint=CheckpointConfig(interval=5),
+            validation=ValidationSettings(interval=2),
+            logging=LoggingSettings(interval=4, tensorboard=False, verbosity="quiet", system=False),
+            **changes,
+        )
+        run = Run(tmp_path / name)
+        run.create(resuming=resume)
+        trainer = Trainer(RegressionTask(), settings, run)
+        trainer.fit(trainer.checkpoints.load_checkpoint(run.path / "checkpoints" / "step-00000005") if resume else None)
+        return trainer
+
+    whole, _ = fit("whole", max_steps=11), fit("parted", max_steps=11)
+    resumed = fit("parted", resume=True, max_steps=11)
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    lines = [
+        [{k: v for k, v in line.items() if k not in {"steps_per_second", "data_wait"}} for line in read_metrics(path)]
+        for path in (tmp_path / "whole/metrics.jsonl", tmp_path / "parted/metrics.jsonl")
+    ]
+    assert [line for line in lines[0] if line["step"] > 5] == [line for line in lines[1] if line["step"] > 5]
+    assert len({(line["step"], line["split"]) for line in lines[1]}) == len(lines[1])
+    assert {"sparsity", "learning_rate"} <= {name for line in lines[1] for name in line}

@@ -140,9 +140,10 @@ class Layers:
 
     def origins(self, resolved: Mapping[str, Any]) -> dict[Key, Origin]:
         """Where every value of the resolved recipe came from."""
-        return {path: self._origin(path) for path in _leaves(resolved, ())}
+        return {path: self.origin(path) for path in _leaves(resolved, ())}
 
-    def _origin(self, path: Key) -> Origin:
+    def origin(self, path: Key) -> Origin:
+        """Where the value at `path` was written."""
         for length in range(len(path), 0, -1):
             place = self.places.get(path[:length])
             # a mapping above the value says nothing about it; a short form (`data: folder`) does

@@ -8,6 +8,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from phonate.config.registry import Named, load, nearest
 from phonate.config.settings import Settings
 
 
@@ -76,3 +77,20 @@ def describe(settings: type[Settings], path: tuple[str, ...]) -> str:
         info = current.model_fields[part]
         current = section(info.annotation)
     return " ".join((info.description or "").split()) if info else ""
+
+
+def unknown_names(settings: Settings, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, str, str]]:
+    """Path, kind, name and hint of every name in `settings` that its registry does not have (see `Named`)."""
+    for key, info in type(settings).model_fields.items():
+        value, path = getattr(settings, key), (*prefix, key)
+        if isinstance(value, Settings):
+            yield from unknown_names(value, path)
+        elif isinstance(value, tuple | list):
+            for index, item in enumerate(value):
+                if isinstance(item, Settings):
+                    yield from unknown_names(item, (*path, str(index)))
+        for mark in info.metadata:
+            if isinstance(mark, Named) and isinstance(value, str):
+                registry = load(mark.registry)
+                if value not in registry.names():
+                    yield path, registry.kind, value, nearest(value, registry.names())

@@ -10,6 +10,7 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,17 @@ def nearest(name: str, known: list[str]) -> str:
     """`; did you mean X?`, or the list of what there is when nothing is near."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else "there is: " + ", ".join(sorted(known))
+
+
+@dataclass(frozen=True)
+class Named:
+    """Marks a settings field that holds a name: `type: Annotated[str, Named("module:REGISTRY")]`.
+
+    Resolving a recipe looks the name up, so that a mistaken one is told with its line before anything is built.
+    The registry's module must not import torch.
+    """
+
+    registry: str
 
 
 @functools.cache

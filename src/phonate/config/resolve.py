@@ -20,6 +20,7 @@ from phonate.config import mistakes
 from phonate.config.documents import Document, Key, read
 from phonate.config.errors import RecipeError
 from phonate.config.layers import Layers, Origin
+from phonate.config.options import unknown_names
 from phonate.config.overrides import Override, parse_overrides
 from phonate.config.recipe import Recipe
 from phonate.config.tasks import task_settings
@@ -95,6 +96,12 @@ def resolve_document(document: Document, overrides: Iterable[str] | Mapping[str,
     except ValidationError as error:
         lines = mistakes.lines(error, typed, layers.values, layers.places, document.name)
         raise RecipeError("\n".join(lines)) from None
+    unknown = [
+        f"{layers.origin(path)} {'.'.join(path)}: {kind} {name!r} is not known; {hint}"
+        for path, kind, name, hint in unknown_names(recipe)
+    ]
+    if unknown:
+        raise RecipeError("\n".join(unknown))
     resolved = Resolved(recipe, layers.origins(recipe.model_dump(mode="json")), document)
     _check_size(resolved, changes)
     return resolved

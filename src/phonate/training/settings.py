@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from phonate.config.registry import Named
 from phonate.config.settings import Settings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -31,7 +32,7 @@ Interval = Annotated[PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d* epoc
 class OptimizerSettings(Settings):
     """Which optimizer, and its numbers. A number that the chosen optimizer does not have is refused."""
 
-    type: str = "adamw"
+    type: Annotated[str, Named("phonate.training.optimizers:OPTIMIZERS")] = "adamw"
     """adamw, adam, adamax, sgd, lion, adagrad, rmsprop or adadelta."""
     lr: NonNegativeFloat = 1e-4
     """Peak learning rate, reached after warm-up."""
@@ -54,7 +55,7 @@ class OptimizerSettings(Settings):
 class SchedulerSettings(Settings):
     """How the learning rate moves. All but plateau are pure functions of the optimizer step."""
 
-    type: str = "cosine"
+    type: Annotated[str, Named("phonate.training.schedules:SCHEDULES")] = "cosine"
     """cosine, cosine_restarts, linear, exponential, step, plateau, onecycle or constant."""
     warmup_steps: NonNegativeInt = 0
     """Steps of linear rise from 0 to the peak; every type has it."""
@@ -212,7 +213,7 @@ class EMASettings(Settings):
 class CallbackSettings(Settings):
     """A callback by its registered name, with its options."""
 
-    type: str
+    type: Annotated[str, Named("phonate.training.callbacks:CALLBACKS")]
     """lr_monitor, feature_redraw, gradient_clipping, early_stopping, freeze_layers, pruning, dynamic_lr, or your own."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of its constructor."""

@@ -110,7 +110,7 @@ def test_auxiliary_losses_have_their_terms_and_weights():
     assert loss.weights == {"cross_entropy": 1.0, "norm_reg": 0.1, "contrastive": 0.05}
     assert loss.couples_items
     assert terms.keys() == loss.weights.keys()
-    assert all(float(total) > 0 for total, _ in terms.values())
+    assert all(total.item() > 0 for total, _ in terms.values())
     with pytest.raises(InputError, match=r"auxiliary\.contrastive.*embeddings"):
         loss(model(embeddings), labels, model=model)
 

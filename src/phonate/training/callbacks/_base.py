@@ -139,10 +139,7 @@ class CallbackList:
 
     def state_dict(self) -> list[dict[str, Any]]:
         """The type and state of each callback."""
-        return [
-            {"type": type(callback).__qualname__, "state": callback.state_dict()}
-            for callback in self.callbacks
-        ]
+        return [{"type": type(callback).__qualname__, "state": callback.state_dict()} for callback in self.callbacks]
 
     def load_state_dict(self, states: Iterable[Mapping[str, Any]]) -> None:
         """Put states back. Raises CheckpointError when the run has other callbacks than the checkpoint."""

@@ -30,9 +30,7 @@ class MetricWatch:
     def observe(self, metrics: Mapping[str, float]) -> bool:
         """Take note of a validation; whether it is the best so far. Raises InputError without the metric."""
         if self.metric not in metrics:
-            raise InputError(
-                f"the validation has no metric {self.metric!r}; {nearest(self.metric, list(metrics))}"
-            )
+            raise InputError(f"the validation has no metric {self.metric!r}; {nearest(self.metric, list(metrics))}")
         value = float(metrics[self.metric])
         if self._better(value):
             self.best, self.stale = value, 0

@@ -79,7 +79,5 @@ def matching(pattern: str, names: list[str]) -> list[str]:
     found = [name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")]
     if not found:
         modules = {name.rsplit(".", depth)[0] for name in names for depth in range(name.count(".") + 1)}
-        raise InputError(
-            f"freeze_layers: {pattern!r} matches no parameter; {nearest(pattern, sorted(modules))}"
-        )
+        raise InputError(f"freeze_layers: {pattern!r} matches no parameter; {nearest(pattern, sorted(modules))}")
     return found

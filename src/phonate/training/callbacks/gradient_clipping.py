@@ -23,8 +23,6 @@ class GradientClippingCallback(Callback):
         from torch.nn.utils import clip_grad_norm_
 
         for optimizer in trainer.optimizers.values():
-            parameters = [
-                p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
-            ]
+            parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
             if parameters:
                 clip_grad_norm_(parameters, self.max_norm, norm_type=self.norm_type)

@@ -49,9 +49,7 @@ class PruningCallback(Callback):
 
     def on_train_begin(self, trainer: TrainerView) -> None:
         """Find the matrices, and take up the masks of a resumed run."""
-        self._weights = {
-            name: p for name, p in trainer.model.named_parameters() if p.dim() > 1 and p.requires_grad
-        }
+        self._weights = {name: p for name, p in trainer.model.named_parameters() if p.dim() > 1 and p.requires_grad}
         if not self._weights:
             raise InputError("pruning: the model has no trainable weight matrices")
         for name, packed in self._packed.items():

@@ -53,8 +53,7 @@ def _keywords(settings: OptimizerSettings, factory: OptimizerFactory) -> dict[st
     chosen = {
         name: getattr(settings, name)
         for name in fields
-        if name != "type"
-        and (name in {"lr", "weight_decay"} or getattr(settings, name) != fields[name].default)
+        if name != "type" and (name in {"lr", "weight_decay"} or getattr(settings, name) != fields[name].default)
     }
     accepted = inspect.signature(factory).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()):

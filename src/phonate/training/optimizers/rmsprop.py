@@ -18,6 +18,4 @@ def rmsprop(
     momentum: float = 0.0,
 ) -> torch.optim.RMSprop:
     """RMSprop over named parameters."""
-    return torch.optim.RMSprop(
-        parameters, lr=lr, alpha=rho, eps=epsilon, momentum=momentum, weight_decay=weight_decay
-    )
+    return torch.optim.RMSprop(parameters, lr=lr, alpha=rho, eps=epsilon, momentum=momentum, weight_decay=weight_decay)

@@ -25,9 +25,7 @@ class Schedule:
     scale: float = 1.0
     """Multiplies the whole curve; callbacks set it (`dynamic_lr`)."""
 
-    def __init__(
-        self, settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int
-    ) -> None:
+    def __init__(self, settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int) -> None:
         self.settings = settings
         self.peak = peak_lr
         self.floor = settings.min_lr

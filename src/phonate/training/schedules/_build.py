@@ -13,9 +13,7 @@ SCHEDULES: Registry[type[Schedule]] = Registry(
 """Name -> a subclass of `Schedule`."""
 
 
-def build_schedule(
-    settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int
-) -> Schedule:
+def build_schedule(settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int) -> Schedule:
     """The schedule that `settings` ask for.
 
     Args:

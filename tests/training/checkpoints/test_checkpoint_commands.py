@@ -1,0 +1,107 @@
+"""`phonate checkpoints` as a person runs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_checkpoints import flip_bit, save
+
+from phonate.cli import checkpoints
+from phonate.config.errors import InputError
+from phonate.training.checkpoints import CheckpointManager
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with checkpoints of steps 1 to 4; 2 is the best."""
+    with CheckpointManager(tmp_path / "run" / "checkpoints") as store:
+        for step in (1, 2, 3, 4):
+            loss = abs(step - 2) / 10
+            save(store, step, metrics={"val_loss": loss}, best_metric=("val_loss", loss), export={"speakers": ["a"]})
+    return tmp_path / "run"
+
+
+def call(*arguments: object) -> int:
+    parser = argparse.ArgumentParser()
+    checkpoints.add_arguments(parser)
+    return checkpoints.run(parser.parse_args([str(argument) for argument in arguments]))
+
+
+def call_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    call(*arguments, "--json")
+    return json.loads(capsys.readouterr().out)
+
+
+def test_list(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("list", run) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [f"step-0000000{step}" for step in (4, 3, 2, 1)]
+    assert lines[3].endswith("best val_loss")
+    document = call_json(capsys, "list", run / "checkpoints", "--sort-by", "val_loss")
+    assert [row["step"] for row in document["checkpoints"]] == [2, 3, 1, 4]
+    assert document["best"]["name"] == "step-00000002"
+
+
+def test_verify_names_the_damaged_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("verify", run) == 0
+    flip_bit(run / "checkpoints" / "step-00000003" / "state.safetensors")
+    assert call("verify", run) == 1
+    assert "step-00000003  state.safetensors: SHA-256 differs" in capsys.readouterr().out
+    assert call("verify", run, "4", "step-00000001") == 0
+    assert call("verify", run / "checkpoints" / "step-00000003") == 1
+    capsys.readouterr()
+    document = call_json(capsys, "verify", run)
+    assert not document["intact"]
+    assert document["checkpoints"]["step-00000003"] == ["state.safetensors: SHA-256 differs"]
+
+
+def test_prune(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call_json(capsys, "prune", run, "--keep", 1, "--dry-run")["removed"] == []
+    assert call_json(capsys, "prune", run, "--keep", 1) == {
+        "removed": ["step-00000001", "step-00000003"],
+        "would_remove": ["step-00000001", "step-00000003"],
+        "kept": ["step-00000002", "step-00000004"],
+    }
+    history = json.loads((run / "checkpoints" / "checkpoint_history.json").read_text())
+    assert [row["removed"] is None for row in history["checkpoints"]] == [False, True, False, True]
+    with pytest.raises(InputError, match="at least one"):
+        call("prune", run, "--keep", 0)
+
+
+def test_export_takes_the_best(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call_json(capsys, "export", run, tmp_path / "out")["source"].endswith("step-00000002")
+    assert json.loads((tmp_path / "out" / "model.json").read_text()) == {"speakers": ["a"]}
+    with pytest.raises(InputError, match="exists already"):
+        call("export", run, tmp_path / "out")
+    assert call("export", run, tmp_path / "newest", "--checkpoint", "latest") == 0
+    assert json.loads((tmp_path / "newest" / "metadata.json").read_text())["global_step"] == 4
+
+
+def test_compare(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = call_json(capsys, "compare", run, "1", "best")
+    assert document["metadata"]["global_step"] == [1, 2]
+    assert [change["name"] for change in document["changed"]] == ["layer.bias", "layer.weight"]
+    assert document["changed"][1]["largest"] == 1.0
+    assert document["changed"][1]["relative"] == pytest.approx(1.0)
+    assert call("compare", run, "4", "latest") == 0
+    assert "0 changed, 2 equal" in capsys.readouterr().out
+
+
+def test_no_such_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such run"):
+        call("list", tmp_path / "nothing")
+    with CheckpointManager(tmp_path / "run" / "checkpoints") as store:
+        save(store, 1)
+    with pytest.raises(InputError, match="no checkpoint 'step-9'"):
+        call("verify", tmp_path / "run", "step-9")
+
+
+def test_listing_needs_no_torch() -> None:
+    code = "import sys, phonate.cli.checkpoints; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.documents import Place, parse, parse_value, read, shipped
@@ -94,6 +94,7 @@ def test_aliases_do_not_explode() -> None:
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(RecipeError):
         parse_value(text, "command line x")
@@ -107,6 +108,8 @@ def test_the_file_is_named_as_it_was_given(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     assert read("run/recipe.yaml").name == "run/recipe.yaml"
     assert read("run").name == "run/recipe.yaml"
+    assert read("run").title == "run"
+    assert read("run/recipe.yaml").title == "recipe"
 
 
 def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:

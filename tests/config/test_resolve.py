@@ -157,6 +157,10 @@ def test_presets_are_never_changed_by_overrides() -> None:
             "or of epochs ('5 epochs'), got '5 furlongs'",
         ),
         ("model: {heads: 3}\n", "recipe.yaml:3:8 model: d_model 16 is no multiple of heads 3"),
+        (
+            "optimizer: {lr: 1}\n",
+            "recipe.yaml:3:1 optimizer: no such option; did you mean training.optimizer?",
+        ),
         ("modle: {}\n", "recipe.yaml:3:1 modle: no such option; did you mean model?"),
         (
             "training: {restore_best_weights: false}\n",
@@ -284,7 +288,9 @@ def test_the_resolved_recipe_is_complete_and_needs_no_preset() -> None:
 def test_the_text_is_kept_as_written(recipe_file: Path) -> None:
     found = resolve(recipe_file, ["training.epochs=9"])
     assert found.text == recipe_file.read_text()
-    assert found.name == recipe_file.parent.name
+    assert found.name == "recipe"
+    assert resolve(recipe_file.parent).name == recipe_file.parent.name
+    assert resolved().name == "toy"
 
 
 FINITE = st.floats(min_value=0, max_value=1e30, allow_nan=False)

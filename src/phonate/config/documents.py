@@ -56,8 +56,8 @@ class Document:
     """The file, byte for byte."""
     values: dict[str, Any]
     places: dict[Key, Place] = field(repr=False)
-    path: Path | None = None
-    """The file it was read from."""
+    title: str = ""
+    """What its run is called by default: the file's name, or the folder's if a run was given."""
 
 
 def shipped() -> list[str]:
@@ -73,16 +73,18 @@ def read(source: str | Path) -> Document:
     the nearest one).
     """
     path = _locate(source)
-    name = str(source) if path == Path(source) else str(path.name)
-    if Path(source).is_dir():
-        name = str(path)
+    given = Path(source)
+    # errors name a file as it was given, so that terminals can open it; a shipped one by its name alone
+    own = path.is_relative_to(given)
+    name = str(path) if own else path.name
+    title = path.resolve().parent.name if own and given.is_dir() else path.stem
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise RecipeError(f"{name}: not a text file (byte {error.start} is not UTF-8)") from None
     except OSError as error:
         raise RecipeError(f"{name}: can't be read: {error.strerror or error}") from None
-    return parse(text, name, path)
+    return parse(text, name, title)
 
 
 def _locate(source: str | Path) -> Path:
@@ -103,14 +105,14 @@ def _locate(source: str | Path) -> Path:
     raise RecipeError(f"{text}: neither a file nor a shipped recipe; {nearest(text, shipped())}")
 
 
-def parse(text: str, name: str, path: Path | None = None) -> Document:
+def parse(text: str, name: str, title: str = "") -> Document:
     """The document in `text`; its top level must be a mapping."""
     root, places = _values(text, name)
     if root is None:
         raise RecipeError(f"{name}:1:1: the recipe is empty; it needs at least `task`")
     if not isinstance(root, dict):
         raise RecipeError(f"{name}:1:1: a recipe is a mapping (task: ..., data: ..., ...), not {_kind(root)}")
-    return Document(name, text, root, places, path)
+    return Document(name, text, root, places, title)
 
 
 def parse_value(text: str, name: str) -> Any:

@@ -114,7 +114,8 @@ def _instead(path: Key, root: type[Settings]) -> str:
     near = difflib.get_close_matches(last, known, n=1, cutoff=0.6)
     if near:
         return f"did you mean {near[0]}?"
-    deeper = [option.key for option in options(root) if option.path[-1] == last]
+    paths = [option.path for option in options(root) if last in option.path]
+    deeper = dict.fromkeys(".".join(found[: found.index(last) + 1]) for found in paths)
     if deeper:
         return f"did you mean {' or '.join(deeper)}?"
     return "there is: " + ", ".join(known) if known else "nothing can be set here"

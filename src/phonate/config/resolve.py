@@ -38,11 +38,8 @@ class Resolved:
 
     @property
     def name(self) -> str:
-        """What its run is called by default: as the file, or as the folder when the file is recipe.yaml."""
-        path = self.document.path
-        if path is None:
-            return self.recipe.task
-        return path.resolve().parent.name if path.name == "recipe.yaml" else path.stem
+        """What its run is called by default: as the recipe's file, a run's folder, or else the task."""
+        return self.document.title or self.recipe.task
 
     @property
     def text(self) -> str:

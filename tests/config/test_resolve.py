@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toy_task import ToyModel
+from toy_task import ToyData, ToyModel
 
 from phonate.config.documents import parse
 from phonate.config.errors import RecipeError
 from phonate.config.resolve import Resolved, resolve, resolve_document
+from phonate.config.tasks import TASKS, TaskEntry
 from phonate.training.settings import EMASettings, TrainingSettings
 
 MINIMAL = "task: toy\ndata: {path: x}\n"
@@ -273,6 +274,14 @@ def test_a_size_that_changes_nothing_is_a_mistake() -> None:
     complete = resolved(MINIMAL + "size: tiny\n").to_yaml()
     (line,) = mistakes(complete, ["size=large"])
     assert line.startswith("command line size: changes nothing, for recipe.yaml writes out all that it sets")
+
+
+def test_a_task_without_sizes_says_so() -> None:
+    TASKS.register("plain", TaskEntry(ToyData, ToyModel, task=dict))
+    assert resolved("task: plain\nsize: default\ndata: {path: x}\n").recipe.size == "default"
+    assert mistakes("task: plain\nsize: tiny\ndata: {path: x}\n") == [
+        "recipe.yaml:2:7 size: there is no 'tiny'; this task has no sizes"
+    ]
 
 
 def test_the_resolved_recipe_is_complete_and_needs_no_preset() -> None:

@@ -59,8 +59,8 @@ class Layers:
         preset: Mapping[str, Any] = {}
         if isinstance(size, str):
             preset = settings.sizes.get(size, {})
-            if not preset and size != "default" and settings.sizes:
-                hint = nearest(size, list(settings.sizes))
+            if size not in settings.sizes and size != "default":
+                hint = nearest(size, list(settings.sizes)) if settings.sizes else "this task has no sizes"
                 raise RecipeError(f"{place} size: there is no {size!r}; {hint}")
         # `training:` with nothing under it is a section left empty, not null
         written = {key: {} if value is None and key in PARTS else value for key, value in self.document.values.items()}

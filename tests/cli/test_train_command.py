@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phonate.cli import main
+from phonate.config.registry import load_plugin
+from phonate.config.resolve import resolve
+from phonate.workflows.scaffold import scaffold
+
+RECIPE = """\
+task: my_task
+size: tiny
+training:
+  epochs: 2
+  batch_size: 16
+  logging: {tensorboard: false, interval: 2}
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """`train RECIPE` for a task that trains in no time, in an empty folder."""
+    plugin, _ = scaffold("task", "my_task", tmp_path)
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    return ["train", "mine.yaml", "--plugin", str(plugin), "--mode", "cpu"]
+
+
+def test_a_run_from_its_start_to_a_longer_end(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "training.optimizer.lr=2e-3"]) == 0
+    assert capsys.readouterr().out.startswith("runs/mine: step 8  ")
+    run = tmp_path / "runs" / "mine"
+    resolved = resolve(run)
+    assert resolved.recipe.training.optimizer.lr == 2e-3
+    assert resolved.recipe == resolve("mine.yaml", ["training.optimizer.lr=2e-3"]).recipe
+    plugin = tmp_path / "my_task.py"
+    assert json.loads((run / "plugins.json").read_text()) == {"plugins": [load_plugin(plugin)]}
+
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "runs/mine is not empty" in error
+    assert "--resume auto" in error
+    assert "--output" in error
+
+    assert main([*arguments, "--resume", "auto", "training.epochs=3", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["run"], printed["step"]) == ("runs/mine", 12)
+    assert printed["metrics"]["val_loss"] > 0
+
+
+def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    assert main([*arguments, "--dry-run", "--json"]) == 0
+    estimates = json.loads(capsys.readouterr().out)["metrics"]
+    assert estimates["steps"] == 8
+    assert estimates["seconds_per_step"] > 0
+    assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+def test_metric_lines_are_shown_once(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "phonate", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 1
+    shown = [line for line in done.stderr.splitlines() if line.startswith("step 2/8")]
+    assert len(shown) == 1, done.stderr

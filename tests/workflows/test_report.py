@@ -1,0 +1,202 @@
+"""The report of a run: whole, self-contained, and true to what the run's files say."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from matplotlib.image import imsave
+
+from phonate.config.errors import InputError
+from phonate.training.checkpoints import CheckpointManager
+from phonate.training.settings import CheckpointConfig
+from phonate.workflows.plots import Series, line_chart
+from phonate.workflows.report import write_report
+
+VOID = {"meta", "img", "line", "polyline", "link", "br", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Collects tags and text, and fails on tags that are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.text += " " + " ".join(data.split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run's folder as training leaves it: two checkpoints, a resume at step 20, metrics, logs."""
+    run = tmp_path / "my <voice>"
+    (run / "logs").mkdir(parents=True)
+    (run / "recipe.yaml").write_text("task: conversion\nsize: tiny\ndata: {path: recordings}\n")
+    lines = [
+        {"step": step, "split": "train", "epoch": 0, "loss": 1 / step, "steps_per_second": 2.0, "learning_rate": 0.1}
+        for step in range(2, 41, 2)
+    ]
+    lines += [{"step": step, "split": "validation", "loss": 2 / step, "similarity": step / 50} for step in (20, 40)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log = f"2026-01-01 10:00:00,000 INFO resumed from {run.name}/checkpoints/step-00000020 at step 20, epoch 0\n"
+    (run / "logs" / "training.log").write_text(log)
+    manager = CheckpointManager(run / "checkpoints", CheckpointConfig())
+    for step in (20, 40):
+        manager.save_checkpoint(
+            step=step,
+            epoch=0,
+            weights={"w": torch.zeros(1000)},
+            state={},
+            metrics={"val_loss": 2 / step},
+            model_name="VoiceTransformer",
+            best_metric=("val_loss", 2 / step),
+            is_best=True,
+            export={"speakers": ["ada", "bert"]},
+        )
+    manager.close()
+    return run
+
+
+def page_of(run: Path) -> Page:
+    return Page(write_report(run).read_text(encoding="utf-8"))
+
+
+def tone(path: Path, seconds: float = 0.5) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    time = np.arange(int(22050 * seconds)) / 22050
+    soundfile.write(path, 0.3 * np.sin(2 * np.pi * 200 * time), 22050)
+
+
+def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: Path) -> None:
+    page = page_of(run)
+    for said in (
+        "my <voice>",
+        "conversion",
+        "recordings",
+        "ada, bert",
+        "for 40 steps in 20 s",
+        "resumed at step 20",
+        "step-00000040",
+        "best",
+        "0.05",
+    ):
+        assert said in page.text, said
+    assert len(page.all("polyline")) >= 4  # loss twice, similarity, learning rate, speed
+
+
+def test_the_page_loads_nothing_from_elsewhere(run: Path) -> None:
+    tone(run / "samples" / "a.wav")
+    write_samples(run, "a.wav")
+    text = write_report(run).read_text(encoding="utf-8")
+    for tag, attrs in Page(text).tags:
+        assert tag not in {"script", "link", "iframe"}
+        for name in ("src", "href", "srcset"):
+            assert attrs.get(name) is None or str(attrs[name]).startswith("data:")
+    assert not re.search(r"https?://|url\(|@import", text)
+
+
+def write_samples(run: Path, *paths: str) -> None:
+    clips = [{"label": path, "path": path} for path in paths]
+    (run / "samples" / "samples.json").write_text(json.dumps({"examples": [{"title": "One", "clips": clips}]}))
+
+
+def test_samples_have_a_player_and_a_picture_each(run: Path) -> None:
+    tone(run / "samples" / "source.wav")
+    tone(run / "samples" / "converted.wav")
+    write_samples(run, "source.wav", "converted.wav")
+    page = page_of(run)
+    assert [str(one["src"])[:16] for one in page.all("audio")] == ["data:audio/flac;"] * 2
+    assert [str(one["src"])[:15] for one in page.all("img")] == ["data:image/png;"] * 2
+
+
+def test_previews_are_shown_where_there_are_no_samples(run: Path) -> None:
+    tone(run / "previews" / "converted_voice.wav")
+    imsave(run / "previews" / "converted_voice.png", np.random.default_rng(0).random((8, 8)))
+    page = page_of(run)
+    assert "converted voice" in page.text
+    assert len(page.all("audio")) == len(page.all("img")) == 1
+
+
+def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
+    table = {
+        "columns": ["similarity"],
+        "rows": [
+            {"name": "no conversion", "values": {"similarity": 0.5}},
+            {"name": "this model", "values": {"similarity": 0.71}, "focus": True},
+            {"name": "ceiling", "values": {}},
+        ],
+    }
+    (run / "evaluation.json").write_text(json.dumps(table))
+    assert "no conversion 0.5" in page_of(run).text
+    assert "this model 0.71" in page_of(run).text
+    assert "ceiling –" in page_of(run).text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("evaluation.json", "{", "not JSON"),
+        ("evaluation.json", '{"columns": ["a"]}', "rows: Field required"),
+        ("samples/samples.json", '{"examples": [{"clips": [{"label": "x"}]}]}', r"examples\.0\.clips\.0\.path"),
+    ],
+)
+def test_a_damaged_file_is_named_in_one_line(run: Path, name: str, content: str, said: str) -> None:
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).write_text(content)
+    with pytest.raises(InputError, match=f"{name}: .*{said}" if said == "not JSON" else f"{name}: {said}"):
+        write_report(run)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a run"):
+        write_report(tmp_path)
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_has_a_report(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("task: conversion\n")
+    assert "for 0 steps" in page_of(tmp_path).text
+
+
+@pytest.mark.parametrize("ys", [[1.0], [1.0, 1.0], [0.0, 0.0], [-1.0, 5.0], [1e-5, 10.0], [1.0, float("nan"), 2.0]])
+def test_charts_of_odd_values_stay_within_their_frame(ys: list[float]) -> None:
+    svg = line_chart([Series("x", range(len(ys)), ys, dots=True)], "odd")
+    found = [float(number) for number in re.findall(r'(?:cx|cy|x1|y1)="([-\d.]+)"', svg)]
+    assert found
+    assert all(0 <= number <= 480 for number in found)
+    assert "nan" not in svg
+
+
+def test_a_chart_without_values_is_left_out() -> None:
+    assert line_chart([Series("x", [], [])], "nothing") == ""
+    assert line_chart([Series("x", [1], [float("inf")])], "nothing") == ""
+
+
+def test_long_curves_are_thinned() -> None:
+    svg = line_chart([Series("x", range(100_000), np.random.default_rng(0).random(100_000))], "long")
+    assert len(svg) < 20_000

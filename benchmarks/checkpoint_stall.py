@@ -68,6 +68,7 @@ class Contenders:
         self.folder = folder
         self.step = 0
         self.copies = {name: torch.zeros_like(tensor).fill_(1) for name, tensor in tensors.items()}
+        self.memory_copy()
         self.manager = CheckpointManager(folder / "phonate", CheckpointConfig(save_total_limit=1))
 
     def memory_copy(self) -> Timing:

@@ -123,9 +123,10 @@ def test_higher_may_be_better(tmp_path: Path) -> None:
         assert store.load_best_checkpoint().metadata.global_step == 2
 
 
-def test_saving_the_resumed_step_again_keeps_the_best(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hashed", [True, False])
+def test_saving_the_resumed_step_again_keeps_the_best(hashed: bool, tmp_path: Path) -> None:
     """A run resumed from its best checkpoint, and stopped before a step, saves the same step without a validation."""
-    with CheckpointManager(tmp_path) as store:
+    with CheckpointManager(tmp_path, CheckpointConfig(track_model_hash=hashed)) as store:
         save(store, 5, best_metric=("val_loss", 0.1), is_best=True)
         save(store, 5, best_metric=("val_loss", 0.1), is_best=False)
         assert store.load_best_checkpoint().metadata.global_step == 5

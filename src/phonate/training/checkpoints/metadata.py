@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -117,6 +118,7 @@ def _git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
 
+@cache
 def phonate_version() -> str:
     """The installed version of this package."""
     return package_version("phonate")

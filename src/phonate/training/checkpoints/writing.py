@@ -10,6 +10,7 @@ from typing import Any
 
 from phonate.config.errors import CheckpointError
 from phonate.training.checkpoints import copies, files, listing
+from phonate.training.checkpoints.files import Record
 from phonate.training.checkpoints.metadata import CheckpointMetadata, git_facts, system_facts
 from phonate.training.checkpoints.snapshot import Snapshot, Written
 from phonate.training.settings import CheckpointConfig
@@ -71,11 +72,11 @@ class Writer:
         for name, snapshot in ((files.WEIGHTS, job.weights), (files.STATE_TENSORS, job.state)):
             written[name] = snapshot.write(temporary / (name + suffix), compress)
         records = {name + suffix: entry.record for name, entry in written.items()}
-        digest = written[files.WEIGHTS].content_sha256
         if self.facts is None:
             self.facts = self._find_facts()
-        found = {**self.facts, **({"model_hash": digest} if self.config.track_model_hash else {})}
-        metadata = _still_best(job, digest).model_copy(update=found)
+        weights = written[files.WEIGHTS]
+        found = {**self.facts, **({"model_hash": weights.content_sha256} if self.config.track_model_hash else {})}
+        metadata = _still_best(job, files.WEIGHTS + suffix, weights.record).model_copy(update=found)
         contents = {
             **job.contents,
             # without indentation json uses its C encoder, which holds up the training less
@@ -108,13 +109,17 @@ class Writer:
         self.last_best = best
 
 
-def _still_best(job: Job, digest: str) -> CheckpointMetadata:
+def _still_best(job: Job, weights_name: str, weights: Record) -> CheckpointMetadata:
     """The metadata, called best if it replaces the best checkpoint by the same weights.
 
     A run that is resumed and stopped again before its first step saves the step that it was resumed from.
     """
     replaced = listing.info(job.final).metadata if job.final.exists() else None
-    if replaced is None or not replaced.is_best or replaced.model_hash != digest:
+    if replaced is None or not replaced.is_best:
         return job.metadata
-    same = {"best_metric_name", "best_metric_mode", "best_metric", "is_best"}
-    return job.metadata.model_copy(update=replaced.model_dump(include=same))
+    try:
+        same_weights = files.read_manifest(job.final).get(weights_name) == weights
+    except CheckpointError:  # what is replaced is damaged: it can't be the best any longer
+        return job.metadata
+    kept = {"best_metric_name", "best_metric_mode", "best_metric", "is_best"}
+    return job.metadata.model_copy(update=replaced.model_dump(include=kept)) if same_weights else job.metadata

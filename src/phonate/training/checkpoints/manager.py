@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -114,6 +115,10 @@ class CheckpointManager:
             "experiment_name": experiment_name,
             "metrics": dict(metrics or {}),
             "best_metric_mode": "max" if greater_is_better else "min",
+            "num_parameters": sum(tensor.numel() for tensor in weights.values()),
+            "model_size_mb": sum(tensor.nbytes for tensor in weights.values()) / 1e6,
+            "optimizer_state_available": _holds(state, "optimizer"),
+            "scheduler_state_available": _holds(state, "schedule"),
             "notes": notes,
             "tags": tags,
         }
@@ -128,7 +133,7 @@ class CheckpointManager:
             self._require(sum(tensor.nbytes for tensor in (*weights.values(), *tensors.values())))
             self._weights.take(weights)
             self._state.take(tensors)
-            metadata = self._metadata(facts, best_metric, is_best, weights, state)
+            metadata = partial(self._metadata, facts, best_metric, is_best)
             job = writing.Job(final, self._weights, self._state, document, contents, metadata)
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
@@ -142,10 +147,8 @@ class CheckpointManager:
         facts: dict[str, Any],
         best_metric: tuple[str, float] | None,
         is_best: bool | None,
-        weights: Mapping[str, Tensor],
-        state: Mapping[str, Any],
     ) -> CheckpointMetadata:
-        """The given facts, and those found by looking at the tensors and the folder."""
+        """The given facts, and those found by looking at the folder (in the background)."""
         infos = listing.scan(self.folder)
         if is_best is None:
             is_best = listing.improves(infos, best_metric, facts["best_metric_mode"])
@@ -158,10 +161,6 @@ class CheckpointManager:
             best_metric_name=best_metric[0] if best_metric else None,
             best_metric=best_metric[1] if best_metric else None,
             is_best=is_best,
-            num_parameters=sum(tensor.numel() for tensor in weights.values()),
-            model_size_mb=sum(tensor.nbytes for tensor in weights.values()) / 1e6,
-            optimizer_state_available=_holds(state, "optimizer"),
-            scheduler_state_available=_holds(state, "schedule"),
             phonate_version=phonate_version(),
             pytorch_version=torch.__version__,
             cuda_version=torch.version.cuda,

@@ -62,6 +62,8 @@ class Snapshot:
         self._buffer = torch.empty(0, dtype=torch.uint8)
         self._header = b""
         self._used = 0
+        self._layout: list[tuple[object, ...]] | None = None
+        self._views: dict[str, Tensor] = {}
         self._copied: list[torch.cuda.Event] = []
 
     @property
@@ -74,6 +76,18 @@ class Snapshot:
 
         Raises CheckpointError for a tensor without plain dense values (sparse, quantised, meta).
         """
+        pinned = any(tensor.is_cuda for tensor in tensors.values())
+        layout: list[tuple[object, ...]] = [(n, t.dtype, t.shape, t.layout, t.device.type) for n, t in tensors.items()]
+        if layout != self._layout or (pinned and not self._buffer.is_pinned()):
+            self._lay_out(tensors, pinned)
+            self._layout = layout
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                self._views[name].copy_(tensor, non_blocking=True)
+        self._copied = _mark_streams(tensors) if pinned else []
+
+    def _lay_out(self, tensors: Mapping[str, Tensor], pinned: bool) -> None:
+        """Find each tensor's place in the buffer. The layout stays as long as names, types and shapes do."""
         for name, tensor in tensors.items():
             if tensor.dtype not in DTYPES or tensor.layout != torch.strided or tensor.is_meta:
                 raise CheckpointError(
@@ -86,13 +100,11 @@ class Snapshot:
         starts = [0, *ends][:-1]
         self._header = _header(names, tensors, starts, ends)
         self._used = ends[-1] if ends else 0
-        self._reserve(self._used, any(tensor.is_cuda for tensor in tensors.values()))
-        with torch.no_grad():
-            for name, start, end in zip(names, starts, ends, strict=True):
-                source = tensors[name]
-                view = self._buffer[start:end].view(source.dtype).view(source.shape)
-                view.copy_(source, non_blocking=True)
-        self._copied = _mark_streams(tensors)
+        self._layout, self._views = None, {}
+        self._reserve(self._used, pinned)
+        for name, start, end in zip(names, starts, ends, strict=True):
+            tensor = tensors[name]
+            self._views[name] = self._buffer[start:end].view(tensor.dtype).view(tensor.shape)
 
     def _reserve(self, nbytes: int, pinned: bool) -> None:
         if nbytes > self._buffer.nbytes or (pinned and not self._buffer.is_pinned()):

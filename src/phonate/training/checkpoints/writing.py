@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ class Job:
     """The state without its tensors, for JSON."""
     contents: Mapping[str, bytes]
     """Further files by name."""
-    metadata: CheckpointMetadata
-    """Without what the writer finds out: the hash of the weights."""
+    metadata: Callable[[], CheckpointMetadata]
+    """Called in the background; without what the writer finds out, such as the hash of the weights."""
 
 
 @dataclass
@@ -114,12 +114,13 @@ def _still_best(job: Job, weights_name: str, weights: Record) -> CheckpointMetad
 
     A run that is resumed and stopped again before its first step saves the step that it was resumed from.
     """
+    metadata = job.metadata()
     replaced = listing.info(job.final).metadata if job.final.exists() else None
     if replaced is None or not replaced.is_best:
-        return job.metadata
+        return metadata
     try:
         same_weights = files.read_manifest(job.final).get(weights_name) == weights
     except CheckpointError:  # what is replaced is damaged: it can't be the best any longer
-        return job.metadata
+        return metadata
     kept = {"best_metric_name", "best_metric_mode", "best_metric", "is_best"}
-    return job.metadata.model_copy(update=replaced.model_dump(include=kept)) if same_weights else job.metadata
+    return metadata.model_copy(update=replaced.model_dump(include=kept)) if same_weights else metadata

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 COMMANDS = {
+    "demo": ("phonate.cli.demo", "the whole path on an embedded corpus, or on your own recordings"),
     "train": ("phonate.cli.train", "train a recipe into a run folder"),
     "explain": ("phonate.cli.explain", "print every value of a recipe with where it came from"),
-    "checkpoints": ("phonate.cli.checkpoints", "list, verify, prune and export the checkpoints of a run"),
-    "new": ("phonate.cli.new", "write the first version of a loss, callback, task, ... with its test"),
+    "report": ("phonate.cli.report", "write a run's report: curves, sounds and figures on one page"),
+    "checkpoints": ("phonate.cli.checkpoints", "list, verify, prune, export and compare a run's checkpoints"),
+    "new": ("phonate.cli.new", "write the first version of a loss, callback or task with its test"),
 }
 """Command -> (module, imported only when the command is called; one-line help)."""

@@ -50,7 +50,8 @@ def batch_source(
         world_size=ranks.world_size,
         num_workers=workers,
         prefetch_factor=performance.prefetch_factor,
-        persistent_workers=performance.persistent_workers,
+        # A validation always starts at epoch 0 and ends: workers that ran on would prepare batches for nobody.
+        persistent_workers=performance.persistent_workers and not validation,
         pin_memory=pin,
     )
 

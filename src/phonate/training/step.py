@@ -68,17 +68,17 @@ def seed_torch(device: torch.device, *keys: int | str) -> None:
 
 def weighted_loss(terms: Terms, totals: Mapping[str, float] | None, weights: Mapping[str, float]) -> Tensor:
     """Sum over terms of weight * sum / count, with the step's `totals` as counts where the step has several parts."""
-    loss: Tensor | float = 0.0
+    parts = []
     for name, (total, count) in terms.items():
         weight = weights.get(name, 1.0)
         divisor = count if totals is None else totals[name]
         if isinstance(divisor, Tensor):
-            loss = loss + total * torch.where(divisor > 0, weight / divisor, 0.0)
+            parts.append(total * torch.where(divisor > 0, weight / divisor, 0.0))
         else:
-            loss = loss + total * (weight / divisor if divisor else 0.0)
-    if not isinstance(loss, Tensor):
+            parts.append(total * (weight / divisor if divisor else 0.0))
+    if not parts:
         raise TrainingError("the task returned no loss term; loss() must return at least one")
-    return loss
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
 
 class TrainStep:

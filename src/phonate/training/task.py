@@ -7,56 +7,35 @@ loss are. The trainer never learns more about it than this file.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from phonate.data.samples import Batch, Samples
 from phonate.training.settings import OptimizerSettings
 
-Batch = Mapping[str, Any]
-"""What `Samples.collate` returns: names to tensors (moved to the device) or anything else (left alone)."""
+__all__ = [
+    "Batch",
+    "Count",
+    "Phase",
+    "Picture",
+    "Preview",
+    "Samples",
+    "Sound",
+    "Task",
+    "Terms",
+    "all_parameters",
+    "move",
+]
 
 Count = Tensor | float
 Terms = dict[str, tuple[Tensor, Count]]
 """Loss terms: name -> (sum over the batch, how many things were summed)."""
-
-
-@runtime_checkable
-class Samples(Protocol):
-    """One split of a data set, addressed by position."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """A stable, unique name for each sample; it keys the sample's randomness."""
-        ...
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """The length of each sample in frames: what a batch is capped by and what padding is counted in."""
-        ...
-
-    @property
-    def frames_per_second(self) -> float:
-        """Frames in a second of audio, to turn `max_duration` seconds into a cap in frames."""
-        ...
-
-    @property
-    def cached(self) -> bool:
-        """True when `get` only copies memory, so that loader workers would slow it down."""
-        ...
-
-    def get(self, index: int, rng: np.random.Generator) -> Any:
-        """The sample at `index`. Every random choice comes from `rng`, keyed by (seed, epoch, sample id)."""
-        ...
-
-    def collate(self, items: list[Any]) -> Batch:
-        """Make a batch of items."""
-        ...
 
 
 def all_parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:

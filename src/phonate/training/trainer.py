@@ -55,6 +55,10 @@ class Source(Protocol):
         """The micro-batches of `epoch` from number `start` on."""
         ...
 
+    def close(self) -> None:
+        """Let go of what loading holds (worker processes)."""
+        ...
+
 
 @dataclass
 class Best:
@@ -186,6 +190,7 @@ class Trainer:
                 self._leave()
             finally:
                 self.checkpoints.close()
+                self.train_source.close()
                 if self.stream is not None:
                     self.stream.close()
         return self.last_validation

@@ -161,6 +161,9 @@ class LoaderSource:
                 ids = [str(name) for name in batch.get("ids", [])] or [f"{self.split} batch {number}"]
                 yield Planned(ids, batch, 1.0)
 
+    def close(self) -> None:
+        """The loader is the caller's."""
+
 
 class LoaderTask(Task):
     """A model and a loss as a task."""
@@ -168,6 +171,7 @@ class LoaderTask(Task):
     def __init__(self, model: nn.Module, losses: LossManager) -> None:
         self._model = model
         self.losses = losses
+        self.couples_items = losses.couples_items
 
     def model(self) -> nn.Module:
         """The caller's model."""
@@ -176,6 +180,11 @@ class LoaderTask(Task):
     def samples(self, split: str) -> Samples:
         """Loaders have no addressable samples."""
         raise AssertionError("a LoaderTask is trained from loaders")
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """`TrainingConfig.loss_weights`."""
+        return self.losses.weights
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """The configured loss between the model's output and the batch's target."""

@@ -41,8 +41,13 @@ class Writer:
     history: listing.History = field(default_factory=listing.History)
     last_best: listing.Best | None = None
     """The best checkpoint that a backup was made of."""
-    facts: dict[str, Any] | None = None
-    """What is recorded about machine and git, found out at the first save."""
+    facts: dict[str, Any] = field(init=False)
+    """What is recorded about machine and git."""
+
+    def __post_init__(self) -> None:
+        # Here, in the main thread, and not while writing: git is another process, and starting one from the
+        # background thread while the main thread forks loader workers makes it wait for them for ever.
+        self.facts = self._find_facts()
 
     def write(self, job: Job) -> None:
         """Write, verify, rename; then tidy up. Raises CheckpointError, with nothing old deleted."""
@@ -72,8 +77,6 @@ class Writer:
         for name, snapshot in ((files.WEIGHTS, job.weights), (files.STATE_TENSORS, job.state)):
             written[name] = snapshot.write(temporary / (name + suffix), compress)
         records = {name + suffix: entry.record for name, entry in written.items()}
-        if self.facts is None:
-            self.facts = self._find_facts()
         weights = written[files.WEIGHTS]
         found = {**self.facts, **({"model_hash": weights.content_sha256} if self.config.track_model_hash else {})}
         metadata = _still_best(job, files.WEIGHTS + suffix, weights.record).model_copy(update=found)

@@ -1,0 +1,166 @@
+"""Batches in the planned order, from any position of an epoch on, with or without worker processes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch.utils.data
+
+from phonate.config.errors import DataError, PhonateError
+from phonate.config.randomness import generator
+from phonate.data.plan import Indices, epoch_plan, slice_for
+from phonate.data.samples import Batch, Samples
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A micro-batch as one rank computes it."""
+
+    ids: list[str]
+    batch: Batch
+    weight: float = 1.0
+    """0 for a rank that the batch left without items: it computes a stand-in, which must not count."""
+
+
+class PlannedBatches(torch.utils.data.Dataset[Planned]):
+    """Micro-batches addressed by (epoch, position in the plan)."""
+
+    def __init__(
+        self, samples: Samples, seed: int, batch_size: int, max_frames: int | None, rank: int, world_size: int
+    ) -> None:
+        self.samples = samples
+        self.seed = seed
+        self.batch_size = batch_size
+        self.max_frames = max_frames
+        self.rank = rank
+        self.world_size = world_size
+        # Two epochs: the current one, and the next for workers that run ahead.
+        self.plan = functools.lru_cache(maxsize=2)(self._plan)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "plan"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.plan = functools.lru_cache(maxsize=2)(self._plan)
+
+    def _plan(self, epoch: int) -> list[Indices]:
+        lengths = np.asarray(self.samples.lengths)
+        if self.max_frames is None:
+            return epoch_plan(self.seed, epoch, lengths, batch_size=self.batch_size)
+        return epoch_plan(self.seed, epoch, lengths, max_frames=self.max_frames)
+
+    def __getitem__(self, where: tuple[int, int]) -> Planned:
+        epoch, position = where
+        batch = self.plan(epoch)[position]
+        mine = slice_for(batch, self.rank, self.world_size)
+        weight = 1.0
+        if not len(mine):
+            mine, weight = batch[:1], 0.0
+        ids = [self.samples.ids[i] for i in mine]
+        items = [self._item(int(i), epoch, name) for i, name in zip(mine, ids, strict=True)]
+        return Planned(ids, self.samples.collate(items), weight)
+
+    def _item(self, index: int, epoch: int, name: str) -> Any:
+        try:
+            return self.samples.get(index, generator(self.seed, epoch, name))
+        except PhonateError:
+            raise
+        except (OSError, ValueError, RuntimeError) as error:
+            raise DataError(f"sample {name}: {error}") from error
+
+
+class BatchSource:
+    """The micro-batches of every epoch, as one rank computes them.
+
+    The result is the same whatever the number of workers. `max_frames` makes batches by length instead of by
+    `batch_size`.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        *,
+        seed: int,
+        batch_size: int,
+        max_frames: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        num_workers: int = 0,
+        prefetch_factor: int = 2,
+        persistent_workers: bool = True,
+        pin_memory: bool = False,
+    ) -> None:
+        self._batches = PlannedBatches(samples, seed, batch_size, max_frames, rank, world_size)
+        self._workers = num_workers
+        self._prefetch = prefetch_factor
+        self._persistent = persistent_workers
+        self._pin = pin_memory
+        self._stream: Iterator[Planned] | None = None
+        self._next: tuple[int, int] | None = None
+
+    def steps(self, epoch: int) -> int:
+        """Micro-batches in `epoch`."""
+        return len(self._batches.plan(epoch))
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Planned]:
+        """The micro-batches of `epoch` from number `start` on."""
+        end = self.steps(epoch)
+        if self._workers == 0:
+            for position in range(start, end):
+                planned = self._batches[epoch, position]
+                yield pinned(planned) if self._pin else planned
+            return
+        if not self._persistent:
+            yield from self._loader(_Positions(self, epoch, start, epoch + 1))
+            return
+        # One loader runs on over the epochs, unless the caller jumps.
+        if self._stream is None or self._next != (epoch, start):
+            self._stream = iter(self._loader(_Positions(self, epoch, start, None)))
+        for position in range(start, end):
+            self._next = None
+            planned = next(self._stream)
+            self._next = (epoch, position + 1) if position + 1 < end else (epoch + 1, 0)
+            yield planned
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._stream, self._next = None, None
+
+    def _loader(self, positions: _Positions) -> torch.utils.data.DataLoader[Planned]:
+        return torch.utils.data.DataLoader(
+            self._batches,
+            batch_size=None,
+            sampler=positions,
+            num_workers=self._workers,
+            prefetch_factor=self._prefetch,
+            pin_memory=self._pin,
+            # The default one draws from torch's global generator, which is not the loader's to use.
+            generator=torch.Generator().manual_seed(0),
+        )
+
+
+class _Positions(torch.utils.data.Sampler[tuple[int, int]]):
+    """(epoch, position) from a start on; without an end, for ever."""
+
+    def __init__(self, source: BatchSource, epoch: int, start: int, end: int | None) -> None:
+        self._source = source
+        self._from = (epoch, start)
+        self._end = end
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        epoch, start = self._from
+        while self._end is None or epoch < self._end:
+            for position in range(start, self._source.steps(epoch)):
+                yield epoch, position
+            epoch, start = epoch + 1, 0
+
+
+def pinned(planned: Planned) -> Planned:
+    """`planned` with its tensors in page-locked memory."""
+    batch = {k: v.pin_memory() if isinstance(v, torch.Tensor) else v for k, v in planned.batch.items()}
+    return Planned(planned.ids, batch, planned.weight)

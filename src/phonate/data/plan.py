@@ -1,0 +1,92 @@
+"""The plan of an epoch: which samples make up which batch, as a pure function of its arguments.
+
+Ranks, micro-batches and loader workers take slices of the plan and never change it. That is what makes a run
+resumable at any point and on another number of processes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.config.errors import InputError
+from phonate.config.randomness import generator
+
+Indices = NDArray[np.int64]
+
+POOL = 4096
+"""Samples that are sorted by length together. Larger pools pad less and mix less."""
+JITTER = 0.01
+"""Relative noise on the lengths before sorting a pool that holds the whole corpus, so that clips of nearly the same
+length meet other neighbours in each epoch."""
+
+
+def epoch_plan(
+    seed: int,
+    epoch: int,
+    lengths: NDArray[np.int64],
+    *,
+    batch_size: int | None = None,
+    max_frames: int | None = None,
+) -> list[Indices]:
+    """The batches of an epoch: every position exactly once.
+
+    With `max_frames` a batch holds clips of like length, and its number of clips times its longest clip never
+    exceeds `max_frames` (nor its number of clips `batch_size`, if that is given too): shuffle, sort within pools of
+    POOL, cut, shuffle the batches. With `batch_size` alone the order is a plain shuffle.
+
+    Args:
+        seed: the run's seed.
+        epoch: number of the epoch, from 0.
+        lengths: (N,) frames of each sample.
+        batch_size: items of a batch, at most.
+        max_frames: frames of a padded batch, at most.
+
+    Raises:
+        InputError: a sample alone is longer than `max_frames`.
+    """
+    rng = generator(seed, "plan", epoch)
+    order = rng.permutation(len(lengths))
+    if max_frames is None:
+        assert batch_size is not None
+        return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    if len(lengths) and int(lengths.max()) > max_frames:
+        longest = int(lengths.argmax())
+        raise InputError(
+            f"training.max_duration allows {max_frames} frames a batch, and sample {longest} alone has "
+            f"{int(lengths[longest])}; raise it, or leave long samples out with data.max_seconds"
+        )
+    batches: list[Indices] = []
+    for pool in _pools(order, rng):
+        keys = lengths[pool] * (1.0 + JITTER * rng.standard_normal(len(pool)))
+        batches.extend(_cut(pool[np.argsort(keys, kind="stable")], lengths, max_frames, batch_size))
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def _pools(order: Indices, rng: np.random.Generator) -> list[Indices]:
+    """Slices of a shuffled order; the first one's size varies, so that cuts fall elsewhere in each epoch."""
+    if len(order) <= POOL:
+        return [order]
+    count = max(1, round(len(order) / POOL))
+    return np.array_split(np.roll(order, int(rng.integers(len(order)))), count)
+
+
+def _cut(ordered: Indices, lengths: NDArray[np.int64], max_frames: int, batch_size: int | None) -> list[Indices]:
+    """Consecutive batches of `ordered`, each as large as the caps allow."""
+    batches = []
+    start, longest = 0, 0
+    limit = batch_size or len(ordered)
+    for end, length in enumerate(lengths[ordered].tolist()):
+        size = end - start
+        if size and (max(longest, length) * (size + 1) > max_frames or size >= limit):
+            batches.append(ordered[start:end])
+            start, longest = end, 0
+        longest = max(longest, length)
+    if start < len(ordered):
+        batches.append(ordered[start:])
+    return batches
+
+
+def slice_for(batch: Indices, rank: int, world_size: int) -> Indices:
+    """The part of a global batch that `rank` computes."""
+    return batch[rank::world_size]

@@ -49,6 +49,14 @@ class Ranks:
         dist.broadcast_object_list(box, src=0, group=self.control)
         return box[0]
 
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's `value` (anything that is JSON), in the order of ranks, on every rank."""
+        if self.world_size == 1:
+            return [value]
+        box: list[Any] = [None] * self.world_size
+        dist.all_gather_object(box, value, group=self.control)
+        return box
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.world_size > 1:

@@ -55,7 +55,7 @@ class Precision:
 
     def backward(self, loss: Tensor) -> None:
         """Backward pass of the scaled loss."""
-        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        torch.autograd.backward(loss if self._scaler is None else self._scaler.scale(loss))
 
     def unscale(self, optimizer: Optimizer) -> None:
         """True gradients, before anything looks at them."""

@@ -31,9 +31,8 @@ def batch_source(
 ) -> BatchSource:
     """The planned batches of `samples`."""
     performance = settings.performance
-    workers = performance.num_workers
-    if workers == "auto":
-        workers = 0 if samples.cached else min(4, max(1, (os.cpu_count() or 2) - 1))
+    spare = 0 if samples.cached else min(4, max(1, (os.cpu_count() or 2) - 1))
+    workers = spare if performance.num_workers == "auto" else performance.num_workers
     pin = device.type == "cuda" if performance.pin_memory == "auto" else performance.pin_memory
     batch_size = settings.batch_size
     if validation and settings.validation.batch_size is not None:

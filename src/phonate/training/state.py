@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from phonate.config.errors import InputError
 from phonate.training.checkpoints import Checkpoint
+from phonate.training.meter import Meter
 
 if TYPE_CHECKING:
     from phonate.training.trainer import Trainer
@@ -27,8 +28,13 @@ def weights(trainer: Trainer) -> tuple[dict[str, Tensor], dict[str, Tensor] | No
     return {name: averages.get(name, tensor) for name, tensor in raw.items()}, raw
 
 
-def collect(trainer: Trainer, raw: dict[str, Tensor] | None) -> dict[str, Any]:
-    """The state as nested plain values and tensors. `raw`: the second result of `weights`."""
+def meters(trainer: Trainer) -> list[Any]:
+    """What each rank has counted since the last log line and in this epoch. All ranks must ask together."""
+    return trainer.ranks.gather([trainer.train_step.meter.state(), trainer.epoch_meter.state()])
+
+
+def collect(trainer: Trainer, raw: dict[str, Tensor] | None, counted: list[Any]) -> dict[str, Any]:
+    """The state as nested plain values and tensors. `raw`: the second result of `weights`; `counted`: of `meters`."""
     snapshot = trainer.settings.checkpoint
     phases: dict[str, Any] = {}
     for one in trainer.phases:
@@ -51,7 +57,7 @@ def collect(trainer: Trainer, raw: dict[str, Tensor] | None) -> dict[str, Any]:
         "raw": raw,
         "ema": None if trainer.ema is None else trainer.ema.state(),
         "precision": trainer.train_step.precision.state(),
-        "meters": [trainer.train_step.meter.state(), trainer.epoch_meter.state()],
+        "meters": counted,
         "callbacks": trainer.callbacks.state_dict(),
         "random": _random_states() if snapshot.snapshot_random_states else None,
     }
@@ -75,12 +81,25 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     if trainer.ema is not None and saved["ema"] is not None:
         trainer.ema.restore(saved["ema"])
     trainer.train_step.precision.restore(saved["precision"])
-    trainer.train_step.meter.restore(saved["meters"][0])
-    trainer.epoch_meter.restore(saved["meters"][1])
+    _restore_meters(trainer, saved["meters"])
     trainer.callbacks.load_state_dict(saved["callbacks"])
     if saved["random"] is not None:
         _restore_random_states(saved["random"])
     _restore_progress(trainer, saved["trainer"])
+
+
+def _restore_meters(trainer: Trainer, counted: list[Any]) -> None:
+    """Each rank goes on with its own counts; where the number of ranks has changed, the first takes them all."""
+    pairs = (trainer.train_step.meter, trainer.epoch_meter)
+    if len(counted) == trainer.ranks.world_size:
+        for meter, one in zip(pairs, counted[trainer.ranks.rank], strict=True):
+            meter.restore(one)
+        return
+    for number, meter in enumerate(pairs):
+        for one in counted if trainer.ranks.is_main else []:
+            part = Meter()
+            part.restore(one[number])
+            meter.absorb(part)
 
 
 def _restore_progress(trainer: Trainer, progress: Mapping[str, Any]) -> None:

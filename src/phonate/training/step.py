@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
@@ -95,6 +96,7 @@ class TrainStep:
         after_backward: Sequence[Callable[[], None]] = (),
     ) -> None:
         self.task = task
+        self.model = model
         self.phases = list(phases)
         self.settings = settings
         self.device = device
@@ -168,13 +170,12 @@ class TrainStep:
     @torch.no_grad()
     def _counted_by_running(self, batch: Batch, phase: str) -> dict[str, Any]:
         """The counts of a task that can't say them beforehand."""
-        model = self.module.module.model if self.ranks.world_size > 1 else self.module.model
         with self.precision.autocast():
-            return {name: count for name, (_, count) in self.task.loss(model, batch, phase).items()}
+            return {name: count for name, (_, count) in self.task.loss(self.model, batch, phase).items()}
 
     def _gradients_stay_local(self, more_to_come: bool) -> AbstractContextManager[Any]:
         """Ranks exchange gradients once a step, in the backward pass of the last micro-batch."""
-        if more_to_come and self.ranks.world_size > 1:
+        if more_to_come and isinstance(self.module, DistributedDataParallel):
             return self.module.no_sync()
         return contextlib.nullcontext()
 
@@ -207,7 +208,7 @@ def clip(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return torch.zeros(())
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     if norm.device.type == "cpu":
         if not norm.item() <= max_norm:
             torch._foreach_mul_(gradients, max_norm / (norm.item() + 1e-6))

@@ -408,14 +408,18 @@ class Trainer:
 
     def save(self, is_best: bool = False) -> None:
         """Save a checkpoint of the current step (in the background)."""
-        if not self.ranks.is_main or (self.step == self._saved_step and not is_best):
+        if self.step == self._saved_step and not is_best:
+            return
+        self._saved_step = self.step
+        counted = state.meters(self)
+        if not self.ranks.is_main:
             return
         weights, raw = state.weights(self)
         self.checkpoints.save_checkpoint(
             step=self.step,
             epoch=self.epoch,
             weights=weights,
-            state=state.collect(self, raw),
+            state=state.collect(self, raw, counted),
             metrics=self.last_validation,
             learning_rate=self.phases[0].lr,
             model_name=type(self.model).__name__,
@@ -427,7 +431,6 @@ class Trainer:
             is_best=is_best,
             export=self.task.export(self.model),
         )
-        self._saved_step = self.step
 
     def restore_best(self) -> Path | None:
         """Put the weights of the best validation into the model; None where there was no validation."""

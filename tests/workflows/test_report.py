@@ -145,24 +145,22 @@ def test_previews_are_shown_where_there_are_no_samples(run: Path) -> None:
 
 def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     table = {
-        "columns": ["similarity"],
-        "rows": [
-            {"name": "no conversion", "values": {"similarity": 0.5}},
-            {"name": "this model", "values": {"similarity": 0.71}, "focus": True},
-            {"name": "ceiling", "values": {}},
-        ],
+        "task": "conversion",
+        "systems": {"natural": {"pair": 0.5}, "this model": {"pair": 0.71, "f0": 210.4}, "ceiling": {}},
+        "focus": "this model",
+        "legend": "pair: how alike",
     }
     (run / "evaluation.json").write_text(json.dumps(table))
-    assert "no conversion 0.5" in page_of(run).text
-    assert "this model 0.71" in page_of(run).text
-    assert "ceiling –" in page_of(run).text
+    assert "natural 0.5 –" in page_of(run).text
+    assert "this model 0.71 210.4" in page_of(run).text
+    assert "ceiling – –" in page_of(run).text
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("evaluation.json", "{", "not JSON"),
-        ("evaluation.json", '{"columns": ["a"]}', "rows: Field required"),
+        ("evaluation.json", '{"focus": "a"}', "systems: Field required"),
         ("samples/samples.json", '{"examples": [{"clips": [{"label": "x"}]}]}', r"examples\.0\.clips\.0\.path"),
     ],
 )

@@ -1,7 +1,7 @@
 """What a report shows beside training's own files: sounds to compare, pictures, tables of figures.
 
-They are plain data in the run's folder: `samples/samples.json` (`Listening`), `evaluation.json` (a
-`Table`), and `previews/` for whatever else a task left to look at or listen to.
+They are plain data in the run's folder: `samples/samples.json` (`Listening`), `evaluation.json`
+(`Figures`), and `previews/` for whatever else a task left to look at or listen to.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from phonate.config.errors import InputError
 from phonate.config.settings import Settings
@@ -50,28 +50,17 @@ class Listening(Settings):
     """In order."""
 
 
-class Row(Settings):
-    """A system of a table."""
+class Figures(Settings):
+    """What the report shows of `evaluation.json`: the model beside a baseline and a ceiling."""
 
-    name: str
-    """The system."""
-    values: dict[str, float | str | None]
-    """Its figures by column; a missing one is shown as a dash."""
-    focus: bool = False
-    """Whether this is the system that the report is about."""
+    model_config = ConfigDict(extra="ignore")
 
-
-class Table(Settings):
-    """Figures of several systems: the model beside a baseline and a ceiling."""
-
-    title: str = "How good it is"
-    """Heading."""
-    note: str = ""
-    """What the figures mean and how they were measured."""
-    columns: tuple[str, ...]
-    """In order."""
-    rows: tuple[Row, ...]
-    """In order."""
+    systems: dict[str, dict[str, float | None]]
+    """System -> metric -> value; a missing one is shown as a dash."""
+    focus: str = ""
+    """The system that the report is about."""
+    legend: str = ""
+    """What the metrics mean."""
 
 
 def read_json(path: Path) -> Any:
@@ -84,24 +73,24 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: not JSON ({error}); delete it or write it again") from error
 
 
-def number(value: float | str | None) -> str:
+def number(value: float | None) -> str:
     """A figure for a table cell."""
-    if value is None:
-        return "–"
-    return value if isinstance(value, str) else f"{value:.4g}"
+    return "–" if value is None else f"{value:.4g}"
 
 
 def evaluation(path: Path) -> list[dict[str, Any]]:
-    """The tables of `evaluation.json`, none without that file. Raises InputError when it is no `Table`."""
+    """The table of `evaluation.json`, none without that file. Raises InputError when it holds no `Figures`."""
     content = read_json(path)
     if not content:
         return []
-    table = _validated(Table, content, path)
+    figures = _validated(Figures, content, path)
+    columns = list(dict.fromkeys(metric for values in figures.systems.values() for metric in values))
     rows = [
-        {"name": row.name, "focus": row.focus, "cells": [number(row.values.get(c)) for c in table.columns]}
-        for row in table.rows
+        {"name": name, "focus": name == figures.focus, "cells": [number(values.get(column)) for column in columns]}
+        for name, values in figures.systems.items()
     ]
-    return [{"title": table.title, "note": table.note, "columns": table.columns, "rows": rows}]
+    shown = [column.replace("_", " ") for column in columns]
+    return [{"title": "How good it is", "note": figures.legend, "columns": shown, "rows": rows}]
 
 
 def listening(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""What the documentation says is true: cheap snippets run, commands and links exist, the reference is current."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phonate.cli.table import COMMANDS
+from phonate.config.resolve import resolve
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?:<!-- (\w+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str, mark: str | None = None) -> list[tuple[str, str]]:
+    """(page, code) of every block in `language`, of those under `<!-- mark -->` where one is given."""
+    return [
+        (page.name, code)
+        for page in PAGES
+        for found_mark, found_language, code in BLOCK.findall(page.read_text(encoding="utf-8"))
+        if found_language == language and (mark is None or found_mark == mark)
+    ]
+
+
+def phonate_commands() -> list[list[str]]:
+    """Every `phonate ...` line of a shell block, as words."""
+    lines = [line for _, code in blocks("bash") for line in code.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("phonate ")]
+
+
+def test_every_command_that_is_shown_exists() -> None:
+    shown = phonate_commands()
+    assert len(shown) >= 5
+    assert {words[0] for words in shown} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("words", [words for words in phonate_commands() if words[0] == "train"], ids=" ".join)
+def test_overrides_of_shown_commands_are_options(words: list[str]) -> None:
+    overrides = [word for word in words[2:] if "=" in word]
+    resolve(words[1], overrides)
+
+
+@pytest.mark.parametrize("code", [code for _, code in blocks("bash", "run")])
+def test_shell_snippets_run(code: str, tmp_path: Path) -> None:
+    for line in filter(None, code.splitlines()):
+        words = shlex.split(line, comments=True)
+        assert words[0] == "phonate"
+        ran = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.strip()
+
+
+@pytest.mark.parametrize("code", [code for _, code in blocks("python", "run")])
+def test_python_snippets_run(code: str, tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_python_snippets_parse() -> None:
+    for page, code in blocks("python"):
+        compile(code, page, "exec")
+
+
+@pytest.mark.parametrize("code", [code for _, code in blocks("yaml", "recipe")])
+def test_recipes_resolve(code: str, tmp_path: Path) -> None:
+    (tmp_path / "voice.yaml").write_text(code, encoding="utf-8")
+    assert resolve(tmp_path / "voice.yaml").recipe.task == "conversion"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_settings_reference_is_current() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "settings_reference.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_every_make_target_of_the_documents_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(
+            r"(?:^|`)(?:[A-Z_]+=\S+ )?make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+    assert {"demo", "test", "setup", "lint"} <= named
+    for name in named:
+        assert re.search(rf"^{name}:", makefile, re.MULTILINE), name

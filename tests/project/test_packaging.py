@@ -1,0 +1,96 @@
+"""What a stranger installs: permissive requirements, pinned versions, light imports, rooms in order."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PERMISSIVE = re.compile(r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|matplotlib|SIL OFL", re.IGNORECASE)
+
+
+def name_of(requirement: str) -> str:
+    found = re.match(r"[\w.-]+", requirement)
+    assert found
+    return found[0].lower().replace("_", "-")
+
+
+WEAK_COPYLEFT = {"soxr": "LGPL-2.1-or-later", "shtab": "MPL-2.0"}
+"""Named in the README: used as they come, as libraries that can be replaced."""
+
+
+@pytest.mark.parametrize("requirement", PROJECT["dependencies"], ids=name_of)
+def test_required_packages_have_permissive_licences(requirement: str) -> None:
+    name = name_of(requirement)
+    found = metadata(name)
+    stated = [found.get("License-Expression", ""), found.get("License", "")[:200], *found.get_all("Classifier", [])]
+    licences = [text for text in stated if text and ("License" in text or "::" not in text)]
+    if name in WEAK_COPYLEFT:
+        assert WEAK_COPYLEFT[name] in licences
+        assert f"{name} ({WEAK_COPYLEFT[name].removesuffix('-or-later')})" in (ROOT / "README.md").read_text()
+    else:
+        assert any(PERMISSIVE.search(text) for text in licences), licences
+        assert not any(re.search(r"GPL|MPL", text) for text in licences), licences
+
+
+def test_every_dependency_has_an_exact_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    pinned = {name_of(line) for line in lines}
+    assert all(re.fullmatch(r"[\w.-]+==[\w.!-]+", line) for line in lines)
+    assert "torch==2.13.0" in lines
+    assert not [name for name in pinned if name.startswith("nvidia") or name == "torchaudio"]
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*PROJECT["dependencies"], *extras["espeak"], *extras["eval"], *extras["onnx"], *extras["dev"]]
+    assert {name_of(one) for one in wanted} <= pinned
+
+
+def test_the_espeak_library_is_never_required() -> None:
+    assert not any("espeak" in one or "piper" in one for one in PROJECT["dependencies"])
+
+
+def test_the_floors_of_the_house_hold() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import phonate",
+        "import phonate.cli; phonate.cli.main(['--help'])",
+        "import phonate.config.resolve, phonate.training.settings",
+    ],
+)
+def test_heavy_packages_are_imported_only_when_they_are_used(code: str) -> None:
+    heavy = (
+        "{'torch', 'lhotse', 'librosa', 'accelerate', 'transformers', 'tensorboard', 'matplotlib', 'scipy', 'numpy'}"
+    )
+    check = f"import sys; found = {heavy} & set(sys.modules); assert not found, found"
+    ran = subprocess.run([sys.executable, "-c", f"{code}\n{check}"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_only_the_command_line_prints_and_exits() -> None:
+    for path in (ROOT / "src" / "phonate").rglob("*.py"):
+        if "cli" not in path.parts:
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"^\s*print\(|sys\.exit\(", text, re.MULTILINE), path
+
+
+def test_the_ci_script_is_ready_to_run() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o100
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0

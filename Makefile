@@ -54,7 +54,7 @@ bench: $(BENCH)  ## Measure the trainer beside other trainers
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/trainer_overhead.py
 
 docs: $(DOCS)  ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

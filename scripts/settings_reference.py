@@ -11,12 +11,14 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args
 
 from pydantic import TypeAdapter
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from phonate.config.options import Option, options
+from phonate.config.options import Option, section
+from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, task_settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"
@@ -37,22 +39,36 @@ def reference() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _tables(part: str, settings: Any) -> Iterator[str]:
+def _tables(part: str, settings: type[Settings]) -> Iterator[str]:
     yield "| option | type | default | meaning |"
     yield "| --- | --- | --- | --- |"
-    for option in options(settings, (part,)):
+    for option in _listed(settings, (part,)):
         cells = (f"`{option.key}`", _type(option), _default(option), option.description)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _listed(settings: type[Settings], prefix: tuple[str, ...]) -> Iterator[Option]:
+    """Every option, and before its own options every section that may be left out altogether."""
+    for name, info in settings.model_fields.items():
+        option, inner = Option((*prefix, name), info), section(info.annotation)
+        if inner is None or NoneType in get_args(info.annotation):
+            yield option
+        if inner is not None:
+            yield from _listed(inner, option.path)
 
 
 def _default(option: Option) -> str:
     default = option.field.get_default(call_default_factory=True, validated_data={})
     if default is PydanticUndefined:
         return "**required**"
+    if isinstance(default, Settings):
+        return "as below"
     return f"`{json.dumps(to_jsonable_python(default))}`"
 
 
 def _type(option: Option) -> str:
+    if section(option.field.annotation) is not None:
+        return "the options below, or null"
     annotated: Any = option.field.annotation
     for constraint in option.field.metadata:
         annotated = Annotated[annotated, constraint]

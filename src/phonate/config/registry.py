@@ -107,7 +107,8 @@ def public_object(module: ModuleType, name: str, suffix: str) -> Any:
     wanted = name.replace("_", "").lower()
     for attribute, value in vars(module).items():
         plain = attribute.replace("_", "").lower()
-        if plain in {wanted, wanted + suffix} and not attribute.startswith("_"):
+        named_so = plain in {wanted, wanted + suffix} and not attribute.startswith("_")
+        if named_so and not isinstance(value, ModuleType):  # csv.py may well import csv
             return value
     raise InputError(f"{module.__name__} defines nothing called {wanted} (with or without {suffix!r})")
 

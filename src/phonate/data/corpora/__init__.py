@@ -1,0 +1,13 @@
+"""One file for each format of corpora. `read_corpus` is the door to all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name == "read_corpus":
+        from phonate.data.manifest import read_corpus
+
+        return read_corpus
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,83 @@
+"""CSV metadata with a header, and the headerless `id|speaker|text`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.data.rows import Row, listed_file
+
+COLUMNS = {
+    "audio_path": ("audio_path", "path", "file", "audio", "wav", "filename"),
+    "speaker_id": ("speaker_id", "speaker"),
+    "text": ("text", "transcript", "sentence"),
+    "id": ("id",),
+}
+
+
+def csv_rows(path: Path) -> Iterator[Row]:
+    """Rows of a `metadata.csv`: columns by their names in any order (comma, tab, semicolon or bar between them), or,
+    without a header, `id|speaker|text`. Paths are relative to the file, or to wavs/ beside it."""
+    if path.is_dir():
+        path = path / "metadata.csv"
+    lines = read_lines(path)
+    if not lines:
+        raise DataError(f"{path}: empty")
+    separator = max(",\t;|", key=lines[0].count)
+    header = [cell.strip().lower() for cell in next(csv.reader([lines[0]], delimiter=separator))]
+    columns = {
+        name: header.index(spelled) for name, spellings in COLUMNS.items() for spelled in spellings if spelled in header
+    }
+    if "audio_path" in columns or {"id", "text"} <= columns.keys():
+        yield from _with_header(path, lines, separator, columns)
+    else:
+        yield from _piped(path, lines)
+
+
+def _with_header(path: Path, lines: list[str], separator: str, columns: dict[str, int]) -> Iterator[Row]:
+    reader = csv.reader(lines, delimiter=separator)
+    next(reader)
+    for cells in reader:
+        place = f"{path}:{reader.line_num}"
+        if not any(cell.strip() for cell in cells):
+            continue
+
+        def cell(name: str, cells: list[str] = cells) -> str | None:
+            at = columns.get(name)
+            return cells[at].strip() or None if at is not None and at < len(cells) else None
+
+        name = cell("audio_path") or cell("id")
+        if name is None:
+            raise DataError(f"{place}: no audio_path")
+        yield Row(
+            id=cell("id") or Path(name).with_suffix("").as_posix(),
+            path=listed_file(path.parent, name),
+            speaker=cell("speaker_id"),
+            text=cell("text"),
+            place=place,
+        )
+
+
+def _piped(path: Path, lines: list[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) != 3:
+            raise DataError(
+                f"{path}:{number}: {len(cells)} columns; a header with audio_path, speaker_id and text is wanted, "
+                "or lines of id|speaker|text"
+            )
+        yield Row(cells[0], listed_file(path.parent, cells[0]), cells[1] or None, cells[2] or None, f"{path}:{number}")
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8. Raises DataError naming the file."""
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,24 @@
+"""The layout of LJSpeech: wavs/ beside a metadata.csv of `id|text|normalised text`, one speaker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.data.corpora.csv import read_lines
+from phonate.data.rows import Row, listed_file, printable
+
+
+def ljspeech_rows(path: Path) -> Iterator[Row]:
+    """Rows of a corpus of one speaker, who is called after the folder. The normalised text is taken where given."""
+    if path.is_dir():
+        path = path / "metadata.csv"
+    speaker = printable(path.resolve().parent.name)
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) not in {2, 3}:
+            raise DataError(f"{path}:{number}: {len(cells)} columns; LJSpeech has id|text or id|text|normalised text")
+        yield Row(cells[0], listed_file(path.parent, cells[0]), speaker, cells[-1] or None, f"{path}:{number}")

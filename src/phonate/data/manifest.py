@@ -1,0 +1,64 @@
+"""Whatever the corpus: one Lhotse CutSet and one report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from phonate.data.detection import detect_format
+from phonate.data.rows import Row
+from phonate.data.settings import CORPORA, VoiceData
+from phonate.data.validation import Checked, Progress, Report, validate
+
+if TYPE_CHECKING:
+    from lhotse import CutSet
+
+Rows = Callable[[Path], Iterable[Row]]
+
+
+def check_corpus(settings: VoiceData, progress: Progress | None = None) -> tuple[list[Checked], Report]:
+    """The usable recordings of a corpus, and the report on all. Raises DataError when there are none."""
+    path = Path(settings.path).expanduser()
+    name = detect_format(path) if settings.format == "auto" else settings.format
+    rows = cast(Rows, CORPORA.get(name))
+    report = Report(str(path), name)
+    return validate(rows(path), settings.audio, report, progress), report
+
+
+def read_corpus(settings: VoiceData, progress: Progress | None = None) -> tuple[CutSet, Report]:
+    """A corpus as a Lhotse CutSet, and the report on it."""
+    checked, report = check_corpus(settings, progress)
+    return to_cuts(checked), report
+
+
+def to_cuts(recordings: Sequence[Checked]) -> CutSet:
+    """A CutSet with a cut and a supervision for each recording."""
+    from lhotse import CutSet, Recording, SupervisionSegment
+    from lhotse.audio import AudioSource
+
+    def cut(one: Checked) -> object:
+        channels = list(range(one.channels))
+        samples = round(one.seconds * one.sample_rate)
+        recording = Recording(
+            id=one.row.id,
+            sources=[AudioSource("file", channels, str(one.row.path.resolve()))],
+            sampling_rate=one.sample_rate,
+            num_samples=samples,
+            duration=samples / one.sample_rate,
+        )
+        said = SupervisionSegment(
+            id=one.row.id,
+            recording_id=one.row.id,
+            start=0.0,
+            duration=recording.duration,
+            channel=channels if len(channels) > 1 else 0,
+            text=one.row.text,
+            speaker=one.row.speaker,
+        )
+        made = recording.to_cut()
+        made.id = one.row.id
+        made.supervisions = [said]
+        return made
+
+    return CutSet.from_cuts(cut(one) for one in recordings)

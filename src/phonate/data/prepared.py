@@ -1,0 +1,171 @@
+"""From a corpus to what training reads: validated once, indexed, cached, found again by its fingerprint."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.audio.processor import AudioProcessor
+from phonate.config.errors import DataError
+from phonate.config.randomness import derived_seed
+from phonate.data.cache import CacheWriter, FeatureCache, FloatArray
+from phonate.data.detection import detect_format
+from phonate.data.index import Index, Strings
+from phonate.data.manifest import Rows, to_cuts
+from phonate.data.rows import Row
+from phonate.data.settings import CORPORA, VoiceData
+from phonate.data.validation import Checked, Progress, Report, validate
+
+FORMAT = 1
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A corpus that is ready to be trained on."""
+
+    folder: Path
+    """Where its files are."""
+    fingerprint: str
+    """Of the recordings and of the settings that made the files."""
+    index: Index
+    cache: FeatureCache
+    report: dict[str, Any]
+    """`Report.to_json` of its validation."""
+    train: NDArray[np.int64]
+    """Positions in the index."""
+    validation: NDArray[np.int64]
+    """Positions in the index."""
+
+    @property
+    def speakers(self) -> list[str]:
+        """Names by number."""
+        return self.index.speakers[:]
+
+
+def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
+    """The prepared corpus; made now unless it was made before from the same recordings with the same settings.
+
+    Raises DataError when nothing can be used, the disk is full or the folder can't be written.
+    """
+    path = Path(settings.path).expanduser()
+    name = detect_format(path) if settings.format == "auto" else settings.format
+    rows = list(cast(Rows, CORPORA.get(name))(path))
+    processor = AudioProcessor(settings.audio)
+    fingerprint = _fingerprint(rows, settings, processor)
+    folder = cache_root(settings) / fingerprint
+    if not (folder / "report.json").is_file():
+        report = Report(str(path), name)
+        checked = validate(rows, settings.audio, report, progress)
+        _build(folder, checked, report, processor, progress)
+    index = Index.load(folder)
+    cache = FeatureCache(folder, index, settings.audio.n_mels)
+    report_json = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    train, validation = split(index.id, index.speaker, settings.validation)
+    return Prepared(folder, fingerprint, index, cache, report_json, train, validation)
+
+
+def cache_root(settings: VoiceData) -> Path:
+    """The folder of all caches."""
+    if settings.cache_dir is not None:
+        return Path(settings.cache_dir).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phonate"
+
+
+def _fingerprint(rows: Sequence[Row], settings: VoiceData, processor: AudioProcessor) -> str:
+    """Changes with every recording's place, size and time, its row, and what features are made with."""
+    audio = settings.audio
+    digest = hashlib.sha256(repr((FORMAT, processor.fingerprint, audio.min_seconds, audio.max_seconds)).encode())
+    for row in rows:
+        try:
+            status = row.path.stat()
+            found: tuple[int, ...] = (status.st_size, status.st_mtime_ns)
+        except OSError:
+            found = ()
+        entry = (row.id, os.fsencode(row.path.absolute()), row.speaker, row.text, found)
+        digest.update(repr(entry).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:24]
+
+
+def split(ids: Sequence[str], speakers: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions for training and for validation: the `share` of the recordings whose ids hash lowest, so that a
+    recording stays on its side when others come or go. Each speaker keeps at least one recording for training."""
+    numbers = np.asarray(speakers)
+    left = np.bincount(numbers, minlength=1)
+    wanted = max(1, round(share * len(ids))) if share > 0 else 0
+    chosen: list[int] = []
+    for position in sorted(range(len(ids)), key=lambda i: derived_seed("validation", ids[i])):
+        if len(chosen) < wanted and left[numbers[position]] > 1:
+            left[numbers[position]] -= 1
+            chosen.append(position)
+    validation = np.array(sorted(chosen), dtype=np.int64)
+    return np.setdiff1d(np.arange(len(ids), dtype=np.int64), validation), validation
+
+
+def _build(
+    folder: Path, checked: Sequence[Checked], report: Report, processor: AudioProcessor, progress: Progress | None
+) -> None:
+    """Write everything beside its final name, then rename."""
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+        with CacheWriter(beside) as writer:
+            for done, (waveform, mel) in enumerate(_features(checked, processor), start=1):
+                writer.add(waveform, mel)
+                if progress is not None:
+                    progress("computing features", done, len(checked))
+        _index(checked, writer).save(beside)
+        to_cuts(checked).to_file(beside / "cuts.jsonl.gz")
+        (beside / "report.json").write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
+        try:
+            beside.rename(folder)
+        except OSError:
+            if not (folder / "report.json").is_file():  # else another process was first, with the same content
+                raise
+    except OSError as error:
+        raise DataError(_explained(error, folder.parent)) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _features(checked: Sequence[Checked], processor: AudioProcessor) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def one(item: Checked) -> tuple[FloatArray, FloatArray]:
+        waveform = processor.load(item.row.path)
+        return waveform, processor.mel(waveform)
+
+    remaining = iter(checked)
+    with ThreadPoolExecutor(THREADS) as pool:
+        while chunk := list(islice(remaining, 64)):
+            yield from pool.map(one, chunk)
+
+
+def _index(checked: Sequence[Checked], writer: CacheWriter) -> Index:
+    names = sorted({str(item.row.speaker) for item in checked})
+    number = {name: i for i, name in enumerate(names)}
+    return Index(
+        id=Strings.of([item.row.id for item in checked]),
+        path=Strings.of([str(item.row.path.resolve()) for item in checked]),
+        text=Strings.of([item.row.text or "" for item in checked]),
+        speakers=Strings.of(names),
+        speaker=np.array([number[str(item.row.speaker)] for item in checked], dtype=np.int64),
+        sample_start=np.array(writer.sample_start, dtype=np.int64),
+        frame_start=np.array(writer.frame_start, dtype=np.int64),
+    )
+
+
+def _explained(error: OSError, folder: Path) -> str:
+    if error.errno == errno.ENOSPC:
+        return f"{folder}: the disk is full; free space there, or name another folder by data.cache_dir"
+    return f"{folder}: can't write the cache ({error.strerror}); name another folder by data.cache_dir"

@@ -1,0 +1,63 @@
+"""What the formats of corpora have in common: rows, and files as they are found on disks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonate.audio.decoding import AUDIO_SUFFIXES
+
+
+@dataclass(frozen=True)
+class Row:
+    """One recording as its corpus lists it, not looked at yet."""
+
+    id: str
+    path: Path
+    speaker: str | None
+    text: str | None
+    place: str
+    """Where it is listed, such as `metadata.csv:12`."""
+
+
+def audio_files(folder: Path) -> Iterator[Path]:
+    """Audio files under `folder` in a fixed order; hidden ones are left out, links are followed once."""
+    seen: set[tuple[int, int]] = set()
+
+    def walk(current: Path) -> Iterator[Path]:
+        status = current.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            return
+        seen.add((status.st_dev, status.st_ino))
+        for entry in sorted(os.scandir(current), key=lambda entry: entry.name):
+            if entry.name.startswith("."):
+                continue
+            path = Path(entry.path)
+            if path.suffix.lower() in AUDIO_SUFFIXES:
+                yield path
+            elif entry.is_dir():
+                yield from walk(path)
+
+    yield from walk(folder)
+
+
+def printable(name: str) -> str:
+    """`name` with bytes that are no UTF-8 written as escapes."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def listed_file(root: Path, name: str) -> Path:
+    """The file that a list calls `name`: as it stands, under wavs/, or with a suffix it left out."""
+    direct = root / name
+    folders = [root, root / "wavs", root / "wav", root / "audio", root / "clips"]
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    for folder in folders:
+        for suffix in sorted(AUDIO_SUFFIXES):
+            for spelled in (suffix, suffix.upper()):
+                if (folder / f"{name}{spelled}").is_file():
+                    return folder / f"{name}{spelled}"
+    return direct

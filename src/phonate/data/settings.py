@@ -1,0 +1,32 @@
+"""Settings of a corpus: the recipe's `data` part."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from phonate.audio.settings import AudioConfig, AugmentationSettings
+from phonate.config.registry import Registry
+from phonate.config.settings import Settings
+
+CORPORA: Registry[object] = Registry("corpus format", "phonate.data.corpora", suffix="rows", group="phonate.corpora")
+"""Name -> a function `rows(path)` that lists the recordings of a corpus."""
+
+
+class VoiceData(Settings):
+    """A corpus of recordings and how it becomes samples."""
+
+    path: str
+    """A folder, or a metadata file. Relative to the current directory."""
+    format: str = "auto"
+    """folder (a sub-folder a speaker), json, csv, ljspeech, cutset, or your own; auto looks at what is there."""
+    validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    """Share of the recordings that is kept for validation. Which ones depends on their ids alone; each speaker keeps
+    one for training."""
+    audio: AudioConfig = AudioConfig()
+    """What waveforms and mel spectrograms are made with; also the shortest and longest recording taken."""
+    augmentation: AugmentationSettings | None = None
+    """Changes of training recordings (audio and features alike), new in each epoch. Null: none."""
+    cache_dir: str | None = None
+    """Where clean waveforms and features are kept. Null: ~/.cache/phonate."""

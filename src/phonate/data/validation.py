@@ -1,0 +1,171 @@
+"""Which rows of a corpus can be used, and why the others can't."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from phonate.audio.decoding import probe, read_audio
+from phonate.audio.quality import describe
+from phonate.audio.settings import AudioConfig
+from phonate.config.errors import DataError
+from phonate.data.rows import Row
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what, done, total)."""
+
+THREADS = 4
+CLIPPED_SHARE = 0.001
+SILENT_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A row that can be used."""
+
+    row: Row
+    seconds: float
+    sample_rate: int
+    channels: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a row."""
+
+    id: str
+    place: str
+    reason: str
+    """One of a few words, to count by."""
+    detail: str
+
+
+@dataclass
+class Report:
+    """The outcome of a validation."""
+
+    path: str
+    format: str
+    listed: int = 0
+    usable: int = 0
+    seconds: float = 0.0
+    speakers: dict[str, int] = field(default_factory=dict)
+    """Usable recordings of each speaker."""
+    refused: list[Problem] = field(default_factory=list)
+    """Rows that are left out."""
+    warnings: list[Problem] = field(default_factory=list)
+    """Rows that are used, and deserve a look."""
+
+    def reasons(self) -> dict[str, int]:
+        """How many rows were refused for which reason, most frequent first."""
+        return dict(Counter(problem.reason for problem in self.refused).most_common())
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON document."""
+        return {
+            "path": self.path,
+            "format": self.format,
+            "listed": self.listed,
+            "usable": self.usable,
+            "seconds": round(self.seconds, 3),
+            "speakers": self.speakers,
+            "reasons": self.reasons(),
+            "refused": [vars(problem) for problem in self.refused],
+            "warnings": [vars(problem) for problem in self.warnings],
+        }
+
+
+def validate(
+    rows: Iterable[Row], audio: AudioConfig, report: Report, progress: Progress | None = None
+) -> list[Checked]:
+    """Look at every recording, all samples of it, and fill in `report`. Raises DataError when none can be used."""
+    listed = list(rows)
+    report.listed = len(listed)
+    unique = list(_unique(listed, report))
+    usable: list[Checked] = []
+    with ThreadPoolExecutor(THREADS) as pool:
+        # In slices, so that a long corpus is not held in memory as futures.
+        remaining, done = iter(unique), 0
+        while chunk := list(islice(remaining, 256)):
+            for found in pool.map(lambda row: check(row, audio), chunk):
+                done += 1
+                _count(found, usable, report)
+            if progress is not None:
+                progress("checking recordings", done, len(unique))
+    if not usable:
+        first = report.refused[0] if report.refused else None
+        told = f"; the first: {first.place}: {first.detail}" if first else ""
+        raise DataError(f"{report.path}: none of {report.listed} recordings can be used {report.reasons()}{told}")
+    return usable
+
+
+def _count(found: tuple[Checked | None, list[Problem]], usable: list[Checked], report: Report) -> None:
+    checked, problems = found
+    if checked is None:
+        report.refused.extend(problems)
+        return
+    report.warnings.extend(problems)
+    usable.append(checked)
+    report.usable += 1
+    report.seconds += checked.seconds
+    speaker = str(checked.row.speaker)
+    report.speakers[speaker] = report.speakers.get(speaker, 0) + 1
+
+
+def _unique(rows: Iterable[Row], report: Report) -> Iterable[Row]:
+    """The first row of each id; later ones are refused."""
+    first: dict[str, str] = {}
+    for row in rows:
+        if row.id in first:
+            detail = f"id {row.id!r} is already that of {first[row.id]}; give each recording its own"
+            report.refused.append(Problem(row.id, row.place, "duplicate id", detail))
+        else:
+            first[row.id] = row.place
+            yield row
+
+
+def check(row: Row, audio: AudioConfig) -> tuple[Checked | None, list[Problem]]:
+    """The row with what its file holds, and warnings; or None and the one reason why it can't be used."""
+    try:
+        _require(row.speaker is not None, "no speaker", "no speaker is given; fill in speaker_id")
+        _require(row.path.is_file(), "missing file", f"{row.path} is not there")
+        _require(row.path.stat().st_size > 0, "empty file", f"{row.path} holds no bytes")
+        info = probe(row.path)
+        long = f"{info.duration:.1f} s, longer than data.audio.max_seconds {audio.max_seconds:g}"
+        _require(info.duration <= audio.max_seconds, "too long", long)
+        waveform, rate = read_audio(row.path)
+        seconds = len(waveform) / rate
+        short = f"{seconds:.3f} s, shorter than data.audio.min_seconds {audio.min_seconds:g}"
+        _require(seconds >= audio.min_seconds, "too short", short)
+        quality = describe(waveform, rate)
+        _require(quality.peak > 0.0, "silent", "every sample is 0")
+    except _Refusal as refusal:
+        return None, [Problem(row.id, row.place, refusal.reason, refusal.detail)]
+    except (DataError, OSError) as error:
+        return None, [Problem(row.id, row.place, "unreadable", str(error))]
+    warnings = []
+    if quality.clipping_share > CLIPPED_SHARE:
+        detail = f"{100 * quality.clipping_share:.1f} % of the samples are clipped"
+        warnings.append(Problem(row.id, row.place, "clipping", detail))
+    if quality.silence_share > SILENT_SHARE:
+        detail = f"{100 * quality.silence_share:.0f} % of it is silence"
+        warnings.append(Problem(row.id, row.place, "mostly silent", detail))
+    return Checked(row, seconds, info.sample_rate, info.channels), warnings
+
+
+class _Refusal(Exception):
+    """A row can't be used."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+def _require(condition: bool, reason: str, detail: str) -> None:
+    if not condition:
+        raise _Refusal(reason, detail)

@@ -5,6 +5,9 @@ from __future__ import annotations
 COMMANDS = {
     "demo": ("phonate.cli.demo", "the whole path on an embedded corpus, or on your own recordings"),
     "train": ("phonate.cli.train", "train a recipe into a run folder"),
+    "convert": ("phonate.cli.convert", "speak a recording again in another voice"),
+    "evaluate": ("phonate.cli.evaluate", "judge a run beside a baseline and the ceiling"),
+    "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
     "explain": ("phonate.cli.explain", "print every value of a recipe with where it came from"),
     "report": ("phonate.cli.report", "write a run's report: curves, sounds and figures on one page"),
     "checkpoints": ("phonate.cli.checkpoints", "list, verify, prune, export and compare a run's checkpoints"),

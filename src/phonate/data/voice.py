@@ -1,0 +1,207 @@
+"""Recordings as a torch dataset with loaders, for those who write their own loop or use `VoiceTrainer`.
+
+    train, validation = create_train_val_datasets("recordings", val_split=0.1)
+    loader = create_voice_dataloader(train, batch_size=16)
+
+It stands on the same validated, indexed and cached corpus that recipes use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from phonate.audio.augmentation import DataAugmentation
+from phonate.audio.processor import AudioProcessor
+from phonate.audio.settings import AudioConfig
+from phonate.config.errors import InputError
+from phonate.config.randomness import generator
+from phonate.data.cache import FloatArray
+from phonate.data.prepared import Prepared, prepare, split
+from phonate.data.settings import VoiceData
+
+Item = dict[str, Any]
+
+
+class VoiceDataset(Dataset[Item]):
+    """Recordings with mel spectrograms and speakers.
+
+    Items: `id`, `audio` (samples,) float32, `mel_spec` (frames, n_mels) float32, `speaker_id` int, `speaker` and
+    `text` str. Rows that can't be used are left out and listed in `report`; none is ever replaced by silence.
+
+    Args:
+        data: a folder with a sub-folder a speaker, or metadata in JSON, CSV, LJSpeech's or Lhotse's form.
+        audio_config: what mel spectrograms are made with.
+        cache_size: decoded recordings kept in memory; the rest are read from the memory-mapped cache.
+        load_in_memory: keep all of them.
+        transforms: applied to each item as it is handed out, and never kept: called as `transforms(item)`. A
+            `DataAugmentation` changes the waveform and computes the mel of what it became.
+        cache_dir: where clean waveforms and features are kept. None: ~/.cache/phonate.
+        seed: of the augmentation, which is a function of (seed, epoch, id); see `set_epoch`.
+    """
+
+    def __init__(
+        self,
+        data: str | Path,
+        audio_config: AudioConfig | None = None,
+        *,
+        cache_size: int = 1000,
+        load_in_memory: bool = False,
+        transforms: DataAugmentation | Callable[[Item], Item] | None = None,
+        cache_dir: str | None = None,
+        seed: int = 42,
+    ) -> None:
+        self.audio_config = audio_config or AudioConfig()
+        settings = VoiceData(path=str(data), audio=self.audio_config, cache_dir=cache_dir, validation=0.0)
+        self.prepared: Prepared = prepare(settings)
+        self.processor = AudioProcessor(self.audio_config)
+        self.transforms = transforms
+        self.seed = seed
+        self.epoch = 0
+        self.positions: NDArray[np.int64] = self.prepared.train
+        self._kept: OrderedDict[int, tuple[FloatArray, FloatArray]] = OrderedDict()
+        self._capacity = len(self.positions) if load_in_memory else cache_size
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What the validation of the corpus found."""
+        return self.prepared.report
+
+    @property
+    def speakers(self) -> list[str]:
+        """Names by `speaker_id`."""
+        return self.prepared.speakers
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw other augmentation from now on. (With persistent workers, before they start.)"""
+        self.epoch = epoch
+
+    def part(self, positions: NDArray[np.int64], transforms: Any = None) -> VoiceDataset:
+        """The same data set with these recordings only."""
+        other = object.__new__(VoiceDataset)
+        vars(other).update(vars(self))
+        other.positions, other.transforms, other._kept = positions, transforms, OrderedDict()
+        return other
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __getitem__(self, number: int) -> Item:
+        position = int(self.positions[number])
+        waveform, mel = self._clean(position)
+        index = self.prepared.index
+        speaker = int(index.speaker[position])
+        item: Item = {
+            "id": index.id[position],
+            "audio": waveform,
+            "mel_spec": mel,
+            "speaker_id": speaker,
+            "speaker": index.speakers[speaker],
+            "text": index.text[position],
+        }
+        if isinstance(self.transforms, DataAugmentation):
+            return self._augmented(item, self.transforms)
+        return item if self.transforms is None else self.transforms(item)
+
+    def _clean(self, position: int) -> tuple[FloatArray, FloatArray]:
+        if position in self._kept:
+            self._kept.move_to_end(position)
+            return self._kept[position]
+        cache = self.prepared.cache
+        found = cache.waveform(position), np.array(cache.features(position))
+        if self._capacity:
+            self._kept[position] = found
+            if len(self._kept) > self._capacity:
+                self._kept.popitem(last=False)
+        return found
+
+    def _augmented(self, item: Item, augmentation: DataAugmentation) -> Item:
+        rng = generator(self.seed, self.epoch, item["id"])
+        waveform = augmentation(item["audio"], rng)
+        return {**item, "audio": waveform, "mel_spec": augmentation.spec(self.processor.mel(waveform), rng)}
+
+
+class VoiceCollator:
+    """Pads items to a batch.
+
+    Keys: `features` = `mel_spec` (B, T, n_mels), `target_features` (the same), `waveform` = `audio` (B, samples),
+    `lengths` (B,) frames, `waveform_lengths` (B,) samples, `mask` (B, T) True for real frames, `speaker_id` (B,),
+    and the lists `ids` and `texts`. Padding is 0.
+    """
+
+    def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
+        """The batch of `items`."""
+        mel = _padded([item["mel_spec"] for item in items])
+        audio = _padded([item["audio"] for item in items])
+        lengths = torch.tensor([len(item["mel_spec"]) for item in items])
+        return {
+            "ids": [item["id"] for item in items],
+            "texts": [item["text"] for item in items],
+            "features": mel,
+            "mel_spec": mel,
+            "target_features": mel,
+            "audio": audio,
+            "waveform": audio,
+            "lengths": lengths,
+            "waveform_lengths": torch.tensor([len(item["audio"]) for item in items]),
+            "mask": torch.arange(mel.shape[1]) < lengths[:, None],
+            "speaker_id": torch.tensor([item["speaker_id"] for item in items]),
+        }
+
+
+def _padded(arrays: Sequence[FloatArray]) -> torch.Tensor:
+    """(B, longest, ...) with zeros after each array's end."""
+    out = np.zeros((len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), dtype=np.float32)
+    for row, array in zip(out, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(out)
+
+
+def create_voice_dataloader(
+    dataset: VoiceDataset,
+    batch_size: int = 32,
+    shuffle: bool = True,
+    num_workers: int = 4,
+    pin_memory: bool = True,
+    distributed: bool = False,
+    drop_last: bool = False,
+) -> DataLoader[Item]:
+    """A loader of padded batches. `distributed`: each rank of the process group gets its share."""
+    sampler: DistributedSampler[Item] | None = None
+    if distributed:
+        if "WORLD_SIZE" not in os.environ:
+            raise InputError("distributed=True wants the processes of torchrun; start the script with it, or say False")
+        world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+        sampler = DistributedSampler(dataset, world, rank, shuffle=shuffle, drop_last=drop_last)
+    return DataLoader(
+        dataset,
+        batch_size=batch_size,
+        shuffle=shuffle and sampler is None,
+        sampler=sampler,
+        num_workers=num_workers,
+        pin_memory=pin_memory and torch.cuda.is_available(),
+        drop_last=drop_last,
+        collate_fn=VoiceCollator(),
+    )
+
+
+def create_train_val_datasets(
+    data_dir: str | Path,
+    val_split: float = 0.1,
+    audio_config: AudioConfig | None = None,
+    transforms: DataAugmentation | Callable[[Item], Item] | None = None,
+    **options: Any,
+) -> tuple[VoiceDataset, VoiceDataset]:
+    """A corpus in two parts; `transforms` are applied to the training part only."""
+    whole = VoiceDataset(data_dir, audio_config, **options)
+    index = whole.prepared.index
+    train, validation = split(index.id, index.speaker, val_split)
+    return whole.part(train, transforms), whole.part(validation)

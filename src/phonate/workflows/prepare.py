@@ -1,0 +1,72 @@
+"""Check, prepare and describe a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phonate.config.resolve import resolve
+from phonate.data.manifest import check_corpus
+from phonate.data.prepared import prepare as prepare_corpus
+from phonate.data.settings import VoiceData
+from phonate.data.validation import Progress, Report
+
+
+def corpus_settings(source: str, cache_dir: str | None = None) -> VoiceData:
+    """The settings of a corpus: of a recipe file (`*.yaml`), or of a folder or metadata file with defaults."""
+    if Path(source).suffix.lower() in {".yaml", ".yml"}:
+        data = resolve(source).recipe.data
+        assert isinstance(data, VoiceData)
+    else:
+        data = VoiceData(path=source)
+    return data if cache_dir is None else data.model_copy(update={"cache_dir": cache_dir})
+
+
+def check(settings: VoiceData, progress: Progress | None = None) -> Report:
+    """Look at every recording. Raises DataError when none can be used."""
+    return check_corpus(settings, progress)[1]
+
+
+def prepare(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
+    """Build index and cache, and say where they are and how large."""
+    prepared = prepare_corpus(settings, progress)
+    size = sum(file.stat().st_size for file in prepared.folder.iterdir())
+    return {
+        "folder": str(prepared.folder),
+        "fingerprint": prepared.fingerprint,
+        "recordings": len(prepared.index),
+        "train": len(prepared.train),
+        "validation": len(prepared.validation),
+        "megabytes": round(size / 1e6, 1),
+        "refused": prepared.report["reasons"],
+    }
+
+
+def describe(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
+    """Speakers, hours and lengths of a corpus."""
+    checked, report = check_corpus(settings, progress)
+    seconds = np.array([one.seconds for one in checked])
+    minutes: dict[str, float] = {}
+    rates: dict[str, int] = {}
+    for one in checked:
+        name = str(one.row.speaker)
+        minutes[name] = minutes.get(name, 0.0) + one.seconds / 60
+        rates[str(one.sample_rate)] = rates.get(str(one.sample_rate), 0) + 1
+    return {
+        "path": report.path,
+        "format": report.format,
+        "recordings": report.usable,
+        "refused": report.reasons(),
+        "speakers": len(minutes),
+        "minutes": round(report.seconds / 60, 2),
+        "minutes_by_speaker": {name: round(value, 2) for name, value in sorted(minutes.items())},
+        "sample_rates": rates,
+        "seconds": {
+            "shortest": round(float(seconds.min()), 2),
+            "median": round(float(np.median(seconds)), 2),
+            "longest": round(float(seconds.max()), 2),
+        },
+        "with_text": sum(one.row.text is not None for one in checked),
+    }

@@ -5,6 +5,8 @@ Shapes: B batch, T frames, F features of a frame.
 
 from __future__ import annotations
 
+import itertools
+
 from torch import Tensor, nn
 
 
@@ -14,7 +16,7 @@ def silence(x_BTF: Tensor, mask_BT: Tensor | None) -> Tensor:
 
 
 class Downsampling(nn.Module):
-    """One convolution of odd width over time that keeps each `stride`-th frame: (B, T, F) -> (B, ceil(T / stride), out)."""
+    """A convolution over time that keeps each `stride`-th frame: (B, T, F) -> (B, ceil(T / stride), out)."""
 
     def __init__(self, features: int, out_features: int, stride: int, width: int = 5) -> None:
         super().__init__()
@@ -34,7 +36,7 @@ class PostNet(nn.Module):
         super().__init__()
         sizes = [features, *[hidden] * (layers - 1), features]
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(into, out, width, padding=width // 2) for into, out in zip(sizes, sizes[1:], strict=False)
+            nn.Conv1d(into, out, width, padding=width // 2) for into, out in itertools.pairwise(sizes)
         )
         self.activation = nn.Tanh()
         self.dropout = nn.Dropout(dropout)

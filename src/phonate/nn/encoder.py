@@ -47,9 +47,10 @@ class EncoderLayer(nn.Module):
         """(B, T, D) -> (B, T, D)."""
         if self.pre_norm:
             x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), mask_BT, rotation))
-            return x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD)))
+            out: Tensor = x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD)))
+            return out
         x_BTD = self.attention_norm(x_BTD + self.dropout(self.attention(x_BTD, mask_BT, rotation)))
-        out: Tensor = self.feed_forward_norm(x_BTD + self.dropout(self.feed_forward(x_BTD)))
+        out = self.feed_forward_norm(x_BTD + self.dropout(self.feed_forward(x_BTD)))
         return out
 
 

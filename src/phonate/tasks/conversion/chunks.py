@@ -5,6 +5,7 @@ Shapes: T frames, F features, N samples.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -25,9 +26,7 @@ def windows(frames: int, window: int, overlap: int) -> Iterator[tuple[int, int]]
         start = end - overlap
 
 
-def overlap_add(
-    frames: int, window: int, overlap: int, predict: Callable[[int, int], FloatArray]
-) -> FloatArray:
+def overlap_add(frames: int, window: int, overlap: int, predict: Callable[[int, int], FloatArray]) -> FloatArray:
     """(frames, F) put together from `predict(start, end)`, fading from each window to the next."""
     whole_TF: FloatArray | None = None
     for start, end in windows(frames, window, overlap):
@@ -68,14 +67,15 @@ def joined(
     if piece // 4 <= margin:
         raise ValueError(f"pieces of {piece} frames are too short for margins of {margin}")
     cuts = quiet_cuts(mel_TF, piece, margin)
-    fade_N = np.linspace(0.0, 1.0, 2 * margin * hop, dtype=np.float32)
+    # a spectrogram of n frames is n - 1 hops long: neighbours share so much
+    fade_N = np.linspace(0.0, 1.0, (2 * margin - 1) * hop, dtype=np.float32)
     whole_N = np.zeros((len(mel_TF) - 1) * hop, dtype=np.float32)
-    for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for begin, end in itertools.pairwise(cuts):
         first, last = max(0, begin - margin), min(len(mel_TF), end + margin)
         part_N = render(mel_TF[first:last]).copy()
         if begin > 0:
             part_N[: len(fade_N)] *= fade_N
-        if end < len(mel_TF):  # a spectrogram of n frames is n - 1 hops long: the last hop of the fade is missing
-            part_N[hop - len(fade_N) :] *= 1.0 - fade_N[:-hop]
+        if end < len(mel_TF):
+            part_N[-len(fade_N) :] *= 1.0 - fade_N
         whole_N[first * hop : first * hop + len(part_N)] += part_N
     return whole_N

@@ -32,36 +32,38 @@ class Content:
     """Makes content features (T, M) of mel features (T, M), for mels made as `audio` says."""
 
     def __init__(self, audio: AudioConfig, cepstral_coefficients: int | None, normalise: bool) -> None:
-        """`cepstral_coefficients`: how smooth the envelope is, None for no smoothing. `normalise`: utterance by utterance."""
+        """`cepstral_coefficients`: smoothness of the envelope, None for none. `normalise`: utterance by utterance."""
         self.bands = audio.n_mels
         self.normalise = normalise
         self._decibels = -audio.min_level_db
         edges = mel_to_hz(np.linspace(hz_to_mel(audio.fmin), hz_to_mel(audio.fmax), self.bands + 2))
         self._centres = edges[1:-1]
-        self._smoothing_MM = None
+        self._smoothing_MM: FloatArray | None = None
         if cepstral_coefficients is not None:
             basis = cosine_basis(self.bands)[:cepstral_coefficients]
             self._smoothing_MM = basis.T @ basis
         self._warp = lru_cache(maxsize=None)(self._warp_matrix)
 
-    def __call__(
-        self, mel_TM: FloatArray, perturbation: PerturbationSettings | None, rng: np.random.Generator | None
-    ) -> FloatArray:
-        """Content of a whole utterance; with `perturbation`, of one that another speaker might have said."""
-        spectrum_TM = mel_TM
-        perturbed = perturbation is not None and rng is not None
-        if perturbed and rng.random() < perturbation.noise_probability:
-            spectrum_TM = self._noisy(mel_TM, perturbation, rng)
-        content_TM = spectrum_TM if self._smoothing_MM is None else spectrum_TM @ self._smoothing_MM
-        if perturbed:
-            content_TM = content_TM @ self._warp(_random_warp(perturbation, rng))
-            content_TM = content_TM + self._ripple(perturbation.equaliser_db, rng)
-        return self._normalised(content_TM, spectrum_TM) if self.normalise else content_TM
+    def __call__(self, mel_TM: FloatArray) -> FloatArray:
+        """Content of a whole utterance."""
+        return self._normalised(self._smoothed(mel_TM), mel_TM)
+
+    def perturbed(self, mel_TM: FloatArray, settings: PerturbationSettings, rng: np.random.Generator) -> FloatArray:
+        """Content of the utterance as somebody else, somewhere else, might have said it."""
+        if rng.random() < settings.noise_probability:
+            mel_TM = self._noisy(mel_TM, settings, rng)
+        content_TM = self._smoothed(mel_TM) @ self._warp(_random_warp(settings, rng))
+        return self._normalised(content_TM + self._ripple(settings.equaliser_db, rng), mel_TM)
+
+    def _smoothed(self, mel_TM: FloatArray) -> FloatArray:
+        """The envelope: the first cepstral coefficients only."""
+        return mel_TM if self._smoothing_MM is None else np.asarray(mel_TM @ self._smoothing_MM, dtype=np.float32)
 
     def _normalised(self, content_TM: FloatArray, spectrum_TM: FloatArray) -> FloatArray:
         """Each band to mean 0 and deviation 1 over the utterance's speech: cepstral mean and variance normalisation."""
-        loudness_T = spectrum_TM.mean(axis=1)
-        speech_T = loudness_T > np.percentile(loudness_T, _LOUD_PERCENTILE) - _SPEECH_RANGE
+        if not self.normalise:
+            return content_TM
+        speech_T = speech_frames(spectrum_TM)
         mean_M = content_TM[speech_T].mean(axis=0)
         deviation_M = content_TM[speech_T].std(axis=0) + _LEAST_DEVIATION
         return np.asarray((content_TM - mean_M) / deviation_M, dtype=np.float32)
@@ -82,7 +84,9 @@ class Content:
         """(M,) a smooth random colouring, lower orders stronger."""
         orders = np.arange(1, _RIPPLES + 1)
         amplitude = rng.normal(size=_RIPPLES) * decibels / self._decibels / orders
-        return np.asarray(amplitude @ (cosine_basis(self.bands)[1 : _RIPPLES + 1] * np.sqrt(self.bands / 2)), np.float32)
+        return np.asarray(
+            amplitude @ (cosine_basis(self.bands)[1 : _RIPPLES + 1] * np.sqrt(self.bands / 2)), np.float32
+        )
 
     def _noisy(self, mel_TM: FloatArray, settings: PerturbationSettings, rng: np.random.Generator) -> FloatArray:
         """`mel_TM` with coloured stationary noise, added as magnitudes."""
@@ -100,10 +104,16 @@ def _random_warp(settings: PerturbationSettings, rng: np.random.Generator) -> fl
     return float(np.exp(low + (high - low) * rng.integers(_WARP_STEPS + 1) / _WARP_STEPS))
 
 
+def speech_frames(mel_TM: FloatArray) -> npt.NDArray[np.bool_]:
+    """(T,) True where an utterance is loud enough to be speech."""
+    loudness_T = mel_TM.mean(axis=1)
+    return np.asarray(loudness_T > np.percentile(loudness_T, _LOUD_PERCENTILE) - _SPEECH_RANGE)
+
+
 @lru_cache(maxsize=4)
 def cosine_basis(bands: int) -> npt.NDArray[np.float32]:
     """(bands, bands) orthonormal DCT-II; row k is the cosine of order k."""
     order, band = np.arange(bands)[:, None], np.arange(bands)[None, :]
     basis = np.sqrt(2.0 / bands) * np.cos(np.pi * order * (band + 0.5) / bands)
     basis[0] /= np.sqrt(2.0)
-    return basis.astype(np.float32)
+    return np.asarray(basis, dtype=np.float32)

@@ -87,9 +87,7 @@ class VoiceTransformer(nn.Module):
         d_model, n_heads, n_layers = self.d_model, sizes["n_heads"], sizes["n_layers"]
 
         features = self.input_dim + prosody_dim
-        self.input: nn.Module = (
-            nn.Linear(features, d_model) if stride == 1 else Downsampling(features, d_model, stride)
-        )
+        self.input: nn.Module = nn.Linear(features, d_model) if stride == 1 else Downsampling(features, d_model, stride)
         self.speaker = nn.Embedding(n_speakers, d_model) if n_speakers else None
         rotary = positions == "rotary"
         self.positions = None if rotary else SinusoidalPositions(d_model, sizes["max_seq_len"])
@@ -97,9 +95,7 @@ class VoiceTransformer(nn.Module):
         self.input_dropout = nn.Dropout(dropout)
         self.encoder = Encoder(d_model, n_heads, n_layers, d_ff, dropout, norm, activation)
         self.output = nn.Linear(d_model, self.output_dim * stride)
-        self.post_net = (
-            PostNet(self.output_dim, d_model, post_net_layers, dropout=dropout) if post_net_layers else None
-        )
+        self.post_net = PostNet(self.output_dim, d_model, post_net_layers, dropout=dropout) if post_net_layers else None
 
     def forward(
         self,

@@ -1,30 +1,90 @@
-"""Pitch as a speaker-independent input: where the melody goes, not how high the voice is."""
+"""Pitch as an input: the harmonics that a voice at this pitch has, drawn where the mel will show them.
+
+Given only a number, a small model learns slowly where harmonics lie, and blurs them; given their picture it
+has only to colour them. In training the pitch is the speaker's own. In conversion the source's melody is
+first moved to the target's register, so nothing of the source's voice comes through.
+
+Shapes: T frames, M mel bands, P = M + 2 prosody features.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
+from phonate.audio.mel import mel_filters
+from phonate.audio.settings import AudioConfig
 
-PROSODY_DIM = 2
-"""Features of a frame: normalised pitch, and voiced (1) or not (-1)."""
+_LOWEST, _HIGHEST, _STEPS = 60.0, 500.0, 256
+_MIDDLE, _SPREAD = 170.0, 0.35  # Hz, and log units: what is fed is about -2 .. 2
+_FLOOR = 1e-3
+_LEAST_DEVIATION = 0.08  # of log F0: a monotone voice is not stretched into a lively one
 
-_LEAST_SPREAD = 0.1  # of log F0: a monotone voice is not stretched into a lively one
-_MOST = 2.0
+
+@dataclass(frozen=True)
+class Register:
+    """Where a voice speaks: median of F0 in Hz, and deviation of log F0 within an utterance."""
+
+    median: float
+    deviation: float
+
+    @classmethod
+    def of(cls, f0_T: FloatArray) -> Register | None:
+        """The register of an utterance; None where nothing is voiced."""
+        voiced = f0_T[f0_T > 0.0]
+        if voiced.size == 0:
+            return None
+        return cls(float(np.median(voiced)), max(_LEAST_DEVIATION, float(np.log(voiced).std())))
 
 
-def prosody(f0: FloatArray) -> FloatArray:
-    """F0 in Hz (frames,), 0 where unvoiced -> (frames, 2) float32.
+def transposed(f0_T: FloatArray, target: Register) -> FloatArray:
+    """The melody of `f0_T` (Hz, 0 where unvoiced) in the register of another voice."""
+    own = Register.of(f0_T)
+    if own is None:
+        return f0_T
+    voiced = f0_T > 0.0
+    moved_T = np.zeros_like(f0_T)
+    steps = np.log(f0_T[voiced] / own.median) * (target.deviation / own.deviation)
+    moved_T[voiced] = np.clip(target.median * np.exp(steps), _LOWEST, _HIGHEST)
+    return moved_T
 
-    Log pitch, interpolated through unvoiced frames, minus the utterance's median and divided by its standard
-    deviation: a man's and a woman's reading of one melody come out alike.
-    """
-    voiced = f0 > 0.0
-    features = np.zeros((len(f0), PROSODY_DIM), dtype=np.float32)
-    features[:, 1] = np.where(voiced, 1.0, -1.0)
-    if voiced.any():
-        pitch = np.log(f0[voiced])
-        frames = np.arange(len(f0))
-        melody = np.interp(frames, frames[voiced], pitch) - np.median(pitch)
-        features[:, 0] = np.clip(melody / max(_LEAST_SPREAD, float(pitch.std())) / 1.5, -_MOST, _MOST)
-    return features
+
+class Prosody:
+    """Makes prosody features (T, P) of F0 (T,), for mels made as `audio` says."""
+
+    def __init__(self, audio: AudioConfig) -> None:
+        self.width = audio.n_mels + 2
+        self._pictures = harmonics(audio)
+
+    def __call__(self, f0_T: FloatArray) -> FloatArray:
+        """Log pitch (interpolated through unvoiced frames), voicing (1 or -1), and the picture of the harmonics."""
+        features_TP = np.zeros((len(f0_T), self.width), dtype=np.float32)
+        voiced = f0_T > 0.0
+        features_TP[:, 1] = np.where(voiced, 1.0, -1.0)
+        if voiced.any():
+            frames = np.arange(len(f0_T))
+            pitch_T = np.interp(frames, frames[voiced], np.log(f0_T[voiced]))
+            features_TP[:, 0] = (pitch_T - np.log(_MIDDLE)) / _SPREAD
+            position_T = (pitch_T - np.log(_LOWEST)) / np.log(_HIGHEST / _LOWEST) * (_STEPS - 1)
+            rows = np.clip(np.round(position_T), 0, _STEPS - 1).astype(int)
+            features_TP[voiced, 2:] = self._pictures[rows[voiced]]
+        return features_TP
+
+
+def harmonics(audio: AudioConfig) -> FloatArray:
+    """(256, M) log mel spectra of equally strong harmonics, from 60 to 500 Hz on a log scale; mean 0, in 20 dB."""
+    fundamental = np.geomspace(_LOWEST, _HIGHEST, _STEPS)[:, None]
+    bin_hz = audio.sample_rate / audio.n_fft
+    frequency_F = np.arange(audio.n_fft // 2 + 1) * bin_hz
+    spectrum = np.zeros((_STEPS, len(frequency_F)))
+    for number in range(1, int(audio.fmax / _LOWEST) + 2):
+        # The transform of a Hann window around the harmonic; its width is set by the window, not by the FFT.
+        distance = (frequency_F - number * fundamental) * (audio.win_length / audio.sample_rate)
+        near_one = np.abs(np.abs(distance) - 1.0) < 1e-6
+        lobe = np.sinc(distance) / np.where(near_one, 1.0, 1.0 - distance**2)
+        spectrum += np.abs(np.where(near_one, 0.5, lobe))
+    filters = mel_filters(audio.sample_rate, audio.n_fft, audio.n_mels, audio.fmin, audio.fmax)
+    level = np.log10(spectrum @ filters.T + _FLOOR)
+    return np.asarray(level - level.mean(axis=1, keepdims=True), dtype=np.float32)

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from phonate.audio.settings import AudioConfig
 from phonate.config.settings import Settings
 from phonate.data.settings import VoiceData
 
@@ -16,7 +15,7 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 class PerturbationSettings(Settings):
     """How the speaker is hidden from the content while the model trains."""
 
-    formants: tuple[PositiveFloat, PositiveFloat] = (0.75, 1.35)
+    formants: tuple[PositiveFloat, PositiveFloat] = (0.65, 1.5)
     """Lowest and highest factor by which formants are moved; wide enough to make women of men and men of women."""
     equaliser_db: NonNegativeFloat = 6.0
     """Standard deviation of the strongest ripple of a random equaliser, in dB."""
@@ -24,8 +23,6 @@ class PerturbationSettings(Settings):
     """Share of the samples to which coloured noise is added."""
     noise_snr_db: tuple[float, float] = (12.0, 45.0)
     """Lowest and highest ratio of speech to that noise, in dB."""
-    pitch: NonNegativeFloat = 0.1
-    """Standard deviation of a random offset of the normalised pitch."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -39,24 +36,35 @@ class PerturbationSettings(Settings):
 class ConversionData(VoiceData):
     """The corpus, and what the model reads of a recording."""
 
-    audio: AudioConfig = AudioConfig()
-    """What waveforms and mel spectrograms are made with."""
     content: Literal["mel", "whisper"] = "mel"
     """What was said: perturbed mel envelopes, or the features of a Whisper encoder (needs phonate[eval])."""
     whisper_model: str = "tiny.en"
     """Whisper model for `content: whisper`: a faster-whisper name, or a folder."""
-    cepstral_coefficients: Annotated[int, Field(ge=2)] | None = 20
+    cepstral_coefficients: Annotated[int, Field(ge=2)] | None = 12
     """Smoothness of the mel envelope; few enough that the pitch can't be read from it. Null: no smoothing."""
     normalise: bool = True
     """Bring each content feature to mean 0 and deviation 1 over the utterance."""
     prosody: bool = True
-    """Give the model pitch (relative to the speaker's own) and voicing."""
+    """Give the model pitch and voicing; in conversion the melody is moved to the target's register."""
+    equalise: bool = True
+    """In conversion, bring the mean and deviation of each mel band to those of the target's recordings."""
     perturbation: PerturbationSettings | None = PerturbationSettings()
     """How the speaker is hidden while training. Null: not at all (a control: such a model converts nothing)."""
+    target: str | None = None
+    """The speaker that previews, evaluation and `phonate convert` convert to. Null: the one with the most speech."""
     crop_frames: PositiveInt = 160
     """Frames of a training sample, cut at random from its recording; 86 are a second."""
     crops_per_clip: PositiveInt = 1
     """Crops of each recording in an epoch."""
+
+    @model_validator(mode="after")
+    def _whisper_is_computed_once(self) -> Self:
+        if self.content == "whisper" and self.augmentation is not None:
+            raise ValueError(
+                "content: whisper is computed once for each recording, so its audio can't be augmented; "
+                "set augmentation to null, or content to mel"
+            )
+        return self
 
 
 class ConversionModel(Settings):

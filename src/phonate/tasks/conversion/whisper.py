@@ -41,13 +41,15 @@ class WhisperEncoder:
 
         samples = waveform if sample_rate == SAMPLE_RATE else soxr.resample(waveform, sample_rate, SAMPLE_RATE)
         input_CT = self._model.feature_extractor(np.asarray(samples, dtype=np.float32), padding=_PADDING)
-        usable = max(_INPUT_FRAMES_PER_FEATURE, input_CT.shape[1] // _INPUT_FRAMES_PER_FEATURE * _INPUT_FRAMES_PER_FEATURE)
+        usable = max(
+            _INPUT_FRAMES_PER_FEATURE, input_CT.shape[1] // _INPUT_FRAMES_PER_FEATURE * _INPUT_FRAMES_PER_FEATURE
+        )
         input_CT = np.pad(input_CT, ((0, 0), (0, max(0, usable - input_CT.shape[1]))))
         windows = [
             np.asarray(self._model.encode(np.ascontiguousarray(input_CT[:, at : min(at + _WINDOW, usable)])))[0]
             for at in range(0, usable, _WINDOW)
         ]
-        return np.concatenate(windows).astype(np.float32)
+        return np.asarray(np.concatenate(windows), dtype=np.float32)
 
 
 def at_frames(features_SW: FloatArray, frames: int, frames_per_second: float) -> FloatArray:
@@ -56,14 +58,13 @@ def at_frames(features_SW: FloatArray, frames: int, frames_per_second: float) ->
     lower_T = np.minimum(position_T.astype(int), max(0, len(features_SW) - 2))
     upper_T = np.minimum(lower_T + 1, len(features_SW) - 1)
     weight_T1 = (position_T - lower_T).astype(np.float32)[:, None]
-    return features_SW[lower_T] * (1.0 - weight_T1) + features_SW[upper_T] * weight_T1
+    between_TW = features_SW[lower_T] * (1.0 - weight_T1) + features_SW[upper_T] * weight_T1
+    return np.asarray(between_TW, dtype=np.float32)
 
 
 def normalised(features_SW: FloatArray) -> FloatArray:
     """Each feature to mean 0 and deviation 1 over the utterance."""
-    return np.asarray(
-        (features_SW - features_SW.mean(axis=0)) / (features_SW.std(axis=0) + 0.1), dtype=np.float32
-    )
+    return np.asarray((features_SW - features_SW.mean(axis=0)) / (features_SW.std(axis=0) + 0.1), dtype=np.float32)
 
 
 def _fingerprint(folder: Path, name: str) -> str:

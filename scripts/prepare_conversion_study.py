@@ -1,0 +1,73 @@
+"""Write the corpora of the conversion study: what is trained on and what is judged. They share only the target speaker.
+
+    python scripts/prepare_conversion_study.py RECORDINGS FOLDER
+
+RECORDINGS holds tts_en_kathleen, tts_en_lj, tts_de_kerstin (LJSpeech layout: metadata.csv and wavs/) and
+spk_en_librispeech (train-clean-100/ with one clip a speaker, test-other/SPEAKER/). FOLDER gets train.json and
+evaluation.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+TARGET = "kathleen"
+TARGET_REFERENCES = 30
+# The four speakers with several clips, and every twelfth of the hundred others in order of their median pitch
+# (79 to 210 Hz): twelve unlike voices, half of them or more men's.
+SEVERAL_CLIPS = ("1688", "1998", "2033", "2414")
+SINGLE_CLIPS = ("5703", "8098", "4014", "2002", "7505", "1578", "1088", "8051")
+RANKED_SPEAKERS = 37
+"""Further voices among which the target must come first: with the twelve sources and the target, fifty."""
+
+
+def read_ljspeech(folder: Path, speaker: str) -> list[dict[str, str]]:
+    """Rows of a corpus in LJSpeech layout, in the order of its metadata."""
+    lines = (folder / "metadata.csv").read_text(encoding="utf-8").splitlines()
+    fields = [line.split("|") for line in lines]
+    return [
+        {"audio_path": str(folder / "wavs" / f"{row[0]}.flac"), "speaker_id": speaker, "text": row[-1]}
+        for row in fields
+    ]
+
+
+def librispeech(files: list[Path]) -> list[dict[str, str]]:
+    """Rows of LibriSpeech clips, whose names begin with their speakers."""
+    return [{"audio_path": str(file), "speaker_id": file.name.partition("-")[0]} for file in files]
+
+
+def study(recordings: Path) -> dict[str, list[dict[str, str]]]:
+    """The rows of both corpora. The judged clips come first, one of each speaker, as the evaluation takes them."""
+    target = read_ljspeech(recordings / "tts_en_kathleen", TARGET)
+    books = recordings / "spk_en_librispeech"
+    several = [sorted((books / "test-other" / speaker).glob("*.flac")) for speaker in SEVERAL_CLIPS]
+    singles = sorted((books / "train-clean-100").glob("*.flac"))
+    judged = [next(file for file in singles if file.name.startswith(f"{name}-")) for name in SINGLE_CLIPS]
+    ranked = [file for file in singles if file not in judged][:RANKED_SPEAKERS]
+    sources = [clips[0] for clips in several] + judged
+    others = [file for clips in several for file in clips[1:]] + ranked
+    return {
+        "train": target[:-TARGET_REFERENCES]
+        + read_ljspeech(recordings / "tts_en_lj", "lj")
+        + read_ljspeech(recordings / "tts_de_kerstin", "kerstin"),
+        "evaluation": librispeech(sources) + librispeech(others) + target[-TARGET_REFERENCES:],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recordings", type=Path)
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in study(arguments.recordings.resolve()).items():
+        path = arguments.folder / f"{name}.json"
+        path.write_text(json.dumps({"samples": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        speakers = len({row["speaker_id"] for row in rows})
+        print(f"{path}: {len(rows)} clips of {speakers} speakers")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Speak a recording again in another voice.
+
+RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate convert`."""
+    parser.add_argument("run", metavar="RUN", help="a run of the task conversion, or a checkpoint")
+    parser.add_argument("recording", metavar="IN.wav", help="the recording to convert")
+    parser.add_argument("--speaker", metavar="NAME", help="whose voice to speak in (default: the run's target)")
+    parser.add_argument("-o", "--output", metavar="OUT.wav", required=True, help="where to write: .wav or .flac")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Convert, and say what was written."""
+    from phonate.audio.decoding import write_audio
+    from phonate.tasks.conversion.inference import Converter
+
+    converter = Converter.load(args.run)
+    waveform = converter.convert_file(args.recording, args.speaker)
+    write_audio(args.output, waveform, converter.sample_rate)
+    print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {args.speaker or converter.target}")
+    return 0

@@ -1,0 +1,33 @@
+"""Judge a trained run: how good it is beside doing nothing, a baseline without a model, and the ceiling.
+
+Judges are optional packages: pip install 'phonate[eval]'. The figures and what was measured on
+each item go to RUN/evaluation.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate evaluate`."""
+    parser.add_argument("run", metavar="RUN", help="the run's folder")
+    parser.add_argument("--data", metavar="PATH", help="a corpus to judge on, such as recordings kept out of training")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge, then print the table."""
+    from phonate.cli.output import log_to_console, print_json, print_table
+
+    log_to_console()
+
+    from phonate.workflows.evaluate import evaluate
+
+    found = evaluate(args.run, args.data)
+    if args.json:
+        print_json(found.document())
+    else:
+        print_table(found.rows(), found.header())
+        print("\n" + "\n".join(f"{name.replace('_', ' ')}: {value}" for name, value in found.notes.items()))
+    return 0

@@ -1,0 +1,100 @@
+"""The recordings that a model is trained on, with what is derived of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.config.errors import InputError
+from phonate.config.registry import nearest
+from phonate.data.prepared import Prepared, prepare
+from phonate.tasks.conversion.derived import DerivedFeatures, open_derived
+from phonate.tasks.conversion.features import FeatureExtractor, Recording
+from phonate.tasks.conversion.settings import ConversionData
+from phonate.tasks.conversion.voices import Voice
+
+_VERSION = 1  # raise it when F0 or Whisper features are computed otherwise
+
+
+class Corpus:
+    """The prepared corpus at `data.path`, with F0 and Whisper features beside its cached waveforms and mels."""
+
+    def __init__(self, data: ConversionData, extractor: FeatureExtractor) -> None:
+        self.data = data
+        self.extractor = extractor
+        self.prepared: Prepared = prepare(data)
+        self.speakers = self.prepared.speakers
+        """Names in the order of the embedding."""
+
+    def positions(self, split: str) -> list[int]:
+        """Positions of a split's recordings in the index."""
+        found = self.prepared.train if split == "train" else self.prepared.validation
+        return [int(position) for position in found]
+
+    def recording(self, position: int) -> Recording:
+        """The clean features of a recording."""
+        whisper_SW = self._whisper[position] if self.data.content == "whisper" else None
+        return Recording(self.prepared.cache.features(position), self._f0[position][:, 0], whisper_SW)
+
+    def waveform(self, position: int) -> FloatArray:
+        """The clean waveform of a recording."""
+        return self.prepared.cache.waveform(position)
+
+    @cached_property
+    def target(self) -> int:
+        """Number of the speaker to convert to: the recipe's, or the one with the most speech."""
+        wanted = self.data.target
+        if wanted is not None:
+            if wanted not in self.speakers:
+                raise InputError(f"data.target: the corpus has no {wanted!r}; {nearest(wanted, self.speakers)}")
+            return self.speakers.index(wanted)
+        index = self.prepared.index
+        frames = np.bincount(index.speaker, weights=index.frames, minlength=len(self.speakers))
+        return int(frames.argmax())
+
+    @cached_property
+    def voices(self) -> dict[str, Voice]:
+        """Register and long-term spectrum of each speaker, from training recordings."""
+        numbers = self.prepared.index.speaker
+        train = self.positions("train")
+
+        def recordings(speaker: int) -> Iterator[Recording]:
+            return (self.recording(position) for position in train if numbers[position] == speaker)
+
+        return {name: Voice.of(recordings(number)) for number, name in enumerate(self.speakers)}
+
+    @property
+    def content_dim(self) -> int:
+        """Content features of a frame."""
+        return self._whisper.width if self.data.content == "whisper" else self.data.audio.n_mels
+
+    @property
+    def content_fingerprint(self) -> str:
+        """What the content features depend on beside the audio settings."""
+        return self.extractor.whisper.fingerprint if self.data.content == "whisper" else "mel"
+
+    @cached_property
+    def _f0(self) -> DerivedFeatures:
+        kind = "f0" if self.data.prosody else "no-f0"
+        return self._derived(kind, lambda waveform: self.extractor.pitch(waveform)[:, None])
+
+    @cached_property
+    def _whisper(self) -> DerivedFeatures:
+        encoder, rate = self.extractor.whisper, self.data.audio.sample_rate
+        return self._derived(f"whisper-{encoder.fingerprint}", lambda waveform: encoder(waveform, rate), np.float16)
+
+    def _derived(
+        self, kind: str, compute: Callable[[FloatArray], FloatArray], dtype: type[np.floating] = np.float32
+    ) -> DerivedFeatures:
+        """`compute` of every recording's waveform, kept beside the prepared corpus."""
+        name = re.sub(r"[^\w.-]", "_", f"{kind}-v{_VERSION}")
+        return open_derived(
+            self.prepared.folder / name,
+            len(self.prepared.index),
+            lambda position: compute(self.waveform(position)),
+            dtype,
+        )

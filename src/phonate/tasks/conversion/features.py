@@ -1,0 +1,78 @@
+"""What a VoiceTransformer reads of a recording, the same in training and in conversion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.pitch import f0
+from phonate.audio.processor import AudioProcessor
+from phonate.tasks.conversion.content import Content
+from phonate.tasks.conversion.prosody import Prosody, Register, transposed
+from phonate.tasks.conversion.settings import ConversionData
+from phonate.tasks.conversion.whisper import WhisperEncoder, at_frames, normalised
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Clean features of one recording. Shapes: T frames, M mel bands, S Whisper features, W their width."""
+
+    mel_TM: FloatArray
+    f0_T: FloatArray
+    whisper_SW: FloatArray | None = None
+
+
+class FeatureExtractor:
+    """Makes `Recording`s of waveforms, and model inputs of `Recording`s, as the recipe's `data` says."""
+
+    def __init__(self, data: ConversionData) -> None:
+        self.data = data
+        self.processor = AudioProcessor(data.audio)
+        self._content = Content(data.audio, data.cepstral_coefficients, data.normalise)
+        self._prosody = Prosody(data.audio)
+        self._whisper: WhisperEncoder | None = None
+
+    @property
+    def whisper(self) -> WhisperEncoder:
+        """The Whisper encoder, loaded when it is first needed."""
+        if self._whisper is None:
+            self._whisper = WhisperEncoder(self.data.whisper_model)
+        return self._whisper
+
+    @property
+    def prosody_dim(self) -> int:
+        """Prosody features of a frame."""
+        return self._prosody.width if self.data.prosody else 0
+
+    def recording(self, waveform: FloatArray) -> Recording:
+        """Clean features of a waveform (N,) at the configured rate."""
+        audio = self.data.audio
+        return Recording(
+            self.processor.mel(waveform),
+            self.pitch(waveform),
+            self.whisper(waveform, audio.sample_rate) if self.data.content == "whisper" else None,
+        )
+
+    def pitch(self, waveform: FloatArray) -> FloatArray:
+        """F0 (T,) in Hz at the mel's frames; zeros where the model does not read prosody."""
+        audio = self.data.audio
+        if not self.data.prosody:
+            return np.zeros(self.processor.frames(len(waveform)), dtype=np.float32)
+        return f0(waveform, audio.sample_rate, audio.hop_length)
+
+    def content(self, recording: Recording, rng: np.random.Generator | None = None) -> FloatArray:
+        """Content features (T, input_dim) of a whole recording; with `rng`, of its perturbed form."""
+        if recording.whisper_SW is not None:
+            features_SW = normalised(recording.whisper_SW) if self.data.normalise else recording.whisper_SW
+            return at_frames(features_SW, len(recording.mel_TM), self.data.audio.frames_per_second)
+        if rng is None or self.data.perturbation is None:
+            return self._content(recording.mel_TM)
+        return self._content.perturbed(recording.mel_TM, self.data.perturbation, rng)
+
+    def prosody(self, recording: Recording, register: Register | None = None) -> FloatArray:
+        """Prosody features (T, prosody_dim), in the recording's own register or moved to another."""
+        if not self.data.prosody:
+            return np.zeros((len(recording.mel_TM), 0), dtype=np.float32)
+        return self._prosody(recording.f0_T if register is None else transposed(recording.f0_T, register))

@@ -1,0 +1,129 @@
+"""From a trained run to converted speech. Shapes: T frames, M mel bands, N samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from phonate.audio.decoding import FloatArray, read_audio
+from phonate.audio.processor import normalised_peak
+from phonate.config.documents import parse
+from phonate.config.errors import CheckpointError, InputError
+from phonate.config.registry import nearest
+from phonate.config.resolve import resolve_document
+from phonate.tasks.conversion.chunks import joined, overlap_add
+from phonate.tasks.conversion.features import FeatureExtractor, Recording
+from phonate.tasks.conversion.model import VoiceTransformer, build_model
+from phonate.tasks.conversion.voices import Voice
+from phonate.training.checkpoints import resolve_checkpoint
+from phonate.training.checkpoints.loading import load
+
+_WINDOW_SECONDS = 10.0
+_OVERLAP_SECONDS = 1.0
+_PIECE_SECONDS = 20.0
+_PEAK = 0.95
+
+
+class Converter:
+    """Speaks recordings again in another voice."""
+
+    def __init__(self, model: VoiceTransformer, data: Any, voices: dict[str, Voice], target: str) -> None:
+        """`data` is the recipe's ConversionData; `voices` are the speakers of the embedding, in its order."""
+        self.model = model.eval()
+        self.voices = voices
+        self.speakers = list(voices)
+        self.target = target
+        """The speaker that is converted to when none is asked for."""
+        self.extractor = FeatureExtractor(data)
+        self.sample_rate: int = data.audio.sample_rate
+
+    @classmethod
+    def load(cls, source: str | Path) -> Converter:
+        """The converter of a run (its best checkpoint, or else its newest) or of one checkpoint.
+
+        Raises CheckpointError where there is none, or it is damaged, or of another task.
+        """
+        checkpoint = load(best_or_latest(source), weights_only=True)
+        recipe = resolve_document(parse(checkpoint.recipe_yaml, str(checkpoint.path / "recipe.yaml"))).recipe
+        if recipe.task != "conversion":
+            raise CheckpointError(f"{source}: holds a model for {recipe.task}, not for conversion")
+        facts = checkpoint.inference
+        extractor = FeatureExtractor(recipe.data)
+        model = build_model(
+            recipe.model,
+            n_speakers=len(facts["voices"]),
+            input_dim=facts["content_dim"],
+            output_dim=recipe.data.audio.n_mels,
+            prosody_dim=extractor.prosody_dim,
+        )
+        model.load_state_dict(checkpoint.weights)
+        voices = {name: Voice.read(document) for name, document in facts["voices"].items()}
+        converter = cls(model, recipe.data, voices, facts["target"])
+        converter._check_features(checkpoint.path, facts)
+        return converter
+
+    def _check_features(self, path: Path, facts: dict[str, Any]) -> None:
+        """A model only understands the features that it was trained on."""
+        here = self.extractor.processor.fingerprint
+        if facts["features"] != here:
+            raise CheckpointError(
+                f"{path}: was trained on features {facts['features']}, this phonate makes {here}; "
+                "train it again, or use the version that it was trained with"
+            )
+        if self.extractor.data.content == "whisper" and facts["content"] != self.extractor.whisper.fingerprint:
+            raise CheckpointError(
+                f"{path}: was trained on another Whisper model than the {self.extractor.data.whisper_model} here"
+            )
+
+    def speaker(self, name: str | None) -> int:
+        """Number of a speaker. Raises InputError with the nearest name."""
+        name = self.target if name is None else name
+        if name not in self.speakers:
+            raise InputError(f"speaker {name!r} is not in this model; {nearest(name, self.speakers)}")
+        return self.speakers.index(name)
+
+    def convert_file(self, path: str | Path, speaker: str | None = None) -> FloatArray:
+        """The recording at `path`, in any format and at any rate, in the voice of `speaker`: (N,) at `sample_rate`."""
+        return self.convert(read_audio(path, self.sample_rate)[0], speaker)
+
+    def convert(self, waveform: FloatArray, speaker: str | None = None) -> FloatArray:
+        """Samples (N,) at `sample_rate` in the voice of `speaker` (None: the target); about N samples, peak 0.95.
+
+        Long recordings are converted in overlapping windows and rendered piece by piece.
+        """
+        mel_TM = self.convert_mel(self.extractor.recording(waveform), speaker)
+        audio = self.extractor.data.audio
+        piece = round(_PIECE_SECONDS * audio.frames_per_second)
+        rendered_N = joined(mel_TM, self.extractor.processor.render, audio.hop_length, piece)
+        return _PEAK * normalised_peak(rendered_N)
+
+    @torch.no_grad()
+    def convert_mel(self, recording: Recording, speaker: str | None = None) -> FloatArray:
+        """The mel (T, M), from 0 to 1, of a recording in the voice of `speaker`."""
+        number = torch.tensor([self.speaker(speaker)])
+        voice = self.voices[self.speakers[int(number)]]
+        content_TF = torch.from_numpy(np.ascontiguousarray(self.extractor.content(recording)))
+        prosody_TP = torch.from_numpy(self.extractor.prosody(recording, voice.register))
+
+        def predict(start: int, end: int) -> FloatArray:
+            prosody = prosody_TP[None, start:end] if self.model.prosody_dim else None
+            out_BTM = self.model(content_TF[None, start:end], speaker_id=number, prosody=prosody)
+            mel: FloatArray = out_BTM[0].numpy()
+            return mel
+
+        rate = self.extractor.data.audio.frames_per_second
+        mel_TM = overlap_add(len(content_TF), round(_WINDOW_SECONDS * rate), round(_OVERLAP_SECONDS * rate), predict)
+        if self.extractor.data.equalise:
+            mel_TM = voice.equalised(mel_TM)
+        return np.clip(mel_TM, 0.0, 1.0)
+
+
+def best_or_latest(source: str | Path) -> Path:
+    """The checkpoint that `source` names: for a run its best one, or the newest when none was chosen yet."""
+    try:
+        return resolve_checkpoint(source, prefer="best")
+    except CheckpointError:
+        return resolve_checkpoint(source)

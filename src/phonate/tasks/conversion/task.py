@@ -1,0 +1,167 @@
+"""Voice conversion as a task: reconstruct each voice from content that no longer tells whose it was.
+
+A sample's content is perturbed, its target is the clean mel of the same recording, and the speaker embedding
+is that speaker's. To convert, the embedding of another speaker is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from phonate.tasks.conversion.corpus import Corpus
+from phonate.tasks.conversion.features import FeatureExtractor, Recording
+from phonate.tasks.conversion.model import build_model
+from phonate.tasks.conversion.samples import ConversionSamples, padded
+from phonate.training.losses import build_loss
+from phonate.training.task import Batch, Count, Picture, Preview, Samples, Sound, Task, Terms
+
+_AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
+_ELEMENTWISE = {"l1", "mae", "mse", "huber", "smooth_l1"}
+_EVALUATED = 16
+_PREVIEW_SECONDS = 6.0
+
+
+class ConversionTask(Task):
+    """Trains VoiceTransformer as `recipe` says. `recipe.data` is ConversionData, `recipe.model` ConversionModel."""
+
+    def __init__(self, recipe: Any) -> None:
+        self.recipe = recipe
+        self.extractor = FeatureExtractor(recipe.data)
+        self.criterion = build_loss(recipe.training.loss, default="l1")
+        self.couples_items = self.criterion.couples_items
+        self._corpus: Corpus | None = None
+
+    @property
+    def corpus(self) -> Corpus:
+        """The corpus, prepared when it is first needed."""
+        if self._corpus is None:
+            self._corpus = Corpus(self.recipe.data, self.extractor)
+        return self._corpus
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """The main loss weighs 1, auxiliary ones what the recipe says."""
+        return self.criterion.weights
+
+    def model(self) -> nn.Module:
+        """A VoiceTransformer with an embedding for each speaker of the corpus."""
+        model = build_model(
+            self.recipe.model,
+            n_speakers=len(self.corpus.speakers),
+            input_dim=self.corpus.content_dim,
+            output_dim=self.recipe.data.audio.n_mels,
+            prosody_dim=self.extractor.prosody_dim,
+        )
+        with torch.no_grad():
+            model.output.bias.fill_(_AVERAGE_LEVEL)
+        return model
+
+    def samples(self, split: str) -> ConversionSamples:
+        """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
+        return ConversionSamples(self.corpus, split)
+
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
+        """Distance of the predicted from the clean mel over real frames."""
+        mask_BT = self._mask(batch)
+        predicted_BTM = predict(model, batch, mask_BT)
+        terms: Terms = self.criterion(predicted_BTM, batch["target"], mask_BT, model=model)
+        return terms
+
+    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
+        """Real mel values, where the loss is one number for each of them."""
+        main = self.criterion.main
+        if main not in _ELEMENTWISE or len(self.criterion.losses) > 1 or self.criterion.reduction != "mean":
+            return None
+        return {main: float(batch["lengths"].sum()) * batch["target"].shape[-1]}
+
+    @staticmethod
+    def _mask(batch: Batch) -> Tensor:
+        frames = batch["target"].shape[1]
+        mask: Tensor = torch.arange(frames, device=batch["lengths"].device) < batch["lengths"][:, None]
+        return mask
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+        """`speaker_effect`: how far a mel moves, in dB a band, when another speaker is asked for.
+
+        Near 0 the model copies its input and converts nothing, however small its loss is. (It is 0 also for a
+        corpus of one speaker.)
+        """
+        count = min(_EVALUATED, len(samples.ids))
+        items = [samples.get(index, np.random.default_rng(0)) for index in range(count)]
+        batch = {
+            name: value.to(_device(model)) if isinstance(value, Tensor) else value
+            for name, value in samples.collate(items).items()
+        }
+        mask_BT = self._mask(batch)
+        speakers = len(self.corpus.speakers)
+        other = {**batch, "speaker_id": (batch["speaker_id"] + max(1, speakers // 2)) % speakers}
+        moved_BTM = (predict(model, batch, mask_BT) - predict(model, other, mask_BT)).abs()
+        decibels = -self.recipe.data.audio.min_level_db
+        return {"speaker_effect": float(moved_BTM[mask_BT].mean()) * decibels}
+
+    @torch.no_grad()
+    def previews(self, model: nn.Module) -> dict[str, Preview]:
+        """A validation recording of another speaker, and its conversion to the target: pictures and sounds."""
+        found = self._preview_clip()
+        if found is None:
+            return {}
+        recording, target = found
+        with_prosody = self.extractor.prosody_dim > 0
+        prosody_TP = self.extractor.prosody(recording, self.corpus.voices[self.corpus.speakers[target]].register)
+        device = _device(model)
+        converted_BTM = model(
+            padded([self.extractor.content(recording)]).to(device),
+            speaker_id=torch.tensor([target], device=device),
+            prosody=padded([prosody_TP]).to(device) if with_prosody else None,
+        )
+        converted_TM = converted_BTM[0].float().clamp(0.0, 1.0).cpu().numpy()
+        rate = self.recipe.data.audio.sample_rate
+        shown: dict[str, Preview] = {}
+        for name, mel_TM in (("source", recording.mel_TM), ("converted", converted_TM)):
+            shown[f"{name}_mel"] = Picture(np.ascontiguousarray(mel_TM.T))
+            shown[name] = Sound(self.extractor.processor.waveform(mel_TM), rate)
+        return shown
+
+    def _preview_clip(self) -> tuple[Recording, int] | None:
+        """The first validation recording of a speaker who is not the target, a few seconds of it; and the target."""
+        target = self.corpus.target
+        speakers = self.corpus.prepared.index.speaker
+        others = [position for position in self.corpus.positions("validation") if speakers[position] != target]
+        if not others:
+            return None
+        whole = self.corpus.recording(others[0])
+        frames = int(_PREVIEW_SECONDS * self.recipe.data.audio.frames_per_second)
+        whisper = None if whole.whisper_SW is None else whole.whisper_SW[: int(50 * _PREVIEW_SECONDS)]
+        return Recording(whole.mel_TM[:frames], whole.f0_T[:frames], whisper), target
+
+    def export(self, model: nn.Module) -> Mapping[str, Any]:
+        """What conversion needs beside the weights and the recipe."""
+        return {
+            "voices": {name: voice.document() for name, voice in self.corpus.voices.items()},
+            "target": self.corpus.speakers[self.corpus.target],
+            "content_dim": self.corpus.content_dim,
+            "features": self.extractor.processor.fingerprint,
+            "content": self.corpus.content_fingerprint,
+        }
+
+
+def predict(model: nn.Module, batch: Batch, mask_BT: Tensor) -> Tensor:
+    """The mel (B, T, M) that `model` makes of a batch."""
+    prosody_BTP = batch["prosody"]
+    out: Tensor = model(
+        batch["features"],
+        speaker_id=batch["speaker_id"],
+        mask=mask_BT,
+        prosody=prosody_BTP if prosody_BTP.shape[-1] else None,
+    )
+    return out.float()
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device

@@ -1,0 +1,35 @@
+"""Judge a run: its task's own evaluation, put down in the run's folder."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+
+from phonate.config.errors import InputError
+from phonate.config.resolve import resolve
+from phonate.config.tasks import TASKS
+from phonate.evaluation.tables import Evaluation
+from phonate.training.run import Run
+
+FIGURES = "evaluation.json"
+
+
+def evaluate(run: str | Path, data: str | None = None) -> Evaluation:
+    """Judge the run in the folder `run` on the corpus `data`, or on what its recipe keeps for that.
+
+    Writes `evaluation.json`: the figures of the report, and what was measured on each item. A task can be judged
+    when its package has a module `evaluation` with `evaluate(run, data)`.
+
+    Raises InputError for a folder that is no run, or a task that has no evaluation.
+    """
+    folder = Run(Path(run))
+    if not folder.recipe.is_file():
+        raise InputError(f"{run}: no recipe.yaml here; give the folder of a run")
+    task = resolve(folder.recipe).recipe.task
+    home = TASKS.find(task)
+    if not isinstance(home, str) or importlib.util.find_spec(f"{home}.evaluation") is None:
+        raise InputError(f"{run}: the task {task} has no evaluation")
+    found: Evaluation = importlib.import_module(f"{home}.evaluation").evaluate(folder.path, data)
+    folder.write_json(FIGURES, found.document())
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -135,7 +136,7 @@ def _cut_short(path: Path, promised: float | None, held: float) -> DataError:
 @contextmanager
 def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
     try:
-        with soundfile.SoundFile(path) as file:
+        with soundfile.SoundFile(os.fsencode(path)) as file:  # bytes: names need not be UTF-8
             missing = containers.missing_share(path)
             if missing is not None:
                 length = file.frames / file.samplerate

@@ -45,15 +45,19 @@ def _is_manifest(path: Path) -> bool:
 
 
 def _table(path: Path) -> str:
-    """LJSpeech's `id|text|text` and `id|speaker|text` differ in what the second column holds."""
+    """LJSpeech's `id|text|normalised text` says the same twice; `id|speaker|text` does not."""
     lines = [line for line in read_lines(path) if line.strip()]
     if not lines or "|" not in lines[0]:
         return "csv"
     rows = [line.split("|") for line in lines]
-    if {len(row) for row in rows} == {3}:
-        speakers = {row[1].strip() for row in rows}
-        words = sum(" " in speaker for speaker in speakers)
-        if words * 2 < len(speakers) and (len(speakers) * 2 <= len(rows) or len(rows) < 4):
-            return "csv"
     header = {cell.strip().lower() for cell in rows[0]}
-    return "csv" if header & {"audio_path", "speaker_id", "path", "speaker"} else "ljspeech"
+    if header & {"audio_path", "speaker_id", "path", "speaker"}:
+        return "csv"
+    if {len(row) for row in rows} != {3}:
+        return "ljspeech"
+    repeated = sum(_first_word(row[1]) == _first_word(row[2]) for row in rows)
+    return "ljspeech" if repeated * 2 >= len(rows) else "csv"
+
+
+def _first_word(text: str) -> str:
+    return next(iter(text.lower().split()), "")

@@ -16,9 +16,9 @@ Indices = NDArray[np.int64]
 
 POOL = 4096
 """Samples that are sorted by length together. Larger pools pad less and mix less."""
-JITTER = 0.01
-"""Relative noise on the lengths before sorting a pool that holds the whole corpus, so that clips of nearly the same
-length meet other neighbours in each epoch."""
+MIXED_PLACES = 8
+"""How far a clip may move from its place in a sorted pool, so that in a corpus of one pool, too, clips meet other
+neighbours in each epoch. Places and not seconds: that keeps padding small where clips of a length are rare."""
 
 
 def epoch_plan(
@@ -33,7 +33,7 @@ def epoch_plan(
 
     With `max_frames` a batch holds clips of like length, and its number of clips times its longest clip never
     exceeds `max_frames` (nor its number of clips `batch_size`, if that is given too): shuffle, sort within pools of
-    POOL, cut, shuffle the batches. With `batch_size` alone the order is a plain shuffle.
+    POOL, mix neighbours, cut, shuffle the batches. With `batch_size` alone the order is a plain shuffle.
 
     Args:
         seed: the run's seed.
@@ -57,18 +57,16 @@ def epoch_plan(
             f"{int(lengths[longest])}; raise it, or leave long samples out with data.max_seconds"
         )
     batches: list[Indices] = []
-    for pool in _pools(order, rng):
-        keys = lengths[pool] * (1.0 + JITTER * rng.standard_normal(len(pool)))
-        batches.extend(_cut(pool[np.argsort(keys, kind="stable")], lengths, max_frames, batch_size))
+    for pool in _pools(order):
+        ordered = pool[np.argsort(lengths[pool], kind="stable")]
+        places = np.arange(len(ordered)) + MIXED_PLACES * rng.random(len(ordered))
+        batches.extend(_cut(ordered[np.argsort(places, kind="stable")], lengths, max_frames, batch_size))
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
-def _pools(order: Indices, rng: np.random.Generator) -> list[Indices]:
-    """Slices of a shuffled order; the first one's size varies, so that cuts fall elsewhere in each epoch."""
-    if len(order) <= POOL:
-        return [order]
-    count = max(1, round(len(order) / POOL))
-    return np.array_split(np.roll(order, int(rng.integers(len(order)))), count)
+def _pools(order: Indices) -> list[Indices]:
+    """Slices of a shuffled order, of equal size."""
+    return np.array_split(order, max(1, round(len(order) / POOL)))
 
 
 def _cut(ordered: Indices, lengths: NDArray[np.int64], max_frames: int, batch_size: int | None) -> list[Indices]:

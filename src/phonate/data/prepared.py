@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -127,7 +128,9 @@ def _build(
                 if progress is not None:
                     progress("computing features", done, len(checked))
         _index(checked, writer).save(beside)
-        to_cuts(checked).to_file(beside / "cuts.jsonl.gz")
+        with gzip.open(beside / "cuts.jsonl.gz", "wt", encoding="ascii") as manifest:
+            # Not by Lhotse's own writer, which can't write names that are no UTF-8.
+            manifest.writelines(json.dumps(cut.to_dict()) + "\n" for cut in to_cuts(checked))
         (beside / "report.json").write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
         try:
             beside.rename(folder)

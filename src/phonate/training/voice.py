@@ -6,6 +6,8 @@ loader that shuffles gives the same order again after a resume, and the batches 
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
@@ -37,6 +39,9 @@ from phonate.training.settings import (
 )
 from phonate.training.task import Batch, Samples, Task, Terms
 from phonate.training.trainer import Trainer
+
+
+logger = logging.getLogger("phonate")
 
 
 class TrainingConfig(Settings):
@@ -241,6 +246,9 @@ class VoiceTrainer:
 
     def _ranks(self) -> distributed.Ranks:
         if not self.config.distributed:
+            return distributed.Ranks()
+        if "WORLD_SIZE" not in os.environ:
+            logger.warning("distributed=True, but no launcher started this process (torchrun does): training alone")
             return distributed.Ranks()
         expected = self.config.world_size if self.config.world_size > 1 else None
         return distributed.start(self.device, expected=expected)

@@ -1,0 +1,103 @@
+"""VoiceDataset, its collator and loaders."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from phonate.audio.augmentation import DataAugmentation
+from phonate.audio.settings import AudioConfig, AugmentationSettings
+from phonate.config.errors import InputError
+from phonate.data.voice import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
+
+
+@pytest.fixture
+def dataset(tone_corpus, tmp_path):
+    return VoiceDataset(tone_corpus, cache_dir=str(tmp_path))
+
+
+def test_items_hold_audio_features_and_speaker(dataset):
+    item = dataset[0]
+    assert item["audio"].ndim == 1
+    assert item["mel_spec"].shape == (1 + len(item["audio"]) // 256, 80)
+    assert dataset.speakers[item["speaker_id"]] == item["speaker"]
+    assert item["id"].startswith(item["speaker"])
+
+
+def test_collator_pads_and_says_where(dataset):
+    batch = VoiceCollator()([dataset[i] for i in range(4)])
+    assert batch.keys() >= {"audio", "mel_spec", "speaker_id", "lengths", "features", "target_features", "waveform"}
+    for i in range(4):
+        length = int(batch["lengths"][i])
+        assert torch.equal(batch["features"][i, :length], torch.from_numpy(dataset[i]["mel_spec"]))
+        assert not batch["features"][i, length:].any()
+        assert batch["mask"][i].sum() == length
+        assert not batch["waveform"][i, int(batch["waveform_lengths"][i]) :].any()
+
+
+def test_augmentation_changes_audio_and_features_together_and_is_never_frozen(tone_corpus, tmp_path):
+    augmentation = DataAugmentation(AugmentationSettings(), AudioConfig().sample_rate)
+    clean = VoiceDataset(tone_corpus, cache_dir=str(tmp_path))
+    augmented = VoiceDataset(tone_corpus, cache_dir=str(tmp_path), transforms=augmentation, cache_size=100)
+    first = augmented[0]
+    again = augmented[0]
+    assert np.array_equal(first["audio"], again["audio"])
+    augmented.set_epoch(1)
+    second = augmented[0]
+    for key in ("audio", "mel_spec"):
+        assert first[key].shape != second[key].shape or not np.array_equal(first[key], second[key])
+        assert first[key].shape != clean[0][key].shape or not np.array_equal(first[key], clean[0][key])
+    assert len(first["mel_spec"]) == 1 + len(first["audio"]) // 256
+    assert np.array_equal(clean[0]["audio"], VoiceDataset(tone_corpus, cache_dir=str(tmp_path))[0]["audio"])
+
+
+def test_a_cache_of_transformed_items_is_what_freezes_augmentation(tone_corpus, tmp_path):
+    """The usual fault, kept here so that the test above is known to see it."""
+
+    class Frozen(VoiceDataset):
+        def __getitem__(self, number):
+            self.kept = getattr(self, "kept", {})
+            if number not in self.kept:
+                self.kept[number] = super().__getitem__(number)
+            return self.kept[number]
+
+    augmentation = DataAugmentation(AugmentationSettings(), AudioConfig().sample_rate)
+    frozen = Frozen(tone_corpus, cache_dir=str(tmp_path), transforms=augmentation)
+    first = frozen[0]["audio"]
+    frozen.set_epoch(1)
+    assert np.array_equal(first, frozen[0]["audio"])
+
+
+def test_in_memory_or_not_gives_the_same(tone_corpus, tmp_path):
+    kinds = [{"load_in_memory": True}, {"cache_size": 0}, {"cache_size": 1}]
+    sets = [VoiceDataset(tone_corpus, cache_dir=str(tmp_path), **kind) for kind in kinds]
+    for number in (0, 3, 0):
+        items = [one[number] for one in sets]
+        assert all(np.array_equal(items[0]["mel_spec"], item["mel_spec"]) for item in items)
+    assert len(sets[2]._kept) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loader_and_split(tone_corpus, tmp_path, workers):
+    train, validation = create_train_val_datasets(tone_corpus, val_split=0.25, cache_dir=str(tmp_path))
+    loader = create_voice_dataloader(train, batch_size=3, shuffle=False, num_workers=workers)
+    ids = [name for batch in loader for name in batch["ids"]]
+    others = [validation[i]["id"] for i in range(len(validation))]
+    assert len(ids) == len(train)
+    assert others
+    assert not set(ids) & set(others)
+
+
+def test_distributed_needs_a_launcher_and_then_shares(tone_corpus, tmp_path, monkeypatch):
+    dataset = VoiceDataset(tone_corpus, cache_dir=str(tmp_path))
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(InputError, match="torchrun"):
+        create_voice_dataloader(dataset, distributed=True)
+    seen = []
+    for rank in "01":
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("RANK", rank)
+        loader = create_voice_dataloader(dataset, 2, num_workers=0, distributed=True)
+        seen.append({name for batch in loader for name in batch["ids"]})
+    assert seen[0] | seen[1] == {dataset[i]["id"] for i in range(len(dataset))}

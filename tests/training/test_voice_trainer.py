@@ -1,0 +1,129 @@
+"""`VoiceTrainer` as its documentation shows it, on real loaders."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from phonate.config.errors import InputError
+from phonate.data.voice import create_train_val_datasets, create_voice_dataloader
+from phonate.models import VoiceTransformer
+from phonate.training import TrainingConfig, VoiceTrainer, create_trainer, get_default_training_config
+
+SNIPPET = """
+from phonate.training import VoiceTrainer, TrainingConfig
+from phonate.models import VoiceTransformer
+from phonate.data.voice import create_train_val_datasets, create_voice_dataloader
+
+train_set, val_set = create_train_val_datasets({corpus!r}, val_split=0.25, cache_dir={cache!r})
+train_dataloader = create_voice_dataloader(train_set, batch_size=4, num_workers=0)
+val_dataloader = create_voice_dataloader(val_set, batch_size=4, num_workers=0)
+
+# Create model
+model = VoiceTransformer(input_dim=80, d_model=512, n_heads=8, n_layers=6)
+
+# Configure training
+config = TrainingConfig(
+    batch_size=32,
+    learning_rate=1e-4,
+    num_epochs=1,
+    use_amp=True,
+    distributed=True,
+    loss_type="mse"
+)
+
+# Create trainer
+trainer = VoiceTrainer(model, config)
+
+# Train model
+trainer.train(train_dataloader, val_dataloader)
+"""
+
+
+@pytest.fixture
+def loaders(tone_corpus, tmp_path):
+    train, validation = create_train_val_datasets(tone_corpus, val_split=0.25, cache_dir=str(tmp_path / "cache"))
+    return (
+        create_voice_dataloader(train, batch_size=3, num_workers=0),
+        create_voice_dataloader(validation, batch_size=3, num_workers=0),
+    )
+
+
+def small():
+    torch.manual_seed(0)
+    return VoiceTransformer(input_dim=80, d_model=16, n_heads=2, n_layers=1, n_speakers=3, dropout=0.1)
+
+
+def config(tmp_path, **changes):
+    values = {
+        "num_epochs": 3,
+        "learning_rate": 1e-2,
+        "warmup_steps": 0,
+        "log_interval": 1,
+        "save_interval": 2,
+        "validate_interval": 2,
+        "output_dir": str(tmp_path / "runs"),
+        "verbosity": "quiet",
+    }
+    return TrainingConfig(**{**values, **changes})
+
+
+def test_the_documented_snippet(tone_corpus, tmp_path):
+    """Word for word, but for the import root, the data and the number of epochs."""
+    script = tmp_path / "snippet.py"
+    script.write_text(SNIPPET.format(corpus=str(tone_corpus), cache=str(tmp_path / "cache")))
+    environment = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "distributed" in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "runs/voice_training/metrics.jsonl").read_text().splitlines()]
+    assert any(row["split"] == "validation" for row in rows)
+
+
+def test_trains_and_resumes_exactly(loaders, tmp_path):
+    straight = VoiceTrainer(small(), config(tmp_path), experiment_name="straight")
+    straight.train(*loaders)
+    half = VoiceTrainer(small(), config(tmp_path), experiment_name="straight")
+    steps = sorted((tmp_path / "runs/straight/checkpoints").glob("step-*"))
+    half.train(*loaders, checkpoint_path=steps[0])
+    for a, b in zip(straight.model.parameters(), half.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_loss_weights_and_types_matter(loaders, tmp_path):
+    losses = {}
+    for name, changes in {
+        "mse": {},
+        "l1": {"loss_type": "l1"},
+        "weighted": {"loss_weights": {"reconstruction": 3.0}},
+    }.items():
+        trainer = VoiceTrainer(small(), config(tmp_path, num_epochs=1, **changes), experiment_name=name)
+        losses[name] = trainer.train(*loaders)["val_loss"]
+    assert len(set(losses.values())) == 3
+
+
+def test_save_and_load(loaders, tmp_path):
+    trainer = create_trainer(small(), config(tmp_path, num_epochs=1))
+    with pytest.raises(InputError, match="call train first"):
+        trainer.save_checkpoint()
+    trainer.train(*loaders)
+    folder = trainer.save_checkpoint()
+    other = create_trainer(small(), config(tmp_path), experiment_name="other")
+    metadata = other.load_checkpoint(folder)
+    assert metadata["global_step"] > 0
+    for a, b in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_default_config_is_the_documented_one():
+    default = get_default_training_config()
+    assert (default.batch_size, default.learning_rate, default.num_epochs) == (32, 1e-4, 100)
+    assert (default.loss_type, default.optimizer_type, default.scheduler_type) == ("mse", "adamw", "cosine")
+    assert (default.gradient_clip, default.warmup_steps, default.max_checkpoints) == (1.0, 1000, 5)

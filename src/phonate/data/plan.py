@@ -75,11 +75,14 @@ def _cut(ordered: Indices, lengths: NDArray[np.int64], max_frames: int, batch_si
     start, longest = 0, 0
     limit = batch_size or len(ordered)
     for end, length in enumerate(lengths[ordered].tolist()):
+        raised = length if length > longest else longest
         size = end - start
-        if size and (max(longest, length) * (size + 1) > max_frames or size >= limit):
+        # No clip alone is over the cap, so an empty batch always takes one.
+        if raised * (size + 1) > max_frames or size >= limit:
             batches.append(ordered[start:end])
-            start, longest = end, 0
-        longest = max(longest, length)
+            start, longest = end, length
+        else:
+            longest = raised
     if start < len(ordered):
         batches.append(ordered[start:])
     return batches

@@ -6,6 +6,7 @@ Shapes: B batch, T frames, F features of a frame, D model.
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -172,18 +173,20 @@ class VoiceTransformer(nn.Module):
         was_training, target = self.training, Path(path)
         self.eval()
         try:
-            # The tracing exporter: the newer one writes no opset under 18.
-            torch.onnx.export(
-                self,
-                tuple(example[:1]),
-                str(target),
-                kwargs=dict(zip(names[1:], example[1:], strict=True)),
-                input_names=names,
-                output_names=["output"],
-                dynamic_axes={**axes, "output": {0: "batch", 1: "time"}},
-                opset_version=opset_version,
-                dynamo=False,
-            )
+            with warnings.catch_warnings():
+                # The newer exporter writes no opset under 18, so this is the tracing one, which warns of its age.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                torch.onnx.export(
+                    self,
+                    tuple(example[:1]),
+                    str(target),
+                    kwargs=dict(zip(names[1:], example[1:], strict=True)),
+                    input_names=names,
+                    output_names=["output"],
+                    dynamic_axes={**axes, "output": {0: "batch", 1: "time"}},
+                    opset_version=opset_version,
+                    dynamo=False,
+                )
         finally:
             self.train(was_training)
         return target

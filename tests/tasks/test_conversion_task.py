@@ -1,0 +1,199 @@
+"""Voice conversion from a folder of recordings to a converted file, on small synthetic voices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from phonate.audio.decoding import read_audio, write_audio
+from phonate.config.errors import CheckpointError, InputError, RecipeError
+from phonate.config.resolve import resolve
+from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.conversion.task import ConversionTask
+from phonate.training.checkpoints import resolve_checkpoint
+from phonate.workflows.train import train
+
+RATE = 22050
+TINY = {
+    "model.d_model": 32,
+    "model.n_layers": 2,
+    "model.n_heads": 2,
+    "model.d_ff": 64,
+    "training.batch_size": 8,
+    "training.scheduler.warmup_steps": 2,
+    "training.logging.tensorboard": False,
+    "training.ema": None,
+    "data.validation": 0.2,
+    "data.target": "anna",
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the voices of anna (210 Hz) and ben (110 Hz), and a recording of another's."""
+    folder = tmp_path_factory.mktemp("conversion")
+    (folder / "voices").mkdir()
+    for name in ("anna", "ben"):
+        (folder / "voices" / name).symlink_to(tone_corpus / name)
+    waveform, rate = read_audio(tone_corpus / "cleo" / "05.wav")
+    write_audio(folder / "unseen.flac", np.tile(waveform, 2), rate)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(corpus: Path) -> Path:
+    trained = train("conversion", settings(corpus, **{"training.max_steps": 30}), output=corpus / "run")
+    assert trained.metrics["val_loss"] < 0.12
+    return trained.run.path
+
+
+def settings(corpus: Path, **more: Any) -> dict[str, Any]:
+    paths = {"data.path": str(corpus / "voices"), "data.cache_dir": str(corpus / "cache")}
+    intervals = {"training.validation.interval": 15, "training.checkpoint.interval": 15}
+    return {**TINY, **paths, **intervals, "training.optimizer.lr": 3e-3, **more}
+
+
+def task(corpus: Path, **more: Any) -> ConversionTask:
+    return ConversionTask(resolve("conversion", settings(corpus, **more)).recipe)
+
+
+def test_a_sample_depends_on_its_generator_alone(corpus: Path) -> None:
+    samples = task(corpus).samples("train")
+    first, again, other = (samples.get(0, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.content_TF, again.content_TF)
+    assert first.content_TF.shape != other.content_TF.shape or np.abs(first.content_TF - other.content_TF).mean() > 0.01
+    validation = task(corpus).samples("validation")
+    one, two = (validation.get(0, np.random.default_rng(seed)) for seed in (1, 2))
+    np.testing.assert_array_equal(one.content_TF, two.content_TF)
+    assert set(samples.ids).isdisjoint(validation.ids)
+
+
+def test_crops_of_one_clip_are_samples_of_their_own(corpus: Path) -> None:
+    once, thrice = (task(corpus, **{"data.crops_per_clip": crops}).samples("train") for crops in (1, 3))
+    assert len(thrice.ids) == 3 * len(once.ids) == len(set(thrice.ids)) == len(thrice.lengths)
+    assert max(task(corpus, **{"data.crop_frames": 50}).samples("train").lengths) == 50
+
+
+def test_counts_are_those_of_the_loss_and_padding_counts_for_nothing(corpus: Path) -> None:
+    conversion = task(corpus)
+    torch.manual_seed(0)
+    model = conversion.model().eval()
+    samples = conversion.samples("train")
+    items = [samples.get(index, np.random.default_rng(index)) for index in range(6)]
+    batch = dict(samples.collate(items))
+    assert len(set(batch["lengths"].tolist())) > 1
+    total, count = conversion.loss(model, batch, "main")["l1"]
+    assert conversion.counts(batch, "main") == {"l1": float(count)}
+    each = [conversion.loss(model, samples.collate([item]), "main")["l1"][0].item() for item in items]
+    assert total.item() == pytest.approx(sum(each), rel=1e-3)
+    for name in ("features", "target"):
+        batch[name] = batch[name].clone()
+        for row, length in zip(batch[name], batch["lengths"], strict=True):
+            row[length:] = 1e3
+    assert conversion.loss(model, batch, "main")["l1"][0].item() == pytest.approx(total.item(), rel=1e-5)
+
+
+def test_a_model_that_ignores_the_speaker_is_seen_in_the_metrics(corpus: Path) -> None:
+    conversion = task(corpus)
+    torch.manual_seed(0)
+    model = conversion.model().eval()
+    samples = conversion.samples("validation")
+    assert conversion.evaluate(model, samples)["speaker_effect"] > 0.1
+    torch.nn.init.zeros_(model.speaker.weight)
+    assert conversion.evaluate(model, samples)["speaker_effect"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data.perturbation": None},
+        {"data.cepstral_coefficients": 30},
+        {"data.normalise": False},
+        {"data.augmentation.noise_probability": 1.0},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_options_of_the_content_change_it(corpus: Path, change: dict[str, Any]) -> None:
+    plain, changed = (task(corpus, **more).samples("train").get(0, np.random.default_rng(0)) for more in ({}, change))
+    assert plain.content_TF.shape != changed.content_TF.shape or not np.allclose(plain.content_TF, changed.content_TF)
+
+
+def test_augmented_audio_changes_input_and_target_together(corpus: Path) -> None:
+    quiet = {f"data.augmentation.{name}_probability": 0.0 for name in ("time_stretch", "noise", "spec_augment")}
+    shifted = {**quiet, "data.augmentation.pitch_shift_probability": 1.0, "data.augmentation.pitch_shift": [4.0, 4.0]}
+    samples, plain = task(corpus, **shifted).samples("train"), task(corpus).samples("train")
+    assert plain.cached
+    assert not samples.cached
+    moved, still = (s.get(0, np.random.default_rng(0)) for s in (samples, plain))
+    assert np.median(moved.prosody_TP[:, 0]) > np.median(still.prosody_TP[:, 0]) + 0.4
+    assert moved.mel_TM.shape != still.mel_TM.shape or np.abs(moved.mel_TM - still.mel_TM).mean() > 0.01
+
+
+def test_augmenting_whisper_features_is_refused(corpus: Path) -> None:
+    with pytest.raises(RecipeError, match="set augmentation to null"):
+        task(corpus, **{"data.content": "whisper", "data.augmentation.noise": 0.01})
+
+
+def test_an_unknown_target_is_named(corpus: Path) -> None:
+    with pytest.raises(InputError, match=r"data\.target.*did you mean anna"):
+        _ = task(corpus, **{"data.target": "ana"}).corpus.target
+
+
+def test_conversion_keeps_the_length_and_hears_the_speaker(run: Path, corpus: Path) -> None:
+    converter = Converter.load(run)
+    waveform, _ = read_audio(corpus / "unseen.flac", RATE)
+    converted = converter.convert(waveform)
+    assert abs(len(converted) - len(waveform)) <= 256
+    assert np.abs(converted).max() == pytest.approx(0.95, abs=0.01)
+    np.testing.assert_array_equal(converted, converter.convert(waveform, "anna"))  # the recipe's target
+    recording = converter.extractor.recording(waveform)
+    to_anna, to_ben = (converter.convert_mel(recording, name) for name in ("anna", "ben"))
+    assert np.abs(to_anna - to_ben).mean() > 0.01
+
+
+def test_a_converter_knows_where_each_voice_speaks(run: Path) -> None:
+    registers = {name: voice.register for name, voice in Converter.load(run).voices.items()}
+    assert registers["anna"].median == pytest.approx(210, rel=0.05)
+    assert registers["ben"].median == pytest.approx(110, rel=0.05)
+
+
+def test_a_long_recording_is_converted_in_pieces(run: Path, corpus: Path) -> None:
+    converter = Converter.load(run)
+    waveform, _ = read_audio(corpus / "unseen.flac", RATE)
+    long = np.tile(waveform, 9)  # 29 s: four windows, two pieces
+    converted = converter.convert(long)
+    assert abs(len(converted) - len(long)) <= 256
+    loudness = np.abs(converted[: len(converted) // 100 * 100]).reshape(100, -1).max(axis=1)
+    assert loudness.min() > 0.1 * loudness.max()
+
+
+def test_a_model_refuses_features_it_was_not_trained_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from phonate.audio import processor
+
+    monkeypatch.setattr(processor, "_VERSION", 999)
+    with pytest.raises(CheckpointError, match="was trained on features"):
+        Converter.load(run)
+
+
+def test_previews_show_source_and_conversion(run: Path, corpus: Path) -> None:
+    conversion = task(corpus)
+    shown = conversion.previews(conversion.model().eval())
+    assert set(shown) == {"source", "source_mel", "converted", "converted_mel"}
+
+
+def test_the_command_writes_a_file_or_one_line(run: Path, corpus: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "phonate", "convert", str(resolve_checkpoint(run)), str(corpus / "unseen.flac")]
+    out = tmp_path / "out.wav"
+    done = subprocess.run([*command, "-o", str(out), "--speaker", "ben"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert read_audio(out)[1] == RATE
+    wrong = subprocess.run([*command, "-o", str(out), "--speaker", "bem"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "did you mean ben?" in wrong.stderr
+    assert wrong.stderr.count("\n") == 1

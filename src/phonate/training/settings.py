@@ -214,7 +214,7 @@ class CallbackSettings(Settings):
     """A callback by its registered name, with its options."""
 
     type: Annotated[str, Named("phonate.training.callbacks:CALLBACKS")]
-    """lr_monitor, feature_redraw, gradient_clipping, early_stopping, freeze_layers, pruning, dynamic_lr, or your own."""
+    """lr_monitor, feature_redraw, gradient_clipping, early_stopping, freeze_layers, pruning, dynamic_lr or your own."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of its constructor."""
 

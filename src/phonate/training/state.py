@@ -72,8 +72,8 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         phase = saved["phases"].get(one.phase.name, {})
         if "optimizer" not in phase:
             raise InputError(
-                f"{checkpoint.path} holds no optimizer state for phase {one.phase.name!r} (snapshot_optimizer: false?), "
-                f"so it can't be resumed; start from its weights with training.init_from={checkpoint.path}"
+                f"{checkpoint.path} holds no optimizer state for {one.phase.name!r} (snapshot_optimizer: false?), so it "
+                f"can't be resumed; start from its weights with training.init_from={checkpoint.path}"
             )
         one.optimizer.load_state_dict(phase["optimizer"])
         if "schedule" in phase:

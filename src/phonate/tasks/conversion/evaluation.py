@@ -26,7 +26,13 @@ from phonate.data.manifest import check_corpus
 from phonate.data.prepared import prepare
 from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge, similarity
 from phonate.evaluation.tables import Evaluation
-from phonate.evaluation.transcription import Recogniser, character_error_rate, plain, word_error_rate
+from phonate.evaluation.transcription import (
+    Recogniser,
+    character_error_rate,
+    plain,
+    whisper_model,
+    word_error_rate,
+)
 from phonate.tasks.conversion.baseline import Baseline
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.settings import ConversionData
@@ -61,6 +67,8 @@ class Source:
 
     clip: Clip
     own: list[Embedding] = field(default_factory=list)
+    share: float = 1.0
+    """How much of the converted clip the speaker judge hears, from its beginning."""
 
 
 class Judges:
@@ -72,7 +80,7 @@ class Judges:
         data: ConversionData = converter.extractor.data
         heard = data.whisper_model if data.content == "whisper" else ""
         # Whoever lent the content features can't be asked how clear the words are.
-        self.recogniser = Recogniser(next(name for name in _JUDGES if name != heard))
+        self.recogniser = independent_recogniser(heard)
         self.target = [self.embed(clip.waveform) for clip in target]
         self.others = others
 
@@ -83,6 +91,13 @@ class Judges:
     def transcribe(self, waveform: FloatArray) -> str:
         """Words of a recording."""
         return self.recogniser.transcribe(waveform, self.rate)
+
+
+def independent_recogniser(encoder: str) -> Recogniser:
+    """A recogniser that is not `encoder`, the model whose features were the content; one that is here if possible."""
+    candidates = [name for name in _JUDGES if name != encoder]
+    here = [name for name in candidates if Path(whisper_model(name)).is_dir()]
+    return Recogniser([*here, *candidates][0])
 
 
 def centre(embeddings: Sequence[Embedding]) -> Embedding:
@@ -169,17 +184,16 @@ def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Clip], l
 def _know_speakers(judges: Judges, sources: Sequence[Source], rest: dict[str, list[Clip]]) -> None:
     """Embed each source speaker's other recordings, and the voices among which the target must come first.
 
-    A speaker of a single clip is known by its second half, and only the first half is converted: the same
-    words in the same breath would count as a likeness of voices.
+    A speaker of a single clip is known by its second half, and converted speech is then compared by its first:
+    the same words in the same breath would count as a likeness of voices.
     """
     for source in sources:
         others = rest[source.clip.speaker]
-        if not others:
-            middle = len(source.clip.waveform) // 2
-            source.own = [judges.embed(source.clip.waveform[middle:])]
-            source.clip.waveform, source.clip.text = source.clip.waveform[:middle], ""
-        else:
+        if others:
             source.own = [judges.embed(clip.waveform) for clip in others]
+        else:
+            source.share = 0.5
+            source.own = [judges.embed(source.clip.waveform[len(source.clip.waveform) // 2 :])]
         judges.others[source.clip.speaker] = source.own
     for name, clips in rest.items():
         if name not in judges.others and len(judges.others) < RANKED_SPEAKERS - 1 and clips:
@@ -202,7 +216,8 @@ def _judge(
     profile = centre(judges.target)
     for source, reference in zip(sources, references, strict=True):
         waveform = system(source.clip.waveform)
-        voice, heard = judges.embed(waveform), judges.transcribe(waveform)
+        voice = judges.embed(waveform[: int(len(waveform) * source.share)])
+        heard = judges.transcribe(waveform)
         to_target = similarity(voice, judges.target)
         enrolled = float(voice @ profile)
         items[source.clip.id] = {

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.evaluation.packages import judge_package
-from phonate.evaluation.transcription import SAMPLE_RATE, whisper_model
+from phonate.evaluation.transcription import SAMPLE_RATE, load_whisper, whisper_model
 
 FEATURES_PER_SECOND = 50.0
 _INPUT_FRAMES_PER_FEATURE = 2
@@ -25,11 +24,9 @@ class WhisperEncoder:
     """The encoder of the model `name` (see `phonate.evaluation.transcription.whisper_model`)."""
 
     def __init__(self, name: str = "tiny.en", threads: int = 0) -> None:
-        package = judge_package("faster_whisper", "data.content: whisper")
-        source = whisper_model(name)
         self.name = name
-        self._model = package.WhisperModel(source, device="cpu", compute_type="float32", cpu_threads=threads)
-        self.fingerprint = _fingerprint(Path(source), name)
+        self._model = load_whisper(name, "data.content: whisper", threads)
+        self.fingerprint = _fingerprint(Path(whisper_model(name)), name)
 
     def __call__(self, waveform: FloatArray, sample_rate: int) -> FloatArray:
         """Waveform (samples,) -> features (50 a second, width of the model) float32.

@@ -14,7 +14,7 @@ from phonate.config.randomness import generator
 
 Indices = NDArray[np.int64]
 
-POOL = 4096
+POOL = 6144
 """Samples that are sorted by length together. Larger pools pad less and mix less."""
 MIXED_PLACES = 8
 """How far a clip may move from its place in a sorted pool, so that in a corpus of one pool, too, clips meet other
@@ -52,10 +52,7 @@ def epoch_plan(
         return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     if len(lengths) and int(lengths.max()) > max_frames:
         longest = int(lengths.argmax())
-        raise InputError(
-            f"training.max_duration allows {max_frames} frames a batch, and sample {longest} alone has "
-            f"{int(lengths[longest])}; raise it, or leave long samples out with data.max_seconds"
-        )
+        raise InputError(f"sample {longest} alone has {lengths[longest]} frames, over the {max_frames} of a batch")
     batches: list[Indices] = []
     for pool in _pools(order):
         ordered = pool[np.argsort(lengths[pool], kind="stable")]

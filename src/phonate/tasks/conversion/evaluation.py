@@ -229,7 +229,7 @@ def _judge(
             "first": all(enrolled > float(voice @ centre(other)) for other in judges.others.values()),
             "first_single": all(to_target > similarity(voice, other) for other in judges.others.values()),
             "cer": character_error_rate([reference], [heard]),
-            "f0": median_f0(waveform, judges.rate),
+            "f0": _finite(median_f0(waveform, judges.rate)),
             "reference": plain(reference),
             "heard": plain(heard),
         }
@@ -240,18 +240,27 @@ def _judge(
     }
     metrics["cer"] = character_error_rate(*zip(*texts, strict=True))
     metrics["wer"] = word_error_rate(*zip(*texts, strict=True))
-    metrics["f0"] = float(np.nanmedian([item["f0"] for item in items.values()]))
-    return metrics, items
+    return {**metrics, **_median_pitch([item["f0"] for item in items.values()])}, items
 
 
 def _ceiling(judges: Judges, converter: Converter, target: Sequence[Clip]) -> dict[str, float]:
     """The target's own clips, through Griffin-Lim, against her other clips."""
-    pairs, pitch = [], []
+    pairs: list[float] = []
+    pitch: list[float | None] = []
     for number, clip in enumerate(target):
         waveform = _copy(converter, clip.waveform)
         rest = judges.target[:number] + judges.target[number + 1 :]
         if rest:
             pairs.append(similarity(judges.embed(waveform), rest))
-        pitch.append(median_f0(waveform, judges.rate))
-    metrics = {"f0": float(np.nanmedian(pitch))}
-    return {"pair": float(np.mean(pairs)), **metrics} if pairs else metrics
+        pitch.append(_finite(median_f0(waveform, judges.rate)))
+    return {**({"pair": float(np.mean(pairs))} if pairs else {}), **_median_pitch(pitch)}
+
+
+def _finite(hertz: float) -> float | None:
+    """A pitch, or None where nothing was voiced (JSON has no NaN)."""
+    return hertz if np.isfinite(hertz) else None
+
+
+def _median_pitch(hertz: Sequence[float | None]) -> dict[str, float]:
+    voiced = [value for value in hertz if value is not None]
+    return {"f0": float(np.median(voiced))} if voiced else {}

@@ -1,0 +1,124 @@
+"""`phonate demo`: the whole path, and what it says when it can't be gone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from phonate.config.errors import DataError, InputError
+from phonate.workflows.demo import demo, free_folder
+from phonate.workflows.demo_figures import figures
+from phonate.workflows.demo_recordings import divide
+
+
+def phonate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "phonate", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "XDG_CACHE_HOME": str(cwd / "cache")},
+    )
+
+
+@pytest.mark.slow
+def test_the_whole_path_on_a_persons_recordings(tone_corpus: Path, tmp_path: Path) -> None:
+    ran = phonate("demo", "--data", str(tone_corpus), "--output", "out", "--minutes", "0.1", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "report: out/report.html"
+    run = tmp_path / "out"
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert page.count("<audio") == 3 * 2
+    assert "no conversion" in page
+
+    log = (run / "logs" / "training.log").read_text(encoding="utf-8")
+    assert "resumed from" in log
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert max(Counter((line["step"], line["split"]) for line in lines).values()) == 1
+
+    trained_on = {one["audio_path"] for one in json.loads((run / "training.json").read_text())}
+    clips = json.loads((run / "samples" / "samples.json").read_text())["examples"]
+    sources = {example["clips"][0]["path"] for example in clips}
+    assert len(sources) == 2
+    assert not sources & trained_on
+    for example in clips:
+        source, _ = soundfile.read(example["clips"][0]["path"])
+        converted, _ = soundfile.read(run / "samples" / example["clips"][1]["path"])
+        assert np.abs(converted).max() > 0.1
+        assert len(converted) == pytest.approx(len(source), rel=0.1)
+
+
+def test_one_recording_of_each_other_speaker_is_kept_out(tone_corpus: Path) -> None:
+    divided = divide(tone_corpus)
+    kept = {path.parent.name for path in divided.sources}
+    assert kept == {"anna", "ben", "cleo"} - {divided.target}
+    assert len(divided.training) == 18 - 2
+    assert not {str(path.resolve()) for path in divided.sources} & {one["audio_path"] for one in divided.training}
+    assert all(path.parent.name == divided.target for path in divided.target_clips)
+
+
+def test_one_speaker_is_too_few(tone_corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(tone_corpus / "anna", tmp_path / "anna")
+    with pytest.raises(InputError, match="two or more speakers"):
+        divide(tmp_path)
+
+
+def test_a_speaker_of_two_recordings_has_none_to_spare(tone_corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(tone_corpus / "anna", tmp_path / "anna")
+    (tmp_path / "ben").mkdir()
+    for name in ("00.wav", "01.wav"):
+        shutil.copy(tone_corpus / "ben" / name, tmp_path / "ben" / name)
+    with pytest.raises(InputError, match="nothing to convert"):
+        divide(tmp_path)
+
+
+def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such folder"):
+        divide(tmp_path / "nothing")
+    ran = phonate("demo", "--data", "nothing", "--output", "out", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(InputError, match="is not empty"):
+        demo(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_second_demo_takes_the_next_free_folder(tmp_path: Path) -> None:
+    assert free_folder(tmp_path / "demo") == tmp_path / "demo"
+    for name in ("demo", "demo-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.html").touch()
+    (tmp_path / "demo-3").mkdir()  # left empty by a demo that could not begin
+    assert free_folder(tmp_path / "demo") == tmp_path / "demo-3"
+
+
+@pytest.mark.usefixtures("espeak")
+def test_figures_know_the_target_from_the_source(tmp_path: Path) -> None:
+    if importlib.util.find_spec("resemblyzer") is None:
+        pytest.skip("needs resemblyzer: pip install 'phonate[eval]'")
+    from phonate.audio.processor import AudioProcessor
+    from phonate.workflows.embedded_corpus import SPEAKERS, make
+
+    corpus = make(tmp_path, speakers=(SPEAKERS[0], SPEAKERS[1]), sentences=4)
+    target = sorted((corpus.folder / "ada").glob("*.wav"))
+    source = sorted((corpus.folder / "bert").glob("*.wav"))
+    found = figures(AudioProcessor(), source[:1], target[3:4], target[:3]).systems
+    assert found["this model"]["pair"] > found["no conversion"]["pair"] + 0.1
+    assert found["this model"]["closer"] == 1.0
+    assert found["no conversion"]["closer"] == 0.0
+    assert found["this model"]["f0"] > 1.5 * found["no conversion"]["f0"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +28,11 @@ class Planned:
     weight: float = 1.0
     """0 for a rank that the batch left without items: it computes a stand-in, which must not count."""
 
+    def pin_memory(self) -> Planned:
+        """The same with its tensors in page-locked memory. torch's loader calls this."""
+        batch = {k: v.pin_memory() if isinstance(v, torch.Tensor) else v for k, v in self.batch.items()}
+        return Planned(self.ids, batch, self.weight)
+
 
 class PlannedBatches(torch.utils.data.Dataset[Planned]):
     """Micro-batches addressed by (epoch, position in the plan)."""
@@ -33,13 +41,29 @@ class PlannedBatches(torch.utils.data.Dataset[Planned]):
         self, samples: Samples, seed: int, batch_size: int, max_frames: int | None, rank: int, world_size: int
     ) -> None:
         self.samples = samples
+        self.ids = samples.ids
+        self.lengths = np.asarray(samples.lengths)
         self.seed = seed
         self.batch_size = batch_size
         self.max_frames = max_frames
         self.rank = rank
         self.world_size = world_size
+        self._check()
         # Two epochs: the current one, and the next for workers that run ahead.
         self.plan = functools.lru_cache(maxsize=2)(self._plan)
+
+    def _check(self) -> None:
+        """Say which sample can't be batched, before the first step and not in the middle of an epoch."""
+        if not len(self.ids):
+            raise DataError("there are no samples to make batches of; look at the corpus with `phonate data check`")
+        longest = int(self.lengths.argmax())
+        if self.max_frames is not None and int(self.lengths[longest]) > self.max_frames:
+            seconds = int(self.lengths[longest]) / self.samples.frames_per_second
+            allowed = self.max_frames / self.samples.frames_per_second
+            raise DataError(
+                f"training.max_duration: {allowed:.2f} s a batch can't hold sample {self.ids[longest]} of "
+                f"{seconds:.2f} s; raise it, or leave long recordings out with data.audio.max_seconds"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "plan"}
@@ -49,10 +73,9 @@ class PlannedBatches(torch.utils.data.Dataset[Planned]):
         self.plan = functools.lru_cache(maxsize=2)(self._plan)
 
     def _plan(self, epoch: int) -> list[Indices]:
-        lengths = np.asarray(self.samples.lengths)
         if self.max_frames is None:
-            return epoch_plan(self.seed, epoch, lengths, batch_size=self.batch_size)
-        return epoch_plan(self.seed, epoch, lengths, max_frames=self.max_frames)
+            return epoch_plan(self.seed, epoch, self.lengths, batch_size=self.batch_size)
+        return epoch_plan(self.seed, epoch, self.lengths, max_frames=self.max_frames)
 
     def __getitem__(self, where: tuple[int, int]) -> Planned:
         epoch, position = where
@@ -61,7 +84,7 @@ class PlannedBatches(torch.utils.data.Dataset[Planned]):
         weight = 1.0
         if not len(mine):
             mine, weight = batch[:1], 0.0
-        ids = [self.samples.ids[i] for i in mine]
+        ids = [self.ids[i] for i in mine]
         items = [self._item(int(i), epoch, name) for i, name in zip(mine, ids, strict=True)]
         return Planned(ids, self.samples.collate(items), weight)
 
@@ -100,7 +123,7 @@ class BatchSource:
         self._prefetch = prefetch_factor
         self._persistent = persistent_workers
         self._pin = pin_memory
-        self._stream: Iterator[Planned] | None = None
+        self._stream: Iterator[Planned | PhonateError] | None = None
         self._next: tuple[int, int] | None = None
 
     def steps(self, epoch: int) -> int:
@@ -113,17 +136,19 @@ class BatchSource:
         if self._workers == 0:
             for position in range(start, end):
                 planned = self._batches[epoch, position]
-                yield pinned(planned) if self._pin else planned
+                yield planned.pin_memory() if self._pin else planned
             return
         if not self._persistent:
-            yield from self._loader(_Positions(self, epoch, start, epoch + 1))
+            stream = iter(self._loader(_Positions(self, epoch, start, epoch + 1)))
+            for _ in range(start, end):
+                yield _received(stream)
             return
         # One loader runs on over the epochs, unless the caller jumps.
         if self._stream is None or self._next != (epoch, start):
             self._stream = iter(self._loader(_Positions(self, epoch, start, None)))
         for position in range(start, end):
             self._next = None
-            planned = next(self._stream)
+            planned = _received(self._stream)
             self._next = (epoch, position + 1) if position + 1 < end else (epoch + 1, 0)
             yield planned
 
@@ -131,17 +156,61 @@ class BatchSource:
         """End the worker processes."""
         self._stream, self._next = None, None
 
-    def _loader(self, positions: _Positions) -> torch.utils.data.DataLoader[Planned]:
+    def _loader(self, positions: _Positions) -> torch.utils.data.DataLoader[Planned | PhonateError]:
         return torch.utils.data.DataLoader(
-            self._batches,
+            _InWorker(self._batches),
             batch_size=None,
             sampler=positions,
             num_workers=self._workers,
             prefetch_factor=self._prefetch,
             pin_memory=self._pin,
+            worker_init_fn=_leave_signals_to_the_trainer,
             # The default one draws from torch's global generator, which is not the loader's to use.
             generator=torch.Generator().manual_seed(0),
         )
+
+
+class _InWorker(torch.utils.data.Dataset[Planned | PhonateError]):
+    """Hands errors over as values: torch would make a message of a whole traceback out of them."""
+
+    def __init__(self, batches: PlannedBatches) -> None:
+        self._batches = batches
+
+    def __getitem__(self, where: tuple[int, int]) -> Planned | PhonateError:
+        try:
+            return self._batches[where]
+        except PhonateError as error:
+            return error
+
+
+def _received(stream: Iterator[Planned | PhonateError]) -> Planned:
+    try:
+        planned = next(stream)
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        summary = " ".join(str(error).split())
+        raise DataError(
+            f"a loader process died ({summary}); if memory ran out, lower training.performance.num_workers"
+        ) from error
+    if isinstance(planned, PhonateError):
+        raise planned
+    return planned
+
+
+def _leave_signals_to_the_trainer(_: int) -> None:
+    """Ctrl-C, and the SIGTERM of a scheduler, reach every process of a run. The trainer saves and then ends its
+    workers; until it says so, they work on."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # not on macOS
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_when_told_by, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_when_told_by(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)
 
 
 class _Positions(torch.utils.data.Sampler[tuple[int, int]]):
@@ -158,9 +227,3 @@ class _Positions(torch.utils.data.Sampler[tuple[int, int]]):
             for position in range(start, self._source.steps(epoch)):
                 yield epoch, position
             epoch, start = epoch + 1, 0
-
-
-def pinned(planned: Planned) -> Planned:
-    """`planned` with its tensors in page-locked memory."""
-    batch = {k: v.pin_memory() if isinstance(v, torch.Tensor) else v for k, v in planned.batch.items()}
-    return Planned(planned.ids, batch, planned.weight)

@@ -1,0 +1,182 @@
+"""Loading in the planned order: the same batches whatever the workers, the ranks and the start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from phonate.config.errors import DataError
+from phonate.data.loading import BatchSource
+from phonate.data.samples import Samples
+
+
+class Noise:
+    """Samples that are random, as augmented ones are: the first number tells the item, the rest are drawn."""
+
+    cached = True
+    frames_per_second = 10.0
+
+    def __init__(self, count=23, broken=None, error=None):
+        self.ids = [f"clip-{number}" for number in range(count)]
+        self.lengths = np.arange(5, 5 + count)
+        self.broken = broken
+        self.error = error
+
+    def get(self, index, rng):
+        if self.ids[index] == self.broken:
+            raise self.error
+        return np.concatenate([[index], rng.standard_normal(3)])
+
+    def collate(self, items):
+        return {"values": torch.from_numpy(np.stack(items)), "names": "left alone"}
+
+
+def source(samples=None, **options):
+    return BatchSource(samples or Noise(), **{"seed": 7, "batch_size": 4, **options})
+
+
+def drawn(batches):
+    return [(planned.ids, planned.weight, planned.batch["values"].numpy().tobytes()) for planned in batches]
+
+
+def test_samples_protocol():
+    assert isinstance(Noise(), Samples)
+
+
+@pytest.mark.parametrize("how", [{"batch_size": 4}, {"max_frames": 90}])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_the_same_bits_with_and_without_workers(how, persistent):
+    direct, working = source(**how), source(**how, num_workers=2, persistent_workers=persistent)
+    for epoch in range(3):
+        assert drawn(working.epoch(epoch)) == drawn(direct.epoch(epoch))
+    working.close()
+
+
+def test_items_differ_between_epochs_and_seeds():
+    first, second = drawn(source().epoch(0)), drawn(source().epoch(1))
+    assert {name for ids, _, _ in first for name in ids} == {name for ids, _, _ in second for name in ids}
+    values = {planned.ids[0]: planned.batch["values"][0, 1].item() for planned in source(batch_size=1).epoch(0)}
+    later = {planned.ids[0]: planned.batch["values"][0, 1].item() for planned in source(batch_size=1).epoch(1)}
+    other = {planned.ids[0]: planned.batch["values"][0, 1].item() for planned in source(batch_size=1, seed=8).epoch(0)}
+    assert all(values[name] not in (later[name], other[name]) for name in values)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_going_on_from_any_position(workers):
+    whole = drawn(source().epoch(2))
+    for start in (0, 1, 4, len(whole)):
+        resumed = source(num_workers=workers)
+        assert drawn(resumed.epoch(2, start)) == whole[start:]
+        resumed.close()
+
+
+def test_workers_follow_a_jump():
+    """An epoch that was left in the middle, then another one: nothing prepared ahead may leak into it."""
+    working = source(num_workers=2)
+    left = working.epoch(0)
+    next(left), next(left)
+    assert drawn(working.epoch(3)) == drawn(source().epoch(3))
+    assert drawn(working.epoch(3, 1)) == drawn(source().epoch(3, 1))
+    working.close()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_ranks_see_the_same_global_batches(world_size):
+    whole = [planned.ids for planned in source().epoch(1)]
+    ranks = [list(source(rank=rank, world_size=world_size).epoch(1)) for rank in range(world_size)]
+    for position, batch in enumerate(whole):
+        seen = [name for rank in ranks if rank[position].weight for name in rank[position].ids]
+        assert sorted(seen) == sorted(batch)
+
+
+def test_a_rank_without_items_is_told_so():
+    ranks = [list(source(Noise(5), rank=rank, world_size=2).epoch(0)) for rank in range(2)]
+    last = [rank[-1] for rank in ranks]
+    assert [planned.weight for planned in last] == [1.0, 0.0]
+    assert last[0].ids == last[1].ids, "the stand-in is the batch's first item"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("error", [ValueError("its bits are rotten"), DataError("clip-3.wav: its bits are rotten")])
+def test_a_failing_sample_is_one_line_that_names_it(workers, error):
+    failing = source(Noise(broken="clip-3", error=error), num_workers=workers)
+    with pytest.raises(DataError, match=r"^\S*( clip-3: |clip-3\.wav: )?.*its bits are rotten$") as caught:
+        list(failing.epoch(0))
+    assert "clip-3" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    failing.close()
+
+
+def test_a_sample_over_max_duration_is_named_before_training_starts():
+    with pytest.raises(DataError, match=r"max_duration: 2\.00 s .* clip-22 of 2\.70 s"):
+        source(max_frames=20)
+
+
+def test_nothing_to_load_is_an_error_and_not_an_endless_loop():
+    with pytest.raises(DataError, match="no samples"):
+        source(Noise(0), num_workers=2)
+
+
+def test_global_generators_are_left_alone():
+    torch.manual_seed(1)
+    np.random.seed(1)
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    for workers in (0, 1):
+        used = source(num_workers=workers)
+        list(used.epoch(0))
+        used.close()
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == np.random.get_state()[1].tolist()
+
+
+GROUP = """
+import os, signal, subprocess, sys
+sys.path.insert(0, {tests!r})
+from test_loading import Noise, source
+import numpy as np
+
+class Tells(Noise):
+    def get(self, index, rng):
+        return np.array([float(os.getpid())])
+
+working = source(Tells(200), num_workers=2)
+batches = working.epoch(0)
+workers = {{int(next(batches).batch["values"][0].item()) for _ in range(4)}}
+assert os.getpid() not in workers
+"""
+
+
+def run(code):
+    """A process of its own: it must end by itself, workers and all."""
+    program = GROUP.format(tests=os.path.dirname(__file__)) + code
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+
+def test_workers_outlive_a_signal_to_the_whole_group_and_end_with_their_parent():
+    """Ctrl-C and a scheduler's SIGTERM reach loader processes too: they must go on, so that the trainer can save."""
+    ended = run(
+        "for worker in workers:\n"
+        "    subprocess.run(['kill', '-INT', str(worker)])\n"
+        "    subprocess.run(['kill', '-TERM', str(worker)])\n"
+        "print(len(list(batches)))\n"
+        "next(working.epoch(1))\n"
+        "raise SystemExit('left in the middle')"
+    )
+    assert (ended.stdout, ended.stderr) == ("46\n", "left in the middle\n")
+
+
+def test_a_killed_worker_is_one_clear_error():
+    ended = run(
+        "try:\n"
+        "    os.kill(workers.pop(), signal.SIGKILL)\n"
+        "    list(batches)\n"
+        "except (ValueError, RuntimeError) as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    assert "worker" in ended.stdout
+    assert ended.returncode == 0, ended.stderr

@@ -103,15 +103,16 @@ class Converter:
     @torch.no_grad()
     def convert_mel(self, recording: Recording, speaker: str | None = None) -> FloatArray:
         """The mel (T, M), from 0 to 1, of a recording in the voice of `speaker`."""
-        number = torch.tensor([self.speaker(speaker)])
-        voice = self.voices[self.speakers[int(number)]]
-        content_TF = torch.from_numpy(np.ascontiguousarray(self.extractor.content(recording)))
-        prosody_TP = torch.from_numpy(self.extractor.prosody(recording, voice.register))
+        device = next(self.model.parameters()).device
+        speaker_id = torch.tensor([self.speaker(speaker)], device=device)
+        voice = self.voices[self.speakers[int(speaker_id)]]
+        content_TF = torch.from_numpy(np.ascontiguousarray(self.extractor.content(recording))).to(device)
+        prosody_TP = torch.from_numpy(self.extractor.prosody(recording, voice.register)).to(device)
 
         def predict(start: int, end: int) -> FloatArray:
             prosody = prosody_TP[None, start:end] if self.model.prosody_dim else None
-            out_BTM = self.model(content_TF[None, start:end], speaker_id=number, prosody=prosody)
-            mel: FloatArray = out_BTM[0].numpy()
+            out_BTM = self.model(content_TF[None, start:end], speaker_id=speaker_id, prosody=prosody)
+            mel: FloatArray = out_BTM[0].float().cpu().numpy()
             return mel
 
         rate = self.extractor.data.audio.frames_per_second

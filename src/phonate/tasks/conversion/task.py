@@ -7,7 +7,7 @@ is that speaker's. To convert, the embedding of another speaker is used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from phonate.tasks.conversion.corpus import Corpus
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
-from phonate.tasks.conversion.model import build_model
-from phonate.tasks.conversion.samples import ConversionSamples, padded
+from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.conversion.model import VoiceTransformer, build_model
+from phonate.tasks.conversion.samples import ConversionSamples
+from phonate.tasks.conversion.whisper import FEATURES_PER_SECOND
 from phonate.training.losses import build_loss
 from phonate.training.task import Batch, Count, Picture, Preview, Samples, Sound, Task, Terms
 
@@ -111,25 +113,22 @@ class ConversionTask(Task):
         found = self._preview_clip()
         if found is None:
             return {}
-        recording, target = found
-        with_prosody = self.extractor.prosody_dim > 0
-        prosody_TP = self.extractor.prosody(recording, self.corpus.voices[self.corpus.speakers[target]].register)
-        device = _device(model)
-        converted_BTM = model(
-            padded([self.extractor.content(recording)]).to(device),
-            speaker_id=torch.tensor([target], device=device),
-            prosody=padded([prosody_TP]).to(device) if with_prosody else None,
+        converter = Converter(
+            cast(VoiceTransformer, model),
+            self.recipe.data,
+            self.corpus.voices,
+            self.corpus.speakers[self.corpus.target],
         )
-        converted_TM = converted_BTM[0].float().clamp(0.0, 1.0).cpu().numpy()
+        converted_TM = converter.convert_mel(found)
         rate = self.recipe.data.audio.sample_rate
         shown: dict[str, Preview] = {}
-        for name, mel_TM in (("source", recording.mel_TM), ("converted", converted_TM)):
+        for name, mel_TM in (("source", found.mel_TM), ("converted", converted_TM)):
             shown[f"{name}_mel"] = Picture(np.ascontiguousarray(mel_TM.T))
             shown[name] = Sound(self.extractor.processor.waveform(mel_TM), rate)
         return shown
 
-    def _preview_clip(self) -> tuple[Recording, int] | None:
-        """The first validation recording of a speaker who is not the target, a few seconds of it; and the target."""
+    def _preview_clip(self) -> Recording | None:
+        """A few seconds of the first validation recording of a speaker who is not the target."""
         target = self.corpus.target
         speakers = self.corpus.prepared.index.speaker
         others = [position for position in self.corpus.positions("validation") if speakers[position] != target]
@@ -137,8 +136,16 @@ class ConversionTask(Task):
             return None
         whole = self.corpus.recording(others[0])
         frames = int(_PREVIEW_SECONDS * self.recipe.data.audio.frames_per_second)
-        whisper = None if whole.whisper_SW is None else whole.whisper_SW[: int(50 * _PREVIEW_SECONDS)]
-        return Recording(whole.mel_TM[:frames], whole.f0_T[:frames], whisper), target
+        whisper = None if whole.whisper_SW is None else whole.whisper_SW[: int(FEATURES_PER_SECOND * _PREVIEW_SECONDS)]
+        return Recording(whole.mel_TM[:frames], whole.f0_T[:frames], whisper)
+
+    def metric_names(self) -> Mapping[str, str]:
+        """Means over an epoch and validations stand together in the trackers, as epoch/train_l1 and epoch/val_l1."""
+        names = ["loss", *self.criterion.losses]
+        return {
+            **{f"epoch/{name}": f"epoch/train_{name}" for name in names},
+            **{f"validation/{name}": f"epoch/val_{name}" for name in names},
+        }
 
     def export(self, model: nn.Module) -> Mapping[str, Any]:
         """What conversion needs beside the weights and the recipe."""

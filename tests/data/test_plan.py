@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,30 +64,54 @@ def test_ranks_share_the_same_batches(world_size):
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_ranks_partition_batches_by_length_too(world_size):
+    lengths = np.random.default_rng(0).integers(10, 200, 101)
+    whole = epoch_plan(5, 2, lengths, max_frames=800)
+    for batch in whole:
+        parts = [slice_for(batch, rank, world_size) for rank in range(world_size)]
+        assert sorted(np.concatenate(parts)) == sorted(batch)
+        assert all(len(part) * lengths[batch].max() <= 800 for part in parts)
+
+
+def seed_all(seed):
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def assert_pure(plan):
+    """`plan(seed, epoch)` depends on both and on nothing else, and leaves the global generators alone."""
+    seed_all(1)
+    first = plan(1, 0)
+    assert first != plan(1, 1), "epochs are alike"
+    assert first != plan(2, 0), "seeds are alike"
+    seed_all(2)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert first == plan(1, 0), "global generators have an influence"
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert before == after, "global generators were used"
+
+
 @pytest.mark.parametrize("how", [{"batch_size": 8}, {"max_frames": 800}])
 def test_order_differs_by_seed_and_epoch_and_by_nothing_else(how):
     lengths = np.random.default_rng(0).integers(10, 200, 200)
-    plan = ids(epoch_plan(1, 0, lengths, **how))
-    assert plan != ids(epoch_plan(1, 1, lengths, **how))
-    assert plan != ids(epoch_plan(2, 0, lengths, **how))
-    state = random.getstate(), np.random.get_state()[1].tolist()
-    assert plan == ids(epoch_plan(1, 0, lengths, **how))
-    assert state == (random.getstate(), np.random.get_state()[1].tolist()), "global generators were used"
-    random.seed(99)
-    np.random.seed(99)
-    assert plan == ids(epoch_plan(1, 0, lengths, **how))
+    assert_pure(lambda seed, epoch: ids(epoch_plan(seed, epoch, lengths, **how)))
 
 
-def test_a_plan_drawn_from_the_global_generator_would_be_caught():
-    """The faulty variant: the order depends on what else the process drew."""
-
-    def faulty(lengths):
-        return np.random.permutation(len(lengths)).tolist()
-
-    lengths = np.arange(1, 100)
-    np.random.seed(99)
-    first = faulty(lengths)
-    assert first != faulty(lengths)
+@pytest.mark.parametrize(
+    ("faulty", "complaint"),
+    [
+        (lambda seed, epoch: np.random.permutation(100).tolist(), "influence"),
+        (lambda seed, epoch: torch.randperm(100).tolist(), "influence"),
+        (lambda seed, epoch: np.random.default_rng(seed).permutation(100).tolist(), "epochs are alike"),
+        (lambda seed, epoch: random.seed(f"{seed} {epoch}") or random.sample(range(100), 100), "were used"),
+    ],
+    ids=["numpy's global generator", "torch's global generator", "no epoch", "seeding the global generator"],
+)
+def test_plans_that_are_not_pure_are_caught(faulty, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        assert_pure(faulty)
 
 
 def test_same_plan_in_another_process_without_torch():
@@ -104,50 +129,75 @@ def test_a_sample_over_the_cap_is_refused():
         epoch_plan(0, 0, np.array([5, 7, 900]), max_frames=800)
 
 
-SHAPES = {
-    "normal": lambda rng, clips: np.clip(rng.normal(6.6, 2.2, clips), 1.1, 10.1),
-    "left-skewed": lambda rng, clips: 2 + 15 * rng.beta(4, 1.5, clips),
-    "lognormal": lambda rng, clips: np.clip(rng.lognormal(1.6, 0.6, clips), 2, 17),
+def test_nothing_makes_no_batches():
+    assert epoch_plan(0, 0, np.array([], dtype=np.int64), max_frames=800) == []
+
+
+CORPORA = {
+    "normal": (13_100, lambda rng, clips: np.clip(rng.normal(6.6, 2.2, clips), 1.1, 10.1)),
+    "left-skewed": (28_539, lambda rng, clips: 2 + 15 * rng.beta(4, 1.5, clips)),
+    "lognormal": (20_000, lambda rng, clips: np.clip(rng.lognormal(1.6, 0.6, clips), 2, 17)),
 }
+"""Clips and durations in seconds, like those of LJSpeech, LibriSpeech and a corpus with a long tail."""
 
 
-def frames(shape, clips):
-    return np.round(80 * SHAPES[shape](np.random.default_rng(0), clips)).astype(np.int64)
+def frames(shape, clips=None):
+    """Lengths at 80 frames a second, and the cap that 16 clips of mean length fit under."""
+    usual, durations = CORPORA[shape]
+    lengths = np.round(80 * durations(np.random.default_rng(0), clips or usual)).astype(np.int64)
+    return lengths, int(16 * lengths.mean())
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_large_corpus_is_padded_by_half_a_per_cent_at_most(shape):
-    lengths = frames(shape, 16_000)
-    plan = epoch_plan(0, 0, lengths, max_frames=int(16 * lengths.mean()))
-    assert padding(plan, lengths) <= 0.5
+@pytest.mark.parametrize("shape", CORPORA)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_large_corpus_is_padded_by_half_a_per_cent_at_most(shape, seed):
+    lengths, cap = frames(shape)
+    assert padding(epoch_plan(seed, seed, lengths, max_frames=cap), lengths) <= 0.5
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+def test_pools_that_are_too_small_are_caught():
+    """The faulty variant: sorted within pools of eight batches, as group-by-length samplers do."""
+    lengths, cap = frames("lognormal")
+    order = np.random.default_rng(0).permutation(len(lengths))
+    pools = [pool[np.argsort(lengths[pool])] for pool in np.array_split(order, len(order) // 128)]
+    assert padding([batch for pool in pools for batch in cut(pool, lengths, cap)], lengths) > 0.5
+
+
+def shared(plan):
+    """Batches (as sets of samples) that the epoch before had too, in per cent, over eight epochs of `plan`."""
+    epochs = [{frozenset(batch.tolist()) for batch in plan(epoch)} for epoch in range(8)]
+    return np.mean([100 * len(a & b) / len(b) for a, b in itertools.pairwise(epochs)])
+
+
+@pytest.mark.parametrize("shape", CORPORA)
 def test_a_small_corpus_is_padded_little_and_mixed_anew(shape):
-    lengths = frames(shape, 1000)
-    cap = int(16 * lengths.mean())
+    lengths, cap = frames(shape, 1000)
     plans = [epoch_plan(0, epoch, lengths, max_frames=cap) for epoch in range(8)]
     assert np.mean([padding(plan, lengths) for plan in plans]) <= 2.0
-    batches = [{frozenset(batch.tolist()) for batch in plan} for plan in plans]
-    shared = [len(a & b) / len(b) for a, b in itertools.pairwise(batches)]
-    assert np.mean(shared) < 0.05
+    assert shared(plans.__getitem__) < 5
 
 
-def test_sorting_without_mixing_would_repeat_batches():
-    """The faulty variant: with ties broken at random and nothing else, a third of the batches come back."""
-    lengths = frames("normal", 1000)
-    cap = int(16 * lengths.mean())
+def cut(order, lengths, cap):
+    """The plain way to fill batches in a given order."""
+    batches, batch = [], []
+    for sample in order.tolist():
+        if batch and max(lengths[[*batch, sample]]) * (len(batch) + 1) > cap:
+            batches.append(np.array(batch))
+            batch = []
+        batch.append(sample)
+    return [*batches, np.array(batch)]
 
-    def sorted_only(epoch):
-        order = np.random.default_rng(epoch).permutation(len(lengths))
-        order = order[np.argsort(lengths[order], kind="stable")]
-        batches, batch = set(), []
-        for i in order.tolist():
-            if batch and max(lengths[[*batch, i]]) * (len(batch) + 1) > cap:
-                batches.add(frozenset(batch))
-                batch = []
-            batch.append(i)
-        return batches | {frozenset(batch)}
 
-    first, second = sorted_only(0), sorted_only(1)
-    assert len(first & second) / len(second) > 0.1
+@pytest.mark.parametrize("ties", ["fixed", "shuffled"])
+def test_batches_that_come_back_are_caught(ties):
+    """The faulty variants: buckets made once for the corpus, and a plain sort that only breaks ties anew."""
+    lengths, cap = frames("normal", 1000)
+
+    def plan(epoch):
+        rng = np.random.default_rng(epoch)
+        order = np.arange(len(lengths)) if ties == "fixed" else rng.permutation(len(lengths))
+        batches = cut(order[np.argsort(lengths[order], kind="stable")], lengths, cap)
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    assert padding(plan(0), lengths) <= 2.0
+    assert shared(plan) >= (100 if ties == "fixed" else 5)

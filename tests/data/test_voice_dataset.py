@@ -8,7 +8,6 @@ import torch
 
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.settings import AudioConfig, AugmentationSettings
-from phonate.config.errors import InputError
 from phonate.data.voice import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
 
 
@@ -89,11 +88,12 @@ def test_loader_and_split(tone_corpus, tmp_path, workers):
     assert not set(ids) & set(others)
 
 
-def test_distributed_needs_a_launcher_and_then_shares(tone_corpus, tmp_path, monkeypatch):
+def test_distributed_shares_among_ranks_and_without_a_launcher_warns(tone_corpus, tmp_path, monkeypatch, caplog):
     dataset = VoiceDataset(tone_corpus, cache_dir=str(tmp_path))
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with pytest.raises(InputError, match="torchrun"):
-        create_voice_dataloader(dataset, distributed=True)
+    alone = create_voice_dataloader(dataset, 4, num_workers=0, distributed=True)
+    assert "torchrun" in caplog.text
+    assert sum(len(batch["ids"]) for batch in alone) == len(dataset)
     seen = []
     for rank in "01":
         monkeypatch.setenv("WORLD_SIZE", "2")

@@ -80,8 +80,8 @@ def _print_report(outcome: dict[str, Any]) -> None:
 
 def _print_values(values: dict[str, Any], indent: str = "") -> None:
     for name, value in values.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             print(f"{indent}{name}:")
             _print_values(value, indent + "  ")
         else:
-            print(f"{indent}{name}: {value}")
+            print(f"{indent}{name}: {'none' if value == {} else value}")

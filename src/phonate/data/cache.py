@@ -8,6 +8,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from phonate.config.errors import DataError
 from phonate.data.index import Index
 
 FloatArray = NDArray[np.float32]
@@ -51,6 +52,12 @@ class FeatureCache:
         self._sample_start = index.sample_start.tolist()
         self._frame_start = index.frame_start.tolist()
         self._map()
+        for name, found, wanted in (
+            (AUDIO, len(self._audio), self._sample_start[-1]),
+            (FEATURES, len(self._features), self._frame_start[-1]),
+        ):
+            if found != wanted:
+                raise DataError(f"{name} is cut short: {found} of {wanted} are there")
 
     def _map(self) -> None:
         self._audio = np.memmap(self._folder / AUDIO, dtype="<i2", mode="r")

@@ -8,18 +8,19 @@ from pathlib import Path
 from phonate.config.errors import DataError
 from phonate.data.corpora.csv import read_lines
 from phonate.data.corpora.json import NAMES
+from phonate.data.corpora.librispeech import NAME as LIBRISPEECH
 from phonate.data.rows import audio_files
 
 
 def detect_format(path: Path) -> str:
-    """folder, json, csv, ljspeech or cutset. Raises DataError saying what was found instead."""
+    """folder, librispeech, json, csv, ljspeech or cutset. Raises DataError saying what was found instead."""
     if path.is_dir():
         if any((path / name).is_file() for name in NAMES):
             return "json"
         if (path / "metadata.csv").is_file():
             return _table(path / "metadata.csv")
         if next(audio_files(path), None) is not None:
-            return "folder"
+            return "librispeech" if all(LIBRISPEECH.fullmatch(file.stem) for file in audio_files(path)) else "folder"
         found = sorted(entry.name for entry in path.iterdir())[:5]
         shown = ", ".join(found) or "nothing"
         raise DataError(f"{path}: no audio files and no metadata.csv or metadata.json in it (found: {shown})")
@@ -53,10 +54,12 @@ def _table(path: Path) -> str:
     header = {cell.strip().lower() for cell in rows[0]}
     if header & {"audio_path", "speaker_id", "path", "speaker"}:
         return "csv"
-    if {len(row) for row in rows} != {3}:
+    # By what most rows are: a row with a column too few is a mistake in it, not another format.
+    threes = [row for row in rows if len(row) == 3]
+    if len(threes) * 2 <= len(rows):
         return "ljspeech"
-    repeated = sum(_first_word(row[1]) == _first_word(row[2]) for row in rows)
-    return "ljspeech" if repeated * 2 >= len(rows) else "csv"
+    repeated = sum(_first_word(row[1]) == _first_word(row[2]) for row in threes)
+    return "ljspeech" if repeated * 2 >= len(threes) else "csv"
 
 
 def _first_word(text: str) -> str:

@@ -6,24 +6,31 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from phonate.config.errors import DataError
 from phonate.data.detection import detect_format
-from phonate.data.rows import Row
+from phonate.data.rows import Problem, Row
 from phonate.data.settings import CORPORA, VoiceData
 from phonate.data.validation import Checked, Progress, Report, validate
 
 if TYPE_CHECKING:
     from lhotse import CutSet
 
-Rows = Callable[[Path], Iterable[Row]]
+Rows = Callable[[Path], Iterable[Row | Problem]]
+
+
+def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
+    """What a corpus lists, and the report that its validation is to fill in."""
+    path = Path(settings.path).expanduser()
+    name = detect_format(path) if settings.format == "auto" else settings.format
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
+    return list(cast(Rows, CORPORA.get(name))(path)), Report(str(path), name)
 
 
 def check_corpus(settings: VoiceData, progress: Progress | None = None) -> tuple[list[Checked], Report]:
     """The usable recordings of a corpus, and the report on all. Raises DataError when there are none."""
-    path = Path(settings.path).expanduser()
-    name = detect_format(path) if settings.format == "auto" else settings.format
-    rows = cast(Rows, CORPORA.get(name))
-    report = Report(str(path), name)
-    return validate(rows(path), settings.audio, report, progress), report
+    rows, report = list_corpus(settings)
+    return validate(rows, settings.audio, report, progress), report
 
 
 def read_corpus(settings: VoiceData, progress: Progress | None = None) -> tuple[CutSet, Report]:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,10 @@ from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
 from phonate.data.cache import CacheWriter, FeatureCache, FloatArray
-from phonate.data.detection import detect_format
 from phonate.data.index import Index, Strings
-from phonate.data.manifest import Rows, to_cuts
-from phonate.data.rows import Row
-from phonate.data.settings import CORPORA, VoiceData
+from phonate.data.manifest import list_corpus, to_cuts
+from phonate.data.rows import Problem, Row
+from phonate.data.settings import VoiceData
 from phonate.data.validation import Checked, Progress, Report, validate
 
 FORMAT = 1
@@ -61,19 +60,19 @@ def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
 
     Raises DataError when nothing can be used, the disk is full or the folder can't be written.
     """
-    path = Path(settings.path).expanduser()
-    name = detect_format(path) if settings.format == "auto" else settings.format
-    rows = list(cast(Rows, CORPORA.get(name))(path))
+    rows, report = list_corpus(settings)
     processor = AudioProcessor(settings.audio)
     fingerprint = _fingerprint(rows, settings, processor)
     folder = cache_root(settings) / fingerprint
     if not (folder / "report.json").is_file():
-        report = Report(str(path), name)
         checked = validate(rows, settings.audio, report, progress)
         _build(folder, checked, report, processor, progress)
-    index = Index.load(folder)
-    cache = FeatureCache(folder, index, settings.audio.n_mels)
-    report_json = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    try:
+        index = Index.load(folder)
+        cache = FeatureCache(folder, index, settings.audio.n_mels)
+        report_json = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder}: damaged ({error}); delete this folder, and it is made anew") from error
     train, validation = split(index.id, index.speaker, settings.validation)
     return Prepared(folder, fingerprint, index, cache, report_json, train, validation)
 
@@ -85,15 +84,18 @@ def cache_root(settings: VoiceData) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phonate"
 
 
-def _fingerprint(rows: Sequence[Row], settings: VoiceData, processor: AudioProcessor) -> str:
+def _fingerprint(rows: Sequence[Row | Problem], settings: VoiceData, processor: AudioProcessor) -> str:
     """Changes with every recording's place, size and time, its row, and what features are made with."""
     audio = settings.audio
     digest = hashlib.sha256(repr((FORMAT, processor.fingerprint, audio.min_seconds, audio.max_seconds)).encode())
     for row in rows:
+        if isinstance(row, Problem):
+            digest.update(repr(row).encode("utf-8", "surrogateescape"))
+            continue
         try:
             status = row.path.stat()
             found: tuple[int, ...] = (status.st_size, status.st_mtime_ns)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a name with a null byte
             found = ()
         entry = (row.id, os.fsencode(row.path.absolute()), row.speaker, row.text, found)
         digest.update(repr(entry).encode("utf-8", "surrogateescape"))

@@ -22,6 +22,22 @@ class Row:
     """Where it is listed, such as `metadata.csv:12`."""
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a row. A format yields it in the place of a row that it can't read."""
+
+    id: str
+    place: str
+    reason: str
+    """One of a few words, to count by."""
+    detail: str
+
+
+def malformed(place: str, detail: str) -> Problem:
+    """A row that its format can't read."""
+    return Problem("", place, "malformed row", detail)
+
+
 def audio_files(folder: Path) -> Iterator[Path]:
     """Audio files under `folder` in a fixed order; hidden ones are left out, links are followed once."""
     seen: set[tuple[int, int]] = set()

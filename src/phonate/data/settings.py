@@ -20,7 +20,8 @@ class VoiceData(Settings):
     path: str
     """A folder, or a metadata file. Relative to the current directory."""
     format: str = "auto"
-    """folder (a sub-folder a speaker), json, csv, ljspeech, cutset, or your own; auto looks at what is there."""
+    """folder (a sub-folder a speaker), librispeech, json, csv, ljspeech, cutset, or your own; auto looks at what is
+    there."""
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of the recordings that is kept for validation. Which ones depends on their ids alone; each speaker keeps
     one for training."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,7 +14,7 @@ from phonate.audio.decoding import probe, read_audio
 from phonate.audio.quality import describe
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
-from phonate.data.rows import Row
+from phonate.data.rows import Problem, Row, printable
 
 Progress = Callable[[str, int, int], None]
 """Called with (what, done, total)."""
@@ -31,17 +32,8 @@ class Checked:
     seconds: float
     sample_rate: int
     channels: int
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong with a row."""
-
-    id: str
-    place: str
-    reason: str
-    """One of a few words, to count by."""
-    detail: str
+    content: bytes
+    """A digest of its samples."""
 
 
 @dataclass
@@ -80,7 +72,7 @@ class Report:
 
 
 def validate(
-    rows: Iterable[Row], audio: AudioConfig, report: Report, progress: Progress | None = None
+    rows: Iterable[Row | Problem], audio: AudioConfig, report: Report, progress: Progress | None = None
 ) -> list[Checked]:
     """Look at every recording, all samples of it, and fill in `report`. Raises DataError when none can be used."""
     listed = list(rows)
@@ -96,6 +88,7 @@ def validate(
                 _count(found, usable, report)
             if progress is not None:
                 progress("checking recordings", done, len(unique))
+    report.warnings.extend(_duplicates(usable))
     if not usable:
         first = report.refused[0] if report.refused else None
         told = f"; the first: {first.place}: {first.detail}" if first else ""
@@ -116,11 +109,23 @@ def _count(found: tuple[Checked | None, list[Problem]], usable: list[Checked], r
     report.speakers[speaker] = report.speakers.get(speaker, 0) + 1
 
 
-def _unique(rows: Iterable[Row], report: Report) -> Iterable[Row]:
-    """The first row of each id; later ones are refused."""
+def _duplicates(usable: Iterable[Checked]) -> Iterator[Problem]:
+    """A warning for each recording that holds the samples of an earlier one."""
+    first: dict[bytes, Row] = {}
+    for checked in usable:
+        row = checked.row
+        earlier = first.setdefault(checked.content, row)
+        if earlier is not row:
+            yield Problem(row.id, row.place, "duplicate content", f"the same samples as {earlier.id!r}")
+
+
+def _unique(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
+    """The first row of each id; later ones, and what is no row, are refused."""
     first: dict[str, str] = {}
     for row in rows:
-        if row.id in first:
+        if isinstance(row, Problem):
+            report.refused.append(row)
+        elif row.id in first:
             detail = f"id {row.id!r} is already that of {first[row.id]}; give each recording its own"
             report.refused.append(Problem(row.id, row.place, "duplicate id", detail))
         else:
@@ -144,9 +149,9 @@ def check(row: Row, audio: AudioConfig) -> tuple[Checked | None, list[Problem]]:
         quality = describe(waveform, rate)
         _require(quality.peak > 0.0, "silent", "every sample is 0")
     except _Refusal as refusal:
-        return None, [Problem(row.id, row.place, refusal.reason, refusal.detail)]
+        return None, [Problem(row.id, row.place, refusal.reason, printable(refusal.detail))]
     except (DataError, OSError) as error:
-        return None, [Problem(row.id, row.place, "unreadable", str(error))]
+        return None, [Problem(row.id, row.place, "unreadable", printable(str(error)))]
     warnings = []
     if quality.clipping_share > CLIPPED_SHARE:
         detail = f"{100 * quality.clipping_share:.1f} % of the samples are clipped"
@@ -154,7 +159,8 @@ def check(row: Row, audio: AudioConfig) -> tuple[Checked | None, list[Problem]]:
     if quality.silence_share > SILENT_SHARE:
         detail = f"{100 * quality.silence_share:.0f} % of it is silence"
         warnings.append(Problem(row.id, row.place, "mostly silent", detail))
-    return Checked(row, seconds, info.sample_rate, info.channels), warnings
+    content = hashlib.blake2b(waveform.tobytes(), digest_size=16).digest()
+    return Checked(row, seconds, info.sample_rate, info.channels, content), warnings
 
 
 class _Refusal(Exception):

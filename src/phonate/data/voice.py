@@ -8,6 +8,7 @@ It stands on the same validated, indexed and cached corpus that recipes use.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -22,11 +23,12 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.settings import AudioConfig
-from phonate.config.errors import InputError
 from phonate.config.randomness import generator
 from phonate.data.cache import FloatArray
 from phonate.data.prepared import Prepared, prepare, split
 from phonate.data.settings import VoiceData
+
+logger = logging.getLogger("phonate")
 
 Item = dict[str, Any]
 
@@ -52,10 +54,10 @@ class VoiceDataset(Dataset[Item]):
         self,
         data: str | Path,
         audio_config: AudioConfig | None = None,
-        *,
         cache_size: int = 1000,
         load_in_memory: bool = False,
         transforms: DataAugmentation | Callable[[Item], Item] | None = None,
+        *,
         cache_dir: str | None = None,
         seed: int = 42,
     ) -> None:
@@ -174,11 +176,12 @@ def create_voice_dataloader(
     distributed: bool = False,
     drop_last: bool = False,
 ) -> DataLoader[Item]:
-    """A loader of padded batches. `distributed`: each rank of the process group gets its share."""
+    """A loader of padded batches. `distributed`: each rank that a launcher started gets its share; without a
+    launcher a warning, and all of it."""
     sampler: DistributedSampler[Item] | None = None
-    if distributed:
-        if "WORLD_SIZE" not in os.environ:
-            raise InputError("distributed=True wants the processes of torchrun; start the script with it, or say False")
+    if distributed and "WORLD_SIZE" not in os.environ:
+        logger.warning("distributed=True, but no launcher started this process (torchrun does): loading all of it")
+    elif distributed:
         world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
         sampler = DistributedSampler(dataset, world, rank, shuffle=shuffle, drop_last=drop_last)
     return DataLoader(

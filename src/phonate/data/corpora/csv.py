@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.rows import Row, listed_file
+from phonate.data.rows import Problem, Row, listed_file, malformed
 
 COLUMNS = {
     "audio_path": ("audio_path", "path", "file", "audio", "wav", "filename"),
@@ -17,7 +17,7 @@ COLUMNS = {
 }
 
 
-def csv_rows(path: Path) -> Iterator[Row]:
+def csv_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a `metadata.csv`: columns by their names in any order (comma, tab, semicolon or bar between them), or,
     without a header, `id|speaker|text`. Paths are relative to the file, or to wavs/ beside it."""
     if path.is_dir():
@@ -36,7 +36,7 @@ def csv_rows(path: Path) -> Iterator[Row]:
         yield from _piped(path, lines)
 
 
-def _with_header(path: Path, lines: list[str], separator: str, columns: dict[str, int]) -> Iterator[Row]:
+def _with_header(path: Path, lines: list[str], separator: str, columns: dict[str, int]) -> Iterator[Row | Problem]:
     reader = csv.reader(lines, delimiter=separator)
     next(reader)
     for cells in reader:
@@ -50,7 +50,8 @@ def _with_header(path: Path, lines: list[str], separator: str, columns: dict[str
 
         name = cell("audio_path") or cell("id")
         if name is None:
-            raise DataError(f"{place}: no audio_path")
+            yield malformed(place, "no audio_path")
+            continue
         yield Row(
             id=cell("id") or Path(name).with_suffix("").as_posix(),
             path=listed_file(path.parent, name),
@@ -60,23 +61,24 @@ def _with_header(path: Path, lines: list[str], separator: str, columns: dict[str
         )
 
 
-def _piped(path: Path, lines: list[str]) -> Iterator[Row]:
+def _piped(path: Path, lines: list[str]) -> Iterator[Row | Problem]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) != 3:
-            raise DataError(
-                f"{path}:{number}: {len(cells)} columns; a header with audio_path, speaker_id and text is wanted, "
-                "or lines of id|speaker|text"
-            )
+            wanted = "a header with audio_path, speaker_id and text is wanted, or lines of id|speaker|text"
+            yield malformed(f"{path}:{number}", f"{len(cells)} columns; {wanted}")
+            continue
         yield Row(cells[0], listed_file(path.parent, cells[0]), cells[1] or None, cells[2] or None, f"{path}:{number}")
 
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file in UTF-8. Raises DataError naming the file."""
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines()
+        # Not splitlines: a text may hold U+2028 and its like, which end no row.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        return lines if lines[-1] else lines[:-1]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
     except OSError as error:

@@ -7,35 +7,40 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.rows import Row, listed_file
+from phonate.data.rows import Problem, Row, listed_file, malformed
 
 NAMES = ("metadata.json", "samples.json", "dataset.json")
 
 
-def json_rows(path: Path) -> Iterator[Row]:
+def json_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of `{"audio_path", "speaker_id", "text"}`; paths are relative to the file. JSON lines work too."""
     if path.is_dir():
         path = next((path / name for name in NAMES if (path / name).is_file()), path / NAMES[0])
     for number, sample in enumerate(_samples(path), start=1):
         place = f"{path}: sample {number}"
         if not isinstance(sample, dict) or not sample.get("audio_path"):
-            raise DataError(f"{place}: no audio_path; each sample is an object with audio_path, speaker_id and text")
+            yield malformed(place, "no audio_path; each sample is an object with audio_path, speaker_id and text")
+            continue
         name = str(sample["audio_path"])
-        speaker = sample.get("speaker_id")
         yield Row(
             id=str(sample.get("id") or Path(name).with_suffix("").as_posix()),
             path=listed_file(path.parent, name),
-            speaker=None if speaker is None or speaker == "" else str(speaker),
-            text=sample.get("text"),
+            speaker=_text(sample.get("speaker_id")),
+            text=_text(sample.get("text")),
             place=place,
         )
+
+
+def _text(value: object) -> str | None:
+    """Numbers as they are written; nothing for null and the empty string."""
+    return None if value is None or value == "" else str(value)
 
 
 def _samples(path: Path) -> list[object]:
     try:
         content = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".jsonl":
-            return [json.loads(line) for line in content.splitlines() if line.strip()]
+            return [json.loads(line) for line in content.split("\n") if line.strip()]
         document = json.loads(content)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from phonate.config.errors import DataError
 from phonate.data.corpora.csv import read_lines
-from phonate.data.rows import Row, listed_file, printable
+from phonate.data.rows import Problem, Row, listed_file, malformed, printable
 
 
-def ljspeech_rows(path: Path) -> Iterator[Row]:
+def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a corpus of one speaker, who is called after the folder. The normalised text is taken where given."""
     if path.is_dir():
         path = path / "metadata.csv"
@@ -20,5 +19,7 @@ def ljspeech_rows(path: Path) -> Iterator[Row]:
             continue
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) not in {2, 3}:
-            raise DataError(f"{path}:{number}: {len(cells)} columns; LJSpeech has id|text or id|text|normalised text")
+            detail = f"{len(cells)} columns; LJSpeech has id|text or id|text|normalised text"
+            yield malformed(f"{path}:{number}", detail)
+            continue
         yield Row(cells[0], listed_file(path.parent, cells[0]), speaker, cells[-1] or None, f"{path}:{number}")

@@ -1,0 +1,35 @@
+"""The names of LibriSpeech: `SPEAKER-CHAPTER-UTTERANCE.flac`, in any folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from phonate.data.corpora.csv import read_lines
+from phonate.data.rows import Problem, Row, audio_files, malformed, printable
+
+NAME = re.compile(r"(\d+)-(\d+)-\d+")
+
+
+def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
+    """Every audio file under `path`: its name begins with its speaker and chapter, and `SPEAKER-CHAPTER.trans.txt`
+    beside it may hold its text."""
+    transcripts = lru_cache(maxsize=1)(_transcripts)  # files come folder by folder, and sorted
+    for file in audio_files(path):
+        named = NAME.fullmatch(file.stem)
+        if named is None:
+            yield malformed(printable(str(file)), "not called SPEAKER-CHAPTER-UTTERANCE; is `format: folder` meant?")
+            continue
+        speaker, chapter = named.groups()
+        text = transcripts(file.with_name(f"{speaker}-{chapter}.trans.txt")).get(file.stem)
+        yield Row(file.stem, file, speaker, text, printable(str(file)))
+
+
+def _transcripts(path: Path) -> dict[str, str]:
+    """Utterance -> text, of lines `UTTERANCE TEXT`."""
+    if not path.is_file():
+        return {}
+    fields = (line.partition(" ") for line in read_lines(path))
+    return {name: text.strip() for name, _, text in fields if text.strip()}

@@ -194,7 +194,11 @@ def _received(stream: Iterator[Planned | PhonateError]) -> Planned:
             f"a loader process died ({summary}); if memory ran out, lower training.performance.num_workers"
         ) from error
     if isinstance(planned, PhonateError):
-        raise planned
+        try:
+            raise planned
+        finally:
+            # What the traceback refers to lives on, and so would the worker processes.
+            del planned, stream
     return planned
 
 

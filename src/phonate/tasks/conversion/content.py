@@ -52,7 +52,7 @@ class Content:
         """Content of the utterance as somebody else, somewhere else, might have said it."""
         if rng.random() < settings.noise_probability:
             mel_TM = self._noisy(mel_TM, settings, rng)
-        content_TM = self._smoothed(mel_TM) @ self._warp(_random_warp(settings, rng))
+        content_TM = mel_TM @ self._warp(_random_warp(settings, rng))
         return self._normalised(content_TM + self._ripple(settings.equaliser_db, rng), mel_TM)
 
     def _smoothed(self, mel_TM: FloatArray) -> FloatArray:
@@ -69,7 +69,7 @@ class Content:
         return np.asarray((content_TM - mean_M) / deviation_M, dtype=np.float32)
 
     def _warp_matrix(self, factor: float) -> npt.NDArray[np.float32]:
-        """(M, M) interpolation that moves formants up by `factor`: vocal tract length, as piecewise linear VTLN."""
+        """(M, M) smoothing, then formants moved up by `factor`: another vocal tract length (piecewise linear VTLN)."""
         top, knee = self._centres[-1], min(_KNEE_HZ, _KNEE_HZ * factor)
         above = knee / factor + (top - knee / factor) / (top - knee) * (self._centres - knee)
         source = np.where(self._centres <= knee, self._centres / factor, above)
@@ -78,7 +78,7 @@ class Content:
         matrix = np.zeros((self.bands, self.bands), dtype=np.float32)
         matrix[lower, np.arange(self.bands)] = 1.0 - (position - lower)
         matrix[lower + 1, np.arange(self.bands)] += position - lower
-        return matrix
+        return matrix if self._smoothing_MM is None else np.asarray(self._smoothing_MM @ matrix, np.float32)
 
     def _ripple(self, decibels: float, rng: np.random.Generator) -> FloatArray:
         """(M,) a smooth random colouring, lower orders stronger."""

@@ -14,6 +14,8 @@ from phonate.tasks.conversion.prosody import Prosody, Register, transposed
 from phonate.tasks.conversion.settings import ConversionData
 from phonate.tasks.conversion.whisper import WhisperEncoder, at_frames, normalised
 
+EVERYTHING = slice(None)
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -62,17 +64,23 @@ class FeatureExtractor:
             return np.zeros(self.processor.frames(len(waveform)), dtype=np.float32)
         return f0(waveform, audio.sample_rate, audio.hop_length)
 
-    def content(self, recording: Recording, rng: np.random.Generator | None = None) -> FloatArray:
-        """Content features (T, input_dim) of a whole recording; with `rng`, of its perturbed form."""
+    def content(
+        self, recording: Recording, rng: np.random.Generator | None = None, cut: slice = EVERYTHING
+    ) -> FloatArray:
+        """Content features (T, input_dim) of the frames `cut`; with `rng`, of the recording's perturbed form.
+
+        Normalisation sees the whole recording, as it does in conversion.
+        """
         if recording.whisper_SW is not None:
             features_SW = normalised(recording.whisper_SW) if self.data.normalise else recording.whisper_SW
-            return at_frames(features_SW, len(recording.mel_TM), self.data.audio.frames_per_second)
+            frames_T = np.arange(len(recording.mel_TM))[cut]
+            return at_frames(features_SW, frames_T, self.data.audio.frames_per_second)
         if rng is None or self.data.perturbation is None:
-            return self._content(recording.mel_TM)
-        return self._content.perturbed(recording.mel_TM, self.data.perturbation, rng)
+            return self._content(recording.mel_TM)[cut]
+        return self._content.perturbed(recording.mel_TM, self.data.perturbation, rng)[cut]
 
-    def prosody(self, recording: Recording, register: Register | None = None) -> FloatArray:
-        """Prosody features (T, prosody_dim), in the recording's own register or moved to another."""
+    def prosody(self, recording: Recording, register: Register | None = None, cut: slice = EVERYTHING) -> FloatArray:
+        """Prosody features (T, prosody_dim) of the frames `cut`, in the recording's own register or another."""
         if not self.data.prosody:
-            return np.zeros((len(recording.mel_TM), 0), dtype=np.float32)
-        return self._prosody(recording.f0_T if register is None else transposed(recording.f0_T, register))
+            return np.zeros((len(recording.mel_TM[cut]), 0), dtype=np.float32)
+        return self._prosody(recording.f0_T if register is None else transposed(recording.f0_T, register), cut)

@@ -58,14 +58,17 @@ class Prosody:
         self.width = audio.n_mels + 2
         self._pictures = harmonics(audio)
 
-    def __call__(self, f0_T: FloatArray) -> FloatArray:
-        """Log pitch (interpolated through unvoiced frames), voicing (1 or -1), and the picture of the harmonics."""
-        features_TP = np.zeros((len(f0_T), self.width), dtype=np.float32)
-        voiced = f0_T > 0.0
+    def __call__(self, f0_T: FloatArray, cut: slice = slice(None)) -> FloatArray:
+        """Log pitch (interpolated through unvoiced frames), voicing (1 or -1), and the picture of the harmonics.
+
+        Of the frames `cut` of the utterance.
+        """
+        frames, known = np.arange(len(f0_T))[cut], np.flatnonzero(f0_T > 0.0)
+        voiced = f0_T[cut] > 0.0
+        features_TP = np.zeros((len(frames), self.width), dtype=np.float32)
         features_TP[:, 1] = np.where(voiced, 1.0, -1.0)
-        if voiced.any():
-            frames = np.arange(len(f0_T))
-            pitch_T = np.interp(frames, frames[voiced], np.log(f0_T[voiced]))
+        if known.size:
+            pitch_T = np.interp(frames, known, np.log(f0_T[known]))
             features_TP[:, 0] = (pitch_T - np.log(_MIDDLE)) / _SPREAD
             position_T = (pitch_T - np.log(_LOWEST)) / np.log(_HIGHEST / _LOWEST) * (_STEPS - 1)
             rows = np.clip(np.round(position_T), 0, _STEPS - 1).astype(int)

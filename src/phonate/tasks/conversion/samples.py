@@ -67,21 +67,20 @@ class ConversionSamples:
         return self._augmentation is None
 
     def get(self, index: int, rng: np.random.Generator) -> Item:
-        """Sample number `index`. The whole recording is perturbed, then cut: normalisation sees all of it."""
+        """Sample number `index`: a crop of the recording, perturbed in training."""
         position = self.positions[index // self._crops]
         recording = self._corpus.recording(position)
         if self._augmentation is not None:
             recording = self._extractor.recording(self._augmentation(self._corpus.waveform(position), rng))
-        content_TF = self._extractor.content(recording, rng if self._training else None)
-        if self._augmentation is not None:
-            content_TF = self._augmentation.spec(content_TF, rng)
-        prosody_TP = self._extractor.prosody(recording)
         frames = min(self._data.crop_frames, len(recording.mel_TM))
         spare = len(recording.mel_TM) - frames
         start = int(rng.integers(spare + 1)) if self._training else spare // 2
         cut = slice(start, start + frames)
+        content_TF = self._extractor.content(recording, rng if self._training else None, cut)
+        if self._augmentation is not None:
+            content_TF = self._augmentation.spec(content_TF, rng)
         speaker = int(self._corpus.prepared.index.speaker[position])
-        return Item(content_TF[cut], prosody_TP[cut], recording.mel_TM[cut], speaker)
+        return Item(content_TF, self._extractor.prosody(recording, cut=cut), recording.mel_TM[cut], speaker)
 
     def collate(self, items: list[Any]) -> Batch:
         """`features` (B, T, F), `prosody` (B, T, P), `target` (B, T, M), `speaker_id` (B,) and `lengths` (B,)."""

@@ -10,6 +10,7 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
 from phonate.evaluation.transcription import SAMPLE_RATE, load_whisper, whisper_model
@@ -49,9 +50,9 @@ class WhisperEncoder:
         return np.asarray(np.concatenate(windows), dtype=np.float32)
 
 
-def at_frames(features_SW: FloatArray, frames: int, frames_per_second: float) -> FloatArray:
-    """Features (S, W) at 50 a second, interpolated to `frames` frames: (frames, W)."""
-    position_T = np.minimum(np.arange(frames) * (FEATURES_PER_SECOND / frames_per_second), len(features_SW) - 1.0)
+def at_frames(features_SW: FloatArray, frames_T: npt.NDArray[np.int64], frames_per_second: float) -> FloatArray:
+    """Features (S, W) at 50 a second, interpolated at the numbered mel frames: (T, W)."""
+    position_T = np.minimum(frames_T * (FEATURES_PER_SECOND / frames_per_second), len(features_SW) - 1.0)
     lower_T = np.minimum(position_T.astype(int), max(0, len(features_SW) - 2))
     upper_T = np.minimum(lower_T + 1, len(features_SW) - 1)
     weight_T1 = (position_T - lower_T).astype(np.float32)[:, None]

@@ -16,6 +16,7 @@ an error: pip install "phonate[bench]".
 from __future__ import annotations
 
 import argparse
+import importlib.machinery
 import json
 import os
 import resource
@@ -26,12 +27,15 @@ import tempfile
 import time
 import types
 from pathlib import Path
+from unittest.mock import MagicMock
 
 TURN = 50
 BATCH = 8
+MARK = "turn: "
+"""Begins our lines; frameworks print others."""
 
 
-def data(steps: int):
+def data(steps: int, extra: int = 1):
     """The same batches for everyone; every TURN batches the reader waits for its turn."""
     import torch
 
@@ -43,7 +47,7 @@ def data(steps: int):
             self.asked = 0
 
         def __len__(self) -> int:
-            return steps + 1
+            return steps + extra
 
         def __getitem__(self, index: int):
             if self.asked % TURN == 0:
@@ -61,9 +65,9 @@ def wait_for_turn() -> None:
     """Report the processor time of the turn that ended and wait for the next."""
     now = time.process_time()
     if _clock["start"] is not None:
-        print(json.dumps({"cpu": now - _clock["start"]}), file=sys.__stdout__, flush=True)
+        print(MARK + json.dumps({"cpu": now - _clock["start"]}), file=sys.__stdout__, flush=True)
     else:
-        print(json.dumps({"ready": True}), file=sys.__stdout__, flush=True)
+        print(MARK + json.dumps({"ready": True}), file=sys.__stdout__, flush=True)
     sys.stdin.readline()
     _clock["start"] = time.process_time()
 
@@ -185,9 +189,10 @@ def speechbrain(steps: int):
     """SpeechBrain's Brain. (It imports torchaudio, which has no build for this torch: an empty module stands in.)"""
     for name in ("torchaudio", "torchaudio.transforms", "torchaudio.functional"):
         stub = types.ModuleType(name)
-        stub.__spec__ = types.SimpleNamespace(name=name, origin=None, submodule_search_locations=[])  # type: ignore[assignment]
+        stub.__spec__ = importlib.machinery.ModuleSpec(name, None)
         stub.__version__ = "2.11.0"  # type: ignore[attr-defined]
-        stub.__getattr__ = lambda attribute: types.ModuleType(attribute)  # type: ignore[method-assign]
+        stub.list_audio_backends = lambda: ["soundfile"]  # type: ignore[attr-defined]
+        stub.__getattr__ = lambda attribute: MagicMock()  # type: ignore[method-assign]
         sys.modules[name] = stub
     import torch
     from speechbrain.core import Brain, Stage
@@ -213,20 +218,7 @@ def speechbrain(steps: int):
         run_opts={"device": "cpu", "max_grad_norm": 1.0, "noprogressbar": True},
     )
 
-    def limited():
-        for number, batch in enumerate(data(steps)):
-            if number == steps:
-                return
-            yield batch
-
-    class Limited:
-        def __iter__(self):
-            return limited()
-
-        def __len__(self):
-            return steps
-
-    brain.fit(range(1), Limited(), progressbar=False)
+    brain.fit(range(1), data(steps, extra=0), progressbar=False)
     return model
 
 
@@ -342,7 +334,7 @@ def child(name: str, rounds: int) -> None:
     model = FRAMEWORKS[name](steps)
     total = sum(p.detach().double().sum().item() for p in model.parameters())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"sum": total, "peak_mb": peak}), file=sys.__stdout__, flush=True)
+    print(MARK + json.dumps({"sum": total, "peak_mb": peak}), file=sys.__stdout__, flush=True)
 
 
 class Peer:
@@ -366,8 +358,8 @@ class Peer:
         """The next message."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
+            if line.startswith(MARK):
+                return json.loads(line.removeprefix(MARK))
         assert self.process.stderr is not None
         raise SystemExit(f"{self.name} failed (pip install 'phonate[bench]'):\n{self.process.stderr.read()[-3000:]}")
 

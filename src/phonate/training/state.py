@@ -72,7 +72,7 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         phase = saved["phases"].get(one.phase.name, {})
         if "optimizer" not in phase:
             raise InputError(
-                f"{checkpoint.path} holds no optimizer state for {one.phase.name!r} (snapshot_optimizer: false?), so it "
+                f"{checkpoint.path} holds no optimizer state for {one.phase.name!r} (snapshot_optimizer: false?): it "
                 f"can't be resumed; start from its weights with training.init_from={checkpoint.path}"
             )
         one.optimizer.load_state_dict(phase["optimizer"])

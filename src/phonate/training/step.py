@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from phonate.training.precision import Precision
 from phonate.training.schedules import Schedule
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Batch, Phase, Task, Terms, move
+
+NOTHING = contextlib.nullcontext()
 
 
 @dataclass
@@ -104,7 +107,9 @@ class TrainStep:
         self.after_backward = after_backward
         self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale)
         self.weights = {**task.loss_weights, **settings.loss.weights}
-        self.module = ranks.wrap(LossModule(task, model))
+        self.compute: Callable[[Batch, str], Terms] = partial(task.loss, model)
+        if ranks.world_size > 1:
+            self.compute = ranks.wrap(LossModule(task, model))
         self.meter = Meter()
         self.grad_norms: dict[str, Tensor] = {}
 
@@ -114,7 +119,7 @@ class TrainStep:
         for state in self.phases:
             if step % state.phase.every:
                 continue
-            with self._only(state):
+            with self._only(state) if len(self.phases) > 1 else NOTHING:
                 self._forward_backward(state.phase.name, window, batches, step)
                 self._update(state, step)
         self.precision.update()
@@ -128,12 +133,12 @@ class TrainStep:
             seed_torch(self.device, self.settings.random_seed, "step", step, phase, i, self.ranks.rank)
             with self._gradients_stay_local(i < last):
                 with self.precision.autocast():
-                    terms: Terms = self.module(batch, phase)
+                    terms = self.compute(batch, phase)
                 if planned.weight != 1.0:  # a rank without items of its own: it takes part and adds nothing
                     terms = {name: (total * planned.weight, 0.0) for name, (total, _) in terms.items()}
                 loss = weighted_loss(terms, totals, self.weights)
-                if self.device.type == "cpu" and not math.isfinite(loss.item()):
-                    raise not_finite("loss", loss.item(), step, planned.ids, terms)
+                if self.device.type == "cpu" and not math.isfinite(value := loss.item()):
+                    raise not_finite("loss", value, step, planned.ids, terms)
                 # DDP averages over ranks; the totals already count all ranks, so the sum is wanted.
                 self.precision.backward(loss * self.ranks.world_size if self.ranks.world_size > 1 else loss)
             self.meter.add(terms)
@@ -175,9 +180,9 @@ class TrainStep:
 
     def _gradients_stay_local(self, more_to_come: bool) -> AbstractContextManager[Any]:
         """Ranks exchange gradients once a step, in the backward pass of the last micro-batch."""
-        if more_to_come and isinstance(self.module, DistributedDataParallel):
-            return self.module.no_sync()
-        return contextlib.nullcontext()
+        if more_to_come and isinstance(self.compute, DistributedDataParallel):
+            return self.compute.no_sync()
+        return NOTHING
 
     @contextlib.contextmanager
     def _only(self, active: PhaseState) -> Iterator[None]:

@@ -140,8 +140,10 @@ class Task(ABC):
         return {}
 
 
-def move(batch: Batch, device: torch.device) -> dict[str, Any]:
+def move(batch: Batch, device: torch.device) -> Batch:
     """`batch` with its tensors on `device`."""
+    if device.type == "cpu":
+        return batch
     return {
         name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
         for name, value in batch.items()

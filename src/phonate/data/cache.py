@@ -60,9 +60,10 @@ class FeatureCache:
                 raise DataError(f"{name} is cut short: {found} of {wanted} are there")
 
     def _map(self) -> None:
-        self._audio = np.memmap(self._folder / AUDIO, dtype="<i2", mode="r")
-        flat = np.memmap(self._folder / FEATURES, dtype="<f4", mode="r")
-        self._features = flat.reshape(-1, self._width)
+        # As plain arrays: a slice of a memmap is another memmap, and making one costs more than many a copy.
+        self._audio: NDArray[np.int16] = np.asarray(np.memmap(self._folder / AUDIO, dtype="<i2", mode="r"))
+        flat = np.asarray(np.memmap(self._folder / FEATURES, dtype="<f4", mode="r"))
+        self._features: FloatArray = flat.reshape(-1, self._width)
 
     def __getstate__(self) -> dict[str, object]:
         """Workers map the files anew; a pickled memmap would be a copy of the whole file."""
@@ -75,10 +76,10 @@ class FeatureCache:
     def waveform(self, position: int) -> FloatArray:
         """(samples,) the clean waveform, a copy."""
         part = self._audio[self._sample_start[position] : self._sample_start[position + 1]]
-        return part.astype(np.float32) / np.float32(_FULL_SCALE)
+        return np.asarray(np.divide(part, np.float32(_FULL_SCALE), dtype=np.float32))
 
     def features(self, position: int, start: int = 0, stop: int | None = None) -> FloatArray:
         """(frames, width) the clean features, or a part of them; a view that must not be written to."""
         first, end = self._frame_start[position], self._frame_start[position + 1]
         stop = end if stop is None else min(end, first + stop)
-        return np.asarray(self._features[first + start : stop])
+        return self._features[first + start : stop]

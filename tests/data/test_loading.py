@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, PhonateError, TrainingError
 from phonate.data.loading import BatchSource
 from phonate.data.samples import Samples
 
@@ -57,6 +58,20 @@ def test_the_same_bits_with_and_without_workers(how, persistent):
     working.close()
 
 
+def test_randomness_from_global_generators_would_be_caught():
+    """The faulty variant: augmentation drawn from NumPy's global generator, which every worker has its own of."""
+
+    class Global(Noise):
+        def get(self, index, rng):
+            return np.concatenate([[index], np.random.standard_normal(3)])
+
+    direct, working = source(Global()), source(Global(), num_workers=2)
+    np.random.seed(1)
+    assert drawn(working.epoch(0)) != drawn(direct.epoch(0))
+    assert drawn(direct.epoch(0)) != drawn(direct.epoch(0))
+    working.close()
+
+
 def test_items_differ_between_epochs_and_seeds():
     first, second = drawn(source().epoch(0)), drawn(source().epoch(1))
     assert {name for ids, _, _ in first for name in ids} == {name for ids, _, _ in second for name in ids}
@@ -66,11 +81,11 @@ def test_items_differ_between_epochs_and_seeds():
     assert all(values[name] not in (later[name], other[name]) for name in values)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_going_on_from_any_position(workers):
+@pytest.mark.parametrize(("workers", "persistent"), [(0, True), (2, True), (2, False)])
+def test_going_on_from_any_position(workers, persistent):
     whole = drawn(source().epoch(2))
     for start in (0, 1, 4, len(whole)):
-        resumed = source(num_workers=workers)
+        resumed = source(num_workers=workers, persistent_workers=persistent)
         assert drawn(resumed.epoch(2, start)) == whole[start:]
         resumed.close()
 
@@ -102,14 +117,90 @@ def test_a_rank_without_items_is_told_so():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("error", [ValueError("its bits are rotten"), DataError("clip-3.wav: its bits are rotten")])
-def test_a_failing_sample_is_one_line_that_names_it(workers, error):
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("its bits\nare rotten"), "sample clip-3: its bits are rotten"),
+        (DataError("too short"), "sample clip-3: too short"),
+        (DataError("clip-3.wav: too short"), "clip-3.wav: too short"),
+        (TrainingError("no room"), "sample clip-3: no room"),
+    ],
+)
+def test_a_failing_sample_is_one_line_that_names_it(workers, error, line):
     failing = source(Noise(broken="clip-3", error=error), num_workers=workers)
-    with pytest.raises(DataError, match=r"^\S*( clip-3: |clip-3\.wav: )?.*its bits are rotten$") as caught:
+    with pytest.raises(PhonateError) as caught:
         list(failing.epoch(0))
-    assert "clip-3" in str(caught.value)
-    assert "\n" not in str(caught.value)
     failing.close()
+    assert str(caught.value) == line
+    if workers:
+        assert "in get" in caught.value.__notes__[0], "--traceback has nothing to show"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_mistake_in_the_code_keeps_its_type_and_names_the_sample(workers):
+    failing = source(Noise(broken="clip-3", error=TypeError("no such thing")), num_workers=workers)
+    with pytest.raises(TypeError, match=r"while sample clip-3 was loaded"):
+        list(failing.epoch(0))
+    failing.close()
+
+
+def test_a_mistake_in_collating_is_not_taken_for_a_dead_worker():
+    class Uncollated(Noise):
+        def collate(self, items):
+            raise RuntimeError("stack expects equal sizes")
+
+    failing = source(Uncollated(), num_workers=1)
+    with pytest.raises(RuntimeError, match="stack expects equal sizes"):
+        next(failing.epoch(0))
+    failing.close()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_workers_end_on_close(persistent):
+    before = set(multiprocessing.active_children())
+    working = source(num_workers=2, persistent_workers=persistent)
+    left = working.epoch(0)
+    next(left)
+    workers = set(multiprocessing.active_children()) - before
+    assert len(workers) == 2
+    assert drawn(left) == drawn(source().epoch(0, 1))
+    assert persistent == any(worker.is_alive() for worker in workers), "others end with their epoch"
+    left = working.epoch(1)
+    next(left)
+    working.close()
+    assert set(multiprocessing.active_children()) <= before
+    with pytest.raises(AssertionError, match="closed"):
+        next(left)
+
+
+def test_two_epochs_at_a_time_are_refused():
+    """Both would take from one stream of batches and get each other's."""
+    working = source(num_workers=1)
+    first, second = working.epoch(0), working.epoch(1)
+    next(first), next(second)
+    with pytest.raises(AssertionError, match="another epoch"):
+        next(first)
+    working.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_memory_is_pinned_with_cuda_only(monkeypatch, workers, recwarn):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    plain = source(pin_memory=True, num_workers=workers)
+    assert not any(planned.batch["values"].is_pinned() for planned in plain.epoch(0))
+    plain.close()
+    assert not recwarn.list
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("workers", [0, 2])
+def test_memory_is_pinned_on_request(workers):
+    for pin in (True, False):
+        pinned = source(pin_memory=pin, num_workers=workers)
+        batches = list(pinned.epoch(0))
+        pinned.close()
+        assert all(planned.batch["values"].is_pinned() == pin for planned in batches)
+        assert all(planned.batch["names"] == "left alone" for planned in batches)
 
 
 def test_a_sample_over_max_duration_is_named_before_training_starts():

@@ -6,6 +6,8 @@ import functools
 import os
 import signal
 import threading
+import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -91,17 +93,20 @@ class PlannedBatches(torch.utils.data.Dataset[Planned]):
     def _item(self, index: int, epoch: int, name: str) -> Any:
         try:
             return self.samples.get(index, generator(self.seed, epoch, name))
-        except PhonateError:
+        except (PhonateError, OSError, ValueError, RuntimeError) as error:
+            if isinstance(error, PhonateError) and name in str(error):
+                raise
+            raise DataError(f"sample {name}: {' '.join(str(error).split())}") from error
+        except Exception as error:
+            error.add_note(f"while sample {name} was loaded")
             raise
-        except (OSError, ValueError, RuntimeError) as error:
-            raise DataError(f"sample {name}: {error}") from error
 
 
 class BatchSource:
     """The micro-batches of every epoch, as one rank computes them.
 
     The result is the same whatever the number of workers. `max_frames` makes batches by length instead of by
-    `batch_size`.
+    `batch_size`. `pin_memory` has a meaning on machines with CUDA only. One epoch is read at a time.
     """
 
     def __init__(
@@ -122,7 +127,7 @@ class BatchSource:
         self._workers = num_workers
         self._prefetch = prefetch_factor
         self._persistent = persistent_workers
-        self._pin = pin_memory
+        self._pin = pin_memory and torch.cuda.is_available()
         self._stream: Iterator[Planned | PhonateError] | None = None
         self._next: tuple[int, int] | None = None
 
@@ -138,19 +143,42 @@ class BatchSource:
                 planned = self._batches[epoch, position]
                 yield planned.pin_memory() if self._pin else planned
             return
-        if not self._persistent:
-            stream = iter(self._loader(_Positions(self, epoch, start, epoch + 1)))
-            for _ in range(start, end):
-                yield _received(stream)
-            return
-        # One loader runs on over the epochs, unless the caller jumps.
-        if self._stream is None or self._next != (epoch, start):
-            self._stream = iter(self._loader(_Positions(self, epoch, start, None)))
-        for position in range(start, end):
-            self._next = None
-            planned = _received(self._stream)
-            self._next = (epoch, position + 1) if position + 1 < end else (epoch + 1, 0)
-            yield planned
+        # Persistent workers run on into the next epoch, unless the caller jumps.
+        if self._next != (epoch, start):
+            self.close()
+            last = None if self._persistent else epoch + 1
+            self._stream, self._next = iter(self._loader(_Positions(self, epoch, start, last))), (epoch, start)
+        try:
+            for position in range(start, end):
+                assert self._next == (epoch, position), "another epoch was begun, or the source closed"
+                self._next = None
+                planned = self._received()
+                self._next = (epoch, position + 1) if position + 1 < end else (epoch + 1, 0)
+                yield planned
+        finally:
+            if not self._persistent:
+                self.close()
+
+    def _received(self) -> Planned:
+        """The next batch that workers made, or the error that kept them from making it."""
+        assert self._stream is not None
+        try:
+            try:
+                planned = next(self._stream)
+            except (OSError, EOFError):
+                # A worker that was killed resets its connection a moment before torch's signal handler names it.
+                time.sleep(0.5)
+                raise
+        except (RuntimeError, OSError, EOFError) as error:
+            if str(error).startswith("Caught "):  # torch's words for what our own code raised there
+                raise
+            raise DataError(
+                f"a loader process died ({' '.join(str(error).split())}); if memory ran out, lower "
+                "training.performance.num_workers"
+            ) from error
+        if isinstance(planned, PhonateError):
+            raise planned
+        return planned
 
     def close(self) -> None:
         """End the worker processes."""
@@ -180,26 +208,8 @@ class _InWorker(torch.utils.data.Dataset[Planned | PhonateError]):
         try:
             return self._batches[where]
         except PhonateError as error:
+            error.add_note(f"in a loader process:\n{traceback.format_exc()}")
             return error
-
-
-def _received(stream: Iterator[Planned | PhonateError]) -> Planned:
-    try:
-        planned = next(stream)
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        summary = " ".join(str(error).split())
-        raise DataError(
-            f"a loader process died ({summary}); if memory ran out, lower training.performance.num_workers"
-        ) from error
-    if isinstance(planned, PhonateError):
-        try:
-            raise planned
-        finally:
-            # What the traceback refers to lives on, and so would the worker processes.
-            del planned, stream
-    return planned
 
 
 def _leave_signals_to_the_trainer(_: int) -> None:

@@ -140,7 +140,7 @@ def _train(material: Material, output: Path, minutes: float, say: Say) -> None:
 def _affordable_steps(recipe: Sequence[str], output: Path, minutes: float, say: Say) -> int:
     """How many steps this machine does in `minutes`, as a dry run says."""
     say("preparing the recordings and measuring how fast this machine trains")
-    command = ["train", *recipe, "--dry-run", "--json", "--output", str(output / "dry-run")]
+    command = ["train", *recipe, "training.scheduler.warmup_steps=0", "--dry-run", "--json", "--output", str(output)]
     finished = subprocess.run(_phonate(command), stdout=subprocess.PIPE, text=True, check=False)
     if finished.returncode != 0:
         raise PhonateError("the dry run failed; what it said is above")

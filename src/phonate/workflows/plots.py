@@ -49,16 +49,16 @@ class _Axis:
         return self.start + (position - low) / (high - low) * (self.end - self.start)
 
 
-def line_chart(series: Sequence[Series], label: str, marks: Sequence[tuple[float, str]] = ()) -> str:
+def line_chart(series: Sequence[Series], label: str, marks: Sequence[tuple[float, str]] = (), log: bool = False) -> str:
     """An SVG chart of values over optimizer steps; `label` is read out by screen readers.
 
-    The vertical axis is logarithmic where positive values span more than a factor of 30. `marks` are labelled
-    vertical lines. Values that are not finite are left out. Returns "" when nothing is left to draw.
+    With `log` the vertical axis is logarithmic where positive values span more than a factor of 30. `marks` are
+    labelled vertical lines. Values that are not finite are left out. Returns "" when nothing is left to draw.
     """
     drawn = [thinned for one in series if (thinned := _thinned(one)).xs]
     if not drawn:
         return ""
-    x_axis, y_axis = _axes(drawn)
+    x_axis, y_axis = _axes(drawn, log)
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">',
         *_grid(x_axis, y_axis),
@@ -77,14 +77,14 @@ def _thinned(series: Series) -> Series:
     return Series(series.name, [x for x, _ in points], [y for _, y in points], series.dots)
 
 
-def _axes(series: Sequence[Series]) -> tuple[_Axis, _Axis]:
+def _axes(series: Sequence[Series], may_be_log: bool) -> tuple[_Axis, _Axis]:
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     xs = [x for one in series for x in one.xs]
     ys = [y for one in series for y in one.ys]
     right = max(xs) if max(xs) > min(xs) else min(xs) + 1
     low, high = min(ys), max(ys)
-    log = low > 0 and high / low > _LOG_FROM
+    log = may_be_log and low > 0 and high / low > _LOG_FROM
     if high == low:
         low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
     elif not log:

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from phonate.config.errors import InputError
+from phonate.config.errors import DataError, InputError
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.run import Run
@@ -21,6 +21,7 @@ from phonate.workflows import plots
 from phonate.workflows.exhibits import evaluation, listening, number, previews, read_json
 
 _MOST_NAMES = 20
+_MOST_PROBED = 20_000
 _RESUMED = re.compile(r"resumed from .+ at step (\d+), epoch")
 
 
@@ -175,14 +176,40 @@ def _facts(story: _Story) -> list[dict[str, str]]:
 
 def _what(story: _Story) -> dict[str, Any]:
     inference = read_json(story.checkpoints[-1].path / files.INFERENCE) if story.checkpoints else {}
-    speakers = inference.get("speakers") or []
+    speakers = list(inference.get("speakers") or inference.get("voices") or [])
     named = ", ".join(speakers) if len(speakers) <= _MOST_NAMES else f"{len(speakers)}"
     return {
         "Task": story.recipe.get("task"),
         "Corpus": _at(story.recipe, "data", "path"),
+        "Recordings": _recordings(story.recipe.get("data")),
         "Speakers": named,
         "Model": story.newest and f"{story.newest.model_name}, size {story.recipe.get('size', 'default')}",
     }
+
+
+def _recordings(data: Any) -> str | None:
+    """How many recordings the corpus has, and how long they are; None when it is no longer where it was."""
+    if not isinstance(data, Mapping) or not Path(str(data.get("path"))).exists():
+        return None
+    from phonate.data.manifest import list_corpus
+    from phonate.data.rows import Row
+    from phonate.data.settings import VoiceData
+
+    listed, _ = list_corpus(VoiceData(path=str(data["path"]), format=data.get("format", "auto")))
+    paths = [one.path for one in listed if isinstance(one, Row)]
+    if len(paths) > _MOST_PROBED:
+        return f"{len(paths):,}"
+    return f"{len(paths):,}, {_duration(sum(map(_seconds, paths)))} in all"
+
+
+def _seconds(path: Path) -> float:
+    """Length of a recording; 0 for one that can't be read, which training refused too."""
+    from phonate.audio.decoding import probe
+
+    try:
+        return probe(path).duration
+    except DataError:
+        return 0.0
 
 
 def _how(story: _Story) -> dict[str, Any]:
@@ -273,7 +300,7 @@ def _charts(story: _Story) -> list[dict[str, Any]]:
         {
             "title": title,
             "names": [one.name for one in series],
-            "svg": Markup(plots.line_chart(series, title, marks)),  # its texts are escaped there
+            "svg": Markup(plots.line_chart(series, title, marks, log=title == "Loss")),  # its texts are escaped there
         }
         for title, series in groups.items()
     ]

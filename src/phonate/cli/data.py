@@ -23,35 +23,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what `action` says."""
+    """Do what `action` says; returns 2 when a check finds nothing that can be used."""
     from phonate.cli.output import print_json
     from phonate.workflows import prepare
 
+    actions = {"check": prepare.check, "prepare": prepare.prepare, "describe": prepare.describe}
     settings = prepare.corpus_settings(args.path, args.cache_dir)
     with _progress() as progress:
-        if args.action == "check":
-            report = prepare.check(settings, progress)
-            outcome: dict[str, Any] = report.to_json()
-        else:
-            outcome = getattr(prepare, args.action)(settings, progress)
+        outcome = actions[args.action](settings, progress)
     if args.json:
         print_json(outcome)
     elif args.action == "check":
         _print_report(outcome)
     else:
         _print_values(outcome)
-    return 0
+    return 2 if args.action == "check" and not outcome["usable"] else 0
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar with the time left on a terminal's standard error."""
+    """A bar with the time left, on standard error where that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     tasks: dict[str, Any] = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
 
         def update(what: str, done: int, total: int) -> None:
             if what not in tasks:

@@ -30,7 +30,9 @@ def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
 def check_corpus(settings: VoiceData, progress: Progress | None = None) -> tuple[list[Checked], Report]:
     """The usable recordings of a corpus, and the report on all. Raises DataError when there are none."""
     rows, report = list_corpus(settings)
-    return validate(rows, settings.audio, report, progress), report
+    checked = validate(rows, settings.audio, report, progress)
+    report.require_usable()
+    return checked, report
 
 
 def read_corpus(settings: VoiceData, progress: Progress | None = None) -> tuple[CutSet, Report]:

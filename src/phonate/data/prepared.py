@@ -66,6 +66,7 @@ def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
     folder = cache_root(settings) / fingerprint
     if not (folder / "report.json").is_file():
         checked = validate(rows, settings.audio, report, progress)
+        report.require_usable()
         _build(folder, checked, report, processor, progress)
     try:
         index = Index.load(folder)

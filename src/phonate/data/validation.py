@@ -56,6 +56,14 @@ class Report:
         """How many rows were refused for which reason, most frequent first."""
         return dict(Counter(problem.reason for problem in self.refused).most_common())
 
+    def require_usable(self) -> None:
+        """Raise DataError, with the first reason, when no recording can be used."""
+        if self.usable:
+            return
+        counts = ", ".join(f"{count} {reason}" for reason, count in self.reasons().items()) or "none is listed"
+        first = f"; the first: {self.refused[0].place}: {self.refused[0].detail}" if self.refused else ""
+        raise DataError(f"{self.path}: none of {self.listed} recordings can be used ({counts}){first}")
+
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document."""
         return {
@@ -74,7 +82,7 @@ class Report:
 def validate(
     rows: Iterable[Row | Problem], audio: AudioConfig, report: Report, progress: Progress | None = None
 ) -> list[Checked]:
-    """Look at every recording, all samples of it, and fill in `report`. Raises DataError when none can be used."""
+    """Look at every recording, all samples of it, and fill in `report`; returns those that can be used."""
     listed = list(rows)
     report.listed = len(listed)
     unique = list(_unique(listed, report))
@@ -86,13 +94,9 @@ def validate(
             for found in pool.map(lambda row: check(row, audio), chunk):
                 done += 1
                 _count(found, usable, report)
-            if progress is not None:
-                progress("checking recordings", done, len(unique))
+                if progress is not None:
+                    progress("checking recordings", done, len(unique))
     report.warnings.extend(_duplicates(usable))
-    if not usable:
-        first = report.refused[0] if report.refused else None
-        told = f"; the first: {first.place}: {first.detail}" if first else ""
-        raise DataError(f"{report.path}: none of {report.listed} recordings can be used {report.reasons()}{told}")
     return usable
 
 

@@ -7,30 +7,35 @@ from typing import Any
 
 import numpy as np
 
+from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.data.manifest import check_corpus
-from phonate.data.prepared import prepare as prepare_corpus
+from phonate.data.manifest import check_corpus, list_corpus
 from phonate.data.settings import VoiceData
-from phonate.data.validation import Progress, Report
+from phonate.data.validation import Progress, validate
 
 
 def corpus_settings(source: str, cache_dir: str | None = None) -> VoiceData:
     """The settings of a corpus: of a recipe file (`*.yaml`), or of a folder or metadata file with defaults."""
     if Path(source).suffix.lower() in {".yaml", ".yml"}:
         data = resolve(source).recipe.data
-        assert isinstance(data, VoiceData)
+        if not isinstance(data, VoiceData):
+            raise InputError(f"{source}: its task reads no corpus of recordings; give the path of one")
     else:
         data = VoiceData(path=source)
     return data if cache_dir is None else data.model_copy(update={"cache_dir": cache_dir})
 
 
-def check(settings: VoiceData, progress: Progress | None = None) -> Report:
-    """Look at every recording. Raises DataError when none can be used."""
-    return check_corpus(settings, progress)[1]
+def check(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
+    """Look at every recording; returns the report, which may be one of refusals alone."""
+    rows, report = list_corpus(settings)
+    validate(rows, settings.audio, report, progress)
+    return report.to_json()
 
 
 def prepare(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
     """Build index and cache, and say where they are and how large."""
+    from phonate.data.prepared import prepare as prepare_corpus  # imports torch, which the others do without
+
     prepared = prepare_corpus(settings, progress)
     size = sum(file.stat().st_size for file in prepared.folder.iterdir())
     return {

@@ -1,0 +1,92 @@
+"""`phonate data` as a process: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def phonate(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "phonate", "data", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_check_names_what_it_refuses_and_prints_nothing_else(tone_corpus, tmp_path):
+    corpus = shutil.copytree(tone_corpus, tmp_path / "corpus")
+    (corpus / "anna/broken.wav").write_text("no audio")
+    shown = phonate("check", corpus)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "18 of 19 recordings can be used" in shown.stdout
+    assert "broken.wav" in shown.stdout
+    document = json.loads(phonate("check", corpus, "--json").stdout)
+    assert document["reasons"] == {"unreadable": 1}
+    assert document["speakers"] == {"anna": 6, "ben": 6, "cleo": 6}
+
+
+def test_check_of_a_corpus_that_is_all_bad_reports_and_exits_with_2(tmp_path):
+    (tmp_path / "empty.wav").touch()
+    (tmp_path / "text.flac").write_text("no audio")
+    shown = phonate("check", tmp_path, "--json")
+    assert shown.returncode == 2
+    document = json.loads(shown.stdout)
+    assert (document["listed"], document["usable"]) == (2, 0)
+    assert {Path(problem["place"]).name for problem in document["refused"]} == {"empty.wav", "text.flac"}
+
+
+def test_describing_a_corpus_that_is_all_bad_is_one_line(tmp_path):
+    (tmp_path / "empty.wav").touch()
+    shown = phonate("describe", tmp_path)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr.count("\n") == 1
+    assert "none of 1 recordings can be used (1 empty file); the first: " in shown.stderr
+
+
+def test_prepare_says_where_and_describe_how_much(tone_corpus, tmp_path):
+    first = json.loads(phonate("prepare", tone_corpus, "--cache-dir", tmp_path, "--json").stdout)
+    assert first["recordings"] == 18
+    assert first["train"] + first["validation"] == 18
+    assert Path(first["folder"]).parent == tmp_path
+    assert (Path(first["folder"]) / "cuts.jsonl.gz").is_file()
+
+    told = json.loads(phonate("describe", tone_corpus, "--json").stdout)
+    assert told["minutes"] == pytest.approx(3 * sum(0.8 + 0.16 * clip for clip in range(6)) / 60, abs=0.01)
+    assert told["sample_rates"] == {"22050": 18}
+    assert told["seconds"] == {"shortest": 0.8, "median": 1.2, "longest": 1.6}
+    assert list(told["minutes_by_speaker"]) == ["anna", "ben", "cleo"]
+
+
+def test_a_recipe_stands_for_its_corpus(tone_corpus, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"task: conversion\ndata:\n  path: {tone_corpus}\n  audio:\n    max_seconds: 1.0\n")
+    document = json.loads(phonate("check", recipe, "--json").stdout)
+    assert document["reasons"] == {"too long": 12}
+
+
+@pytest.mark.parametrize("place", ["nowhere", "empty"])
+def test_no_corpus_is_one_line(place, tmp_path):
+    (tmp_path / "empty").mkdir()
+    shown = phonate("check", tmp_path / place)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr.startswith(f"error: {tmp_path / place}: no ")
+    assert shown.stderr.count("\n") == 1
+
+
+def test_real_recordings(recordings):
+    shown = phonate("describe", recordings / "spk_en_librispeech", "--json")
+    told = json.loads(shown.stdout)
+    assert (told["recordings"], told["speakers"], told["sample_rates"]) == (124, 104, {"16000": 124})
+    assert told["minutes"] == pytest.approx(24.4, abs=0.1)
+
+
+def test_checking_imports_no_torch(tone_corpus):
+    code = (
+        "import sys; from phonate.cli import main;"
+        f"assert main(['data', 'check', {str(tone_corpus)!r}]) == 0;"
+        "assert not {'torch', 'lhotse', 'librosa'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

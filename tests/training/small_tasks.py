@@ -44,10 +44,7 @@ class Sequences:
 
         def pad(arrays):
             return torch.stack(
-                [
-                    torch.from_numpy(np.pad(a, ((0, longest - len(a)), (0, 0))).astype(np.float32))
-                    for a in arrays
-                ]
+                [torch.from_numpy(np.pad(a, ((0, longest - len(a)), (0, 0))).astype(np.float32)) for a in arrays]
             )
 
         return {

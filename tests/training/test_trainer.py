@@ -254,9 +254,7 @@ def test_best_survives_resume(tmp_path):
     """A worse model after the resume must not become the best."""
     train(tmp_path / "run", max_steps=40, validation={"interval": 4})
     path = tmp_path / "run/checkpoints/step-00000040"
-    resumed = train(
-        tmp_path / "run", resume=path, max_steps=44, optimizer={"lr": 10.0}, validation={"interval": 4}
-    )
+    resumed = train(tmp_path / "run", resume=path, max_steps=44, optimizer={"lr": 10.0}, validation={"interval": 4})
     assert resumed.best.step <= 40
     assert resumed.checkpoints.load_best_checkpoint().metadata.global_step <= 40
 
@@ -287,9 +285,7 @@ def test_every_hook_is_called_in_order(tmp_path):
 
     for hook in [name for name in dir(Callback) if name.startswith("on_")]:
         setattr(Record, hook, lambda self, *args, hook=hook: calls.append(hook))
-    train(
-        tmp_path / "run", max_steps=None, epochs=1, validation={"interval": "1 epochs"}, callbacks=[Record()]
-    )
+    train(tmp_path / "run", max_steps=None, epochs=1, validation={"interval": "1 epochs"}, callbacks=[Record()])
     step = ["on_batch_begin", "on_backward_end", "on_optimizer_step", "on_batch_end"]
     assert calls[:2] == ["on_train_begin", "on_epoch_begin"]
     assert calls[2:6] == step

@@ -31,18 +31,14 @@ def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) 
     with tempfile.TemporaryDirectory(prefix=".phonate-dry-run-", dir=beside) as folder:
         run = Run(Path(folder) / "run")
         run.create(resuming=False)
-        quiet = settings.logging.model_copy(
-            update={"tensorboard": False, "wandb": False, "verbosity": "quiet"}
-        )
+        quiet = settings.logging.model_copy(update={"tensorboard": False, "wandb": False, "verbosity": "quiet"})
         short = settings.model_copy(update={"max_steps": 1 + MEASURED_STEPS, "logging": quiet})
         trainer = Trainer(task, short, run, device=device, recipe_yaml=resolved.to_yaml())
         total_steps = settings.max_steps or settings.epochs * trainer.steps_per_epoch
         step_seconds = _time_steps(trainer)
         trainer.save()
         trainer.checkpoints.flush()
-        checkpoint = sum(
-            file.stat().st_size for file in trainer.checkpoints.latest().rglob("*") if file.is_file()
-        )
+        checkpoint = sum(file.stat().st_size for file in trainer.checkpoints.latest().rglob("*") if file.is_file())
         trainer.checkpoints.close()
     kept = settings.checkpoint.save_total_limit + 2  # the best one, and the one being written
     return {

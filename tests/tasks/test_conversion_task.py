@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from phonate.audio.decoding import read_audio, write_audio
 from phonate.config.errors import CheckpointError, InputError, RecipeError
@@ -179,6 +182,35 @@ def test_a_model_refuses_features_it_was_not_trained_on(run: Path, monkeypatch: 
     monkeypatch.setattr(processor, "_VERSION", 999)
     with pytest.raises(CheckpointError, match="was trained on features"):
         Converter.load(run)
+
+
+def test_a_resumed_run_is_the_same_run(corpus: Path, tmp_path: Path) -> None:
+    """With crops, perturbation, augmentation and dropout at random: the second half again, from the checkpoint."""
+    changes = {
+        "training.max_steps": 8,
+        "training.checkpoint.interval": 4,
+        "training.validation.interval": 4,
+        "training.logging.interval": 1,
+        "training.performance.num_workers": 0,
+        "model.dropout": 0.1,
+        "data.augmentation.time_stretch_probability": 0.3,
+    }
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    train("conversion", settings(corpus, **changes), output=whole)
+    shutil.copytree(whole, again)
+    shutil.rmtree(again / "checkpoints" / "step-00000008")
+    train("conversion", settings(corpus, **changes), output=again, resume="auto")
+    weights = [load_file(path / "checkpoints" / "step-00000008" / "weights.safetensors") for path in (whole, again)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    first, second = ([line["loss"] for line in steps_of(path)] for path in (whole, again))
+    assert first == second
+    assert len(first) == 8
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    """The metric lines of a run's training steps."""
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["split"] == "train"]
 
 
 def test_previews_show_source_and_conversion(run: Path, corpus: Path) -> None:

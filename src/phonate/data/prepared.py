@@ -6,6 +6,7 @@ import errno
 import gzip
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ from phonate.data.manifest import list_corpus, to_cuts
 from phonate.data.rows import Problem, Row
 from phonate.data.settings import VoiceData
 from phonate.data.validation import Checked, Progress, Report, validate
+
+logger = logging.getLogger("phonate")
 
 FORMAT = 1
 THREADS = 2
@@ -114,6 +117,8 @@ def split(ids: Sequence[str], speakers: NDArray[np.int64], share: float) -> tupl
         if len(chosen) < wanted and left[numbers[position]] > 1:
             left[numbers[position]] -= 1
             chosen.append(position)
+    if wanted and not chosen:
+        logger.warning("each speaker has one recording only, which training needs: none is kept for validation")
     validation = np.array(sorted(chosen), dtype=np.int64)
     return np.setdiff1d(np.arange(len(ids), dtype=np.int64), validation), validation
 

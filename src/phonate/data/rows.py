@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
+from phonate.config.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,18 @@ def audio_files(folder: Path) -> Iterator[Path]:
         if (status.st_dev, status.st_ino) in seen:
             return
         seen.add((status.st_dev, status.st_ino))
-        for entry in sorted(os.scandir(current), key=lambda entry: entry.name):
+        try:
+            entries = sorted(os.scandir(current), key=lambda entry: entry.name)
+        except OSError as error:
+            raise DataError(f"{printable(str(current))}: {error.strerror}") from error
+        for entry in entries:
             if entry.name.startswith("."):
                 continue
             path = Path(entry.path)
-            if path.suffix.lower() in AUDIO_SUFFIXES:
-                yield path
-            elif entry.is_dir():
+            if entry.is_dir():
                 yield from walk(path)
+            elif path.suffix.lower() in AUDIO_SUFFIXES:
+                yield path
 
     yield from walk(folder)
 
@@ -66,14 +71,20 @@ def printable(name: str) -> str:
 
 def listed_file(root: Path, name: str) -> Path:
     """The file that a list calls `name`: as it stands, under wavs/, or with a suffix it left out."""
-    direct = root / name
     folders = [root, root / "wavs", root / "wav", root / "audio", root / "clips"]
     for folder in folders:
-        if (folder / name).is_file():
+        if _is_file(folder / name):
             return folder / name
     for folder in folders:
         for suffix in sorted(AUDIO_SUFFIXES):
             for spelled in (suffix, suffix.upper()):
-                if (folder / f"{name}{spelled}").is_file():
+                if _is_file(folder / f"{name}{spelled}"):
                     return folder / f"{name}{spelled}"
-    return direct
+    return root / name
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, say, as when a list has its columns mixed up
+        return False

@@ -11,7 +11,7 @@ from phonate.data.rows import Problem, Row, listed_file, malformed
 
 COLUMNS = {
     "audio_path": ("audio_path", "path", "file", "audio", "wav", "filename"),
-    "speaker_id": ("speaker_id", "speaker"),
+    "speaker_id": ("speaker_id", "speaker", "client_id"),
     "text": ("text", "transcript", "sentence"),
     "id": ("id",),
 }
@@ -37,9 +37,20 @@ def csv_rows(path: Path) -> Iterator[Row | Problem]:
 
 
 def _with_header(path: Path, lines: list[str], separator: str, columns: dict[str, int]) -> Iterator[Row | Problem]:
-    reader = csv.reader(lines, delimiter=separator)
+    # Only commas and semicolons need quotes around a text; between tabs and bars a quote is a part of it.
+    quoted = separator in ",;"
+    reader = csv.reader(
+        lines, delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
+    )
     next(reader)
-    for cells in reader:
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            yield malformed(f"{path}:{reader.line_num}", f"{error}; is a quote left open?")
+            continue
+        if cells is None:
+            return
         place = f"{path}:{reader.line_num}"
         if not any(cell.strip() for cell in cells):
             continue

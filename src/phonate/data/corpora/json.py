@@ -44,7 +44,7 @@ def _samples(path: Path) -> list[object]:
         document = json.loads(content)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not readable as JSON ({error})") from error
     samples = document.get("samples") if isinstance(document, dict) else document
     if not isinstance(samples, list):

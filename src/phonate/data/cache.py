@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,9 +31,12 @@ class CacheWriter:
     def __enter__(self) -> CacheWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._audio.close()
-        self._features.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for file in (self._audio, self._features):
+            with file:
+                if kind is None:  # on the disk before the folder gets its name
+                    file.flush()
+                    os.fsync(file.fileno())
 
     def add(self, waveform: FloatArray, features: FloatArray) -> None:
         """One recording: (samples,) in [-1, 1], and (frames, width)."""

@@ -34,7 +34,7 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) with positions 0 .. T-1 added."""
         frames = x_BTD.shape[1]
-        if not torch.jit.is_tracing() and frames > self.table_TD.shape[0]:
+        if not torch.onnx.is_in_onnx_export() and frames > self.table_TD.shape[0]:
             raise ValueError(f"{frames} frames are more than the model's max_seq_len {self.table_TD.shape[0]}")
         return x_BTD + self.table_TD[:frames].to(x_BTD.dtype)
 

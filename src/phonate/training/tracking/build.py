@@ -9,6 +9,7 @@ from typing import Any, Literal
 from phonate.training.settings import LoggingSettings
 from phonate.training.tracking.console import ConsoleSink
 from phonate.training.tracking.jsonl import JsonLines
+from phonate.training.tracking.previews import PreviewFolder
 from phonate.training.tracking.stream import MetricStream, Sink
 
 
@@ -50,6 +51,7 @@ def build_stream(
         from phonate.training.tracking.tensorboard import TensorBoard
 
         sinks.append(TensorBoard(run_path / "events", names, resume_step))
+    sinks.append(PreviewFolder(run_path / "previews"))
     sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step))
     sinks.append(ConsoleSink(total_steps, resume_step or 0, verbosity or settings.verbosity))
     system = SystemMonitor() if settings.system else None

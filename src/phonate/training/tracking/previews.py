@@ -1,0 +1,35 @@
+"""RUN/previews: the latest sounds and pictures of the task, as files to open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phonate.training.tracking.stream import Sink
+from phonate.training.tracking.tensorboard import grey
+
+if TYPE_CHECKING:
+    from phonate.training.task import Preview
+
+
+class PreviewFolder(Sink):
+    """Writes each preview to `folder` as FLAC or PNG; the next validation's takes its place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def media(self, step: int, previews: Mapping[str, Preview]) -> None:
+        """Write sounds and pictures."""
+        from PIL import Image
+
+        from phonate.audio.decoding import write_audio
+        from phonate.training.task import Sound
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, preview in previews.items():
+            target = self.folder / name.replace("/", "-")
+            if isinstance(preview, Sound):
+                write_audio(target.with_name(target.name + ".flac"), preview.waveform, preview.sample_rate)
+            else:
+                Image.fromarray(grey(preview.values)).save(target.with_name(target.name + ".png"))

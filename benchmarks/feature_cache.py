@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/feature_cache.py [--clips 480] [--rounds 15] [--folder DIR]
 
-Clips of 1 to 10 s of noise are prepared as a corpus. Batches of 16 in random order, padded, are then made of them in
-turns, and one kind of source at a time is timed within each round:
+Clips of 1 to 10 s of noise are prepared as a corpus. Padded batches of 16 are then made of them in random order. The
+sources take turns, in another order in each round; they write into one buffer, since allocating it would cost more than
+reading:
 
 - in memory    a list of float32 arrays: the floor
 - cache        FeatureCache: one memory-mapped file, in the page cache
@@ -12,7 +13,8 @@ turns, and one kind of source at a time is timed within each round:
 - waveforms    mel spectrograms computed from the cached waveforms (what augmentation costs at least)
 - recordings   mel spectrograms computed from the files: decoded, resampled, normalised (fewer clips are timed)
 
-The ratio is the median over rounds of the ratio within a round.
+Times are processor time (of the loader with processes, which overlaps with them, wall time). The ratio is the median
+over rounds of the ratio within a round.
 """
 
 from __future__ import annotations
@@ -59,10 +61,14 @@ def padded(arrays: list[FloatArray]) -> torch.Tensor:
     return torch.from_numpy(out)
 
 
-def read_all(read: Read, order: list[int]) -> None:
-    """Make the batches of an epoch."""
+def read_all(read: Read, order: list[int], buffer: FloatArray) -> None:
+    """Make the batches of an epoch, one after the other in `buffer` (BATCH, longest, width)."""
     for start in range(0, len(order), BATCH):
-        padded([read(i) for i in order[start : start + BATCH]])
+        arrays = [read(i) for i in order[start : start + BATCH]]
+        longest = max(map(len, arrays))
+        for row, array in zip(buffer, arrays, strict=False):
+            row[: len(array)] = array
+            row[len(array) : longest] = 0.0
 
 
 class Features:
@@ -109,12 +115,15 @@ def measure(prepared: Prepared, folder: Path, rounds: int) -> dict[str, list[flo
     working = BatchSource(Features(prepared), seed=0, batch_size=BATCH, num_workers=2)
     timings: dict[str, list[float]] = {name: [] for name in [*reads, "cache, 2 workers"]}
     rng = np.random.default_rng(1)
+    longest = int(prepared.index.frames.max())
+    buffer = np.zeros((BATCH, longest, prepared.cache.features(0).shape[1]), dtype=np.float32)
     for number in range(rounds + 1):
         order = rng.permutation(len(prepared.index)).tolist()
-        for name, (read, limit) in reads.items():
+        for name in rng.permutation(list(reads)).tolist():
+            read, limit = reads[name]
             part = order[:limit]
             start = time.perf_counter()
-            read_all(read, part)
+            read_all(read, part, buffer)
             timings[name].append(1e6 * (time.perf_counter() - start) / len(part))
         start = time.perf_counter()
         for _ in working.epoch(number):

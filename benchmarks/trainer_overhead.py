@@ -5,9 +5,9 @@
 Every framework runs in a process of its own and does the same work: Linear(8, 8), batches of 8 from the same
 DataLoader, mean squared error, gradient clipping at 1.0, AdamW, a LambdaLR-like linear decay. The processes take
 turns of 50 steps, so that whatever else the machine does hits all of them alike; the figure is processor time (all
-threads) per step. phonate has everything on: metrics to JSON lines and TensorBoard every 50 steps (the default), five callbacks
-that override every hook, the memory watch, progress. The peers run as their quick starts show, with logging off.
-`naive` is the plain loop with torch's default AdamW, `fused` the same loop with fused=True.
+threads) per step. phonate has everything on: metrics to JSON lines and TensorBoard every 50 steps (the default),
+five callbacks that override every hook, the memory watch, progress. The peers run as their quick starts show, with
+logging off. `naive` is the plain loop with torch's default AdamW, `fused` the same loop with fused=True.
 
 At the end the sums of the parameters are compared: all must have done the same work. Peers that are not installed are
 an error: pip install "phonate[bench]".
@@ -195,7 +195,7 @@ def speechbrain(steps: int):
         stub.__getattr__ = lambda attribute: MagicMock()  # type: ignore[method-assign]
         sys.modules[name] = stub
     import torch
-    from speechbrain.core import Brain, Stage
+    from speechbrain.core import Brain
 
     class Small(Brain):
         def compute_forward(self, batch, stage):

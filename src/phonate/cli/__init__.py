@@ -62,13 +62,14 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
     """Say what went wrong, keep the traceback in the run's logs if there are any, choose the exit code."""
     import traceback
 
-    from phonate.config.errors import PhonateError
+    from phonate.config.errors import Interrupted, PhonateError
 
     if args.traceback:
         traceback.print_exception(error)
     if isinstance(error, PhonateError):
+        label = "" if isinstance(error, Interrupted) else "error: "
         for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
+            print(f"{label}{line}", file=sys.stderr)
         return error.exit_code
     if isinstance(error, OSError) and error.strerror:
         about = f"{error.filename}: " if error.filename else ""

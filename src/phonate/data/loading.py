@@ -40,9 +40,17 @@ class PlannedBatches(torch.utils.data.Dataset[Planned]):
     """Micro-batches addressed by (epoch, position in the plan)."""
 
     def __init__(
-        self, samples: Samples, seed: int, batch_size: int, max_frames: int | None, rank: int, world_size: int
+        self,
+        samples: Samples,
+        seed: int,
+        batch_size: int,
+        max_frames: int | None,
+        rank: int,
+        world_size: int,
+        multiple: int = 1,
     ) -> None:
         self.samples = samples
+        self.multiple = multiple
         self.ids = samples.ids
         self.lengths = np.asarray(samples.lengths)
         self.seed = seed
@@ -88,7 +96,8 @@ class PlannedBatches(torch.utils.data.Dataset[Planned]):
             mine, weight = batch[:1], 0.0
         ids = [self.ids[i] for i in mine]
         items = [self._item(int(i), epoch, name) for i, name in zip(mine, ids, strict=True)]
-        return Planned(ids, self.samples.collate(items), weight)
+        collated = self.samples.collate(items)
+        return Planned(ids, padded_to(collated, self.multiple), weight)
 
     def _item(self, index: int, epoch: int, name: str) -> Any:
         try:
@@ -100,6 +109,25 @@ class PlannedBatches(torch.utils.data.Dataset[Planned]):
         except Exception as error:
             error.add_note(f"while sample {name} was loaded")
             raise
+
+
+def padded_to(batch: Batch, multiple: int) -> Batch:
+    """`batch` with its frames padded by zeros up to a multiple of `multiple`, so that few shapes occur.
+
+    Only for batches that say their `lengths`: frames are the second dimension of each tensor that is as long there as
+    the longest of them.
+    """
+    if multiple == 1 or "lengths" not in batch:
+        return batch
+    longest = int(max(batch["lengths"]))
+    missing = -longest % multiple
+
+    def padded(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[1] != longest:
+            return value
+        return torch.nn.functional.pad(value, (*([0, 0] * (value.dim() - 2)), 0, missing))
+
+    return {name: padded(value) for name, value in batch.items()}
 
 
 class BatchSource:
@@ -122,8 +150,9 @@ class BatchSource:
         prefetch_factor: int = 2,
         persistent_workers: bool = True,
         pin_memory: bool = False,
+        multiple: int = 1,
     ) -> None:
-        self._batches = PlannedBatches(samples, seed, batch_size, max_frames, rank, world_size)
+        self._batches = PlannedBatches(samples, seed, batch_size, max_frames, rank, world_size, multiple)
         self._workers = num_workers
         self._prefetch = prefetch_factor
         self._persistent = persistent_workers

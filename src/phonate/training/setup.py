@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
-from phonate.data.loading import BatchSource
+from phonate.data.loading import BatchSource, Planned
 from phonate.training.callbacks import Callback, build_callbacks
 from phonate.training.checkpoints import CheckpointManager, resolve_checkpoint
 from phonate.training.run import Run
@@ -19,6 +20,25 @@ from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.task import Samples, Task
 
 logger = logging.getLogger("phonate")
+
+SHIM_FRAMES = 64
+"""`training.performance.batch_shim` pads to multiples of this."""
+
+
+class Source(Protocol):
+    """Where batches come from: the planned order of a task's samples, or a caller's own loader."""
+
+    def steps(self, epoch: int) -> int:
+        """Micro-batches in `epoch`."""
+        ...
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Planned]:
+        """The micro-batches of `epoch` from number `start` on."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what loading holds (worker processes)."""
+        ...
 
 
 def batch_source(
@@ -52,6 +72,7 @@ def batch_source(
         # A validation always starts at epoch 0 and ends: workers that ran on would prepare batches for nobody.
         persistent_workers=performance.persistent_workers and not validation,
         pin_memory=pin,
+        multiple=SHIM_FRAMES if performance.batch_shim else 1,
     )
 
 

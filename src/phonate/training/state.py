@@ -121,8 +121,14 @@ def _feature_buffers(model: nn.Module) -> set[str]:
     }
 
 
+def seed_global_generators(seed: int) -> None:
+    """Seed Python's and numpy's global generators. Nothing of ours draws from them; plug-ins and callers may."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
 def _random_states() -> dict[str, Any]:
-    """States of the global generators. Nothing of ours draws from them; plug-ins and callers may."""
+    """States of the global generators."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),

@@ -150,6 +150,9 @@ class TrainStep:
         self.precision.unscale(state.optimizer)
         for hook in self.after_backward:
             hook()
+        logging = self.settings.logging
+        if logging.log_gradients and (step + 1) % logging.interval == 0:
+            self.grad_norms.update(module_norms(self.model))
         if self.settings.gradient_clipping is not None:
             norm = clip(state.parameters, self.settings.gradient_clipping)
             self.grad_norms["grad_norm" if len(self.phases) == 1 else f"grad_norm/{state.phase.name}"] = norm
@@ -220,6 +223,17 @@ def clip(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:
     else:
         torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
     return norm
+
+
+@torch.no_grad()
+def module_norms(model: nn.Module) -> dict[str, Tensor]:
+    """L2 norm of the gradient of each top-level module that has one, as `grad_norm/<module>`."""
+    norms = {}
+    for name, module in model.named_children():
+        gradients = [p.grad for p in module.parameters() if p.grad is not None]
+        if gradients:
+            norms[f"grad_norm/{name}"] = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return norms
 
 
 def not_finite(what: str, value: float, step: int, ids: Sequence[str], terms: Terms) -> TrainingError:

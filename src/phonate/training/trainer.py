@@ -15,15 +15,13 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 from phonate.compute.distributed import Ranks
-from phonate.config.errors import InputError, Interrupted, TrainingError
+from phonate.config.errors import InputError, Interrupted
 from phonate.data.loading import Planned
 from phonate.training import state
 from phonate.training.callbacks import Callback, CallbackList
@@ -31,49 +29,19 @@ from phonate.training.checkpoints import Checkpoint, CheckpointManager
 from phonate.training.ema import EMA
 from phonate.training.meter import Meter
 from phonate.training.optimizers import build_optimizer
+from phonate.training.reporting import describe, log
 from phonate.training.run import Run
 from phonate.training.schedules import build_schedule
 from phonate.training.settings import Interval, TrainingSettings
-from phonate.training.setup import batch_source, callbacks_of, initialise_from, model_summary
+from phonate.training.setup import Source, batch_source, callbacks_of, initialise_from
 from phonate.training.signals import Signals, StopNow
+from phonate.training.state import seed_global_generators
 from phonate.training.step import PhaseState, TrainStep, seed_torch
 from phonate.training.task import Preview, Samples, Task
 from phonate.training.tracking import MetricStream, build_stream
-from phonate.training.validation import validate
+from phonate.training.validation import Best, picked, validate
 
 logger = logging.getLogger("phonate")
-
-
-class Source(Protocol):
-    """Where batches come from: the planned order of a task's samples, or a caller's own loader."""
-
-    def steps(self, epoch: int) -> int:
-        """Micro-batches in `epoch`."""
-        ...
-
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Planned]:
-        """The micro-batches of `epoch` from number `start` on."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what loading holds (worker processes)."""
-        ...
-
-
-@dataclass
-class Best:
-    """The best validation so far."""
-
-    metric: str
-    greater_is_better: bool
-    value: float | None = None
-    step: int = 0
-
-    def improved(self, value: float) -> bool:
-        """Whether `value` is better than every earlier one."""
-        if math.isnan(value):
-            return False
-        return self.value is None or (value > self.value if self.greater_is_better else value < self.value)
 
 
 class Trainer:
@@ -115,6 +83,7 @@ class Trainer:
         """Metrics of the latest validation, names beginning with `val_`."""
         self._saved_step = -1
 
+        seed_global_generators(settings.random_seed)
         seed_torch(self.device, settings.random_seed, "model")
         self.model = task.model().to(self.device)
         if settings.performance.compile_model:
@@ -156,8 +125,10 @@ class Trainer:
         self.checkpoints = CheckpointManager(run.path / settings.checkpoint.save_dir, settings.checkpoint)
         self.signals = Signals(immediate=self.ranks.world_size == 1)
         self.stream: MetricStream | None = None
-        self._waited = 0.0
-        self._logged_at = (0, time.perf_counter())
+        self.waited = 0.0
+        """Seconds spent waiting for data since the last log line."""
+        self.logged_at = (0, time.perf_counter())
+        """Step and time of the last log line."""
 
     def _build_phases(self) -> list[PhaseState]:
         states = []
@@ -217,9 +188,13 @@ class Trainer:
             total_steps=self.total_steps,
             resume_step=None if checkpoint is None else self.step,
             is_main=self.ranks.is_main,
+            hyperparameters=self.settings.model_dump(mode="json"),
         )
-        self._logged_at = (self.step, time.perf_counter())
-        self._describe()
+        if self.ranks.is_main:  # the weights, and about twice as much for the optimizer
+            raw = self.task.saved(self.model)
+            self.checkpoints.check_space({"weights": raw, "first moment": raw, "second moment": raw})
+        self.logged_at = (self.step, time.perf_counter())
+        describe(self)
         self.model.train()
         for hook in self.callbacks.on_train_begin:
             hook(self)
@@ -237,7 +212,7 @@ class Trainer:
             self.signals.enter()
             window = next(windows, None)
             self.signals.leave()
-            self._waited += time.perf_counter() - started
+            self.waited += time.perf_counter() - started
             if window is None:
                 break
             for hook in self.callbacks.on_batch_begin:
@@ -268,7 +243,7 @@ class Trainer:
         if self.batch >= self.train_source.steps(self.epoch):
             self.epoch, self.batch = self.epoch + 1, 0
         if self.step % self.settings.logging.interval == 0:
-            self._log()
+            log(self)
         for hook in self.callbacks.on_batch_end:
             for planned in window:
                 hook(self, planned.batch, self.train_step.meter)
@@ -340,8 +315,8 @@ class Trainer:
         self.last_validation = {f"val_{name}": value for name, value in metrics.items()}
         for schedule in self.schedules.values():
             if schedule.metric is not None:
-                schedule.observe(_pick(named, schedule.metric, "training.scheduler.metric"))
-        value = _pick(named, self.best.metric, "training.validation.metric_for_best_model")
+                schedule.observe(picked(named, schedule.metric, "training.scheduler.metric"))
+        value = picked(named, self.best.metric, "training.validation.metric_for_best_model")
         is_best = self.best.improved(value)
         if is_best:
             self.best.value, self.best.step = value, self.step
@@ -358,51 +333,6 @@ class Trainer:
         """Send sounds and pictures of the current step to the stream."""
         if self.ranks.is_main and self.stream is not None and previews:
             self.stream.media(self.step, previews)
-
-    def _log(self) -> None:
-        """Training metrics since the last log line."""
-        meter = self.train_step.meter
-        means = meter.means(self.train_step.weights, self.ranks)
-        self.epoch_meter.absorb(meter)
-        if not all(math.isfinite(value) for value in means.values()):
-            raise TrainingError(
-                f"the loss was not finite between steps {self._logged_at[0]} and {self.step}: {means}; lower "
-                f"training.optimizer.lr or set training.mixed_precision: fp32; the last checkpoint is intact"
-            )
-        now = time.perf_counter()
-        steps, seconds = self.step - self._logged_at[0], max(now - self._logged_at[1], 1e-9)
-        norms = {name: float(value) for name, value in self.train_step.grad_norms.items()}
-        scale = self.train_step.precision.scale
-        self.emit(
-            {
-                **means,
-                **_learning_rates(self.phases),
-                **norms,
-                **({} if scale is None else {"grad_scale": scale}),
-                "steps_per_second": steps / seconds,
-                "data_wait": min(self._waited / seconds, 1.0),
-            }
-        )
-        self._waited = 0.0
-        self._logged_at = (self.step, now)
-
-    def _describe(self) -> None:
-        """Write down what this run is, and say the sizes that decide how it goes."""
-        settings = self.settings
-        trainable = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        logger.info(
-            "%s: %.2f M trainable parameters on %s in %s; effective batch %d = %d x %d accumulation, over %d rank(s)",
-            type(self.task).__name__,
-            trainable / 1e6,
-            self.device,
-            self.train_step.precision.name,
-            settings.batch_size * settings.gradient_accumulation_steps,
-            settings.batch_size,
-            settings.gradient_accumulation_steps,
-            self.ranks.world_size,
-        )
-        if self.ranks.is_main:
-            self.run.describe(settings, self.recipe_yaml, model_summary(self.model))
 
     # ------------------------------------------------------------- save, resume
 
@@ -431,6 +361,9 @@ class Trainer:
             is_best=is_best,
             export=self.task.export(self.model),
         )
+        if self.settings.logging.log_model and self.stream is not None:
+            self.checkpoints.flush()
+            self.stream.artifact(self.checkpoints.latest())
 
     def restore_best(self) -> Path | None:
         """Put the weights of the best validation into the model; None where there was no validation."""
@@ -441,15 +374,3 @@ class Trainer:
         self.task.restore(self.model, best.weights)
         logger.info("restored the weights of step %d (%s %.6g)", self.best.step, self.best.metric, self.best.value)
         return best.path
-
-
-def _pick(metrics: Mapping[str, float], name: str, key: str) -> float:
-    if name not in metrics:
-        raise InputError(f"{key}: validation gives no metric {name!r}; there is: {', '.join(sorted(metrics))}")
-    return metrics[name]
-
-
-def _learning_rates(phases: Sequence[PhaseState]) -> dict[str, float]:
-    if len(phases) == 1:
-        return {"learning_rate": phases[0].lr}
-    return {f"learning_rate/{one.phase.name}": one.lr for one in phases}

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from phonate.config.errors import InputError
 from phonate.training.meter import Meter
 from phonate.training.signals import StopNow
 from phonate.training.step import seed_torch
@@ -18,6 +22,29 @@ if TYPE_CHECKING:
     from phonate.training.trainer import Trainer
 
 logger = logging.getLogger("phonate")
+
+
+@dataclass
+class Best:
+    """The best validation so far."""
+
+    metric: str
+    greater_is_better: bool
+    value: float | None = None
+    step: int = 0
+
+    def improved(self, value: float) -> bool:
+        """Whether `value` is better than every earlier one."""
+        if math.isnan(value):
+            return False
+        return self.value is None or (value > self.value if self.greater_is_better else value < self.value)
+
+
+def picked(metrics: Mapping[str, float], name: str, key: str) -> float:
+    """The metric that setting `key` names."""
+    if name not in metrics:
+        raise InputError(f"{key}: validation gives no metric {name!r}; there is: {', '.join(sorted(metrics))}")
+    return metrics[name]
 
 
 def validate(trainer: Trainer) -> dict[str, float]:
@@ -65,7 +92,9 @@ def _add_losses(trainer: Trainer, meter: Meter) -> None:
             seed_torch(trainer.device, trainer.settings.random_seed, "validation", i, trainer.ranks.rank)
             with trainer.train_step.precision.autocast():
                 terms = trainer.task.loss(trainer.model, batch, state.phase.name)
-            if planned.weight == 1.0:
-                meter.add(terms)
+            # A filler batch of a rank that has fewer counts nothing, but every rank must add the same names.
+            meter.add(
+                {name: (total * planned.weight, count * planned.weight) for name, (total, count) in terms.items()}
+            )
         if trainer.ranks.world_size > 1 and trainer.stop_requested():
             raise StopNow

@@ -49,7 +49,8 @@ def train(
     """Train `source` (a recipe file or a shipped name) into a run folder, `runs/<recipe>` unless `output` says else.
 
     `resume`: "auto" goes on with the newest intact checkpoint of the run, or starts it; a run or a checkpoint folder
-    goes on from there. `dry_run` only measures what the run would cost. Raises RecipeError, InputError, TrainingError, CheckpointError, Interrupted.
+    goes on from there. `dry_run` only measures what the run would cost. Raises RecipeError, InputError,
+    TrainingError, CheckpointError, Interrupted.
     """
     records = [load_plugin(path) for path in plugins]
     resolved = resolve(source, overrides)

@@ -1,0 +1,626 @@
+"""Every option of the recipe's `training` part changes something that can be seen from outside: a loss, a file, a log
+line or a call. One row for each option; a new option without a row fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from small_tasks import RandomFeaturesTask, RegressionTask, Sequences
+from test_trainer import lines, settings, train, weights
+
+from phonate.compute import distributed
+from phonate.config.errors import InputError
+from phonate.training import setup
+from phonate.training.losses import build_loss
+from phonate.training.run import Run
+from phonate.training.settings import TrainingSettings
+from phonate.training.task import Picture
+from phonate.training.trainer import Trainer
+from phonate.workflows import train as workflow
+
+
+class ChosenLossTask(RegressionTask):
+    """Its loss is the recipe's."""
+
+    dropout = 0.0
+
+    def __init__(self, loss_settings, classes=False) -> None:
+        super().__init__()
+        self.criterion = build_loss(loss_settings, default="mse")
+        self.classes = classes
+
+    @property
+    def loss_weights(self):
+        return self.criterion.weights
+
+    def loss(self, model, batch, phase):
+        targets = batch["y"]
+        if self.classes:
+            targets = (targets > 0).float()
+        return self.criterion(model(batch["x"]), targets, batch["mask"], model=model)
+
+
+class PreviewTask(RegressionTask):
+    def previews(self, model):
+        return {"weights": Picture(model[0].weight.detach().numpy())}
+
+
+def losses(folder, split="train"):
+    return [row["loss"] for row in lines(folder, split)]
+
+
+def differ(tmp_path, first, second, task=RegressionTask, what=losses):
+    """Two runs that differ in these settings differ in what is seen of them."""
+    seen = []
+    for name, changes in (("a", first), ("b", second)):
+        train(tmp_path / name, task(), **changes)
+        seen.append(what(tmp_path / name))
+    return seen[0] != seen[1]
+
+
+def optimizer(tmp_path, kind, **number):
+    base = {"type": kind, "lr": 1e-2}
+    return differ(tmp_path, {"optimizer": base}, {"optimizer": {**base, **number}})
+
+
+def schedule(tmp_path, base, **number):
+    return differ(tmp_path, {"scheduler": base}, {"scheduler": {**base, **number}}, what=rates)
+
+
+def rates(folder):
+    return [row["learning_rate"] for row in lines(folder, "train")]
+
+
+def chosen_loss(tmp_path, base, classes=False, **changes):
+    seen = []
+    for name, loss in (("a", base), ("b", {**base, **changes})):
+        task = ChosenLossTask(TrainingSettings(loss=loss).loss, classes)
+        train(tmp_path / name, task, loss=loss)
+        seen.append([round(value, 9) for value in losses(tmp_path / name)])
+    return seen[0] != seen[1]
+
+
+def saved(folder, where="checkpoints"):
+    return sorted(path.name for path in (folder / where).glob("*step-*"))
+
+
+def newest(folder, name, where="checkpoints"):
+    return folder / where / saved(folder, where)[-1] / name
+
+
+def metadata(folder):
+    return json.loads(newest(folder, "metadata.json").read_text())
+
+
+def resumable(tmp_path, **checkpoint):
+    train(tmp_path / "run", checkpoint={"interval": 4, **checkpoint})
+    try:
+        train(tmp_path / "run", resume=tmp_path / "run/checkpoints/step-00000004", checkpoint=checkpoint)
+    except InputError as error:
+        return str(error)
+    return "resumed"
+
+
+def source(tmp_path, monkeypatch, **performance):
+    """What loading is asked for."""
+    seen = {}
+    monkeypatch.setattr(setup, "BatchSource", lambda samples, **options: seen.update(options))
+    options = settings(performance=performance)
+    setup.batch_source(Sequences(4, 1), options, distributed.Ranks(), torch.device("cpu"))
+    return seen
+
+
+def ranks(monkeypatch, **options):
+    """What accelerate is asked for when two processes were started."""
+    import accelerate
+
+    asked = {}
+
+    class Accelerator:
+        process_index, num_processes = 0, 2
+
+        def __init__(self, cpu, kwargs_handlers):
+            for handler in kwargs_handlers:
+                asked.update(vars(handler))
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(accelerate, "Accelerator", Accelerator)
+    monkeypatch.setattr(torch.distributed, "new_group", lambda **_: None)
+    workflow.start_ranks(settings(distributed=options), torch.device("cpu"), several_phases=False)
+    return asked
+
+
+def wandb(tmp_path, monkeypatch, **options):
+    """What a stand-in for the wandb package was called with."""
+    calls = []
+
+    class Run:
+        id = "x"
+        summary = SimpleNamespace(update=lambda *_: None)
+
+        def __getattr__(self, name):
+            return lambda *args, **kwargs: calls.append((name, args, kwargs))
+
+    def init(**kwargs):
+        calls.append(("init", (), kwargs))
+        return Run()
+
+    class Module(SimpleNamespace):
+        def __getattr__(self, name):
+            return lambda *args, **kwargs: SimpleNamespace(
+                add_dir=lambda *a, **k: calls.append(("add_dir", a, k)),
+                add_file=lambda *a, **k: calls.append(("add_file", a, k)),
+            )
+
+    monkeypatch.setitem(sys.modules, "wandb", Module(init=init, Settings=lambda **k: k, __spec__=SimpleNamespace()))
+    train(tmp_path / "run", logging={"wandb": True, **options})
+    return calls
+
+
+def init_of(calls):
+    return next(kwargs for name, _, kwargs in calls if name == "init")
+
+
+def previewed(tmp_path, **validation):
+    train(tmp_path / "run", PreviewTask(), validation={"interval": 4, **validation}, logging={"tensorboard": True})
+    shown = any(b"weights" in file.read_bytes() for file in (tmp_path / "run/events").rglob("*tfevents*"))
+    assert shown == (tmp_path / "run/previews/weights.png").exists()
+    return shown
+
+
+def hyper(**more):
+    return {"optimizer": {"lr": 0.5, "weight_decay": 0.0}, "scheduler": {"type": "constant"}, "max_steps": 60, **more}
+
+
+def stops(tmp_path, name, **early):
+    changes = hyper(validation={"interval": 1}, early_stopping={"patience": 3, **early})
+    return train(tmp_path / name, **changes).step
+
+
+def validated(tmp_path, name, **changes):
+    return losses(train(tmp_path / name, **changes).run.path, "validation")
+
+
+def epochs(tmp_path, m):
+    return train(tmp_path / "a", max_steps=None, epochs=2).step == 12
+
+
+def max_steps(tmp_path, m):
+    return train(tmp_path / "a", max_steps=7, epochs=1000).step == 7
+
+
+def batch_size(tmp_path, m):
+    return train(tmp_path / "a", max_steps=None, epochs=1, batch_size=6).step == 4
+
+
+def max_duration(tmp_path, m):
+    trainer = train(tmp_path / "a", max_duration=3.0)
+    batches = [planned.batch["x"] for planned in trainer.train_source.epoch(0)]
+    return all(x.shape[0] * x.shape[1] <= 30 for x in batches) and len({x.shape[0] for x in batches}) > 1
+
+
+def metric_for_best_model(tmp_path, m):
+    first = train(tmp_path / "a", validation={"metric_for_best_model": "val_mse"})
+    return first.best.metric == "val_mse" and first.best.value != train(tmp_path / "b").best.value
+
+
+def greater_is_better(tmp_path, m):
+    first, second = (
+        train(tmp_path / str(flag), max_steps=40, validation={"greater_is_better": flag}) for flag in (0, 1)
+    )
+    return first.best.step != second.best.step
+
+
+def restore_best_weights(tmp_path, m):
+    kept, restored = (
+        weights(
+            train(
+                tmp_path / str(flag),
+                **hyper(validation={"interval": 1}, early_stopping={"patience": 3, "restore_best_weights": flag}),
+            )
+        )
+        for flag in (False, True)
+    )
+    return not torch.equal(kept["0.weight"], restored["0.weight"])
+
+
+def early_metric(tmp_path, m):
+    with pytest.raises(InputError, match="val_nothing"):
+        stops(tmp_path, "a", metric="val_nothing")
+    return True
+
+
+def resume_option(tmp_path, m):
+    from small_tasks import Nothing
+
+    from phonate.config.tasks import TASKS, TaskEntry
+
+    TASKS.register("options", TaskEntry(data=Nothing, model=Nothing, task=RegressionTask))
+    recipe = tmp_path / "options.yaml"
+    recipe.write_text(
+        "task: options\ntraining: {batch_size: 4, max_steps: 4, logging: {tensorboard: false, verbosity: quiet}}\n"
+    )
+    output = tmp_path / "run"
+    workflow.train(recipe, output=output)
+    more = {"training.max_steps": 8, "training.checkpoint.resume": "auto"}
+    return workflow.train(recipe, more, output=output).step == 8 and lines(output, "train") is not None
+
+
+def threads(tmp_path, m):
+    from small_tasks import Nothing
+
+    from phonate.config.tasks import TASKS, TaskEntry
+
+    asked = []
+    m.setattr(torch, "set_num_threads", asked.append)
+    TASKS.register("options", TaskEntry(data=Nothing, model=Nothing, task=RegressionTask))
+    recipe = tmp_path / "options.yaml"
+    recipe.write_text(
+        "task: options\ntraining: {max_steps: 1, performance: {threads: 3}, logging: {tensorboard: false}}\n"
+    )
+    workflow.train(recipe, output=tmp_path / "run")
+    return asked == [3]
+
+
+def device_option(tmp_path, m):
+    from small_tasks import Nothing
+
+    from phonate.config.tasks import TASKS, TaskEntry
+
+    TASKS.register("options", TaskEntry(data=Nothing, model=Nothing, task=RegressionTask))
+    recipe = tmp_path / "options.yaml"
+    recipe.write_text("task: options\ntraining: {device: 'cuda:99'}\n")
+    with pytest.raises(InputError, match="cuda:99 is not there"):
+        workflow.train(recipe, output=tmp_path / "run")
+    return True
+
+
+def verify_integrity(tmp_path, m):
+    from phonate.config.errors import CheckpointError
+
+    for flag in (True, False):
+        run = tmp_path / str(flag)
+        train(run, checkpoint={"verify_integrity": flag})
+        path = newest(run, "weights.safetensors")
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+        if flag:
+            with pytest.raises(CheckpointError, match="SHA-256"):
+                train(run, resume=path.parent, checkpoint={"verify_integrity": flag})
+        else:
+            train(run, resume=path.parent, checkpoint={"verify_integrity": flag})
+    return True
+
+
+def snapshot_features(tmp_path, m):
+    names = []
+    for flag in (True, False):
+        trainer = train(tmp_path / str(flag), RandomFeaturesTask(), checkpoint={"snapshot_features": flag})
+        names.append(set(trainer.checkpoints.load_checkpoint("latest").weights))
+    return names[0] - names[1] == {"0.projection"}
+
+
+def fixed_projection(tmp_path, m):
+    found = [
+        weights(train(tmp_path / str(flag), RandomFeaturesTask(), feature_redraw_interval=2, fixed_projection=flag))
+        for flag in (True, False)
+    ]
+    return not torch.equal(found[0]["0.projection"], found[1]["0.projection"])
+
+
+def log_model(tmp_path, m):
+    calls = wandb(tmp_path, m, log_model=True)
+    return any(name in {"log_artifact", "add_dir", "add_file"} for name, _, _ in calls)
+
+
+def verbosity(tmp_path, m, capsys):
+    for level in ("quiet", "normal"):
+        train(tmp_path / level, logging={"verbosity": level})
+        shown = "learning_rate" in capsys.readouterr().err
+        assert shown == (level == "normal")
+    return True
+
+
+def batch_shim(tmp_path, m):
+    class WithLengths(Sequences):
+        def collate(self, items):
+            batch = super().collate(items)
+            return {**batch, "lengths": batch["mask"].sum(1)}
+
+    class Shimmed(RegressionTask):
+        def samples(self, split):
+            return WithLengths(8, 1)
+
+    shapes = [
+        {
+            planned.batch["x"].shape[1]
+            for planned in train(
+                tmp_path / str(flag), Shimmed(), max_steps=1, performance={"batch_shim": flag}
+            ).train_source.epoch(0)
+        }
+        for flag in (True, False)
+    ]
+    return shapes[0] == {64} and max(shapes[1]) < 64
+
+
+def compile_model(tmp_path, m):
+    asked = []
+    m.setattr(torch.nn.Module, "compile", lambda self, *args, **kwargs: asked.append(self))
+    train(tmp_path / "a", max_steps=1, performance={"compile_model": True})
+    return len(asked) == 1
+
+
+def sync_gradient_barrier(tmp_path, m):
+    calls = []
+    m.setattr(distributed.Ranks, "barrier", lambda self: calls.append(1))
+    train(tmp_path / "a", max_steps=3, distributed={"sync_gradient_barrier": True})
+    return len(calls) == 3
+
+
+def world_size(tmp_path, m):
+    with pytest.raises(InputError, match="nproc_per_node=4"):
+        ranks(m, world_size=4)
+    return True
+
+
+def ema_validate_with(tmp_path, m):
+    return differ(
+        tmp_path,
+        {"ema": {"validate_with": "ema"}},
+        {"ema": {"validate_with": "raw"}},
+        what=lambda folder: losses(folder, "validation"),
+    )
+
+
+def init_from(tmp_path, m):
+    train(tmp_path / "source")
+    train(tmp_path / "a", init_from=str(tmp_path / "source"))
+    return "matched" in (tmp_path / "a/init_from.txt").read_text()
+
+
+def monitor_metric(tmp_path, m):
+    return train(tmp_path / "a", checkpoint={"monitor_metric": "val_size"}).best.metric == "val_size"
+
+
+def plateau_metric(tmp_path, m):
+    with pytest.raises(InputError, match="val_nothing"):
+        train(tmp_path / "a", scheduler={"type": "plateau", "metric": "val_nothing"})
+    return True
+
+
+def callbacks(tmp_path, m):
+    freeze = [{"type": "freeze_layers", "options": {"patterns": ["0.*"]}}]
+    found = []
+    for name, asked in (("a", []), ("b", freeze)):
+        options = TrainingSettings.model_validate({**settings().model_dump(), "callbacks": asked})
+        run = Run(tmp_path / name)
+        run.create(resuming=False)
+        Trainer(RegressionTask(), options, run).fit()
+        found.append(losses(tmp_path / name))
+    return found[0] != found[1]
+
+
+PLATEAU = {"type": "plateau", "patience": 0, "gamma": 0.5}
+RESTARTS = {"type": "cosine_restarts", "cycle_steps": 4}
+
+OBSERVED = {
+    "epochs": epochs,
+    "max_steps": max_steps,
+    "batch_size": batch_size,
+    "max_duration": max_duration,
+    "random_seed": lambda t, m: differ(t, {}, {"random_seed": 7}),
+    "optimizer.type": lambda t, m: differ(t, {}, {"optimizer": {"type": "sgd"}}),
+    "optimizer.lr": lambda t, m: differ(t, {}, {"optimizer": {"lr": 0.1}}),
+    "optimizer.weight_decay": lambda t, m: optimizer(t, "adamw", weight_decay=0.5),
+    "optimizer.betas": lambda t, m: optimizer(t, "adamw", betas=[0.5, 0.9]),
+    "optimizer.epsilon": lambda t, m: optimizer(t, "adamw", epsilon=0.1),
+    "optimizer.amsgrad": lambda t, m: differ(
+        t, {"optimizer": {"betas": [0.9, 0.5]}}, {"optimizer": {"betas": [0.9, 0.5], "amsgrad": True}}
+    ),
+    "optimizer.momentum": lambda t, m: optimizer(t, "sgd", momentum=0.1),
+    "optimizer.nesterov": lambda t, m: optimizer(t, "sgd", nesterov=True),
+    "optimizer.rho": lambda t, m: optimizer(t, "adadelta", rho=0.1),
+    "scheduler.type": lambda t, m: differ(t, {}, {"scheduler": {"type": "linear"}}, what=rates),
+    "scheduler.warmup_steps": lambda t, m: schedule(t, {}, warmup_steps=5),
+    "scheduler.min_lr": lambda t, m: schedule(t, {}, min_lr=5e-3),
+    "scheduler.max_lr": lambda t, m: schedule(t, {"type": "onecycle"}, max_lr=0.5),
+    "scheduler.decay_steps": lambda t, m: schedule(t, {}, decay_steps=4),
+    "scheduler.num_cycles": lambda t, m: schedule(t, {"type": "cosine_restarts"}, num_cycles=3),
+    "scheduler.cycle_steps": lambda t, m: schedule(t, {"type": "cosine_restarts"}, cycle_steps=5),
+    "scheduler.cycle_mult": lambda t, m: schedule(t, RESTARTS, cycle_mult=2),
+    "scheduler.step_size": lambda t, m: schedule(t, {"type": "step", "step_size": 4}, step_size=6),
+    "scheduler.gamma": lambda t, m: schedule(t, {"type": "step", "step_size": 4}, gamma=0.5),
+    "scheduler.patience": lambda t, m: differ(
+        t,
+        hyper(scheduler=PLATEAU, validation={"interval": 1}),
+        hyper(scheduler={**PLATEAU, "patience": 50}, validation={"interval": 1}),
+        what=rates,
+    ),
+    "scheduler.mode": lambda t, m: differ(
+        t,
+        {"scheduler": PLATEAU, "validation": {"interval": 1}},
+        {"scheduler": {**PLATEAU, "mode": "max"}, "validation": {"interval": 1}},
+        what=rates,
+    ),
+    "scheduler.metric": plateau_metric,
+    "gradient_clipping": lambda t, m: differ(
+        t, {"optimizer": {"type": "sgd"}}, {"optimizer": {"type": "sgd"}, "gradient_clipping": 0.01}
+    ),
+    "gradient_accumulation_steps": lambda t, m: (
+        train(t / "a", max_steps=None, epochs=1, gradient_accumulation_steps=3).step == 2
+    ),
+    "mixed_precision": lambda t, m: differ(t, {}, {"mixed_precision": "bf16"}),
+    "amp_loss_scale": lambda t, m: differ(
+        t,
+        {"mixed_precision": "fp16"},
+        {"mixed_precision": "fp16", "amp_loss_scale": 512.0},
+        what=lambda folder: [row["grad_scale"] for row in lines(folder, "train")],
+    ),
+    "loss.main": lambda t, m: chosen_loss(t, {}, main="l1"),
+    "loss.label_smoothing": lambda t, m: chosen_loss(t, {"main": "bce_with_logits"}, True, label_smoothing=0.2),
+    "loss.reduction": lambda t, m: chosen_loss(t, {}, reduction="sum"),
+    "loss.auxiliary": lambda t, m: chosen_loss(t, {}, auxiliary={"norm_reg": 0.1}),
+    "loss.weights": lambda t, m: differ(t, {}, {"loss": {"weights": {"mse": 2.0}}}),
+    "loss.focal_alpha": lambda t, m: chosen_loss(t, {"main": "focal"}, True, focal_alpha=0.9),
+    "loss.focal_gamma": lambda t, m: chosen_loss(t, {"main": "focal"}, True, focal_gamma=0.5),
+    "validation.interval": lambda t, m: len(validated(t, "a", validation={"interval": 3})) == 4,
+    "validation.batch_size": lambda t, m: train(t / "a", validation={"batch_size": 1}).validation_source.steps(0) == 6,
+    "validation.metric_for_best_model": metric_for_best_model,
+    "validation.greater_is_better": greater_is_better,
+    "validation.previews": lambda t, m: previewed(t / "a", previews=True) and not previewed(t / "b", previews=False),
+    "early_stopping.patience": lambda t, m: stops(t, "a") != stops(t, "b", patience=9),
+    "early_stopping.metric": early_metric,
+    "early_stopping.min_delta": lambda t, m: stops(t, "a") != stops(t, "b", min_delta=100.0),
+    "early_stopping.mode": lambda t, m: stops(t, "a", patience=2) != stops(t, "b", patience=2, mode="max"),
+    "early_stopping.restore_best_weights": restore_best_weights,
+    "checkpoint.save_dir": lambda t, m: (
+        bool(train(t / "a", checkpoint={"save_dir": "kept"})) and bool(saved(t / "a", "kept"))
+    ),
+    "checkpoint.interval": lambda t, m: (
+        bool(train(t / "a", validation={"interval": 100}, checkpoint={"interval": 5}))
+        and saved(t / "a") == ["step-00000005", "step-00000010", "step-00000012"]
+    ),
+    "checkpoint.save_total_limit": lambda t, m: (
+        bool(train(t / "a", checkpoint={"interval": 1, "save_total_limit": 2})) and len(saved(t / "a")) <= 3
+    ),
+    "checkpoint.save_best_only": lambda t, m: (
+        bool(train(t / "a", validation={"interval": 100}, checkpoint={"interval": 1, "save_best_only": True}))
+        and saved(t / "a") == ["step-00000012"]
+    ),
+    "checkpoint.monitor_metric": monitor_metric,
+    "checkpoint.resume": resume_option,
+    "checkpoint.backup_dir": lambda t, m: (
+        bool(train(t / "a", checkpoint={"backup_dir": "copies"})) and bool(saved(t / "a", "copies"))
+    ),
+    "checkpoint.max_backups": lambda t, m: (
+        bool(
+            train(
+                t / "a", max_steps=40, validation={"interval": 4}, checkpoint={"backup_dir": "copies", "max_backups": 1}
+            )
+        )
+        and len(saved(t / "a", "copies")) == 1
+    ),
+    "checkpoint.compress": lambda t, m: (
+        bool(train(t / "a", checkpoint={"compress": True})) and newest(t / "a", "weights.safetensors.zlib").exists()
+    ),
+    "checkpoint.verify_integrity": verify_integrity,
+    "checkpoint.snapshot_optimizer": lambda t, m: "can't be resumed" in resumable(t, snapshot_optimizer=False),
+    "checkpoint.snapshot_scheduler": lambda t, m: (
+        resumable(t, snapshot_scheduler=False) == "resumed" and not metadata(t / "run")["scheduler_state_available"]
+    ),
+    "checkpoint.snapshot_features": snapshot_features,
+    "checkpoint.snapshot_random_states": lambda t, m: (
+        "random/torch" not in str(resumable(t, snapshot_random_states=False))
+        and b"torch" not in newest(t / "run", "state.safetensors").read_bytes()[:4000]
+    ),
+    "checkpoint.save_model_architecture": lambda t, m: (
+        bool(train(t / "a", checkpoint={"save_model_architecture": False}))
+        and not newest(t / "a", "model.txt").exists()
+    ),
+    "checkpoint.versioning": lambda t, m: (
+        bool(train(t / "a", checkpoint={"versioning": False})) and metadata(t / "a").get("version") is None
+    ),
+    "checkpoint.track_git_info": lambda t, m: (
+        bool(train(t / "a", checkpoint={"track_git_info": False})) and not metadata(t / "a").get("git_commit")
+    ),
+    "checkpoint.track_system_info": lambda t, m: (
+        bool(train(t / "a", checkpoint={"track_system_info": False})) and not metadata(t / "a").get("hostname")
+    ),
+    "checkpoint.track_model_hash": lambda t, m: (
+        bool(train(t / "a", checkpoint={"track_model_hash": False})) and not metadata(t / "a").get("model_hash")
+    ),
+    "logging.interval": lambda t, m: (
+        bool(train(t / "a", logging={"interval": 3}))
+        and [row["step"] for row in lines(t / "a", "train")] == [3, 6, 9, 12]
+    ),
+    "logging.tensorboard": lambda t, m: (
+        bool(train(t / "a", logging={"tensorboard": True})) and any((t / "a/events").iterdir())
+    ),
+    "logging.wandb": lambda t, m: bool(wandb(t, m)),
+    "logging.wandb_project": lambda t, m: init_of(wandb(t, m, wandb_project="voices"))["project"] == "voices",
+    "logging.wandb_entity": lambda t, m: init_of(wandb(t, m, wandb_entity="team"))["entity"] == "team",
+    "logging.wandb_name": lambda t, m: init_of(wandb(t, m, wandb_name="first"))["name"] == "first",
+    "logging.wandb_tags": lambda t, m: list(init_of(wandb(t, m, wandb_tags=["x"]))["tags"]) == ["x"],
+    "logging.log_metrics": lambda t, m: (
+        bool(train(t / "a", logging={"log_metrics": ["mse"]})) and "loss" not in lines(t / "a")[0]
+    ),
+    "logging.log_model": log_model,
+    "logging.log_gradients": lambda t, m: (
+        bool(train(t / "a", logging={"log_gradients": True}))
+        and {"grad_norm/0", "grad_norm/3"} <= lines(t / "a", "train")[0].keys()
+    ),
+    "logging.system": lambda t, m: (
+        bool(train(t / "a", logging={"system": True}))
+        and any(name.startswith("system/") for name in lines(t / "a", "train")[0])
+    ),
+    "logging.verbosity": verbosity,
+    "performance.num_workers": lambda t, m: source(t, m, num_workers=3)["num_workers"] == 3,
+    "performance.pin_memory": lambda t, m: source(t, m, pin_memory=True)["pin_memory"] is True,
+    "performance.prefetch_factor": lambda t, m: source(t, m, prefetch_factor=5)["prefetch_factor"] == 5,
+    "performance.persistent_workers": lambda t, m: (
+        source(t, m, persistent_workers=False)["persistent_workers"] is False
+    ),
+    "performance.compile_model": compile_model,
+    "performance.batch_shim": batch_shim,
+    "performance.threads": threads,
+    "distributed.backend": lambda t, m: ranks(m, backend="mpi")["backend"] == "mpi",
+    "distributed.world_size": world_size,
+    "distributed.sync_gradient_barrier": sync_gradient_barrier,
+    "distributed.find_unused_parameters": lambda t, m: (
+        ranks(m, find_unused_parameters=True)["find_unused_parameters"] is True
+    ),
+    "distributed.gradient_as_bucket_view": lambda t, m: (
+        ranks(m, gradient_as_bucket_view=False)["gradient_as_bucket_view"] is False
+    ),
+    "distributed.static_graph": lambda t, m: ranks(m, static_graph=True)["static_graph"] is True,
+    "distributed.timeout_minutes": lambda t, m: ranks(m, timeout_minutes=3.0)["timeout"].total_seconds() == 180,
+    "ema.decay": lambda t, m: differ(
+        t,
+        {"ema": {"decay": 0.9, "warmup": False}},
+        {"ema": {"decay": 0.5, "warmup": False}},
+        what=lambda f: losses(f, "validation"),
+    ),
+    "ema.warmup": lambda t, m: differ(
+        t, {"ema": {"warmup": True}}, {"ema": {"warmup": False}}, what=lambda f: losses(f, "validation")
+    ),
+    "ema.validate_with": ema_validate_with,
+    "callbacks": callbacks,
+    "feature_redraw_interval": fixed_projection,
+    "fixed_projection": fixed_projection,
+    "init_from": init_from,
+    "profiling": lambda t, m: bool(train(t / "a", profiling=True)) and any((t / "a/profile").glob("trace*.json")),
+    "device": device_option,
+}
+
+
+@pytest.mark.parametrize("option", OBSERVED)
+def test_the_option_changes_something(option, tmp_path, monkeypatch, capsys):
+    observe = OBSERVED[option]
+    arguments = (tmp_path, monkeypatch, capsys) if observe is verbosity else (tmp_path, monkeypatch)
+    assert observe(*arguments)
+
+
+def test_every_option_is_observed():
+    def paths(model, prefix=""):
+        for name, field in model.model_fields.items():
+            inner = [
+                a for a in getattr(field.annotation, "__args__", (field.annotation,)) if hasattr(a, "model_fields")
+            ]
+            if inner and not str(field.annotation).startswith("tuple"):
+                yield from paths(inner[0], f"{prefix}{name}.")
+            else:
+                yield prefix + name
+
+    assert set(paths(TrainingSettings)) == set(OBSERVED)
+
+
+def test_an_option_that_nothing_reads_is_caught(tmp_path):
+    """The observations see a dead option: one that only changes the settings object."""
+    dead = TrainingSettings(max_steps=3).model_copy(update={"nothing": 1})
+    assert dead.max_steps == 3
+    assert not differ(tmp_path, {}, {"distributed": {"timeout_minutes": 3.0}})

@@ -21,6 +21,11 @@ class EMA:
         self.averages = [p.detach().clone() for p in self.weights]
 
     @torch.no_grad()
+    def reset(self) -> None:
+        """Begin anew with the weights as they are."""
+        torch._foreach_copy_(self.averages, [w.data for w in self.weights])
+
+    @torch.no_grad()
     def update(self, step: int) -> None:
         """Count in the weights after optimizer step `step` (the first one is 1)."""
         decay = self.settings.decay

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from phonate.config.errors import TrainingError
+from phonate.training.meter import Meter
 from phonate.training.setup import model_summary
 from phonate.training.step import PhaseState
 
@@ -21,13 +22,8 @@ logger = logging.getLogger("phonate")
 def log(trainer: Trainer) -> None:
     """Send the training metrics since the last log line to the stream; TrainingError when one is not finite."""
     train_step, (step, since) = trainer.train_step, trainer.logged_at
-    means = train_step.meter.means(train_step.weights, trainer.ranks)
+    means = finite_means(trainer, train_step.meter)
     trainer.epoch_meter.absorb(train_step.meter)
-    if not all(math.isfinite(value) for value in means.values()):
-        raise TrainingError(
-            f"the loss was not finite between steps {step} and {trainer.step}: {means}; lower "
-            f"training.optimizer.lr or set training.mixed_precision: fp32; the last checkpoint is intact"
-        )
     now = time.perf_counter()
     seconds = max(now - since, 1e-9)
     scale = train_step.precision.scale
@@ -43,6 +39,17 @@ def log(trainer: Trainer) -> None:
     )
     trainer.waited = 0.0
     trainer.logged_at = (trainer.step, now)
+
+
+def finite_means(trainer: Trainer, meter: Meter) -> dict[str, float]:
+    """The means over all ranks of what `meter` has counted; TrainingError when one is not finite."""
+    means = meter.means(trainer.train_step.weights, trainer.ranks)
+    if not all(math.isfinite(value) for value in means.values()):
+        raise TrainingError(
+            f"the loss was not finite at step {trainer.step} or since the log line of step {trainer.logged_at[0]}: "
+            f"{means}; lower training.optimizer.lr or set training.mixed_precision: fp32; the last checkpoint is intact"
+        )
+    return means
 
 
 def describe(trainer: Trainer) -> None:

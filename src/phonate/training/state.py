@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import logging
 import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,9 @@ from phonate.training.meter import Meter
 
 if TYPE_CHECKING:
     from phonate.training.trainer import Trainer
+
+
+logger = logging.getLogger("phonate")
 
 
 def weights(trainer: Trainer) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
@@ -39,6 +45,7 @@ def collect(trainer: Trainer, raw: dict[str, Tensor] | None, counted: list[Any])
     phases: dict[str, Any] = {}
     for one in trainer.phases:
         phases[one.phase.name] = {
+            "type": type(one.optimizer).__name__,
             **({"optimizer": one.optimizer.state_dict()} if snapshot.snapshot_optimizer else {}),
             **({"schedule": one.schedule.state()} if snapshot.snapshot_scheduler else {}),
         }
@@ -49,7 +56,7 @@ def collect(trainer: Trainer, raw: dict[str, Tensor] | None, counted: list[Any])
             "batch": trainer.batch,
             "unfinished": trainer.unfinished,
             "should_stop": trainer.should_stop,
-            "best": [trainer.best.value, trainer.best.step],
+            "best": dataclasses.asdict(trainer.best),
             "averaged_is_better": trainer.averaged_is_better,
             "validation": trainer.last_validation,
         },
@@ -59,7 +66,7 @@ def collect(trainer: Trainer, raw: dict[str, Tensor] | None, counted: list[Any])
         "precision": trainer.train_step.precision.state(),
         "meters": counted,
         "callbacks": trainer.callbacks.state_dict(),
-        "random": _random_states() if snapshot.snapshot_random_states else None,
+        "random": global_generators() if snapshot.snapshot_random_states else None,
     }
 
 
@@ -75,17 +82,34 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
                 f"{checkpoint.path} holds no optimizer state for {one.phase.name!r} (snapshot_optimizer: false?): it "
                 f"can't be resumed; start from its weights with training.init_from={checkpoint.path}"
             )
-        one.optimizer.load_state_dict(phase["optimizer"])
+        if phase["type"] != type(one.optimizer).__name__:
+            raise InputError(
+                f"training.optimizer.type: {checkpoint.path} was saved with {phase['type']}, whose state no other "
+                f"optimizer can go on with; start from its weights with training.init_from={checkpoint.path}"
+            )
+        _restore_optimizer(one.optimizer, phase["optimizer"])
         if "schedule" in phase:
             one.schedule.restore(phase["schedule"])
-    if trainer.ema is not None and saved["ema"] is not None:
-        trainer.ema.restore(saved["ema"])
+    if trainer.ema is not None:
+        if saved["ema"] is None:  # switched on for the rest of the run
+            trainer.ema.reset()
+        else:
+            trainer.ema.restore(saved["ema"])
     trainer.train_step.precision.restore(saved["precision"])
     _restore_meters(trainer, saved["meters"])
     trainer.callbacks.load_state_dict(saved["callbacks"])
     if saved["random"] is not None:
-        _restore_random_states(saved["random"])
+        restore_global_generators(saved["random"])
     _restore_progress(trainer, saved["trainer"])
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Put the state back, but keep the options: they are the recipe's, and may have been changed for the rest."""
+    options = {"initial_lr", *inspect.signature(type(optimizer)).parameters} - {"params", "lr"}
+    asked = [{name: group[name] for name in options & group.keys()} for group in optimizer.param_groups]
+    optimizer.load_state_dict(saved)
+    for group, own in zip(optimizer.param_groups, asked, strict=True):
+        group.update(own)
 
 
 def _restore_meters(trainer: Trainer, counted: list[Any]) -> None:
@@ -96,9 +120,11 @@ def _restore_meters(trainer: Trainer, counted: list[Any]) -> None:
             meter.restore(one)
         return
     for number, meter in enumerate(pairs):
-        for one in counted if trainer.ranks.is_main else []:
+        for one in counted:
             part = Meter()
-            part.restore(one[number])
+            # all ranks have the same names: they are summed together
+            mine = one[number] if trainer.ranks.is_main else {name: [0.0, 0.0] for name in one[number]}
+            part.restore(mine)
             meter.absorb(part)
 
 
@@ -106,9 +132,17 @@ def _restore_progress(trainer: Trainer, progress: Mapping[str, Any]) -> None:
     trainer.step, trainer.epoch, trainer.batch = progress["step"], progress["epoch"], progress["batch"]
     trainer.unfinished = progress["unfinished"]
     trainer.should_stop = progress["should_stop"]
-    trainer.best.value, trainer.best.step = progress["best"]
+    _restore_best(trainer, progress["best"])
     trainer.averaged_is_better = progress["averaged_is_better"]
     trainer.last_validation = progress["validation"]
+
+
+def _restore_best(trainer: Trainer, saved: Mapping[str, Any]) -> None:
+    best = trainer.best
+    if (saved["metric"], saved["greater_is_better"]) == (best.metric, best.greater_is_better):
+        best.value, best.step = saved["value"], saved["step"]
+    elif saved["value"] is not None:
+        logger.info("the best so far was chosen by %s; it is chosen anew by %s", saved["metric"], best.metric)
 
 
 def _feature_buffers(model: nn.Module) -> set[str]:
@@ -127,8 +161,8 @@ def seed_global_generators(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
-def _random_states() -> dict[str, Any]:
-    """States of the global generators."""
+def global_generators() -> dict[str, Any]:
+    """The states of Python's, numpy's and torch's global generators."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),
@@ -136,7 +170,8 @@ def _random_states() -> dict[str, Any]:
     }
 
 
-def _restore_random_states(states: Mapping[str, Any]) -> None:
+def restore_global_generators(states: Mapping[str, Any]) -> None:
+    """Put states back."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
     torch.set_rng_state(states["torch"])

@@ -65,6 +65,7 @@ def seed_torch(device: torch.device, *keys: int | str) -> None:
     seed = derived_seed(*keys)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # there are no generators before
         torch.cuda.default_generators[device.index or 0].manual_seed(seed)
     elif device.type == "mps":
         torch.mps.manual_seed(seed)
@@ -169,7 +170,8 @@ class TrainStep:
             return None
         totals: dict[str, float] = {}
         for planned, batch in zip(window, batches, strict=True):
-            counts = self.task.counts(batch, phase) or self._counted_by_running(batch, phase)
+            # asked of the batch as it was loaded, so that a GPU is not waited for
+            counts = self.task.counts(planned.batch, phase) or self._counted_by_running(batch, phase)
             for name, count in counts.items():
                 totals[name] = totals.get(name, 0.0) + planned.weight * float(count)
         names = sorted(totals)
@@ -177,9 +179,13 @@ class TrainStep:
 
     @torch.no_grad()
     def _counted_by_running(self, batch: Batch, phase: str) -> dict[str, Any]:
-        """The counts of a task that can't say them beforehand."""
+        """The counts of a task that can't say them beforehand. Buffers that move in a forward pass are put back."""
+        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         with self.precision.autocast():
-            return {name: count for name, (_, count) in self.task.loss(self.model, batch, phase).items()}
+            counts = {name: count for name, (_, count) in self.task.loss(self.model, batch, phase).items()}
+        for buffer, before in buffers:
+            buffer.copy_(before)
+        return counts
 
     def _gradients_stay_local(self, more_to_come: bool) -> AbstractContextManager[Any]:
         """Ranks exchange gradients once a step, in the backward pass of the last micro-batch."""

@@ -19,9 +19,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from phonate.compute.distributed import Ranks
-from phonate.config.errors import InputError, Interrupted
+from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
 from phonate.data.loading import Planned
 from phonate.training import state
 from phonate.training.callbacks import Callback, CallbackList
@@ -29,7 +30,7 @@ from phonate.training.checkpoints import Checkpoint, CheckpointManager
 from phonate.training.ema import EMA
 from phonate.training.meter import Meter
 from phonate.training.optimizers import build_optimizer
-from phonate.training.reporting import describe, log
+from phonate.training.reporting import describe, finite_means, log
 from phonate.training.run import Run
 from phonate.training.schedules import build_schedule
 from phonate.training.settings import Interval, TrainingSettings
@@ -130,6 +131,11 @@ class Trainer:
         self.logged_at = (0, time.perf_counter())
         """Step and time of the last log line."""
 
+    @property
+    def averages(self) -> dict[str, Tensor]:
+        """The moving averages of the weights, by name. Empty without `training.ema`."""
+        return {} if self.ema is None else self.ema.state()
+
     def _build_phases(self) -> list[PhaseState]:
         states = []
         for phase in self.task.phases:
@@ -159,6 +165,9 @@ class Trainer:
                 self._end()
             except StopNow:
                 self._leave()
+            except TrainingError:
+                self._tell_failed_save()
+                raise
             finally:
                 self.checkpoints.close()
                 self.train_source.close()
@@ -181,6 +190,8 @@ class Trainer:
             logger.info("resumed from %s at step %d, epoch %d", checkpoint.path, self.step, self.epoch)
         elif self.settings.init_from is not None:
             initialise_from(self.settings.init_from, self.task, self.model, self.run)
+            if self.ema is not None:
+                self.ema.reset()
         self.stream = build_stream(
             self.settings.logging,
             self.run.path,
@@ -200,6 +211,13 @@ class Trainer:
             hook(self)
         if self.unfinished:  # the run was stopped between a step and its validation
             self._finish_step()
+
+    def _tell_failed_save(self) -> None:
+        """A save that failed in the background must not hide the error that ends the run."""
+        try:
+            self.checkpoints.flush()
+        except CheckpointError as error:
+            logger.error("%s", error)
 
     def _train_epoch(self) -> None:
         """The rest of the current epoch."""
@@ -283,7 +301,7 @@ class Trainer:
     def _end_epoch(self, metrics: Mapping[str, float]) -> None:
         """Means over the epoch, to the stream and to the callbacks."""
         self.epoch_meter.absorb(self.train_step.meter)
-        means = self.epoch_meter.means(self.train_step.weights, self.ranks)
+        means = finite_means(self, self.epoch_meter)
         self.epoch_meter.clear()
         if means:
             self.emit(means, split="epoch")
@@ -368,9 +386,10 @@ class Trainer:
     def restore_best(self) -> Path | None:
         """Put the weights of the best validation into the model; None where there was no validation."""
         self.checkpoints.flush()
+        self.ranks.barrier()  # the first rank's last save is on the disk
         if self.best.value is None:
             return None
         best = self.checkpoints.load_best_checkpoint()
-        self.task.restore(self.model, best.weights)
+        self.task.restore(self.model, {**self.task.saved(self.model), **best.weights})
         logger.info("restored the weights of step %d (%s %.6g)", self.best.step, self.best.metric, self.best.value)
         return best.path

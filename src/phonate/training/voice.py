@@ -1,19 +1,18 @@
 """`VoiceTrainer(model, config).train(train_loader, val_loader)`: the trainer for a model and two loaders.
 
-The order of the batches is the loaders' own. Global generators are seeded from (seed, epoch) before each epoch, so a
-loader that shuffles gives the same order again after a resume, and the batches that were used are skipped.
+The order of the batches is the loaders' own. A loader draws from global generators that are seeded from (seed, epoch)
+and set aside between two batches, so one that shuffles or augments gives the same batches again after a resume, and
+those that were used are skipped.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
@@ -37,6 +36,7 @@ from phonate.training.settings import (
     TrainingSettings,
     ValidationSettings,
 )
+from phonate.training.state import global_generators, restore_global_generators, seed_global_generators
 from phonate.training.task import Batch, Samples, Task, Terms
 from phonate.training.trainer import Trainer
 
@@ -134,6 +134,25 @@ class TrainingConfig(Settings):
         )
 
 
+class Generators:
+    """Global generators of a loader's own: within a block they go on from where its last block left them."""
+
+    def __init__(self, seed: int) -> None:
+        outside = global_generators()
+        seed_global_generators(seed)
+        torch.default_generator.manual_seed(seed)
+        self._inside = global_generators()
+        restore_global_generators(outside)
+
+    def __enter__(self) -> None:
+        self._outside = global_generators()
+        restore_global_generators(self._inside)
+
+    def __exit__(self, *_: object) -> None:
+        self._inside = global_generators()
+        restore_global_generators(self._outside)
+
+
 class LoaderSource:
     """Batches of a caller's loader, in the loader's own order."""
 
@@ -152,15 +171,21 @@ class LoaderSource:
         return self._length
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Planned]:
-        """Batches from number `start` on."""
-        seed = derived_seed(self.seed, self.split, epoch)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        torch.manual_seed(seed)
+        """Batches from number `start` on. Raises InputError when the loader has fewer than its length says."""
         set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
         if set_epoch is not None:
             set_epoch(epoch)
-        for number, batch in enumerate(self.loader):
+        own = Generators(derived_seed(self.seed, self.split, epoch))
+        with own:
+            batches = iter(self.loader)
+        for number in range(self._length):
+            with own:
+                batch = next(batches, None)
+            if batch is None:
+                raise InputError(
+                    f"the {self.split} loader ended after {number} batches, but its length is {self._length}; "
+                    "give a loader whose len() is what it yields"
+                )
             if number >= start:
                 ids = [str(name) for name in batch.get("ids", [])] or [f"{self.split} batch {number}"]
                 yield Planned(ids, batch, 1.0)

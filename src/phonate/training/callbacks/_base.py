@@ -10,7 +10,7 @@ from phonate.config.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
+    from torch import Tensor, nn
 
     from phonate.training.schedules import Schedule
     from phonate.training.settings import TrainingSettings
@@ -25,6 +25,11 @@ class TrainerView(Protocol):
     @property
     def model(self) -> nn.Module:
         """The model, without wrappers."""
+        ...
+
+    @property
+    def averages(self) -> Mapping[str, Tensor]:
+        """The moving averages of the weights, by name. Empty without `training.ema`."""
         ...
 
     @property

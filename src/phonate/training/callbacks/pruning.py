@@ -69,8 +69,11 @@ class PruningCallback(Callback):
             trainer.emit({"sparsity": self.sparsity()})
         if self.masks:
             with torch.no_grad():
+                averages = trainer.averages
                 for name, mask in self.masks.items():
                     self._weights[name].mul_(mask)
+                    if name in averages:
+                        averages[name].mul_(mask)
 
     def _prune(self, step: int) -> None:
         import torch

@@ -83,7 +83,7 @@ class Snapshot:
             self._layout = layout
         with torch.no_grad():
             for name, tensor in tensors.items():
-                self._views[name].copy_(tensor, non_blocking=True)
+                self._views[name].copy_(tensor, non_blocking=tensor.is_cuda)
         self._copied = _mark_streams(tensors) if pinned else []
 
     def _lay_out(self, tensors: Mapping[str, Tensor], pinned: bool) -> None:
@@ -112,10 +112,18 @@ class Snapshot:
             self._buffer = torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
             self._buffer.fill_(0)  # touch every page now, not in a later copy
 
-    def content(self) -> Iterator[memoryview]:
-        """The file's bytes in pieces."""
+    def first_nan(self) -> str | None:
+        """The name of a tensor that holds NaN."""
+        self._wait_for_copies()
+        return next((name for name, view in self._views.items() if bool(view.isnan().any())), None)
+
+    def _wait_for_copies(self) -> None:
         for event in self._copied:
             event.synchronize()
+
+    def content(self) -> Iterator[memoryview]:
+        """The file's bytes in pieces."""
+        self._wait_for_copies()
         yield memoryview(self._header)
         data = self._buffer.numpy().data[: self._used]
         for start in range(0, self._used, CHUNK):

@@ -71,6 +71,11 @@ class Writer:
             self._back_up(self.backup_folder)
 
     def _write_files(self, temporary: Path, job: Job) -> None:
+        if (broken := job.weights.first_nan()) is not None:
+            raise CheckpointError(
+                f"{job.final}: {broken} holds NaN, so this checkpoint was not saved and the ones before it are kept; "
+                "resume from them with a lower training.optimizer.lr, or with training.mixed_precision: fp32"
+            )
         compress = self.config.compress
         suffix = files.COMPRESSED if compress else ""
         written: dict[str, Written] = {}

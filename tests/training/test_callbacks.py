@@ -50,6 +50,7 @@ class Loop:
     restored: int = 0
     emitted: list[dict[str, float]] = field(default_factory=list)
     device: torch.device = CPU
+    averages: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.optimizers = {"main": build_optimizer(self.optimizer, self.model.named_parameters(), self.device)}

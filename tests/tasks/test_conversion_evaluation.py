@@ -49,7 +49,7 @@ class FakeJudges(Judges):
         self.target = [self.embed(np.array([1.0, 0.1, 0.0])), self.embed(np.array([1.0, -0.1, 0.0]))]
         self.others = {"ben": [self.embed(np.array([0.0, 1.0, 0.0]))], "cleo": [self.embed(np.array([0.0, 0.0, 1.0]))]}
 
-    def embed(self, waveform: np.ndarray) -> np.ndarray:
+    def embed(self, waveform: np.ndarray, name: str = "") -> np.ndarray:
         vector = np.asarray(waveform[:3], dtype=np.float32)
         return vector / np.linalg.norm(vector)
 
@@ -70,7 +70,7 @@ def test_figures_tell_conversion_from_copy_and_from_blur(voice: list[float], clo
     source = Source(Clip("b0", "ben", np.zeros(2000, np.float32)), own=judges.others["ben"])
     converted = np.zeros(2000, dtype=np.float32)
     converted[:3] = voice
-    metrics, items = _judge(judges, lambda waveform: converted, [source], ["some worlds"])
+    metrics, items = _judge(judges, [converted], [source], ["some worlds"])
     assert (metrics["closer"], metrics["first"]) == (closer, first)
     assert metrics["cer"] == pytest.approx(1 / 11)
     assert items["b0"]["heard"] == "some words"

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from safetensors.torch import load_file
 from phonate.audio.decoding import read_audio, write_audio
 from phonate.config.errors import CheckpointError, InputError, RecipeError
 from phonate.config.resolve import resolve
+from phonate.tasks.conversion import evaluation
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.task import ConversionTask
 from phonate.training.checkpoints import resolve_checkpoint
+from phonate.workflows.evaluate import evaluate
+from phonate.workflows.report import write_report
 from phonate.workflows.train import train
 
 RATE = 22050
@@ -229,3 +233,24 @@ def test_the_command_writes_a_file_or_one_line(run: Path, corpus: Path, tmp_path
     assert wrong.returncode == 2
     assert "did you mean ben?" in wrong.stderr
     assert wrong.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(find_spec("resemblyzer") is None, reason="needs phonate[eval]")
+def test_an_evaluated_run_has_figures_and_sounds_in_its_report(
+    run: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Recogniser:
+        name = "no words"
+
+        def transcribe(self, waveform: np.ndarray, rate: int) -> str:
+            return "tone"
+
+    monkeypatch.setattr(evaluation, "independent_recogniser", lambda encoder: Recogniser())
+    copy = corpus / "evaluated"
+    shutil.copytree(run, copy)
+    found = evaluate(copy, str(corpus / "voices"))
+    assert list(found.systems)[:4] == ["natural", "Griffin-Lim copy", "no model", "converted"]
+    assert found.systems["converted"]["cer"] == 0.0
+    page = write_report(copy).read_text()
+    assert page.count("<audio") == 4 * 5  # of four sources each system's sound, and the target's
+    assert "anna, saying something else" in page

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
+from phonate.config.errors import DataError
 from phonate.evaluation.packages import judge_package, provide_pkg_resources
 
 Embedding = npt.NDArray[np.float32]
@@ -24,14 +25,14 @@ class SpeakerJudge:
         self._package = judge_package("resemblyzer", "speaker similarity")
         self._encoder = self._package.VoiceEncoder("cpu", verbose=False)
 
-    def embed(self, waveform: FloatArray, sample_rate: int) -> Embedding:
+    def embed(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> Embedding:
         """(256,) unit-length embedding of a recording; silence is cut out first.
 
-        Raises ValueError when nothing but silence is left.
+        Raises DataError, with the recording's `name`, when nothing but silence is left.
         """
         speech = self._package.preprocess_wav(np.asarray(waveform, dtype=np.float32), source_sr=sample_rate)
         if len(speech) == 0:
-            raise ValueError("no speech in this recording, so no voice to compare")
+            raise DataError(f"{name}: the speaker judge finds no speech in it, so there is no voice to compare")
         return np.asarray(self._encoder.embed_utterance(speech), dtype=np.float32)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from phonate.audio.decoding import FloatArray
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -21,9 +23,13 @@ class Evaluation:
     """What was judged, on what, by which judges."""
     items: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Item -> what each judge said of the evaluated system."""
+    sounds: dict[str, dict[str, FloatArray]] = field(default_factory=dict)
+    """Item -> system -> waveform (samples,): a few to listen to, for the report."""
+    sample_rate: int = 0
+    """Of the sounds, in Hz."""
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The figures as JSON."""
         return {
             "task": self.task,
             "systems": self.systems,

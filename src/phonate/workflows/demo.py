@@ -18,7 +18,7 @@ from pathlib import Path
 from phonate.config.errors import InputError, PhonateError
 from phonate.training.run import Run
 from phonate.workflows import embedded_corpus
-from phonate.workflows.exhibits import Clip, Example, Listening
+from phonate.workflows.exhibits import LISTENING, Clip, Example, Listening
 from phonate.workflows.report import write_report
 
 Say = Callable[[str], None]
@@ -195,14 +195,14 @@ def _convert(material: Material, output: Path, say: Say) -> None:
 
     say(f"\nconverting {len(material.sources)} recordings to the voice of {material.target}")
     converter = Converter.load(output)
-    samples = output / "samples"
+    samples = (output / LISTENING).parent
     samples.mkdir()
     converted = []
     for number, source in enumerate(material.sources, start=1):
         waveform = converter.convert_file(source, material.target)
         converted.append(samples / f"converted-{number}.wav")
         soundfile.write(converted[-1], waveform, converter.sample_rate, subtype="PCM_16")
-    Run(output).write_json("samples/samples.json", _listening(material, converted, samples).model_dump())
+    Run(output).write_json(LISTENING, _listening(material, converted, samples).model_dump())
     say("measuring how good the conversion is")
     table = figures(converter.extractor.processor, material.sources, converted, material.target_clips)
     Run(output).write_json("evaluation.json", {**table.document(), "legend": table.legend})

@@ -18,6 +18,8 @@ from phonate.config.errors import InputError
 from phonate.config.settings import Settings
 from phonate.workflows import plots
 
+LISTENING = "samples/samples.json"
+"""Where a run keeps what the report plays."""
 _SOUNDS = {".wav", ".flac", ".mp3", ".ogg"}
 
 

@@ -18,7 +18,7 @@ from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.run import Run
 from phonate.training.tracking.jsonl import read_metrics
 from phonate.workflows import plots
-from phonate.workflows.exhibits import evaluation, listening, number, previews, read_json
+from phonate.workflows.exhibits import LISTENING, evaluation, listening, number, previews, read_json
 
 _MOST_NAMES = 20
 _MOST_PROBED = 20_000
@@ -102,7 +102,7 @@ def _render(page: Mapping[str, Any]) -> str:
 def _page(story: _Story) -> dict[str, Any]:
     """What the template shows."""
     run = story.run
-    compared = listening(run.path / "samples" / "samples.json", story.recipe)
+    compared = listening(run.path / LISTENING, story.recipe)
     return {
         "name": run.name,
         "path": str(run.path),

@@ -42,6 +42,8 @@ logger = logging.getLogger("phonate")
 MOST_SOURCES = 12
 MOST_REFERENCES = 30
 RANKED_SPEAKERS = 50
+SOUNDS = 4
+"""Sources of which the report plays every system's sound."""
 _JUDGES = ("base", "tiny.en")
 _CONVERTED = "converted"
 _LEGEND = (
@@ -81,12 +83,12 @@ class Judges:
         heard = data.whisper_model if data.content == "whisper" else ""
         # Whoever lent the content features can't be asked how clear the words are.
         self.recogniser = independent_recogniser(heard)
-        self.target = [self.embed(clip.waveform) for clip in target]
+        self.target = [self.embed(clip.waveform, clip.id) for clip in target]
         self.others = others
 
-    def embed(self, waveform: FloatArray) -> Embedding:
+    def embed(self, waveform: FloatArray, name: str) -> Embedding:
         """Voice of a recording."""
-        return self.speakers.embed(waveform, self.rate)
+        return self.speakers.embed(waveform, self.rate, name)
 
     def transcribe(self, waveform: FloatArray) -> str:
         """Words of a recording."""
@@ -126,12 +128,18 @@ def evaluate(run: Path, data: str | None = None) -> Evaluation:
     }
     results: dict[str, dict[str, float]] = {}
     items: dict[str, dict[str, Any]] = {}
+    sounds: dict[str, dict[str, FloatArray]] = {source.clip.id: {} for source in sources[:SOUNDS]}
     for name, system in systems.items():
         logger.info("judging: %s", name)
-        results[name], said = _judge(judges, system, sources, references)
+        waveforms = [system(source.clip.waveform) for source in sources]
+        for own, waveform in zip(sounds.values(), waveforms, strict=False):
+            own[name] = waveform
+        results[name], said = _judge(judges, waveforms, sources, references)
         if name == _CONVERTED:
             items = said
     results["ceiling: target, Griffin-Lim copy"] = _ceiling(judges, converter, target)
+    for own in sounds.values():
+        own[f"{converter.target}, saying something else"] = target[0].waveform
     notes = {
         "target": converter.target,
         "clips": len(sources),
@@ -142,7 +150,7 @@ def evaluate(run: Path, data: str | None = None) -> Evaluation:
         "recogniser": judges.recogniser.name,
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
     }
-    return Evaluation("conversion", results, _CONVERTED, _LEGEND, notes, items)
+    return Evaluation("conversion", results, _CONVERTED, _LEGEND, notes, items, sounds, converter.sample_rate)
 
 
 def _clips(settings: ConversionData, data: str | None) -> Iterator[Clip]:
@@ -190,14 +198,14 @@ def _know_speakers(judges: Judges, sources: Sequence[Source], rest: dict[str, li
     for source in sources:
         others = rest[source.clip.speaker]
         if others:
-            source.own = [judges.embed(clip.waveform) for clip in others]
+            source.own = [judges.embed(clip.waveform, clip.id) for clip in others]
         else:
             source.share = 0.5
-            source.own = [judges.embed(source.clip.waveform[len(source.clip.waveform) // 2 :])]
+            source.own = [judges.embed(source.clip.waveform[len(source.clip.waveform) // 2 :], source.clip.id)]
         judges.others[source.clip.speaker] = source.own
     for name, clips in rest.items():
         if name not in judges.others and len(judges.others) < RANKED_SPEAKERS - 1 and clips:
-            judges.others[name] = [judges.embed(clip.waveform) for clip in clips]
+            judges.others[name] = [judges.embed(clip.waveform, clip.id) for clip in clips]
 
 
 def _copy(converter: Converter, waveform: FloatArray) -> FloatArray:
@@ -207,16 +215,15 @@ def _copy(converter: Converter, waveform: FloatArray) -> FloatArray:
 
 def _judge(
     judges: Judges,
-    system: Callable[[FloatArray], FloatArray],
+    waveforms: Sequence[FloatArray],
     sources: Sequence[Source],
     references: Sequence[str],
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
-    """Metrics of one system over all sources, and what was measured on each."""
+    """Metrics of one system's `waveforms` of all sources, and what was measured on each."""
     items: dict[str, dict[str, Any]] = {}
     profile = centre(judges.target)
-    for source, reference in zip(sources, references, strict=True):
-        waveform = system(source.clip.waveform)
-        voice = judges.embed(waveform[: int(len(waveform) * source.share)])
+    for source, waveform, reference in zip(sources, waveforms, references, strict=True):
+        voice = judges.embed(waveform[: int(len(waveform) * source.share)], source.clip.id)
         heard = judges.transcribe(waveform)
         to_target = similarity(voice, judges.target)
         enrolled = float(voice @ profile)
@@ -251,7 +258,7 @@ def _ceiling(judges: Judges, converter: Converter, target: Sequence[Clip]) -> di
         waveform = _copy(converter, clip.waveform)
         rest = judges.target[:number] + judges.target[number + 1 :]
         if rest:
-            pairs.append(similarity(judges.embed(waveform), rest))
+            pairs.append(similarity(judges.embed(waveform, clip.id), rest))
         pitch.append(_finite(median_f0(waveform, judges.rate)))
     return {**({"pair": float(np.mean(pairs))} if pairs else {}), **_median_pitch(pitch)}
 

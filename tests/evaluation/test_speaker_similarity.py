@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,8 @@ def test_rank_counts_the_speakers_before_the_target() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("resemblyzer") is None, reason="needs phonate[eval]")
 def test_real_speakers_are_told_apart(recordings: Path) -> None:
-    pytest.importorskip("resemblyzer")
     from phonate.audio.decoding import read_audio
     from phonate.evaluation.speaker_similarity import SpeakerJudge
 

@@ -50,8 +50,9 @@ format: $(READY)  ## Mend style in place
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(BENCH)  ## Measure the trainer beside other trainers
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/trainer_overhead.py
+bench: $(BENCH)  ## Measure trainer, checkpoints, batching and cache beside their peers
+	set -e; for name in trainer_overhead checkpoint_stall padding feature_cache; do \
+	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 
 docs: $(DOCS)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

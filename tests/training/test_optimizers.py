@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -154,3 +157,25 @@ def test_parameters_without_gradient_stay_as_they_are():
     for name in OPTIMIZERS.names():
         train(model, build_optimizer(OptimizerSettings(type=name, lr=0.01), model.named_parameters(), CPU), steps=2)
     assert torch.equal(model[0].weight, frozen)
+
+
+def test_an_optimizer_leaves_the_compiler_alone_and_calls_its_hooks() -> None:
+    """torch's own step imports torch._dynamo, which takes more than a second of every start."""
+    script = """
+import sys, torch
+from phonate.training.optimizers import build_optimizer
+from phonate.training.settings import OptimizerSettings
+model = torch.nn.Linear(2, 2)
+optimizer = build_optimizer(OptimizerSettings(), model.named_parameters(), torch.device("cpu"))
+called = []
+optimizer.register_step_post_hook(lambda *args: called.append(torch.is_grad_enabled()))
+before = model.weight.detach().clone()
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+optimizer.load_state_dict(optimizer.state_dict())
+optimizer.zero_grad()
+assert not torch.equal(before, model.weight)
+print(called, "torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[True] False", done.stdout + done.stderr

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phonate.config.errors import InputError
+from phonate.config.errors import DataError, InputError
+from phonate.evaluation.speaker_similarity import profile, profiles
 from phonate.evaluation.tables import Evaluation
-from phonate.tasks.conversion import evaluation
-from phonate.tasks.conversion.evaluation import Clip, Judges, Source, _divided, _judge, centre
+from phonate.tasks.conversion import evaluation, judges
+from phonate.tasks.conversion.evaluation import _divided, _judge
+from phonate.tasks.conversion.judges import Clip, Judges, Source, reference
 
 
 class NamedTarget:
@@ -47,7 +49,8 @@ class FakeJudges(Judges):
     def __init__(self) -> None:
         self.rate = 22050
         self.target = [self.embed(np.array([1.0, 0.1, 0.0])), self.embed(np.array([1.0, -0.1, 0.0]))]
-        self.others = {"ben": [self.embed(np.array([0.0, 1.0, 0.0]))], "cleo": [self.embed(np.array([0.0, 0.0, 1.0]))]}
+        self.target_profiles = self.target
+        self.profiles = {"ben": self.embed(np.array([0.0, 1.0, 0.0])), "cleo": self.embed(np.array([0.0, 0.0, 1.0]))}
 
     def embed(self, waveform: np.ndarray, name: str = "") -> np.ndarray:
         vector = np.asarray(waveform[:3], dtype=np.float32)
@@ -67,7 +70,7 @@ class FakeJudges(Judges):
 )
 def test_figures_tell_conversion_from_copy_and_from_blur(voice: list[float], closer: float, first: float) -> None:
     judges = FakeJudges()
-    source = Source(Clip("b0", "ben", np.zeros(2000, np.float32)), own=judges.others["ben"])
+    source = Source(Clip("b0", "ben", np.zeros(2000, np.float32)), own=[judges.profiles["ben"]])
     converted = np.zeros(2000, dtype=np.float32)
     converted[:3] = voice
     metrics, items = _judge(judges, [converted], [source], ["some worlds"])
@@ -77,7 +80,62 @@ def test_figures_tell_conversion_from_copy_and_from_blur(voice: list[float], clo
 
 
 def test_a_profile_has_unit_length() -> None:
-    assert np.linalg.norm(centre([np.array([1.0, 0.0]), np.array([0.0, 1.0])])) == pytest.approx(1.0)
+    assert np.linalg.norm(profile([np.array([1.0, 0.0]), np.array([0.0, 1.0])], [1.0, 2.0])) == pytest.approx(1.0)
+
+
+def unit(rng: np.random.Generator, *parts: np.ndarray) -> np.ndarray:
+    vector = np.sum(parts, axis=0) + 0.06 * rng.standard_normal(256)
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+def test_profiles_are_of_equal_length_because_a_longer_one_lies_nearer_to_everybody() -> None:
+    """A voice just between two speakers is nearer to the one who is known by thirty clips."""
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((256, 2)))[0].T
+    target = [unit(rng, basis[0]) for _ in range(30)]
+    wins_unequal, wins = [], []
+    for _ in range(200):
+        voice, rival = unit(rng, basis[0], basis[1]), unit(rng, basis[1])
+        wins_unequal.append(float(voice @ profile(target, [3.0] * 30)) > float(voice @ rival))
+        wins.append(np.mean([float(voice @ one) > float(voice @ rival) for one in profiles(target, [3.0] * 30, 3.0)]))
+    assert np.mean(wins_unequal) > 0.9
+    assert np.mean(wins) == pytest.approx(0.5, abs=0.15)
+
+
+def test_groups_of_clips_are_long_enough() -> None:
+    clips = [np.eye(7, dtype=np.float32)[i] for i in range(7)]
+    made = profiles(clips, [3.0] * 7, 6.0)
+    assert [np.count_nonzero(one) for one in made] == [2, 2, 3]
+    assert len(profiles(clips, [3.0] * 7, 100.0)) == 1
+
+
+class Silent(FakeJudges):
+    """Finds no speech in silence, and hears no words in it."""
+
+    def embed(self, waveform: np.ndarray, name: str = "") -> np.ndarray:
+        if not np.any(waveform):
+            raise DataError(f"{name}: no speech")
+        return super().embed(waveform)
+
+    def transcribe(self, waveform: np.ndarray) -> str:
+        return "some words" if np.any(waveform) else ""
+
+
+def test_a_converter_that_makes_silence_is_scored_and_a_silent_recording_refused() -> None:
+    judges = Silent()
+    source = Source(Clip("b0", "ben", np.ones(2000, np.float32)), own=[judges.profiles["ben"]])
+    metrics, _ = _judge(judges, [np.zeros(2000, np.float32)], [source], ["some words"])
+    assert (metrics["closer"], metrics["first"], metrics["cer"]) == (0.0, 0.0, 1.0)
+    with pytest.raises(DataError, match="b1: no words are heard"):
+        reference(judges, Clip("b1", "ben", np.zeros(2000, np.float32), text="..."))
+
+
+def test_the_judge_of_words_has_other_weights_than_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judges, "weights_fingerprint", lambda name: f"sha of {name}")
+    monkeypatch.setattr(judges, "whisper_model", lambda name: name)
+    monkeypatch.setattr(judges, "Recogniser", lambda name: name)
+    assert judges.independent_recogniser("sha of base") == "tiny.en"
+    assert judges.independent_recogniser("sha of tiny.en") == "base"
 
 
 def test_a_table_shows_missing_figures_as_dashes() -> None:

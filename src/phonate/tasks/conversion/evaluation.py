@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,104 +20,49 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
 from phonate.audio.processor import AudioProcessor
-from phonate.config.errors import InputError
-from phonate.data.manifest import check_corpus
+from phonate.config.errors import InputError, PhonateError
+from phonate.data.manifest import check_corpus, list_corpus
 from phonate.data.prepared import prepare
-from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge, similarity
+from phonate.data.rows import Row
+from phonate.evaluation.speaker_similarity import similarity
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.transcription import (
-    Recogniser,
     character_error_rate,
     plain,
-    whisper_model,
     word_error_rate,
 )
 from phonate.tasks.conversion.baseline import Baseline
 from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.conversion.judges import Clip, Judges, Source, know_speakers, reference
 from phonate.tasks.conversion.settings import ConversionData
 
 logger = logging.getLogger("phonate")
 
 MOST_SOURCES = 12
 MOST_REFERENCES = 30
-RANKED_SPEAKERS = 50
 SOUNDS = 4
 """Sources of which the report plays every system's sound."""
-_JUDGES = ("base", "tiny.en")
 _CONVERTED = "converted"
 _LEGEND = (
-    "pair: mean cosine to single clips of the target; own: to other clips of the source's speaker; closer: share "
-    "of clips nearer to the target's profile than to their own speaker's; first: share for which the target ranks "
-    "first of all speakers; *_single: the same against single clips; cer, wer: errors of the recogniser; f0 in Hz."
+    "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
+    "share nearer to the target's profile than to that of their own speaker, first: share for which the target's "
+    "profile ranks first of all speakers', all profiles of equally much speech; cer, wer: errors of the recogniser; "
+    "f0 in Hz."
 )
 
 
-@dataclass
-class Clip:
-    """A recording to judge by."""
-
-    id: str
-    speaker: str
-    waveform: FloatArray
-    text: str = ""
-
-
-@dataclass
-class Source:
-    """A clip to convert, with other recordings of its speaker."""
-
-    clip: Clip
-    own: list[Embedding] = field(default_factory=list)
-    share: float = 1.0
-    """How much of the converted clip the speaker judge hears, from its beginning."""
-
-
-class Judges:
-    """The judges of one evaluation, and what they know of the target and the other speakers."""
-
-    def __init__(self, converter: Converter, target: Sequence[Clip], others: dict[str, list[Embedding]]) -> None:
-        self.rate = converter.sample_rate
-        self.speakers = SpeakerJudge()
-        data: ConversionData = converter.extractor.data
-        heard = data.whisper_model if data.content == "whisper" else ""
-        # Whoever lent the content features can't be asked how clear the words are.
-        self.recogniser = independent_recogniser(heard)
-        self.target = [self.embed(clip.waveform, clip.id) for clip in target]
-        self.others = others
-
-    def embed(self, waveform: FloatArray, name: str) -> Embedding:
-        """Voice of a recording."""
-        return self.speakers.embed(waveform, self.rate, name)
-
-    def transcribe(self, waveform: FloatArray) -> str:
-        """Words of a recording."""
-        return self.recogniser.transcribe(waveform, self.rate)
-
-
-def independent_recogniser(encoder: str) -> Recogniser:
-    """A recogniser that is not `encoder`, the model whose features were the content; one that is here if possible."""
-    candidates = [name for name in _JUDGES if name != encoder]
-    here = [name for name in candidates if Path(whisper_model(name)).is_dir()]
-    return Recogniser([*here, *candidates][0])
-
-
-def centre(embeddings: Sequence[Embedding]) -> Embedding:
-    """The profile of an enrolled speaker: the mean of the clips' embeddings, at unit length."""
-    mean = np.mean(embeddings, axis=0)
-    return np.asarray(mean / np.linalg.norm(mean), dtype=np.float32)
-
-
 def evaluate(run: Path, data: str | None = None) -> Evaluation:
-    """Judge the converter of `run` on the corpus `data`, or on the recipe's validation recordings.
+    """Judge the converter of `run` on the corpus `data`, or on what its training kept for validation.
 
-    Raises InputError when there is no clip of the target, or nothing to convert, in that corpus.
+    Raises InputError when there is no clip of the target, or nothing to convert, in that corpus; DataError when the
+    judges hear nothing in a recording of it.
     """
     converter = Converter.load(run)
-    settings: ConversionData = converter.extractor.data
-    target, sources, rest = _divided(converter, _clips(settings, data))
-    judges = Judges(converter, target, {})
-    _know_speakers(judges, sources, rest)
-    references = [source.clip.text or judges.transcribe(source.clip.waveform) for source in sources]
+    clips = _kept_for_validation(converter) if data is None else _clips_of(converter, data)
+    target, sources, rest = _divided(converter, clips)
+    judges = Judges(converter, target)
+    texts = [reference(judges, source.clip) for source in sources]
+    know_speakers(judges, sources, rest, target)
     baseline = Baseline(converter.extractor.processor, [clip.waveform for clip in target])
     systems: dict[str, Callable[[FloatArray], FloatArray]] = {
         "natural": lambda waveform: waveform,
@@ -134,7 +78,7 @@ def evaluate(run: Path, data: str | None = None) -> Evaluation:
         waveforms = [system(source.clip.waveform) for source in sources]
         for own, waveform in zip(sounds.values(), waveforms, strict=False):
             own[name] = waveform
-        results[name], said = _judge(judges, waveforms, sources, references)
+        results[name], said = _judge(judges, waveforms, sources, texts)
         if name == _CONVERTED:
             items = said
     results["ceiling: target, Griffin-Lim copy"] = _ceiling(judges, converter, target)
@@ -145,27 +89,53 @@ def evaluate(run: Path, data: str | None = None) -> Evaluation:
         "clips": len(sources),
         "speakers": len({source.clip.speaker for source in sources}),
         "target_clips": len(target),
-        "ranked_among": 1 + len(judges.others),
+        "ranked_among": 1 + len(judges.profiles),
         "speaker_judge": "resemblyzer",
-        "recogniser": judges.recogniser.name,
+        "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}",
+        "trained_on": _overlap(converter, [*target, *(source.clip for source in sources)]),
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
     }
     return Evaluation("conversion", results, _CONVERTED, _LEGEND, notes, items, sounds, converter.sample_rate)
 
 
-def _clips(settings: ConversionData, data: str | None) -> Iterator[Clip]:
-    """The recordings of the evaluation corpus, loaded one by one."""
-    if data is None:
-        prepared = prepare(settings)
-        index, speakers = prepared.index, prepared.speakers
-        for position in prepared.validation:
-            speaker = speakers[int(index.speaker[position])]
-            yield Clip(index.id[position], speaker, prepared.cache.waveform(int(position)), index.text[position])
-        return
+def _kept_for_validation(converter: Converter) -> Iterator[Clip]:
+    """The recordings that the run's training kept out, loaded one by one."""
+    prepared = prepare(converter.extractor.data)
+    index, kept = prepared.index, set(converter.facts["validation"])
+    for position in range(len(index)):
+        if index.id[position] in kept:
+            speaker = prepared.speakers[int(index.speaker[position])]
+            yield Clip(index.id[position], speaker, prepared.cache.waveform(position), index.text[position])
+
+
+def _clips_of(converter: Converter, data: str) -> Iterator[Clip]:
+    """The recordings of the corpus `data`, loaded one by one."""
+    settings: ConversionData = converter.extractor.data
     processor = AudioProcessor(settings.audio)
-    checked, _ = check_corpus(settings.model_copy(update={"path": data, "format": "auto"}))
+    checked, report = check_corpus(settings.model_copy(update={"path": data, "format": "auto"}))
+    if report.refused:
+        logger.warning("%s: %d rows can't be used; phonate data check says why", data, len(report.refused))
     for one in checked:
-        yield Clip(one.row.id, str(one.row.speaker), processor.load(one.row.path), one.row.text or "")
+        yield Clip(one.row.id, str(one.row.speaker), processor.load(one.row.path), one.row.text or "", one.row.path)
+
+
+def _overlap(converter: Converter, clips: Sequence[Clip]) -> int | None:
+    """How many of `clips` the model was trained on; None where the training corpus is not here any more."""
+    paths = {clip.path.resolve() for clip in clips if clip.path is not None}
+    if not paths:
+        return 0
+    try:
+        rows, _ = list_corpus(converter.extractor.data)
+    except PhonateError as error:
+        logger.warning("can't tell whether these recordings were trained on: %s", error)
+        return None
+    kept = set(converter.facts["validation"])
+    seen = {row.path.resolve() for row in rows if isinstance(row, Row) and row.id not in kept}
+    if found := len(paths & seen):
+        logger.warning(
+            "%d of %d recordings to judge by were trained on: the figures flatter the model", found, len(paths)
+        )
+    return len(paths & seen)
 
 
 def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Clip], list[Source], dict[str, list[Clip]]]:
@@ -189,25 +159,6 @@ def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Clip], l
     return target, sources, rest
 
 
-def _know_speakers(judges: Judges, sources: Sequence[Source], rest: dict[str, list[Clip]]) -> None:
-    """Embed each source speaker's other recordings, and the voices among which the target must come first.
-
-    A speaker of a single clip is known by its second half, and converted speech is then compared by its first:
-    the same words in the same breath would count as a likeness of voices.
-    """
-    for source in sources:
-        others = rest[source.clip.speaker]
-        if others:
-            source.own = [judges.embed(clip.waveform, clip.id) for clip in others]
-        else:
-            source.share = 0.5
-            source.own = [judges.embed(source.clip.waveform[len(source.clip.waveform) // 2 :], source.clip.id)]
-        judges.others[source.clip.speaker] = source.own
-    for name, clips in rest.items():
-        if name not in judges.others and len(judges.others) < RANKED_SPEAKERS - 1 and clips:
-            judges.others[name] = [judges.embed(clip.waveform, clip.id) for clip in clips]
-
-
 def _copy(converter: Converter, waveform: FloatArray) -> FloatArray:
     processor = converter.extractor.processor
     return processor.waveform(processor.mel(waveform))
@@ -221,29 +172,26 @@ def _judge(
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
     """Metrics of one system's `waveforms` of all sources, and what was measured on each."""
     items: dict[str, dict[str, Any]] = {}
-    profile = centre(judges.target)
-    for source, waveform, reference in zip(sources, waveforms, references, strict=True):
-        voice = judges.embed(waveform[: int(len(waveform) * source.share)], source.clip.id)
+    for source, waveform, text in zip(sources, waveforms, references, strict=True):
+        voice = judges.embed_made(waveform[: int(len(waveform) * source.share)])
         heard = judges.transcribe(waveform)
-        to_target = similarity(voice, judges.target)
-        enrolled = float(voice @ profile)
+        to_target = [float(voice @ one) for one in judges.target_profiles]
+        to_own = float(voice @ judges.profiles[source.clip.speaker])
+        to_others = max(float(voice @ one) for one in judges.profiles.values())
         items[source.clip.id] = {
             "speaker": source.clip.speaker,
-            "pair": to_target,
+            "pair": similarity(voice, judges.target),
             "own": similarity(voice, source.own),
-            "closer": enrolled > float(voice @ centre(source.own)),
-            "closer_single": to_target > similarity(voice, source.own),
-            "first": all(enrolled > float(voice @ centre(other)) for other in judges.others.values()),
-            "first_single": all(to_target > similarity(voice, other) for other in judges.others.values()),
-            "cer": character_error_rate([reference], [heard]),
+            "closer": float(np.mean([one > to_own for one in to_target])),
+            "first": float(np.mean([one > to_others for one in to_target])),
+            "cer": character_error_rate([text], [heard]),
             "f0": _finite(median_f0(waveform, judges.rate)),
-            "reference": plain(reference),
+            "reference": plain(text),
             "heard": plain(heard),
         }
     texts = [(item["reference"], item["heard"]) for item in items.values()]
     metrics = {
-        name: float(np.mean([item[name] for item in items.values()]))
-        for name in ("pair", "own", "closer", "closer_single", "first", "first_single")
+        name: float(np.mean([item[name] for item in items.values()])) for name in ("pair", "own", "closer", "first")
     }
     metrics["cer"] = character_error_rate(*zip(*texts, strict=True))
     metrics["wer"] = word_error_rate(*zip(*texts, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,22 @@ _PEAK = 0.95
 class Converter:
     """Speaks recordings again in another voice."""
 
-    def __init__(self, model: VoiceTransformer, data: Any, voices: dict[str, Voice], target: str) -> None:
-        """`data` is the recipe's ConversionData; `voices` are the speakers of the embedding, in its order."""
+    def __init__(
+        self,
+        model: VoiceTransformer,
+        data: Any,
+        voices: dict[str, Voice],
+        target: str,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`data` is the recipe's ConversionData; `voices` are the speakers of the embedding, in its order; `facts` is
+        what the task exported with a checkpoint."""
         self.model = model.eval()
         self.voices = voices
         self.speakers = list(voices)
         self.target = target
         """The speaker that is converted to when none is asked for."""
+        self.facts = dict(facts or {})
         self.extractor = FeatureExtractor(data)
         self.sample_rate: int = data.audio.sample_rate
 
@@ -61,7 +71,7 @@ class Converter:
         )
         model.load_state_dict(checkpoint.weights)
         voices = {name: Voice.read(document) for name, document in facts["voices"].items()}
-        converter = cls(model, recipe.data, voices, facts["target"])
+        converter = cls(model, recipe.data, voices, facts["target"], facts)
         converter._check_features(checkpoint.path, facts)
         return converter
 

@@ -155,6 +155,7 @@ class ConversionTask(Task):
             "content_dim": self.corpus.content_dim,
             "features": self.extractor.processor.fingerprint,
             "content": self.corpus.content_fingerprint,
+            "validation": [self.corpus.prepared.index.id[i] for i in self.corpus.prepared.validation],
         }
 
 

@@ -6,14 +6,11 @@ understand than one that reads perturbed envelopes. They need the evaluation ext
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
-from phonate.evaluation.transcription import SAMPLE_RATE, load_whisper, whisper_model
+from phonate.evaluation.transcription import SAMPLE_RATE, load_whisper, weights_fingerprint
 
 FEATURES_PER_SECOND = 50.0
 _INPUT_FRAMES_PER_FEATURE = 2
@@ -27,7 +24,7 @@ class WhisperEncoder:
     def __init__(self, name: str = "tiny.en", threads: int = 0) -> None:
         self.name = name
         self._model = load_whisper(name, "data.content: whisper", threads)
-        self.fingerprint = _fingerprint(Path(whisper_model(name)), name)
+        self.fingerprint = weights_fingerprint(name)
 
     def __call__(self, waveform: FloatArray, sample_rate: int) -> FloatArray:
         """Waveform (samples,) -> features (50 a second, width of the model) float32.
@@ -63,11 +60,3 @@ def at_frames(features_SW: FloatArray, frames_T: npt.NDArray[np.int64], frames_p
 def normalised(features_SW: FloatArray) -> FloatArray:
     """Each feature to mean 0 and deviation 1 over the utterance."""
     return np.asarray((features_SW - features_SW.mean(axis=0)) / (features_SW.std(axis=0) + 0.1), dtype=np.float32)
-
-
-def _fingerprint(folder: Path, name: str) -> str:
-    weights = folder / "model.bin"
-    if not weights.is_file():  # a model of the hub, named by its name
-        return name
-    with weights.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

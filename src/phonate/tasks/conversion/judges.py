@@ -1,0 +1,118 @@
+"""Who judges converted speech, and what the judges know of the speakers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.config.errors import DataError
+from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge, profiles
+from phonate.evaluation.transcription import Recogniser, plain, weights_fingerprint, whisper_model
+from phonate.tasks.conversion.inference import Converter
+
+RANKED_SPEAKERS = 50
+MOST_OF_A_SPEAKER = 8
+"""Clips by which any other speaker is known."""
+_CANDIDATES = ("base", "tiny.en")
+
+
+@dataclass
+class Clip:
+    """A recording to judge by."""
+
+    id: str
+    speaker: str
+    waveform: FloatArray
+    text: str = ""
+    path: Path | None = None
+
+
+@dataclass
+class Source:
+    """A clip to convert, with other recordings of its speaker."""
+
+    clip: Clip
+    own: list[Embedding] = field(default_factory=list)
+    share: float = 1.0
+    """How much of the converted clip the speaker judge hears, from its beginning."""
+
+
+class Judges:
+    """The judges of one evaluation, and what they know of the target and the other speakers."""
+
+    def __init__(self, converter: Converter, target: Sequence[Clip]) -> None:
+        self.rate = converter.sample_rate
+        self.speakers = SpeakerJudge()
+        content = converter.facts["content"] if converter.extractor.data.content == "whisper" else ""
+        # Whoever lent the content features can't be asked how clear the words are.
+        self.recogniser = independent_recogniser(content)
+        self.target = [self.embed(clip.waveform, clip.id) for clip in target]
+        self.target_profiles: list[Embedding] = []
+        """Several, each of as much speech as the others' profiles."""
+        self.profiles: dict[str, Embedding] = {}
+        """Of every other speaker."""
+
+    def embed(self, waveform: FloatArray, name: str) -> Embedding:
+        """Voice of a recording."""
+        return self.speakers.embed(waveform, self.rate, name)
+
+    def embed_made(self, waveform: FloatArray) -> Embedding:
+        """Voice of a sound that a system made; like nobody's, if there is no speech in it."""
+        try:
+            return self.embed(waveform, "")
+        except DataError:
+            return np.zeros_like(self.target[0])
+
+    def transcribe(self, waveform: FloatArray) -> str:
+        """Words of a recording."""
+        return self.recogniser.transcribe(waveform, self.rate)
+
+
+def independent_recogniser(encoder: str) -> Recogniser:
+    """A recogniser with other weights than `encoder`, whose features were the content; one that is here if possible."""
+    candidates = [name for name in _CANDIDATES if weights_fingerprint(name) != encoder]
+    here = [name for name in candidates if Path(whisper_model(name)).is_dir()]
+    return Recogniser([*here, *candidates][0])
+
+
+def reference(judges: Judges, clip: Clip) -> str:
+    """What is said in a clip: its text, or else what the recogniser hears in it."""
+    text = clip.text if plain(clip.text) else judges.transcribe(clip.waveform)
+    if not plain(text):
+        raise DataError(f"{clip.id}: no words are heard in it, so none can get lost; leave it out of the evaluation")
+    return text
+
+
+def know_speakers(
+    judges: Judges, sources: Sequence[Source], rest: dict[str, list[Clip]], target: Sequence[Clip]
+) -> None:
+    """Embed each source speaker's other recordings, and the voices among which the target must come first.
+
+    A speaker of a single clip is known by its second half, and converted speech is then compared by its first:
+    the same words in the same breath would count as a likeness of voices.
+    """
+    known: dict[str, tuple[list[Embedding], list[float]]] = {}
+    for source in sources:
+        name, waveform = source.clip.speaker, source.clip.waveform
+        clips = rest[name] or [replace(source.clip, waveform=waveform[len(waveform) // 2 :])]
+        source.share = 1.0 if rest[name] else 0.5
+        if name not in known:
+            known[name] = _voices(judges, clips)
+        source.own = known[name][0]
+    for name, clips in rest.items():
+        if name not in known and len(known) < RANKED_SPEAKERS - 1 and clips:
+            known[name] = _voices(judges, clips)
+    enough = float(np.median([sum(seconds) for _, seconds in known.values()]))
+    judges.profiles = {name: profiles(voices, seconds, enough)[0] for name, (voices, seconds) in known.items()}
+    lengths = [len(clip.waveform) / judges.rate for clip in target]
+    judges.target_profiles = profiles(judges.target, lengths, enough)
+
+
+def _voices(judges: Judges, clips: Sequence[Clip]) -> tuple[list[Embedding], list[float]]:
+    """Embeddings and lengths in seconds of a speaker's first clips."""
+    clips = clips[:MOST_OF_A_SPEAKER]
+    return [judges.embed(clip.waveform, clip.id) for clip in clips], [len(c.waveform) / judges.rate for c in clips]

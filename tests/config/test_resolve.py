@@ -12,6 +12,7 @@ from toy_task import ToyData, ToyModel
 
 from phonate.config.documents import parse
 from phonate.config.errors import RecipeError
+from phonate.config.overrides import parse_overrides
 from phonate.config.resolve import Resolved, resolve, resolve_document
 from phonate.config.tasks import TASKS, TaskEntry
 from phonate.training.settings import EMASettings, TrainingSettings
@@ -386,3 +387,21 @@ def test_a_mutated_recipe_is_valid_or_refused_with_a_position(data: st.DataObjec
         training = found.recipe.training
         assert math.isfinite(training.optimizer.lr)
         assert resolved(found.to_yaml()).recipe == found.recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("/a #1", "/a #1"),
+        ("/a b: c", "/a b: c"),
+        ("- dash", "- dash"),
+        ('"1234"', "1234"),
+        ("plain", "plain"),
+        ("null", None),
+        ("[1, 2]", [1, 2]),
+        ("{a: 1}", {"a": 1}),
+        ("12 # twelve", 12),
+    ],
+)
+def test_plain_text_on_the_command_line_is_taken_as_it_stands(text, value):
+    assert parse_overrides([f"data.path={text}"])[0].value == value

@@ -144,6 +144,8 @@ def _mend(given: Any, kinds: set[str]) -> str:
     """The mend for the usual slips: quoted numbers, YAML 1.1's booleans, 2.0 for 2."""
     if isinstance(given, str) and kinds & {"int_type", "float_type"} and _is_number(given):
         return f"; write {given.strip()} without quotes"
+    if isinstance(given, (int, float)) and "string_type" in kinds:
+        return f"; put it in quotes, as in '\"{_shown(given)}\"'"
     if isinstance(given, str) and "bool_type" in kinds and given.lower() in {"yes", "no", "on", "off"}:
         return f"; write {'true' if given.lower() in {'yes', 'on'} else 'false'}"
     if isinstance(given, float) and "int_type" in kinds and given.is_integer():

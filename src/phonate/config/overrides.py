@@ -24,7 +24,8 @@ class Override:
 
 
 def parse_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> list[Override]:
-    """The overrides in order. Values on the command line are YAML 1.2: `null`, `[a, b]` and `{a: 1}` work.
+    """The overrides in order. Values on the command line are YAML 1.2: `null`, `[a, b]` and `{a: 1}` work; text
+    needs no quotes, unless it looks like another value ("1234").
 
     Raises RecipeError when one is not `key.path=value` or its value is not YAML.
     """
@@ -40,7 +41,16 @@ def _parse(text: str) -> Override:
     if not equals:
         raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value")
     path = _path(key.strip(), COMMAND_LINE)
-    return Override(path, parse_value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE)
+    return Override(path, _value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE)
+
+
+def _value(text: str, name: str) -> Any:
+    """The YAML value, but plain text as it stands: in a name or a path ` #` and `: ` mean nothing."""
+    value = parse_value(text, name)
+    plain = text.strip()
+    if plain.startswith(("[", "{", "'", '"', "!", "&", "|", ">")) or not isinstance(value, (str, list, dict)):
+        return value
+    return plain
 
 
 def _path(key: str, source: str) -> Key:

@@ -113,9 +113,19 @@ def _own(data: Path, output: Path, say: Say) -> Material:
 # ---------------------------------------------------------------- training
 
 
+def _quoted(text: object) -> str:
+    """As an override's value, whatever it looks like: a speaker may be called 1234."""
+    return json.dumps(str(text), ensure_ascii=False)
+
+
 def _train(material: Material, output: Path, minutes: float, say: Say) -> None:
     """Train to about the middle, stop by SIGTERM, and resume with the same command."""
-    recipe = ["conversion", "size=tiny", f"data.path={material.data}", f"data.target={material.target}"]
+    recipe = [
+        "conversion",
+        "size=tiny",
+        f"data.path={_quoted(material.data)}",
+        f"data.target={_quoted(material.target)}",
+    ]
     steps = _affordable_steps(recipe, output, minutes, say)
     interval = max(20, steps // 10)
     command = [

@@ -159,6 +159,67 @@ def test_a_part_of_a_recording_is_refused_and_the_others_are_used(folder, tmp_pa
     assert (report.usable, report.reasons()) == (5, {"malformed row": 1})
 
 
+def test_cuts_of_single_channels_of_a_file_are_refused(folder, tmp_path):
+    """Read whole, each would be the same mix of all channels."""
+    import soundfile
+
+    stereo = np.stack([tone(hertz=200.0), tone(hertz=300.0)], axis=1)
+    soundfile.write(folder / "ann/stereo.wav", stereo, RATE)
+    cuts, _ = read_corpus(corpus(folder))
+    documents = [cut.to_dict() for cut in cuts]
+    (both,) = (document for document in documents if document["id"] == "ann/stereo")
+    assert both["type"] == "MultiCut"
+    for channel in (0, 1):
+        single = {**both, "id": f"channel {channel}", "type": "MonoCut", "channel": channel}
+        documents.append(json.loads(json.dumps(single)))
+    (tmp_path / "cuts.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    checked, report = check_corpus(corpus(tmp_path / "cuts.jsonl"))
+    assert "ann/stereo" in {one.row.id for one in checked}
+    assert (report.usable, report.reasons()) == (7, {"malformed row": 2})
+    assert all("save the channels as files of their own" in problem.detail for problem in report.refused)
+
+
+def test_cuts_that_lhotse_would_transform_are_refused(folder, tmp_path):
+    cuts, _ = read_corpus(corpus(folder))
+    fast = [cut.perturb_volume(0.5).to_dict() for cut in cuts][:1]
+    plain = [cut.to_dict() for cut in cuts][1:]
+    plain[0]["recording"]["transforms"] = []
+    (tmp_path / "cuts.jsonl").write_text("\n".join(map(json.dumps, fast + plain)))
+    _, report = check_corpus(corpus(tmp_path / "cuts.jsonl"))
+    assert (report.usable, report.reasons()) == (5, {"malformed row": 1})
+    assert "save the cut as a file of its own" in report.refused[0].detail
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"recording": 5},
+        {"type": "MonoCut", "recording": 5},
+        {"type": "MonoCut", "id": "x", "start": 0, "duration": 0.4, "channel": 0, "supervisions": [5]},
+        {"type": "Kut"},
+        5,
+    ],
+    ids=json.dumps,
+)
+def test_a_line_that_is_no_cut_is_refused_and_the_others_are_used(folder, tmp_path, bad):
+    cuts, _ = read_corpus(corpus(folder))
+    documents = [*(cut.to_dict() for cut in cuts)]
+    documents.insert(2, bad)
+    (tmp_path / "cuts.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    _, report = check_corpus(corpus(tmp_path / "cuts.jsonl"))
+    assert (report.usable, report.reasons()) == (6, {"malformed row": 1})
+    assert report.refused[0].place.endswith("cuts.jsonl:3")
+
+
+def test_a_manifest_that_is_cut_short_is_one_clear_error(folder, tmp_path):
+    cuts, _ = read_corpus(corpus(folder))
+    cuts.to_file(tmp_path / "cuts.jsonl.gz")
+    whole = (tmp_path / "cuts.jsonl.gz").read_bytes()
+    (tmp_path / "cuts.jsonl.gz").write_bytes(whole[:-40])
+    with pytest.raises(DataError, match=r"cuts\.jsonl\.gz: not a CutSet manifest"):
+        check_corpus(corpus(tmp_path / "cuts.jsonl.gz"))
+
+
 def test_librispeech_names_hold_the_speaker(tmp_path):
     for name in ("x/84-1-0000", "x/84-2-0001", "y/19-3-0002"):
         wav(tmp_path / "books" / f"{name}.wav")

@@ -113,6 +113,25 @@ def test_an_open_quote_does_not_swallow_rows_in_silence(tmp_path):
         assert len(list(csv.DictReader(file))) == 1
 
 
+@pytest.mark.parametrize(
+    ("separator", "mend"),
+    [
+        (",", "put quotes around a text that holds a comma"),
+        (";", "put quotes around a text that holds a semicolon"),
+        ("\t", "take the tab out of the text"),
+        ("|", "take the bar out of the text"),
+    ],
+)
+def test_a_separator_in_the_text_does_not_cut_it_in_silence(tmp_path, separator, mend):
+    path = tmp_path / "metadata.csv"
+    rows = [["audio_path", "speaker_id", "text"], ["x.wav", "anna", "Hi"], ["y.wav", "anna", "Hello", " dear world"]]
+    path.write_text("".join(separator.join(row) + "\n" for row in rows))
+    row, problem = csv_rows(path)
+    assert row.text == "Hi"
+    assert (problem.reason, problem.place) == ("malformed row", f"{path}:3")
+    assert problem.detail == f"4 columns, the header has 3; {mend}"
+
+
 def test_quotes_between_tabs_belong_to_the_text(tmp_path):
     path = tmp_path / "validated.tsv"
     path.write_text('client_id\tpath\tsentence\n7f\tclip.mp3\t"No," she said.\n')

@@ -15,6 +15,7 @@ COLUMNS = {
     "text": ("text", "transcript", "sentence"),
     "id": ("id",),
 }
+SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 
 def csv_rows(path: Path) -> Iterator[Row | Problem]:
@@ -25,18 +26,20 @@ def csv_rows(path: Path) -> Iterator[Row | Problem]:
     lines = read_lines(path)
     if not lines:
         raise DataError(f"{path}: empty")
-    separator = max(",\t;|", key=lines[0].count)
+    separator = max(SEPARATORS, key=lines[0].count)
     header = [cell.strip().lower() for cell in next(csv.reader([lines[0]], delimiter=separator))]
     columns = {
         name: header.index(spelled) for name, spellings in COLUMNS.items() for spelled in spellings if spelled in header
     }
     if "audio_path" in columns or {"id", "text"} <= columns.keys():
-        yield from _with_header(path, lines, separator, columns)
+        yield from _with_header(path, lines, separator, columns, len(header))
     else:
         yield from _piped(path, lines)
 
 
-def _with_header(path: Path, lines: list[str], separator: str, columns: dict[str, int]) -> Iterator[Row | Problem]:
+def _with_header(
+    path: Path, lines: list[str], separator: str, columns: dict[str, int], width: int
+) -> Iterator[Row | Problem]:
     # Only commas and semicolons need quotes around a text; between tabs and bars a quote is a part of it.
     quoted = separator in ",;"
     reader = csv.reader(
@@ -53,6 +56,12 @@ def _with_header(path: Path, lines: list[str], separator: str, columns: dict[str
             return
         place = f"{path}:{reader.line_num}"
         if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) > width:
+            # A separator in the text: the cells that it makes would be dropped in silence.
+            sign = SEPARATORS[separator]
+            mend = f"put quotes around a text that holds a {sign}" if quoted else f"take the {sign} out of the text"
+            yield malformed(place, f"{len(cells)} columns, the header has {width}; {mend}")
             continue
 
         def cell(name: str, cells: list[str] = cells) -> str | None:

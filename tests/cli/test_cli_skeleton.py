@@ -188,6 +188,20 @@ def test_the_traceback_of_a_surprise_is_kept_in_the_run(
     assert "ZeroDivisionError" in (tmp_path / "error.txt").read_text()
 
 
+def test_the_traceback_of_a_name_that_is_no_utf8_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Surprised(Failing):
+        def run(self, args: object) -> int:
+            args.logs = tmp_path
+            raise self.error
+
+    monkeypatch.setitem(sys.modules, "phonate.cli.train", Surprised(RuntimeError("a\udcff.wav")))
+    assert main(["train"]) == 1
+    assert "error.txt" in capsys.readouterr().err
+    assert "udcff" in (tmp_path / "error.txt").read_text()
+
+
 def test_a_closed_pipe_is_no_error(recipe: Path) -> None:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "phonate", "explain", str(recipe), "--plugin", TOY, "--schema"]

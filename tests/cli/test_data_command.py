@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,9 @@ from pathlib import Path
 import pytest
 
 
-def phonate(*arguments: object) -> subprocess.CompletedProcess[str]:
+def phonate(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "phonate", "data", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, env=env)
 
 
 def test_check_names_what_it_refuses_and_prints_nothing_else(tone_corpus, tmp_path):
@@ -26,6 +27,19 @@ def test_check_names_what_it_refuses_and_prints_nothing_else(tone_corpus, tmp_pa
     document = json.loads(phonate("check", corpus, "--json").stdout)
     assert document["reasons"] == {"unreadable": 1}
     assert document["speakers"] == {"anna": 6, "ben": 6, "cleo": 6}
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["plain", "json"])
+def test_a_corpus_whose_name_is_no_utf8_can_be_printed(tone_corpus, tmp_path, options):
+    corpus = os.fsdecode(bytes(tmp_path) + b"/corpus-\xff")
+    shutil.copytree(tone_corpus, corpus)
+    (Path(corpus) / "anna/broken.wav").write_text("no audio")
+    # Standard output is strict in every locale but C's.
+    shown = phonate("check", corpus, *options, env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"})
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "corpus-\\udcff" in shown.stdout
+    if options:
+        assert json.loads(shown.stdout)["path"] == corpus
 
 
 def test_check_of_a_corpus_that_is_all_bad_reports_and_exits_with_2(tmp_path):

@@ -321,6 +321,41 @@ def test_link_loops_and_strange_names(folder):
     assert len(prepare(corpus(folder)).index) == 6
 
 
+BROKEN_TEXTS = {
+    "text": {"text": "hi \ud83d"},
+    "speaker": {"speaker_id": "ann\udcff"},
+    "path": {"audio_path": "ann/\ud83d.wav"},
+}
+
+
+@pytest.mark.parametrize("what", BROKEN_TEXTS)
+def test_json_that_spells_no_utf8_is_refused_but_for_names_of_files(folder, what):
+    os.rename(folder / "bob/0.wav", os.fsencode(folder / "bob") + b"/\xff.wav")
+    good = {"audio_path": "ann/0.wav", "speaker_id": "ann", "text": "one"}
+    samples = [good, {**good, "audio_path": "bob/\udcff.wav"}, {**good, "id": "\ud83d", "audio_path": "ann/1.wav"}]
+    samples.append({**good, "audio_path": "ann/2.wav", **BROKEN_TEXTS[what]})
+    (folder / "metadata.json").write_text(json.dumps(samples))
+    prepared = prepare(corpus(folder))
+    assert prepared.index.id[:] == ["ann/0", "bob/\\udcff", "\\ud83d"]
+    (refused,) = prepared.report["refused"]
+    assert (refused["reason"], refused["place"]) == ("malformed row", f"{folder / 'metadata.json'}: sample 4")
+    assert what in refused["detail"]
+    assert "write it in UTF-8" in refused["detail"]
+
+
+def test_a_manifest_that_spells_no_utf8_is_refused_but_for_names_of_files(folder, tmp_path):
+    os.rename(folder / "bob/0.wav", os.fsencode(folder / "bob") + b"/\xff.wav")
+    cuts, _ = read_corpus(corpus(folder))
+    documents = [cut.to_dict() for cut in cuts]
+    documents[0]["id"] = "\ud83d"
+    documents[1]["supervisions"][0]["text"] = "hi \ud83d"
+    (tmp_path / "cuts.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    prepared = prepare(corpus(tmp_path / "cuts.jsonl"))
+    assert {"\\ud83d", "bob/\\udcff"} < set(prepared.index.id)
+    (refused,) = prepared.report["refused"]
+    assert "the text holds half a character" in refused["detail"]
+
+
 @pytest.mark.parametrize("suffix", ["wav", "flac", "mp3", "ogg", "opus", "m4a", "WAV", "Mp3"])
 def test_every_audio_format_in_any_case(tmp_path, suffix):
     import av

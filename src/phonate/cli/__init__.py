@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors are one line on standard error; `--traceback` shows the rest.
     """
     args = argparse.Namespace(traceback=False)
+    _print_every_name()
     try:
         code = _run(argv, args)
         sys.stdout.flush()
@@ -37,6 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:  # noqa: BLE001 - the one place where every error becomes a line
         return _fail(error, args)
+
+
+def _print_every_name() -> None:
+    """Files may have names that are no UTF-8; printing one must not be what a command fails of."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
@@ -80,6 +89,6 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
     logs: Path | None = getattr(args, "logs", None)
     if logs is not None and logs.is_dir():
         kept = logs / "error.txt"
-        kept.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        kept.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
         print(f"       the traceback is in {kept}", file=sys.stderr)
     return 1

@@ -39,6 +39,26 @@ def malformed(place: str, detail: str) -> Problem:
     return Problem("", place, "malformed row", detail)
 
 
+def spelled_row(id: object, path: Path, speaker: object, text: object, place: str) -> Row | Problem:
+    """The row of a list in JSON, whose escapes can spell what no file in UTF-8 can hold: names with other bytes in
+    them, which files may have, and halves of characters, which nothing may."""
+    place = printable(place)
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return malformed(place, f"the path {printable(str(path))} is no file's name; write it in UTF-8")
+    said = {"speaker": _as_text(speaker), "text": _as_text(text)}
+    for name, value in said.items():
+        if value is not None and printable(value) != value:
+            return malformed(place, f"the {name} holds half a character (an escape such as \\ud83d); write it in UTF-8")
+    return Row(printable(str(id)), path, said["speaker"], said["text"], place)
+
+
+def _as_text(value: object) -> str | None:
+    """Numbers as they are written; nothing for null and the empty string."""
+    return None if value is None or value == "" else str(value)
+
+
 def audio_files(folder: Path) -> Iterator[Path]:
     """Audio files under `folder` in a fixed order; hidden ones are left out, links are followed once."""
     seen: set[tuple[int, int]] = set()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
-from phonate.data.rows import Problem, Row, malformed
+from phonate.data.rows import Problem, Row, malformed, spelled_row
 
 
 def cutset_rows(path: Path) -> Iterator[Row | Problem]:
@@ -64,10 +64,5 @@ def _row(cut: Any, path: Path, place: str) -> Row | Problem:
         return malformed(place, "its recording is transformed when it is read; save the cut as a file of its own first")
     said = cut.supervisions[0] if cut.supervisions else None
     file = Path(source.source)
-    return Row(
-        id=str(cut.id),
-        path=file if file.is_absolute() or file.is_file() else path.parent / file,
-        speaker=said.speaker if said else None,
-        text=said.text if said else None,
-        place=place,
-    )
+    found = file if file.is_absolute() or file.is_file() else path.parent / file
+    return spelled_row(cut.id, found, said and said.speaker, said and said.text, place)

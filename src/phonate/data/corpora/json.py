@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.rows import Problem, Row, listed_file, malformed
+from phonate.data.rows import Problem, Row, listed_file, malformed, spelled_row
 
 NAMES = ("metadata.json", "samples.json", "dataset.json")
 
@@ -22,18 +22,9 @@ def json_rows(path: Path) -> Iterator[Row | Problem]:
             yield malformed(place, "no audio_path; each sample is an object with audio_path, speaker_id and text")
             continue
         name = str(sample["audio_path"])
-        yield Row(
-            id=str(sample.get("id") or Path(name).with_suffix("").as_posix()),
-            path=listed_file(path.parent, name),
-            speaker=_text(sample.get("speaker_id")),
-            text=_text(sample.get("text")),
-            place=place,
-        )
-
-
-def _text(value: object) -> str | None:
-    """Numbers as they are written; nothing for null and the empty string."""
-    return None if value is None or value == "" else str(value)
+        file = listed_file(path.parent, name)
+        id = sample.get("id") or Path(name).with_suffix("").as_posix()
+        yield spelled_row(id, file, sample.get("speaker_id"), sample.get("text"), place)
 
 
 def _samples(path: Path) -> list[object]:

@@ -51,6 +51,33 @@ def test_augmentation_changes_audio_and_features_together_and_is_never_frozen(to
     assert np.array_equal(clean[0]["audio"], VoiceDataset(tone_corpus, cache_dir=str(tmp_path))[0]["audio"])
 
 
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2}])
+def test_every_pass_of_a_loader_draws_other_augmentation(tone_corpus, tmp_path, options):
+    augmentation = DataAugmentation(AugmentationSettings(noise_probability=1.0), AudioConfig().sample_rate)
+    dataset = VoiceDataset(tone_corpus, cache_dir=str(tmp_path), transforms=augmentation)
+    loader = create_voice_dataloader(dataset, batch_size=30, shuffle=False, **options)
+
+    def sums() -> dict[str, float]:
+        pairs = (pair for batch in loader for pair in zip(batch["ids"], batch["audio"], strict=True))
+        return {name: float(waveform.abs().sum()) for name, waveform in pairs}
+
+    first, second = sums(), sums()
+    assert all(first[name] != second[name] for name in first)
+    loader.set_epoch(0)
+    assert sums() == first
+
+
+def test_a_transform_that_works_in_place_leaves_what_is_kept_alone(tone_corpus, tmp_path):
+    def halved(item):
+        item["audio"] *= 0.5
+        item["mel_spec"] *= 0.5
+        return item
+
+    dataset = VoiceDataset(tone_corpus, cache_dir=str(tmp_path), transforms=halved)
+    assert np.array_equal(dataset[0]["audio"], dataset[0]["audio"])
+    assert np.array_equal(dataset[0]["mel_spec"], dataset[0]["mel_spec"])
+
+
 def test_a_cache_of_transformed_items_is_what_freezes_augmentation(tone_corpus, tmp_path):
     """The usual fault, kept here so that the test above is known to see it."""
 

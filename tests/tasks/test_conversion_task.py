@@ -258,3 +258,24 @@ def test_an_evaluated_run_has_figures_and_sounds_in_its_report(
     page = write_report(copy).read_text()
     assert page.count("<audio") == 4 * 5  # of four sources each system's sound, and the target's
     assert "anna, saying something else" in page
+
+
+def test_a_run_does_not_go_on_with_other_speakers(run: Path, corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "voices").mkdir()
+    for new, old in (("anna", "anna"), ("carl", "ben")):
+        shutil.copytree(corpus / "voices" / old, tmp_path / "voices" / new)
+    changed = settings(corpus, **{"data.path": str(tmp_path / "voices"), "training.max_steps": 31})
+    with pytest.raises(InputError, match=r"other speakers .*new there: \['carl'\], missing: \['ben'\].*init_from"):
+        train("conversion", changed, output=tmp_path / "run", resume="auto")
+
+
+def test_absolute_positions_are_used_as_far_as_they_were_trained(corpus: Path, tmp_path: Path) -> None:
+    sinusoidal = {"model.positions": "sinusoidal", "model.max_seq_len": 40, "model.stride": 1}
+    crops = {"data.crop_frames": 40, "training.max_steps": 1, "training.validation.previews": True}
+    trained = train("conversion", settings(corpus, **sinusoidal, **crops), output=tmp_path / "run")
+    converter = Converter.load(trained.run.path)
+    converted = converter.convert_file(corpus / "unseen.flac")
+    assert len(converted) > 5 * 40 * 256
+    with pytest.raises(InputError, match=r"data\.crop_frames: 41 frames are more than"):
+        task(corpus, **{**sinusoidal, "data.crop_frames": 41})

@@ -9,11 +9,15 @@ import sys
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
+from phonate.audio.augmentation import DataAugmentation
+from phonate.audio.settings import AudioConfig, AugmentationSettings
 from phonate.config.errors import InputError
-from phonate.data.voice import create_train_val_datasets, create_voice_dataloader
+from phonate.data.voice import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
 from phonate.models import VoiceTransformer
 from phonate.training import TrainingConfig, VoiceTrainer, create_trainer, get_default_training_config
+from phonate.training.voice import LoaderSource
 
 SNIPPET = """
 from phonate.training import VoiceTrainer, TrainingConfig
@@ -127,3 +131,15 @@ def test_default_config_is_the_documented_one():
     assert (default.batch_size, default.learning_rate, default.num_epochs) == (32, 1e-4, 100)
     assert (default.loss_type, default.optimizer_type, default.scheduler_type) == ("mse", "adamw", "cosine")
     assert (default.gradient_clip, default.warmup_steps, default.max_checkpoints) == (1.0, 1000, 5)
+
+
+def test_augmentation_is_another_in_every_epoch(tone_corpus, tmp_path):
+    augmentation = DataAugmentation(AugmentationSettings(noise_probability=1.0), AudioConfig().sample_rate)
+    dataset = VoiceDataset(tone_corpus, cache_dir=str(tmp_path / "cache"), num_workers=0, transforms=augmentation)
+    for loader in (create_voice_dataloader(dataset, 30), DataLoader(dataset, 30, collate_fn=VoiceCollator())):
+        source = LoaderSource(loader, seed=1, split="train")
+        first, second, again = (next(source.epoch(epoch)).batch for epoch in (0, 1, 0))
+        assert first["ids"] != second["ids"] or not torch.equal(first["audio"][0], second["audio"][0])
+        assert torch.equal(first["audio"], again["audio"])
+        levels = [dict(zip(one["ids"], one["audio"].abs().sum(1).tolist(), strict=True)) for one in (first, second)]
+        assert all(levels[0][name] != levels[1][name] for name in levels[0])

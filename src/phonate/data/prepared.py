@@ -107,8 +107,8 @@ def _fingerprint(rows: Sequence[Row | Problem], settings: VoiceData, processor: 
 
 
 def split(ids: Sequence[str], speakers: NDArray[np.int64], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions for training and for validation: the `share` of the recordings whose ids hash lowest, so that a
-    recording stays on its side when others come or go. Each speaker keeps at least one recording for training."""
+    """Positions for training and for validation: the `share` of the recordings whose ids hash lowest, so that nearly
+    all stay on their side when others come or go. Each speaker keeps at least one recording for training."""
     numbers = np.asarray(speakers)
     left = np.bincount(numbers, minlength=1)
     wanted = max(1, round(share * len(ids))) if share > 0 else 0

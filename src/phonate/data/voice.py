@@ -44,6 +44,7 @@ class VoiceDataset(Dataset[Item]):
         audio_config: what mel spectrograms are made with.
         cache_size: decoded recordings kept in memory; the rest are read from the memory-mapped cache.
         load_in_memory: keep all of them.
+        num_workers: processes of the loaders that `create_voice_dataloader` makes of it, unless told otherwise.
         transforms: applied to each item as it is handed out, and never kept: called as `transforms(item)`. A
             `DataAugmentation` changes the waveform and computes the mel of what it became.
         cache_dir: where clean waveforms and features are kept. None: ~/.cache/phonate.
@@ -56,6 +57,7 @@ class VoiceDataset(Dataset[Item]):
         audio_config: AudioConfig | None = None,
         cache_size: int = 1000,
         load_in_memory: bool = False,
+        num_workers: int = 4,
         transforms: DataAugmentation | Callable[[Item], Item] | None = None,
         *,
         cache_dir: str | None = None,
@@ -66,8 +68,11 @@ class VoiceDataset(Dataset[Item]):
         self.prepared: Prepared = prepare(settings)
         self.processor = AudioProcessor(self.audio_config)
         self.transforms = transforms
+        self.num_workers = num_workers
         self.seed = seed
-        self.epoch = 0
+        # in shared memory, so that the worker processes of a loader see it change
+        self._epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self.positions: NDArray[np.int64] = self.prepared.train
         self._kept: OrderedDict[int, tuple[FloatArray, FloatArray]] = OrderedDict()
         self._capacity = len(self.positions) if load_in_memory else cache_size
@@ -82,9 +87,14 @@ class VoiceDataset(Dataset[Item]):
         """Names by `speaker_id`."""
         return self.prepared.speakers
 
+    @property
+    def epoch(self) -> int:
+        """What augmentation is drawn for."""
+        return int(self._epoch)
+
     def set_epoch(self, epoch: int) -> None:
-        """Draw other augmentation from now on. (With persistent workers, before they start.)"""
-        self.epoch = epoch
+        """Draw other augmentation from the next pass on. (A `VoiceLoader` does it by itself.)"""
+        self._epoch.fill_(epoch)
 
     def part(self, positions: NDArray[np.int64], transforms: Any = None) -> VoiceDataset:
         """The same data set with these recordings only."""
@@ -111,7 +121,10 @@ class VoiceDataset(Dataset[Item]):
         }
         if isinstance(self.transforms, DataAugmentation):
             return self._augmented(item, self.transforms)
-        return item if self.transforms is None else self.transforms(item)
+        if self.transforms is None:
+            return item
+        # What is kept in memory must not be changed by a transform that works in place.
+        return self.transforms({**item, "audio": waveform.copy(), "mel_spec": mel.copy()})
 
     def _clean(self, position: int) -> tuple[FloatArray, FloatArray]:
         if position in self._kept:
@@ -167,29 +180,50 @@ def _padded(arrays: Sequence[FloatArray]) -> torch.Tensor:
     return torch.from_numpy(out)
 
 
+class VoiceLoader(DataLoader[Item]):
+    """A loader whose every pass is another epoch: another order on each rank, and other augmentation."""
+
+    epoch = 0
+    """Number of the next pass."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that of `epoch`, such as after a resume."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        for part in (self.dataset, self.sampler):
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(self.epoch)
+        self.epoch += 1
+        return super().__iter__()
+
+
 def create_voice_dataloader(
     dataset: VoiceDataset,
     batch_size: int = 32,
     shuffle: bool = True,
-    num_workers: int = 4,
+    num_workers: int | None = None,
     pin_memory: bool = True,
     distributed: bool = False,
     drop_last: bool = False,
-) -> DataLoader[Item]:
-    """A loader of padded batches. `distributed`: each rank that a launcher started gets its share; without a
-    launcher a warning, and all of it."""
+) -> VoiceLoader:
+    """A loader of padded batches.
+
+    `num_workers`: None for the data set's own (4). `distributed`: each rank that a launcher started gets its share;
+    without a launcher a warning, and all of it.
+    """
     sampler: DistributedSampler[Item] | None = None
     if distributed and "WORLD_SIZE" not in os.environ:
         logger.warning("distributed=True, but no launcher started this process (torchrun does): loading all of it")
     elif distributed:
         world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
         sampler = DistributedSampler(dataset, world, rank, shuffle=shuffle, drop_last=drop_last)
-    return DataLoader(
+    return VoiceLoader(
         dataset,
         batch_size=batch_size,
         shuffle=shuffle and sampler is None,
         sampler=sampler,
-        num_workers=num_workers,
+        num_workers=dataset.num_workers if num_workers is None else num_workers,
         pin_memory=pin_memory and torch.cuda.is_available(),
         drop_last=drop_last,
         collate_fn=VoiceCollator(),

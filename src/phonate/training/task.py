@@ -135,6 +135,10 @@ class Task(ABC):
         """Our metric names -> the names under which a sink (TensorBoard, W&B) shows them."""
         return {}
 
+    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+        """Why a run can't go on from a checkpoint with this `export`, such as one of other speakers. None: it can."""
+        return None
+
     def export(self, model: nn.Module) -> Mapping[str, Any]:
         """What inference needs beside the weights, as JSON (speaker names, inventories, a feature fingerprint)."""
         return {}

@@ -172,9 +172,14 @@ class LoaderSource:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Planned]:
         """Batches from number `start` on. Raises InputError when the loader has fewer than its length says."""
-        set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(epoch)
+        parts: tuple[Any, ...] = (
+            self.loader,
+            getattr(self.loader, "sampler", None),
+            getattr(self.loader, "dataset", None),
+        )
+        for part in parts:
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
         own = Generators(derived_seed(self.seed, self.split, epoch))
         with own:
             batches = iter(self.loader)

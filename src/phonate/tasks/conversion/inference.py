@@ -88,6 +88,17 @@ class Converter:
                 f"{path}: was trained on another Whisper model than the {self.extractor.data.whisper_model} here"
             )
 
+    def _window(self) -> tuple[int, int]:
+        """Frames that the model sees at once, and how many neighbouring windows share.
+
+        Absolute positions mean something only as far as crops had them in training.
+        """
+        data = self.extractor.data
+        if self.model.positions is not None:
+            return data.crop_frames, data.crop_frames // 4
+        rate = data.audio.frames_per_second
+        return round(_WINDOW_SECONDS * rate), round(_OVERLAP_SECONDS * rate)
+
     def speaker(self, name: str | None) -> int:
         """Number of a speaker. Raises InputError with the nearest name."""
         name = self.target if name is None else name
@@ -125,8 +136,7 @@ class Converter:
             mel: FloatArray = out_BTM[0].float().cpu().numpy()
             return mel
 
-        rate = self.extractor.data.audio.frames_per_second
-        mel_TM = overlap_add(len(content_TF), round(_WINDOW_SECONDS * rate), round(_OVERLAP_SECONDS * rate), predict)
+        mel_TM = overlap_add(len(content_TF), *self._window(), predict)
         if self.extractor.data.equalise:
             mel_TM = voice.equalised(mel_TM)
         return np.clip(mel_TM, 0.0, 1.0)

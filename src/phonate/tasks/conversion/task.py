@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from phonate.config.errors import InputError
 from phonate.tasks.conversion.corpus import Corpus
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
@@ -33,6 +34,11 @@ class ConversionTask(Task):
 
     def __init__(self, recipe: Any) -> None:
         self.recipe = recipe
+        model, crop = recipe.model, recipe.data.crop_frames
+        if model.positions == "sinusoidal" and crop > model.max_seq_len * model.stride:
+            raise InputError(
+                f"data.crop_frames: {crop} frames are more than model.max_seq_len {model.max_seq_len} positions"
+            )
         self.extractor = FeatureExtractor(recipe.data)
         self.criterion = build_loss(recipe.training.loss, default="l1")
         self.couples_items = self.criterion.couples_items
@@ -147,14 +153,28 @@ class ConversionTask(Task):
             **{f"validation/{name}": f"epoch/val_{name}" for name in names},
         }
 
+    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+        """Other speakers, whose rows of the embedding would change hands, or other features."""
+        before, now = set(exported["voices"]), set(self.corpus.speakers)
+        if before != now:
+            return (
+                f"was trained on other speakers than those of data.path (new there: {sorted(now - before)}, missing: "
+                f"{sorted(before - now)}); start another run, from these weights with training.init_from"
+            )
+        if (exported["features"], exported["content"]) != self._features():
+            return "was trained on other features (data.audio, the Whisper model); put them back, or start another run"
+        return None
+
+    def _features(self) -> tuple[str, str]:
+        return self.extractor.processor.fingerprint, self.corpus.content_fingerprint
+
     def export(self, model: nn.Module) -> Mapping[str, Any]:
         """What conversion needs beside the weights and the recipe."""
         return {
             "voices": {name: voice.document() for name, voice in self.corpus.voices.items()},
             "target": self.corpus.speakers[self.corpus.target],
             "content_dim": self.corpus.content_dim,
-            "features": self.extractor.processor.fingerprint,
-            "content": self.corpus.content_fingerprint,
+            **dict(zip(("features", "content"), self._features(), strict=True)),
             "validation": [self.corpus.prepared.index.id[i] for i in self.corpus.prepared.validation],
         }
 

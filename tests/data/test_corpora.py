@@ -427,6 +427,34 @@ def test_a_damaged_cache_is_never_read(folder, name):
         prepare(corpus(folder))
 
 
+def test_a_cache_with_files_of_no_length_is_never_read(folder):
+    """What a power cut can leave of files that were not synced."""
+    prepared = prepare(corpus(folder))
+    for file in prepared.folder.iterdir():
+        if file.name == "cuts.jsonl.gz":  # for people, not for training
+            continue
+        content = file.read_bytes()
+        file.write_bytes(b"")
+        with pytest.raises(DataError, match=r"damaged.*delete this folder"):
+            prepare(corpus(folder))
+        file.write_bytes(content)
+    assert len(prepare(corpus(folder)).index) == 6
+
+
+def test_the_disk_has_all_files_before_the_folder_has_its_name(folder, monkeypatch):
+    synced, fsync = set(), os.fsync
+    data = corpus(folder)
+
+    def noting(descriptor):
+        assert all(entry.startswith(".") for entry in os.listdir(data.cache_dir))
+        synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    prepared = prepare(data)
+    assert {file.stat().st_ino for file in prepared.folder.iterdir()} <= synced
+
+
 def test_a_full_disk_is_one_clear_error_and_leaves_nothing(folder, monkeypatch):
     import errno
 

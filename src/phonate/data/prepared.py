@@ -75,10 +75,26 @@ def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
         index = Index.load(folder)
         cache = FeatureCache(folder, index, settings.audio.n_mels)
         report_json = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder}: damaged ({error}); delete this folder, and it is made anew") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise damaged(folder, error) from error
     train, validation = split(index.id, index.speaker, settings.validation)
     return Prepared(folder, fingerprint, index, cache, report_json, train, validation)
+
+
+def damaged(folder: Path, error: Exception) -> DataError:
+    """What to raise for a folder of a cache that `error` kept from being read."""
+    return DataError(f"{folder}: damaged ({error}); delete this folder, and it is made anew")
+
+
+def sync(folder: Path) -> None:
+    """Wait until the disk has a folder of files. Without it a power cut may leave the folder's name, and files of no
+    length under it."""
+    for path in (*folder.iterdir(), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def cache_root(settings: VoiceData) -> Path:
@@ -140,6 +156,7 @@ def _build(
             # Not by Lhotse's own writer, which can't write names that are no UTF-8.
             manifest.writelines(json.dumps(cut.to_dict()) + "\n" for cut in to_cuts(checked))
         (beside / "report.json").write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
+        sync(beside)
         try:
             beside.rename(folder)
         except OSError:

@@ -7,11 +7,13 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
+from phonate.data.prepared import damaged, sync
 
 logger = logging.getLogger("phonate")
 
@@ -25,6 +27,12 @@ class DerivedFeatures:
         self._folder = folder
         self._starts: list[int] = np.load(folder / "starts.npy").tolist()
         self._values = np.load(folder / "values.npy", mmap_mode="r")
+
+        if self._starts[-1] != len(self._values):
+            raise ValueError(f"{len(self._values)} of {self._starts[-1]} frames are there")
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
 
     def __getstate__(self) -> dict[str, Path]:
         """Loader workers map the file anew; a pickled memmap would be a copy of it."""
@@ -49,27 +57,51 @@ def open_derived(
     """`compute(i)`, (frames, width), for i from 0 to count - 1, read from `folder` if they were computed before.
 
     The folder's name must tell everything that the values depend on. It appears only when it is complete.
+    Raises DataError when it has been damaged since.
     """
     if not folder.is_dir():
         beside = folder.with_name(f".{folder.name}.{os.getpid()}")
         beside.mkdir(parents=True, exist_ok=True)
         try:
             _write(beside, folder.name, count, compute, dtype)
+            sync(beside)
             beside.rename(folder)
         except OSError:
             if not folder.is_dir():  # else another process was first
                 raise
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-    return DerivedFeatures(folder)
+    try:
+        derived = DerivedFeatures(folder)
+        if len(derived) != count:
+            raise ValueError(f"features of {len(derived)} recordings, the corpus has {count}")
+    except (OSError, ValueError, EOFError) as error:
+        raise damaged(folder, error) from error
+    return derived
 
 
 def _write(folder: Path, what: str, count: int, compute: Callable[[int], FloatArray], dtype: npt.DTypeLike) -> None:
-    arrays, starts = [], [0]
-    for index in range(count):
-        arrays.append(np.asarray(compute(index), dtype=dtype))
-        starts.append(starts[-1] + len(arrays[-1]))
-        if (index + 1) % _SAID_EVERY == 0:
-            logger.info("%s: %d of %d recordings", what, index + 1, count)
-    np.save(folder / "values.npy", np.concatenate(arrays))
+    """Each array goes to the disk as it comes: together they may be larger than the memory."""
+    starts, width = [0], None
+    with (folder / "values.npy").open("wb") as file:
+        for index in range(count):
+            values = np.ascontiguousarray(compute(index), dtype=dtype)
+            if width is None:
+                width = values.shape[1]
+                _write_header(file, dtype, 0, width)
+            if values.shape[1:] != (width,):
+                raise ValueError(f"{what}: recording {index} has features {values.shape}, others are {width} wide")
+            file.write(values.tobytes())
+            starts.append(starts[-1] + len(values))
+            if (index + 1) % _SAID_EVERY == 0:
+                logger.info("%s: %d of %d recordings", what, index + 1, count)
+        file.seek(0)
+        _write_header(file, dtype, starts[-1], width or 0)
     np.save(folder / "starts.npy", np.array(starts, dtype=np.int64))
+
+
+def _write_header(file: BinaryIO, dtype: npt.DTypeLike, frames: int, width: int) -> None:
+    """The header of a .npy file. NumPy leaves room in it for any number of `frames`, so it can be written again."""
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    header = {"descr": descr, "fortran_order": False, "shape": (frames, width)}
+    np.lib.format.write_array_header_1_0(file, header)

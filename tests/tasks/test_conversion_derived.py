@@ -1,0 +1,85 @@
+"""Features that are computed once: streamed to the disk, read back, and never read when they are damaged."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from phonate.config.errors import DataError
+from phonate.tasks.conversion.derived import open_derived
+
+
+def values(index, width=3):
+    return np.random.default_rng(index).standard_normal((index % 4 + 1, width)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_features_come_back_and_are_computed_once(tmp_path, dtype):
+    calls = []
+
+    def compute(index):
+        calls.append(index)
+        return values(index)
+
+    made = open_derived(tmp_path / "f0", 1200, compute, dtype)
+    again = pickle.loads(pickle.dumps(open_derived(tmp_path / "f0", 1200, compute, dtype)))
+    assert calls == list(range(1200))
+    for derived in (made, again):
+        assert (len(derived), derived.width) == (1200, 3)
+        assert all(np.array_equal(derived[i], values(i).astype(dtype).astype(np.float32)) for i in range(1200))
+    whole = np.load(tmp_path / "f0/values.npy")
+    assert np.array_equal(whole, np.concatenate([values(i).astype(dtype) for i in range(1200)]))
+
+
+def test_features_are_written_as_they_come(tmp_path):
+    tracemalloc.start()
+    try:
+        open_derived(tmp_path / "large", 40, lambda index: np.full((256, 1024), index, dtype=np.float32))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "large/values.npy").stat().st_size > 40 << 20
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize("name", ["values.npy", "starts.npy"])
+@pytest.mark.parametrize("left", [0, -8])
+def test_damaged_features_are_never_read(tmp_path, name, left):
+    open_derived(tmp_path / "f0", 5, values)
+    file = tmp_path / "f0" / name
+    file.write_bytes(file.read_bytes()[:left])
+    with pytest.raises(DataError, match=r"f0: damaged \(.*\); delete this folder") as caught:
+        open_derived(tmp_path / "f0", 5, values)
+    assert "\n" not in str(caught.value)
+
+
+def test_features_of_other_recordings_are_never_read(tmp_path):
+    open_derived(tmp_path / "f0", 5, values)
+    with pytest.raises(DataError, match=r"features of 5 recordings, the corpus has 6\); delete this folder"):
+        open_derived(tmp_path / "f0", 6, values)
+    np.save(tmp_path / "f0/starts.npy", np.zeros(6, dtype=np.int64))
+    with pytest.raises(DataError, match=r"frames are there\); delete this folder"):
+        open_derived(tmp_path / "f0", 5, values)
+
+
+def test_features_of_another_width_are_never_mixed_in(tmp_path):
+    with pytest.raises(ValueError, match="recording 2 has features"):
+        open_derived(tmp_path / "f0", 5, lambda index: values(index, 4 if index == 2 else 3))
+    assert not os.listdir(tmp_path)
+
+
+def test_the_disk_has_the_files_before_the_folder_has_its_name(tmp_path, monkeypatch):
+    synced, fsync = set(), os.fsync
+
+    def noting(descriptor):
+        assert not (tmp_path / "f0").exists()
+        synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    open_derived(tmp_path / "f0", 5, values)
+    assert {path.stat().st_ino for path in (tmp_path / "f0").iterdir()} <= synced

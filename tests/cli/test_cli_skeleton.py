@@ -103,6 +103,14 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
     assert error == "error: unrecognized arguments: --dry; see phonate train --help\n"
 
 
+@pytest.mark.parametrize("form", ["--yaml", "--schema"])
+def test_meanings_are_refused_where_none_are_shown(recipe: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(recipe), "--plugin", TOY, "--describe", form]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"error: --describe: has no meaning with {form}; leave it out, or use --json\n"
+
+
 def test_overrides_may_stand_between_options() -> None:
     from phonate.cli.parsing import parse_command
 

@@ -90,6 +90,13 @@ def test_no_corpus_is_one_line(place, tmp_path):
     assert shown.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("action", ["check", "describe"])
+def test_a_cache_that_would_not_be_written_is_refused(action, tone_corpus, tmp_path):
+    shown = phonate(action, tone_corpus, "--cache-dir", tmp_path / "cache")
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr == f"error: --cache-dir: data {action} keeps nothing; leave it out, or use data prepare\n"
+
+
 def test_real_recordings(recordings):
     shown = phonate("describe", recordings / "spk_en_librispeech", "--json")
     told = json.loads(shown.stdout)

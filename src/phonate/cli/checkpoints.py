@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument("--dry-run", action="store_true", help="say what would be deleted, and delete nothing")
     leave = sub_command("export", "copy what inference needs, without the training state, to a new folder")
     leave.add_argument("target", metavar="FOLDER", type=Path, help="the new folder")
-    leave.add_argument("--checkpoint", default="best", help="which one (default: the best, else the newest)")
+    leave.add_argument("--checkpoint", help="which one of the run (default: the best, else the newest)")
     compare = sub_command("compare", "how metadata and weights of two checkpoints differ")
     compare.add_argument("first", metavar="A")
     compare.add_argument("second", metavar="B")
@@ -118,11 +118,7 @@ def _prune(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    source = args.run
-    if not is_checkpoint(source):
-        folder = checkpoints_folder(source)
-        best = listing.best_of(listing.scan(folder))
-        source = find(folder, "latest" if args.checkpoint == "best" and best is None else args.checkpoint)
+    source = _exported(args.run, args.checkpoint)
     target = copies.export(source, args.target)
     names = sorted(path.name for path in target.iterdir())
     if args.json:
@@ -130,6 +126,18 @@ def _export(args: argparse.Namespace) -> int:
     else:
         print_table([(str(source), str(target), " ".join(names))], ("from", "to", "files"))
     return 0
+
+
+def _exported(run: Path, name: str | None) -> Path:
+    """The checkpoint to export: `run` itself, if it is one, or that of the run which `name` names."""
+    if is_checkpoint(run):
+        if name is not None:
+            raise InputError(f"--checkpoint {name}: {run} is a checkpoint already; leave it out, or give the run")
+        return run
+    folder = checkpoints_folder(run)
+    if name is None:
+        name = "latest" if listing.best_of(listing.scan(folder)) is None else "best"
+    return find(folder, name)
 
 
 def _compare(args: argparse.Namespace) -> int:

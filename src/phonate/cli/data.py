@@ -18,15 +18,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate data`."""
     parser.add_argument("action", choices=("check", "prepare", "describe"))
     parser.add_argument("path", metavar="PATH", help="a folder, a metadata file, or a recipe")
-    parser.add_argument("--cache-dir", metavar="D", help="where to prepare it (default: ~/.cache/phonate)")
+    parser.add_argument("--cache-dir", metavar="D", help="where to prepare (default: ~/.cache/phonate)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what `action` says; returns 2 when a check finds nothing that can be used."""
     from phonate.cli.output import print_json
+    from phonate.config.errors import InputError
     from phonate.workflows import prepare
 
+    if args.cache_dir is not None and args.action != "prepare":
+        raise InputError(f"--cache-dir: data {args.action} keeps nothing; leave it out, or use data prepare")
     actions = {"check": prepare.check, "prepare": prepare.prepare, "describe": prepare.describe}
     settings = prepare.corpus_settings(args.path, args.cache_dir)
     with _progress() as progress:

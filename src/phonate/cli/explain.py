@@ -14,7 +14,9 @@ from phonate.cli.parsing import add_recipe
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate explain`."""
     add_recipe(parser)
-    parser.add_argument("--describe", action="store_true", help="say what each option means")
+    parser.add_argument(
+        "--describe", action="store_true", help="say what each option means (not in a recipe or schema)"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print as JSON")
     form.add_argument("--yaml", action="store_true", help="print the complete recipe, ready to be trained")
@@ -24,9 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print in the form asked for."""
     from phonate.cli.output import print_json, print_table
+    from phonate.config.errors import InputError
     from phonate.config.resolve import resolve
     from phonate.workflows.explain import explain, schema
 
+    if args.describe and (args.yaml or args.schema):
+        form = "--yaml" if args.yaml else "--schema"
+        raise InputError(f"--describe: has no meaning with {form}; leave it out, or use --json")
     if args.schema:
         print_json(schema(args.recipe, args.overrides))
         return 0

@@ -13,7 +13,7 @@ import pytest
 from small_checkpoints import flip_bit, save
 
 from phonate.cli import checkpoints
-from phonate.config.errors import InputError
+from phonate.config.errors import CheckpointError, InputError
 from phonate.training.checkpoints import CheckpointManager
 
 
@@ -81,6 +81,25 @@ def test_export_takes_the_best(run: Path, tmp_path: Path, capsys: pytest.Capture
         call("export", run, tmp_path / "out")
     assert call("export", run, tmp_path / "newest", "--checkpoint", "latest") == 0
     assert json.loads((tmp_path / "newest" / "metadata.json").read_text())["global_step"] == 4
+
+
+def test_export_of_one_checkpoint_takes_no_other(run: Path, tmp_path: Path) -> None:
+    one = run / "checkpoints" / "step-00000003"
+    with pytest.raises(InputError, match=r"--checkpoint best: .*step-00000003 is a checkpoint already; leave it out"):
+        call("export", one, tmp_path / "out", "--checkpoint", "best")
+    assert not (tmp_path / "out").exists()
+    assert call("export", one, tmp_path / "out") == 0
+    assert json.loads((tmp_path / "out" / "metadata.json").read_text())["global_step"] == 3
+
+
+def test_export_without_a_best_takes_the_newest(tmp_path: Path) -> None:
+    with CheckpointManager(tmp_path / "run" / "checkpoints") as store:
+        save(store, 1)
+        save(store, 2)
+    assert call("export", tmp_path / "run", tmp_path / "out") == 0
+    assert json.loads((tmp_path / "out" / "metadata.json").read_text())["global_step"] == 2
+    with pytest.raises(CheckpointError, match="no checkpoint was chosen as the best yet"):
+        call("export", tmp_path / "run", tmp_path / "asked", "--checkpoint", "best")
 
 
 def test_compare(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonate.evaluation.speaker_similarity import SAME_SPEAKER, rank, similarity
+from phonate.evaluation.speaker_similarity import similarity
 
 
 def unit(*values: float) -> np.ndarray:
@@ -20,11 +20,6 @@ def test_similarity_is_the_mean_over_single_clips() -> None:
     clips = [unit(1, 0), unit(0, 1)]
     # Against the mean of the clips it would be 1: the reference would look like everybody.
     assert similarity(unit(1, 1), clips) == pytest.approx(np.sqrt(0.5))
-
-
-def test_rank_counts_the_speakers_before_the_target() -> None:
-    speakers = {"a": [unit(1, 0)], "b": [unit(1, 1)], "c": [unit(0, 1)]}
-    assert [rank(unit(1, 0.1), speakers, name) for name in "abc"] == [1, 2, 3]
 
 
 @pytest.mark.slow
@@ -39,5 +34,5 @@ def test_real_speakers_are_told_apart(recordings: Path) -> None:
         speaker: [judge.embed(*read_audio(path)) for path in sorted((folder / speaker).glob("*.flac"))[:2]]
         for speaker in ("1998", "2414")
     }
-    assert similarity(voices["1998"][0], [voices["1998"][1]]) > SAME_SPEAKER
-    assert similarity(voices["1998"][0], voices["2414"]) < SAME_SPEAKER
+    own, other = (similarity(voices["1998"][0], clips) for clips in (voices["1998"][1:], voices["2414"]))
+    assert own > other + 0.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,6 @@ from phonate.config.errors import DataError
 from phonate.evaluation.packages import judge_package, provide_pkg_resources
 
 Embedding = npt.NDArray[np.float32]
-
-SAME_SPEAKER = 0.718
-"""Cosine over which two English clips are called one speaker; 0.4 % equal error rate on LibriSpeech."""
 
 
 class SpeakerJudge:
@@ -43,12 +40,6 @@ def similarity(embedding: Embedding, clips: Sequence[Embedding]) -> float:
     one), so its cosines can't be compared with those of clips.
     """
     return float(np.mean(np.stack(clips) @ embedding))
-
-
-def rank(embedding: Embedding, speakers: Mapping[str, Sequence[Embedding]], target: str) -> int:
-    """Place of `target` when `speakers` are sorted by similarity; 1 is first."""
-    scores = {name: similarity(embedding, clips) for name, clips in speakers.items()}
-    return 1 + sum(score > scores[target] for name, score in scores.items() if name != target)
 
 
 def profile(embeddings: Sequence[Embedding], seconds: Sequence[float]) -> Embedding:

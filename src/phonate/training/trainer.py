@@ -89,18 +89,8 @@ class Trainer:
         self.model = task.model().to(self.device)
         if settings.performance.compile_model:
             self.model.compile()
-        self.train_source: Source
-        self.validation_source: Source | None
         self.validation_samples: Samples | None = None
-        self.validation_source = validation
-        if train is not None:
-            self.train_source = train
-        else:
-            self.train_source = batch_source(task.samples("train"), settings, self.ranks, self.device)
-            samples = task.samples("validation")
-            if len(samples.ids):
-                self.validation_samples = samples
-                self.validation_source = batch_source(samples, settings, self.ranks, self.device, validation=True)
+        self.train_source, self.validation_source = (train, validation) if train is not None else self._plan_sources()
         self.steps_per_epoch = math.ceil(self.train_source.steps(0) / settings.gradient_accumulation_steps)
         self.total_steps = settings.max_steps or settings.epochs * self.steps_per_epoch
         self.phases = self._build_phases()
@@ -130,6 +120,15 @@ class Trainer:
         """Seconds spent waiting for data since the last log line."""
         self.logged_at = (0, time.perf_counter())
         """Step and time of the last log line."""
+
+    def _plan_sources(self) -> tuple[Source, Source | None]:
+        """The batches of the task's samples; without validation samples none for validation."""
+        make = partial(batch_source, settings=self.settings, ranks=self.ranks, device=self.device)
+        train, samples = make(self.task.samples("train")), self.task.samples("validation")
+        if not len(samples.ids):
+            return train, None
+        self.validation_samples = samples
+        return train, make(samples, validation=True)
 
     @property
     def averages(self) -> dict[str, Tensor]:

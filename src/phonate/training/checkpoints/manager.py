@@ -115,12 +115,9 @@ class CheckpointManager:
             "experiment_name": experiment_name,
             "metrics": dict(metrics or {}),
             "best_metric_mode": "max" if greater_is_better else "min",
-            "num_parameters": sum(tensor.numel() for tensor in weights.values()),
-            "model_size_mb": sum(tensor.nbytes for tensor in weights.values()) / 1e6,
-            "optimizer_state_available": _holds(state, "optimizer"),
-            "scheduler_state_available": _holds(state, "schedule"),
             "notes": notes,
             "tags": tags,
+            **_sizes(weights, state),
         }
         contents = {files.RECIPE: recipe_yaml.encode(), files.INFERENCE: _json(export)}
         if self.config.save_model_architecture:
@@ -360,3 +357,13 @@ def _holds(state: Any, name: str, depth: int = 3) -> bool:
     if any(state.get(key) for key in (name, f"{name}s")):
         return True
     return any(_holds(value, name, depth - 1) for value in state.values())
+
+
+def _sizes(weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> dict[str, Any]:
+    """What the metadata says of the contents."""
+    return {
+        "num_parameters": sum(tensor.numel() for tensor in weights.values()),
+        "model_size_mb": sum(tensor.nbytes for tensor in weights.values()) / 1e6,
+        "optimizer_state_available": _holds(state, "optimizer"),
+        "scheduler_state_available": _holds(state, "schedule"),
+    }

@@ -70,3 +70,24 @@ def test_metric_lines_are_shown_once(arguments: list[str]) -> None:
     assert len(done.stdout.splitlines()) == 1
     shown = [line for line in done.stderr.splitlines() if line.startswith("step 2/8")]
     assert len(shown) == 1, done.stderr
+
+
+def test_the_traceback_is_kept_in_the_run_that_is_resumed(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--output", "resumed"]) == 0
+    (tmp_path / "runs" / "mine" / "logs").mkdir(parents=True)
+
+    def broken(*args: object, **kwargs: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("phonate.workflows.train.Trainer", broken)
+    checkpoint = next((tmp_path / "resumed" / "checkpoints").glob("step-*"))
+    for named in ("resumed", "resumed/checkpoints", str(checkpoint), str(tmp_path / "resumed")):
+        (tmp_path / "resumed" / "logs" / "error.txt").unlink(missing_ok=True)
+        assert main([*arguments, "--resume", named]) == 1
+        assert "resumed/logs/error.txt" in capsys.readouterr().err
+        assert "ZeroDivisionError" in (tmp_path / "resumed" / "logs" / "error.txt").read_text()
+    assert list((tmp_path / "runs" / "mine" / "logs").iterdir()) == []
+    assert main([*arguments, "--resume", "nowhere"]) == 2
+    assert capsys.readouterr().err == "error: nowhere: no such run or checkpoint\n"

@@ -44,14 +44,14 @@ def run(args: argparse.Namespace) -> int:
     from phonate.config.resolve import resolve
 
     resolved = resolve(args.recipe, args.overrides)
-    args.logs = Path(args.output or Path("runs") / resolved.name) / "logs"
 
     from phonate.cli.output import log_to_console
 
     log_to_console(resolved.recipe.training.logging.verbosity)
 
-    from phonate.workflows.train import train
+    from phonate.workflows.train import run_folder, train
 
+    args.logs = run_folder(resolved, args.resume, args.output) / "logs"  # an error leaves its traceback there
     trained = train(
         args.recipe,
         args.overrides,

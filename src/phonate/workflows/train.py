@@ -14,10 +14,12 @@ import torch
 from phonate.compute import device as devices
 from phonate.compute import distributed
 from phonate.compute.distributed import Ranks
+from phonate.config.errors import InputError
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import Resolved, resolve
 from phonate.config.tasks import task_class
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, resolve_checkpoint
+from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.trainer import Trainer
@@ -91,14 +93,30 @@ def start_ranks(settings: TrainingSettings, device: torch.device, several_phases
     )
 
 
+def run_folder(resolved: Resolved, resume: str | None, output: str | Path | None) -> Path:
+    """Where `train` writes: `output`, or else the run that is resumed, or runs/<recipe>.
+
+    Raises InputError and CheckpointError where `resume` names nothing that can be resumed.
+    """
+    if output is not None:
+        return Path(output)
+    resume = resume or resolved.recipe.training.checkpoint.resume
+    if resume in (None, "auto"):
+        return Path("runs") / resolved.name
+    asked = Path(resume)
+    if is_checkpoint(asked):
+        return asked.parent.parent
+    if not asked.is_dir():
+        raise InputError(f"{resume}: no such run or checkpoint")
+    return checkpoints_folder(asked).parent
+
+
 def _open_run(
     resolved: Resolved, resume: str | None, output: str | Path | None, ranks: Ranks
 ) -> tuple[Run, Checkpoint | None]:
     """The run's folder, and the checkpoint to go on from."""
-    path = Path(output) if output is not None else Path("runs") / resolved.name
+    path = run_folder(resolved, resume, output)
     asked = None if resume in (None, "auto") else resolve_checkpoint(str(resume))
-    if asked is not None and output is None:
-        path = asked.parent.parent
     run = Run(path)
     if ranks.is_main:
         run.create(resuming=resume is not None)

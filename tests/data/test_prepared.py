@@ -1,0 +1,159 @@
+"""Prepared corpora: made once, split, and never read when they are damaged."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_corpora import RATE, corpus, wav
+
+from phonate.audio.settings import AudioConfig
+from phonate.config.errors import DataError
+from phonate.data.prepared import prepare, split
+from phonate.data.settings import VoiceData
+
+
+def test_prepared_once_reused_and_made_anew_when_something_changed(folder):
+    calls = []
+    data = corpus(folder)
+    first = prepare(data, lambda *args: calls.append(args))
+    assert calls
+    calls.clear()
+    second = prepare(data, lambda *args: calls.append(args))
+    assert not calls
+    assert second.folder == first.folder
+    wav(folder / "ann/0.wav", 0.8)
+    third = prepare(data)
+    assert third.fingerprint != first.fingerprint
+    other = data.model_copy(update={"audio": AudioConfig(sample_rate=RATE, n_mels=40, min_seconds=0.1)})
+    assert prepare(other).cache.features(0).shape[1] == 40
+
+
+def test_cached_features_are_those_of_the_processor(folder):
+    from phonate.audio.processor import AudioProcessor
+
+    data = corpus(folder)
+    prepared = prepare(data)
+    processor = AudioProcessor(data.audio)
+    for position in range(len(prepared.index)):
+        waveform = processor.load(prepared.index.path[position])
+        assert np.array_equal(prepared.cache.features(position), processor.mel(waveform))
+        assert np.abs(prepared.cache.waveform(position) - waveform).max() <= 0.5 / 32767 + 1e-7
+        speaker = prepared.speakers[prepared.index.speaker[position]]
+        assert prepared.index.id[position].startswith(speaker)
+    part = prepared.cache.features(2, 3, 9)
+    assert np.array_equal(part, prepared.cache.features(2)[3:9])
+
+
+def test_a_cache_that_cannot_be_written_is_one_clear_error(folder, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    data = corpus(folder).model_copy(update={"cache_dir": str(tmp_path / "file/cache")})
+    with pytest.raises(DataError, match=r"can't write the cache.*data\.cache_dir"):
+        prepare(data)
+
+
+@pytest.mark.parametrize("name", ["audio.int16", "features.float32", "speaker.npy"])
+def test_a_damaged_cache_is_never_read(folder, name):
+    prepared = prepare(corpus(folder))
+    damaged = prepared.folder / name
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"damaged.*delete this folder"):
+        prepare(corpus(folder))
+
+
+def test_a_cache_with_files_of_no_length_is_never_read(folder):
+    """What a power cut can leave of files that were not synced."""
+    prepared = prepare(corpus(folder))
+    for file in prepared.folder.iterdir():
+        if file.name == "cuts.jsonl.gz":  # for people, not for training
+            continue
+        content = file.read_bytes()
+        file.write_bytes(b"")
+        with pytest.raises(DataError, match=r"damaged.*delete this folder"):
+            prepare(corpus(folder))
+        file.write_bytes(content)
+    assert len(prepare(corpus(folder)).index) == 6
+
+
+def test_the_disk_has_all_files_before_the_folder_has_its_name(folder, monkeypatch):
+    synced, fsync = set(), os.fsync
+    data = corpus(folder)
+
+    def noting(descriptor):
+        assert all(entry.startswith(".") for entry in os.listdir(data.cache_dir))
+        synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    prepared = prepare(data)
+    assert {file.stat().st_ino for file in prepared.folder.iterdir()} <= synced
+
+
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(folder, monkeypatch):
+    import errno
+
+    from phonate.data.cache import CacheWriter
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(CacheWriter, "add", full)
+    data = corpus(folder)
+    with pytest.raises(DataError, match=r"disk is full.*data\.cache_dir"):
+        prepare(data)
+    assert not os.listdir(data.cache_dir)
+
+
+def test_a_killed_preparation_leaves_nothing_that_counts(folder, monkeypatch):
+    from phonate.data import prepared as module
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "to_cuts", stop)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(corpus(folder))
+    monkeypatch.undo()
+    assert len(prepare(corpus(folder)).index) == 6
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=60),
+    st.floats(0.0, 0.6),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_split_keeps_every_speaker_in_training(speakers, share):
+    numbers = np.unique(speakers, return_inverse=True)[1]
+    ids = [f"clip-{i}" for i in range(len(numbers))]
+    train, validation = split(ids, numbers, share)
+    assert sorted([*train, *validation]) == list(range(len(ids)))
+    assert set(numbers[train]) == set(numbers)
+    if share == 0:
+        assert len(validation) == 0
+    again = split(ids, numbers, share)
+    assert np.array_equal(again[1], validation)
+
+
+def test_speaker_numbers_do_not_depend_on_the_process(folder):
+    """Salted string hashes are the usual fault: another number in each process, and collisions."""
+    import subprocess
+    import sys
+
+    code = (
+        "from phonate.data.prepared import prepare; from phonate.data.settings import VoiceData;"
+        f"p = prepare(VoiceData(path={str(folder)!r}, cache_dir={str(folder.parent / 'elsewhere')!r}));"
+        "print(p.speakers, p.index.speaker.tolist(), hash('ann'))"
+    )
+    data = VoiceData(path=str(folder), cache_dir=str(folder.parent / "cache"))
+    here = prepare(data)
+    # This process drew its own salt; the other one has the one that is given here.
+    environment = {**os.environ, "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"}
+    there = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    ).stdout.strip()
+    ours, salted = there.rsplit(" ", 1)
+    assert ours == f"{here.speakers} {here.index.speaker.tolist()}" == "['ann', 'bob'] [0, 0, 0, 1, 1, 1]"
+    assert int(salted) != hash("ann")

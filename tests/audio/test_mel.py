@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.audio.decoding import read_audio
-from phonate.audio.mel import hz_to_mel, mel_filters, mel_to_hz
+from phonate.audio.mel import mel_filters
+from phonate.audio.mel_scale import band_edges, empty_bands
 from phonate.audio.processor import AudioProcessor, deemphasised, preemphasised
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
@@ -76,12 +77,23 @@ def test_filters_equal_librosa(config):
 
 def test_more_bands_than_frequencies_are_refused():
     with pytest.raises(ValueError, match=r"bands would be empty.*lower n_mels or raise n_fft"):
-        AudioProcessor(AudioConfig(n_fft=256, win_length=256))
+        mel_filters(22050, 256, 80, 0.0, 8000.0)
 
 
-@given(st.floats(0, 24000))
-def test_mel_scale_inverts(hertz):
-    assert float(mel_to_hz(hz_to_mel(hertz))) == pytest.approx(hertz, abs=1e-6)
+@given(st.integers(1, 400), st.floats(0, 4000), st.floats(1, 20000))
+def test_bands_lie_where_librosa_has_them(bands, fmin, width):
+    theirs = librosa.mel_frequencies(bands + 2, fmin=fmin, fmax=fmin + width)
+    np.testing.assert_allclose(band_edges(bands, fmin, fmin + width), theirs, rtol=1e-9, atol=1e-9)
+
+
+@given(st.sampled_from([255, 256, 512, 1024]), st.integers(1, 400), st.floats(0, 2000))
+def test_empty_bands_are_counted_without_the_filters(n_fft, bands, fmin):
+    empty = empty_bands(22050, n_fft, bands, fmin, 8000.0)
+    if empty:
+        with pytest.raises(ValueError, match=f"^{empty} of n_mels {bands} bands"):
+            mel_filters(22050, n_fft, bands, fmin, 8000.0)
+    else:
+        assert mel_filters(22050, n_fft, bands, fmin, 8000.0).any(axis=1).all()
 
 
 @settings(max_examples=30, deadline=None)

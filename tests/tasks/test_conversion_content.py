@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from phonate.audio.mel_scale import band_edges
 from phonate.audio.settings import AudioConfig
 from phonate.tasks.conversion.content import Content, cosine_basis
 from phonate.tasks.conversion.prosody import Prosody, Register, transposed
@@ -43,9 +44,7 @@ def test_smoothing_removes_harmonics_and_keeps_formants() -> None:
 @pytest.mark.parametrize("factor", [0.8, 1.25])
 def test_a_warp_moves_formants_by_its_factor(factor: float) -> None:
     content = Content(AUDIO, None, normalise=False)
-    from phonate.audio.mel import hz_to_mel, mel_to_hz
-
-    centres = mel_to_hz(np.linspace(hz_to_mel(0.0), hz_to_mel(8000.0), 82))[1:-1]
+    centres = np.array(band_edges(80, 0.0, 8000.0)[1:-1])
     formant = np.exp(-0.5 * ((centres - 1500.0) / 200.0) ** 2).astype(np.float32)[None]
     fixed = PerturbationSettings(formants=(factor, factor), equaliser_db=0.0, noise_probability=0.0)
     moved = content.perturbed(np.repeat(formant, 5, axis=0), fixed, np.random.default_rng(0))

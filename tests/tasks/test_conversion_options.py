@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from phonate.audio.decoding import read_audio
-from phonate.config.errors import MissingPackageError
+from phonate.config.errors import MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.evaluation import packages
 from phonate.tasks.conversion.content import Content
@@ -79,6 +79,24 @@ def test_noise_is_as_loud_as_asked_for() -> None:
         return float(content.perturbed(mel, settings, np.random.default_rng(0))[:100].mean())
 
     assert floor(10.0) - floor(30.0) == pytest.approx(0.2, abs=0.01)  # 20 dB of 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.audio.n_mels": 400}, "data.audio: n_mels 400 is too many for n_fft 1024"),
+        ({"data.cepstral_coefficients": 80}, "data: cepstral_coefficients 80 must be below audio.n_mels 80"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_one_line(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(RecipeError, match=message) as caught:
+        resolve("conversion", {"data.path": "voices", **changes})
+    assert "\n" not in str(caught.value)
+
+
+def test_all_but_one_coefficient_may_be_kept() -> None:
+    assert ConversionData(path="voices", cepstral_coefficients=79).cepstral_coefficients == 79
+    assert ConversionData(path="voices", cepstral_coefficients=None).cepstral_coefficients is None
 
 
 def test_without_prosody_the_model_is_given_none(tone_corpus: Path) -> None:

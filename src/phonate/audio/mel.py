@@ -10,25 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-_LINEAR_STEP = 200.0 / 3  # Hz per mel below the break
-_BREAK_HZ = 1000.0
-_LOG_STEP = np.log(6.4) / 27.0
+from phonate.audio.mel_scale import band_edges
+
 _FRAMES_PER_BLOCK = 128
-
-
-def hz_to_mel(hz: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Slaney's mel scale (Auditory Toolbox, 1998): linear up to 1 kHz, logarithmic above."""
-    hz = np.asarray(hz, dtype=np.float64)
-    above = np.log(np.maximum(hz, _BREAK_HZ) / _BREAK_HZ) / _LOG_STEP
-    return np.where(hz < _BREAK_HZ, hz / _LINEAR_STEP, _BREAK_HZ / _LINEAR_STEP + above)
-
-
-def mel_to_hz(mel: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The inverse of `hz_to_mel`."""
-    mel = np.asarray(mel, dtype=np.float64)
-    break_mel = _BREAK_HZ / _LINEAR_STEP
-    above = _BREAK_HZ * np.exp(_LOG_STEP * np.maximum(mel - break_mel, 0.0))
-    return np.where(mel < break_mel, mel * _LINEAR_STEP, above)
 
 
 def mel_filters(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> npt.NDArray[np.float32]:
@@ -37,7 +21,7 @@ def mel_filters(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: fl
     Raises ValueError where a band is so narrow that no frequency of the transform falls into it.
     """
     frequencies = np.fft.rfftfreq(n_fft, 1.0 / sample_rate)
-    edges = mel_to_hz(np.linspace(hz_to_mel(fmin), hz_to_mel(fmax), n_mels + 2))
+    edges = np.array(band_edges(n_mels, fmin, fmax))
     rising = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]
     falling = (edges[2:, None] - frequencies) / np.diff(edges)[1:, None]
     filters = np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (edges[2:] - edges[:-2]))[:, None]

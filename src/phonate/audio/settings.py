@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from phonate.audio.mel_scale import empty_bands
 from phonate.config.settings import Settings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -69,6 +70,12 @@ class AudioConfig(Settings):
             )
         if self.fmin >= self.fmax:
             raise ValueError(f"fmin {self.fmin:g} Hz must be under fmax {self.fmax:g} Hz")
+        empty = empty_bands(self.sample_rate, self.n_fft, self.n_mels, self.fmin, self.fmax)
+        if empty:
+            raise ValueError(
+                f"n_mels {self.n_mels} is too many for n_fft {self.n_fft} at sample_rate {self.sample_rate}: {empty} "
+                "bands would hold no frequency of the transform; lower n_mels or raise n_fft"
+            )
         if self.min_seconds >= self.max_seconds:
             raise ValueError(f"min_seconds {self.min_seconds:g} must be under max_seconds {self.max_seconds:g}")
         return self

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.mel import hz_to_mel, mel_to_hz
+from phonate.audio.mel_scale import band_edges
 from phonate.audio.settings import AudioConfig
 from phonate.tasks.conversion.settings import PerturbationSettings
 
@@ -36,8 +36,7 @@ class Content:
         self.bands = audio.n_mels
         self.normalise = normalise
         self._decibels = -audio.min_level_db
-        edges = mel_to_hz(np.linspace(hz_to_mel(audio.fmin), hz_to_mel(audio.fmax), self.bands + 2))
-        self._centres = edges[1:-1]
+        self._centres = np.array(band_edges(self.bands, audio.fmin, audio.fmax)[1:-1])
         self._smoothing_MM: FloatArray | None = None
         if cepstral_coefficients is not None:
             basis = cosine_basis(self.bands)[:cepstral_coefficients]

@@ -58,6 +58,16 @@ class ConversionData(VoiceData):
     """Crops of each recording in an epoch."""
 
     @model_validator(mode="after")
+    def _envelope_is_smooth(self) -> Self:
+        kept, bands = self.cepstral_coefficients, self.audio.n_mels
+        if self.content == "mel" and kept is not None and kept >= bands:
+            raise ValueError(
+                f"cepstral_coefficients {kept} must be below audio.n_mels {bands}, or nothing is smoothed; "
+                "lower it, or set it to null"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _whisper_is_computed_once(self) -> Self:
         if self.content == "whisper" and self.augmentation is not None:
             raise ValueError(

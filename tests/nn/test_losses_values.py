@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import librosa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -315,10 +316,17 @@ def test_perceptual_is_not_mse_by_another_name():
     loss = PerceptualLoss()
     assert loss(middle, nothing)[0] > 5 * loss(low, nothing)[0]
     assert sum(loss.weights(80)) / 80 == pytest.approx(1)
-    hertz = [
-        700 * (10 ** (mel / 2595) - 1) for mel in (2595 * math.log10(1 + 8000 / 700) * k / 81 for k in range(1, 81))
-    ]
+    hertz = librosa.mel_frequencies(82, fmin=0, fmax=8000)[1:-1]
     assert 2000 < hertz[max(range(80), key=loss.weights(80).__getitem__)] < 3500  # where hearing is keenest
+
+
+@pytest.mark.parametrize(("fmin", "fmax"), [(0.0, 8000.0), (50.0, 11000.0)])
+def test_perceptual_weighs_the_bands_of_the_features(fmin, fmax):
+    """By librosa's own A-weighting at the peaks of the filters that made the features."""
+    filters = librosa.filters.mel(sr=24000, n_fft=32768, n_mels=80, fmin=fmin, fmax=fmax)
+    peaks = filters.argmax(axis=1) * 24000 / 32768
+    heard = 10 ** (librosa.A_weighting(peaks, min_db=None) / 20)
+    assert PerceptualLoss(fmin, fmax).weights(80) == pytest.approx(heard / heard.mean(), rel=0.01)
 
 
 def test_contrastive_with_views_is_nt_xent_without_self():

@@ -116,6 +116,12 @@ def test_a_model_that_ignores_the_speaker_is_seen_in_the_metrics(corpus: Path) -
     assert conversion.evaluate(model, samples)["speaker_effect"] == 0.0
 
 
+def test_the_perceptual_loss_weighs_the_bands_of_the_recipe(corpus: Path) -> None:
+    changes = {"training.loss.main": "perceptual", "data.audio.fmin": 50.0, "data.audio.fmax": 7600.0}
+    loss = task(corpus, **changes).criterion.losses["perceptual"]
+    assert (loss.fmin, loss.fmax) == (50.0, 7600.0)
+
+
 @pytest.mark.parametrize(
     "change",
     [

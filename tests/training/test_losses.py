@@ -120,6 +120,13 @@ def test_the_main_loss_can_not_be_its_own_auxiliary():
         build_loss(LossSettings(main="mse", auxiliary={"mse": 1.0}))
 
 
+def test_losses_are_told_what_the_task_knows_of_its_outputs():
+    known = {"fmin": 50.0, "fmax": 7600.0}
+    main = build_loss(LossSettings(main="perceptual", auxiliary={"l1": 1.0}), known=known).losses
+    auxiliary = build_loss(LossSettings(main="l1", auxiliary={"perceptual": 1.0}), known=known).losses
+    assert [(one["perceptual"].fmin, one["perceptual"].fmax) for one in (main, auxiliary)] == [(50.0, 7600.0)] * 2
+
+
 def test_the_manager_weighs_its_terms():
     manager = LossManager("l1", {"reconstruction": 2.0, "perceptual": 0.5, "stft": 0.1})
     outputs = {"features": torch.ones(2, 4, 80), "waveform": torch.randn(2, 4096)}

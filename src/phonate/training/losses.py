@@ -141,12 +141,16 @@ def _given(value: Any, loss: str, what: str) -> Any:
     return value
 
 
-def build_loss(settings: LossSettings, default: str | None = None) -> CompositeLoss:
+def build_loss(
+    settings: LossSettings, default: str | None = None, known: Mapping[str, Any] | None = None
+) -> CompositeLoss:
     """The loss that a recipe asks for.
 
     Args:
         settings: The recipe's `training.loss`.
         default: The task's own loss, where `main` is null.
+        known: What the task knows of its outputs, such as `fmin` and `fmax` of mel frames. Each loss is given those
+            that its constructor has names for.
 
     Raises:
         InputError: an unknown loss, or label smoothing with one that has no classes.
@@ -154,11 +158,13 @@ def build_loss(settings: LossSettings, default: str | None = None) -> CompositeL
     main = settings.main or default
     if main is None:
         raise InputError("training.loss.main: this task has no loss of its own; there is: " + ", ".join(LOSSES.names()))
-    losses = {main: _main(main, settings)}
+    known = known or {}
+    losses = {main: _main(main, settings, known)}
     for name in settings.auxiliary:
         if name == main:
             raise InputError(f"training.loss.auxiliary.{name}: it is the main loss already")
-        losses[name] = _named(name, "training.loss.auxiliary")()
+        loss = _named(name, "training.loss.auxiliary")
+        losses[name] = loss(**_taken(loss, known))
     return CompositeLoss(main, losses, settings)
 
 
@@ -169,12 +175,16 @@ def _named(name: str, place: str) -> type[nn.Module]:
         raise InputError(f"{place}: {error}") from error
 
 
-def _main(name: str, settings: LossSettings) -> nn.Module:
-    loss = _named(name, "training.loss.main")
-    options: dict[str, Any] = {}
+def _taken(loss: type[nn.Module], known: Mapping[str, Any]) -> dict[str, Any]:
     accepted = inspect.signature(loss).parameters
+    return {name: value for name, value in known.items() if name in accepted}
+
+
+def _main(name: str, settings: LossSettings, known: Mapping[str, Any]) -> nn.Module:
+    loss = _named(name, "training.loss.main")
+    options = _taken(loss, known)
     if settings.label_smoothing:
-        if "label_smoothing" not in accepted:
+        if "label_smoothing" not in inspect.signature(loss).parameters:
             raise InputError(f"training.loss.label_smoothing: {name} has no classes to smooth; leave it at 0")
         options["label_smoothing"] = settings.label_smoothing
     if name == "focal":
@@ -213,7 +223,7 @@ class LossManager(nn.Module):
             if kind not in LOSSES.names():
                 place = "loss_type" if name == "reconstruction" else "loss_weights"
                 raise InputError(f"{place}: no loss is called {kind!r}; {nearest(kind, LOSSES.names())}")
-            losses[name] = _main(kind, settings) if name == "reconstruction" else LOSSES.get(kind)()
+            losses[name] = _main(kind, settings, {}) if name == "reconstruction" else LOSSES.get(kind)()
         self.losses = nn.ModuleDict(losses)
 
     @property

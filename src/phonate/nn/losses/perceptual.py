@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from phonate.audio.mel_scale import band_edges
 from phonate.config.errors import InputError
 from phonate.nn.losses._base import Loss, SumCount, expanded, same_shape
 
@@ -17,7 +18,7 @@ class PerceptualLoss(Loss):
     The weights have a mean of 1, so the size is that of `l1`. The count is the number of cells.
 
     Args:
-        fmin: Lower edge of the mel bands in Hz.
+        fmin: Lower edge of the mel bands in Hz; they lie as those of the features do.
         fmax: Upper edge in Hz.
     """
 
@@ -40,19 +41,9 @@ class PerceptualLoss(Loss):
 
     def weights(self, bands: int) -> list[float]:
         """The weight of each of `bands` mel bands; their mean is 1."""
-        low, high = _mel(self.fmin), _mel(self.fmax)
-        centres = [_hertz(low + (high - low) * (band + 1) / (bands + 1)) for band in range(bands)]
-        heard = [_a_curve(centre) for centre in centres]
+        heard = [_a_curve(centre) for centre in band_edges(bands, self.fmin, self.fmax)[1:-1]]
         mean = sum(heard) / bands
         return [weight / mean for weight in heard]
-
-
-def _mel(hertz: float) -> float:
-    return 2595 * math.log10(1 + hertz / 700)
-
-
-def _hertz(mel: float) -> float:
-    return 700 * (10 ** (mel / 2595) - 1)
 
 
 def _a_curve(hertz: float) -> float:

@@ -40,7 +40,8 @@ class ConversionTask(Task):
                 f"data.crop_frames: {crop} frames are more than model.max_seq_len {model.max_seq_len} positions"
             )
         self.extractor = FeatureExtractor(recipe.data)
-        self.criterion = build_loss(recipe.training.loss, default="l1")
+        mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
+        self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
         self.couples_items = self.criterion.couples_items
         self._corpus: Corpus | None = None
 

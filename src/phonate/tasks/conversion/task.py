@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
+from phonate.nn.masks import frame_mask
 from phonate.tasks.conversion.corpus import Corpus
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
@@ -76,7 +77,7 @@ class ConversionTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """Distance of the predicted from the clean mel over real frames."""
-        mask_BT = self._mask(batch)
+        mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
         predicted_BTM = predict(model, batch, mask_BT)
         terms: Terms = self.criterion(predicted_BTM, batch["target"], mask_BT, model=model)
         return terms
@@ -87,12 +88,6 @@ class ConversionTask(Task):
         if main not in _ELEMENTWISE or len(self.criterion.losses) > 1 or self.criterion.reduction != "mean":
             return None
         return {main: float(batch["lengths"].sum()) * batch["target"].shape[-1]}
-
-    @staticmethod
-    def _mask(batch: Batch) -> Tensor:
-        frames = batch["target"].shape[1]
-        mask: Tensor = torch.arange(frames, device=batch["lengths"].device) < batch["lengths"][:, None]
-        return mask
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
@@ -107,7 +102,7 @@ class ConversionTask(Task):
             name: value.to(_device(model)) if isinstance(value, Tensor) else value
             for name, value in samples.collate(items).items()
         }
-        mask_BT = self._mask(batch)
+        mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
         speakers = len(self.corpus.speakers)
         other = {**batch, "speaker_id": (batch["speaker_id"] + max(1, speakers // 2)) % speakers}
         moved_BTM = (predict(model, batch, mask_BT) - predict(model, other, mask_BT)).abs()

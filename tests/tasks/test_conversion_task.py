@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from phonate.audio.decoding import read_audio, write_audio
+from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion import judges
@@ -239,6 +240,41 @@ def test_the_command_writes_a_file_or_one_line(run: Path, corpus: Path, tmp_path
     assert wrong.returncode == 2
     assert "did you mean ben?" in wrong.stderr
     assert wrong.stderr.count("\n") == 1
+
+
+def test_a_suffix_that_is_not_written_is_refused_before_the_conversion(
+    run: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Converter, "load", lambda source: pytest.fail("the model was loaded"))
+    out = tmp_path / "out.mp3"
+    assert main(["convert", str(run), str(corpus / "unseen.flac"), "-o", str(out)]) == 2
+    assert capsys.readouterr().err == f"error: {out}: writes .flac and .wav only; give the file such a suffix\n"
+
+
+def test_a_recording_shorter_than_a_frame_is_one_line_with_its_name(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short, enough, out = tmp_path / "short.wav", tmp_path / "enough.wav", tmp_path / "out.wav"
+    tone = 0.1 * np.sin(np.arange(256, dtype=np.float32))
+    write_audio(short, tone[:255], RATE)
+    write_audio(enough, tone, RATE)
+    assert main(["convert", str(run), str(short), "-o", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {short}: 11.6 ms long, under the 256 samples of one frame")
+    assert error.count("\n") == 1
+    assert not out.exists()
+    assert main(["convert", str(run), str(enough), "-o", str(out)]) == 0
+
+
+def test_digital_silence_stays_silent(run: Path, corpus: Path) -> None:
+    converter = Converter.load(run)
+    assert not converter.convert(np.zeros(RATE, np.float32)).any()
+    waveform, _ = read_audio(corpus / "unseen.flac", RATE)
+    pause = np.zeros(RATE, np.float32)
+    converted = np.abs(converter.convert(np.concatenate([waveform, pause, waveform])))
+    middle = converted[len(waveform) + 4096 : len(waveform) + RATE - 4096]
+    assert middle.max() < 0.01
+    assert converted[: len(waveform)].max() > 0.5
 
 
 @pytest.mark.skipif(find_spec("resemblyzer") is None, reason="needs phonate[eval]")

@@ -92,21 +92,27 @@ def resample(waveform: FloatArray, rate: float, new_rate: float) -> FloatArray:
     return np.asarray(soxr.resample(waveform, rate, new_rate, quality="HQ"), dtype=np.float32)
 
 
+def writable(path: str | Path) -> Path:
+    """`path`, if `write_audio` writes files with its suffix. Raises InputError."""
+    path = Path(path)
+    if path.suffix.lower() not in _SUBTYPES:
+        raise InputError(f"{path}: writes {' and '.join(sorted(_SUBTYPES))} only; give the file such a suffix")
+    return path
+
+
 def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int) -> None:
     """Write a waveform (samples,) as 16-bit WAV or FLAC, by suffix; the file appears whole or not at all.
 
     A waveform that peaks over 1 is scaled down as a whole to peak at 1, since clipping would distort it.
     """
-    path = Path(path)
-    subtype = _SUBTYPES.get(path.suffix.lower())
-    if subtype is None:
-        raise InputError(f"{path}: writes {' and '.join(sorted(_SUBTYPES))} only; give the file such a suffix")
+    path = writable(path)
     samples = np.asarray(waveform, dtype=np.float32)
     if samples.ndim != 1 or samples.size == 0 or not np.isfinite(samples).all():
         raise DataError(f"{path}: not written: a waveform is one row of finite samples, got shape {samples.shape}")
     samples = samples / max(1.0, float(np.abs(samples).max()))
     encoded = io.BytesIO()
-    soundfile.write(encoded, samples, sample_rate, format=path.suffix[1:].upper(), subtype=subtype)
+    suffix = path.suffix.lower()
+    soundfile.write(encoded, samples, sample_rate, format=suffix[1:].upper(), subtype=_SUBTYPES[suffix])
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,9 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Convert, and say what was written."""
-    from phonate.audio.decoding import write_audio
+    from phonate.audio.decoding import writable, write_audio
     from phonate.tasks.conversion.inference import Converter
 
+    writable(args.output)  # before the time of a conversion is spent
     converter = Converter.load(args.run)
     waveform = converter.convert_file(args.recording, args.speaker)
     write_audio(args.output, waveform, converter.sample_rate)

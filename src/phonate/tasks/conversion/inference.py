@@ -12,7 +12,7 @@ import torch
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.processor import normalised_peak
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve_document
 from phonate.tasks.conversion.chunks import joined, overlap_add
@@ -26,6 +26,7 @@ _WINDOW_SECONDS = 10.0
 _OVERLAP_SECONDS = 1.0
 _PIECE_SECONDS = 20.0
 _PEAK = 0.95
+_SILENT = 1e-6  # rounding may lift the floor, 0, by so much
 
 
 class Converter:
@@ -107,8 +108,18 @@ class Converter:
         return self.speakers.index(name)
 
     def convert_file(self, path: str | Path, speaker: str | None = None) -> FloatArray:
-        """The recording at `path`, in any format and at any rate, in the voice of `speaker`: (N,) at `sample_rate`."""
-        return self.convert(read_audio(path, self.sample_rate)[0], speaker)
+        """The recording at `path`, in any format and at any rate, in the voice of `speaker`: (N,) at `sample_rate`.
+
+        Raises DataError where it can't be read, or is shorter than a frame.
+        """
+        waveform = read_audio(path, self.sample_rate)[0]
+        hop = self.extractor.data.audio.hop_length
+        if len(waveform) < hop:
+            raise DataError(
+                f"{path}: {1000 * len(waveform) / self.sample_rate:.1f} ms long, under the {hop} samples of one frame "
+                f"(at {self.sample_rate} Hz); give a longer recording"
+            )
+        return self.convert(waveform, speaker)
 
     def convert(self, waveform: FloatArray, speaker: str | None = None) -> FloatArray:
         """Samples (N,) at `sample_rate` in the voice of `speaker` (None: the target); about N samples, peak 0.95.
@@ -139,6 +150,8 @@ class Converter:
         mel_TM = overlap_add(len(content_TF), *self._window(), predict)
         if self.extractor.data.equalise:
             mel_TM = voice.equalised(mel_TM)
+        # The model was never shown digital silence, and normalisation makes a voice of nothing.
+        mel_TM[recording.mel_TM.max(axis=1) < _SILENT] = 0.0
         return np.clip(mel_TM, 0.0, 1.0)
 
 

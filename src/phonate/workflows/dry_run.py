@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -15,7 +17,9 @@ from phonate.training.run import Run
 from phonate.training.task import Task
 from phonate.training.trainer import Trainer
 
-MEASURED_STEPS = 3
+FEWEST_STEPS, MOST_STEPS = 3, 30
+ENOUGH_SECONDS = 5.0
+"""At least 3 steps are measured, then as many as fit."""
 GIB = 2**30
 
 
@@ -32,7 +36,7 @@ def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) 
         run = Run(Path(folder) / "run")
         run.create(resuming=False)
         quiet = settings.logging.model_copy(update={"tensorboard": False, "wandb": False, "verbosity": "quiet"})
-        short = settings.model_copy(update={"max_steps": 1 + MEASURED_STEPS, "logging": quiet})
+        short = settings.model_copy(update={"max_steps": 1 + MOST_STEPS, "logging": quiet})
         trainer = Trainer(task, short, run, device=device, recipe_yaml=resolved.to_yaml())
         total_steps = settings.max_steps or settings.epochs * trainer.steps_per_epoch
         step_seconds = _time_steps(trainer)
@@ -54,21 +58,20 @@ def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) 
 
 
 def _time_steps(trainer: Trainer) -> float:
-    """Mean seconds of a step after the first."""
+    """Median seconds from step to step, waiting for data included, after the first."""
     trainer.model.train()
-    epoch, began = 0, 0.0
-    while trainer.step <= MEASURED_STEPS:
+    ends: list[float] = []
+    for epoch in itertools.count():
         for window in trainer.windows(epoch, 0):
-            if trainer.step == 1:
-                began = time.perf_counter()
             trainer.train_step(window, trainer.step, trainer.ema)
             trainer.step += 1
-            if trainer.step > MEASURED_STEPS:
-                break
-        epoch += 1
-    if trainer.device.type == "cuda":
-        torch.cuda.synchronize(trainer.device)
-    return (time.perf_counter() - began) / MEASURED_STEPS
+            if trainer.device.type == "cuda":
+                torch.cuda.synchronize(trainer.device)
+            ends.append(time.perf_counter())
+            steps, seconds = len(ends) - 1, ends[-1] - ends[0]
+            if steps >= MOST_STEPS or (steps >= FEWEST_STEPS and seconds > ENOUGH_SECONDS):
+                return statistics.median(end - start for start, end in itertools.pairwise(ends))
+    raise AssertionError
 
 
 def _peak_memory(device: torch.device) -> float:

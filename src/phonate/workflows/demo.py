@@ -23,7 +23,8 @@ from phonate.workflows.report import write_report
 
 Say = Callable[[str], None]
 
-_FEWEST_STEPS, _MOST_STEPS = 60, 4000
+_FEWEST_STEPS_A_MINUTE, _MOST_STEPS = 75, 4000
+"""However slow the dry run was: other programs may have held it up."""
 _STOPPED = 128 + signal.SIGTERM
 _POLL_SECONDS = 0.2
 
@@ -156,7 +157,7 @@ def _affordable_steps(recipe: Sequence[str], output: Path, minutes: float, say: 
         raise PhonateError("the dry run failed; what it said is above")
     seconds = json.loads(finished.stdout)["metrics"]["seconds_per_step"]
     steps = round(60 * minutes / seconds, -1)
-    return int(min(max(steps, _FEWEST_STEPS), _MOST_STEPS))
+    return int(min(max(steps, _FEWEST_STEPS_A_MINUTE * minutes, 20), _MOST_STEPS))
 
 
 def _phonate(arguments: Sequence[str]) -> list[str]:

@@ -30,9 +30,11 @@ class AudioProcessor:
     def __init__(self, config: AudioConfig | None = None) -> None:
         self.config = config = config or AudioConfig()
         filters = mel_filters(config.sample_rate, config.n_fft, config.n_mels, config.fmin, config.fmax)
-        self._filters = torch.from_numpy(filters)
+        self.filters = filters
+        """(n_mels, n_fft // 2 + 1) mel filters."""
         self._spectrum = MelSpectrum(filters, config.n_fft, config.hop_length, config.win_length)
-        self._offset_db = config.ref_level_db - _DOCUMENTED_REF_LEVEL_DB
+        self.offset_db = config.ref_level_db - _DOCUMENTED_REF_LEVEL_DB
+        """The level that is 1 in features, in dB over a magnitude of 1."""
 
     @property
     def fingerprint(self) -> str:
@@ -66,15 +68,15 @@ class AudioProcessor:
     def normalise(self, magnitudes: npt.NDArray[np.float32]) -> FloatArray:
         """Mel magnitudes -> 0..1 on the decibel scale, of the same shape."""
         floor_db = self.config.min_level_db
-        quietest = 10.0 ** ((floor_db + self._offset_db) / 20.0)
-        decibels = 20.0 * np.log10(np.maximum(magnitudes, quietest, dtype=np.float32)) - self._offset_db
+        quietest = 10.0 ** ((floor_db + self.offset_db) / 20.0)
+        decibels = 20.0 * np.log10(np.maximum(magnitudes, quietest, dtype=np.float32)) - self.offset_db
         return np.asarray(np.clip((decibels - floor_db) / -floor_db, 0.0, 1.0), dtype=np.float32)
 
     def denormalise(self, mel: npt.ArrayLike) -> FloatArray:
         """Features from 0 to 1 -> mel magnitudes, of the same shape; 0, the floor, becomes silence."""
         features = np.clip(np.asarray(mel, dtype=np.float32), 0.0, 1.0)
         floor_db = self.config.min_level_db
-        magnitudes = 10.0 ** ((features * -floor_db + floor_db + self._offset_db) / 20.0)
+        magnitudes = 10.0 ** ((features * -floor_db + floor_db + self.offset_db) / 20.0)
         return np.asarray(np.where(features > 0.0, magnitudes, 0.0), dtype=np.float32)
 
     def waveform(self, mel: npt.ArrayLike, iterations: int = 32) -> FloatArray:
@@ -91,7 +93,7 @@ class AudioProcessor:
             raise ValueError(
                 f"features are (frames, {self.config.n_mels}) with at least 2 frames, got {features.shape}"
             )
-        magnitudes_TF = magnitudes_under(torch.from_numpy(self.denormalise(features)), self._filters)
+        magnitudes_TF = magnitudes_under(torch.from_numpy(self.denormalise(features)), torch.from_numpy(self.filters))
         emphasised = griffin_lim(
             magnitudes_TF, self.config.n_fft, self.config.hop_length, self.config.win_length, iterations
         )

@@ -116,9 +116,10 @@ class TrainStep:
 
     def __call__(self, window: Sequence[Planned], step: int, ema: EMA | None) -> None:
         """Optimizer step number `step` (from 0) on the micro-batches of `window`."""
+        self.task.step = step
         batches = [move(planned.batch, self.device) for planned in window]
         for state in self.phases:
-            if step % state.phase.every:
+            if step < state.phase.start or step % state.phase.every:
                 continue
             with self._only(state) if len(self.phases) > 1 else NOTHING:
                 self._forward_backward(state.phase.name, window, batches, step)

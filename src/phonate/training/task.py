@@ -53,6 +53,8 @@ class Phase:
     """None: the recipe's `training.optimizer`."""
     every: int = 1
     """Run in each `every`-th step."""
+    start: int = 0
+    """Run from this step on."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ Preview = Sound | Picture
 class Task(ABC):
     """A thing that can be trained. `recipe` holds its settings (`recipe.data`, `recipe.model`, `recipe.training`)."""
 
+    step: int = 0
+    """The optimizer step that a loss is for. The trainer sets it."""
     couples_items: bool = False
     """True when the loss of an item depends on the other items of its batch: such a batch is never split."""
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from phonate.audio.chunks import joined, overlap_add
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.processor import normalised_peak
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve_document
-from phonate.tasks.conversion.chunks import joined, overlap_add
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.conversion.voices import Voice
-from phonate.training.checkpoints import resolve_checkpoint
+from phonate.training.checkpoints import best_or_latest
 from phonate.training.checkpoints.loading import load
 
 _WINDOW_SECONDS = 10.0
@@ -153,11 +153,3 @@ class Converter:
         # The model was never shown digital silence, and normalisation makes a voice of nothing.
         mel_TM[recording.mel_TM.max(axis=1) < _SILENT] = 0.0
         return np.clip(mel_TM, 0.0, 1.0)
-
-
-def best_or_latest(source: str | Path) -> Path:
-    """The checkpoint that `source` names: for a run its best one, or the newest when none was chosen yet."""
-    try:
-        return resolve_checkpoint(source, prefer="best")
-    except CheckpointError:
-        return resolve_checkpoint(source)

@@ -32,6 +32,14 @@ def resolve_checkpoint(
     return find(checkpoints_folder(path), prefer)
 
 
+def best_or_latest(source: str | Path) -> Path:
+    """The checkpoint that `source` names: for a run its best one, or the newest when none was chosen yet."""
+    try:
+        return resolve_checkpoint(source, prefer="best")
+    except CheckpointError:
+        return resolve_checkpoint(source)
+
+
 def is_checkpoint(path: Path) -> bool:
     """Whether `path` is a checkpoint's folder, damaged or not."""
     return (path / files.MANIFEST).exists() or (path / files.METADATA).exists()

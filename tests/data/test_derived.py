@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from phonate.config.errors import DataError
-from phonate.tasks.conversion.derived import open_derived
+from phonate.data.derived import open_derived
 
 
 def values(index, width=3):

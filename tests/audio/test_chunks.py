@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phonate.tasks.conversion.chunks import joined, overlap_add, quiet_cuts, windows
+from phonate.audio.chunks import joined, overlap_add, quiet_cuts, windows
 
 
 @given(st.integers(1, 500), st.integers(2, 90), st.integers(0, 40))

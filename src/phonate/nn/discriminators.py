@@ -1,0 +1,72 @@
+"""Networks that tell natural speech from made speech, at several resolutions of time and frequency.
+
+Shapes: B batch, N samples, T frames, K bins, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phonate.nn.stft import ShortTimeFourier
+
+_COMPRESSION = 0.3
+_SMALL = 1e-5
+
+
+class SpectrogramDiscriminator(nn.Module):
+    """Convolutions over a complex spectrogram (Défossez et al. 2022, "High fidelity neural audio compression",
+    section 3.4), its magnitudes compressed to the power 0.3 so that quiet bins count too."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        sizes = [(2, channels, 3), (channels, 2 * channels, 3), (2 * channels, 2 * channels, 2)]
+        self.layers = nn.ModuleList(
+            nn.utils.parametrizations.weight_norm(nn.Conv2d(into, out, (3, 9), stride=(1, stride), padding=(1, 4)))
+            for into, out, stride in sizes
+        )
+        self.last = nn.utils.parametrizations.weight_norm(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
+
+    def forward(self, spectrum_BTC: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Spectrum (B, T, 2K) -> how natural each place is (B, T, K'), and the layers' outputs."""
+        real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
+        size_BTK = (real_BTK.square() + imaginary_BTK.square() + _SMALL).pow(0.5 * (_COMPRESSION - 1.0))
+        hidden = torch.stack([real_BTK * size_BTK, imaginary_BTK * size_BTK], dim=1)
+        outputs = []
+        for layer in self.layers:
+            hidden = F.leaky_relu(layer(hidden), 0.1)
+            outputs.append(hidden)
+        return self.last(hidden)[:, 0], outputs
+
+
+class Discriminators(nn.Module):
+    """A spectrogram discriminator for each resolution (n_fft, hop)."""
+
+    def __init__(self, resolutions: Sequence[tuple[int, int]], channels: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(SpectrogramDiscriminator(channels) for _ in resolutions)
+
+    def forward(self, spectra: Sequence[Tensor]) -> list[tuple[Tensor, list[Tensor]]]:
+        """What each says of its spectrum."""
+        return [member(spectrum) for member, spectrum in zip(self.members, spectra, strict=True)]
+
+
+class MultiResolutionFourier(nn.Module):
+    """Spectra of a waveform at several resolutions (n_fft, hop)."""
+
+    def __init__(self, resolutions: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self.transforms = nn.ModuleList(ShortTimeFourier(n_fft, hop) for n_fft, hop in resolutions)
+
+    def forward(self, samples_BN: Tensor) -> list[Tensor]:
+        """(B, N) -> a (B, T, 2K) for each."""
+        return [transform(samples_BN) for transform in self.transforms]
+
+
+def magnitudes(spectrum_BTC: Tensor) -> Tensor:
+    """(B, T, 2K) -> (B, T, K)."""
+    real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
+    return (real_BTK.square() + imaginary_BTK.square() + 1e-12).sqrt()

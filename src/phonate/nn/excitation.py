@@ -1,0 +1,72 @@
+"""What a voice is made of before the vocal tract shapes it: pulses at the pitch, and noise.
+
+Shapes: B batch, T frames, N = (T - 1) * hop samples.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+_SMALLEST = 1e-4
+
+
+def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_B: Tensor | None = None) -> Tensor:
+    """A pulse train at the pitch `f0_BT` in Hz (0: unvoiced, and silent), power 1 where voiced: (B, N).
+
+    All harmonics under half the sample rate, of equal strength: Dirichlet's kernel,
+    1 + 2 sum cos(h p) = sin((H + 1/2) p) / sin(p / 2). `phase_B` is where the first period starts, in cycles.
+    """
+    voiced_BN = _held(f0_BT > 0, hop_length)
+    f0_BN = _interpolated(_filled(f0_BT), hop_length)
+    cycles_BN = torch.cumsum(f0_BN.double() / sample_rate, dim=1)
+    if phase_B is not None:
+        cycles_BN = cycles_BN + phase_B[:, None].double()
+    half_angle_BN = math.pi * (cycles_BN - torch.floor(cycles_BN)).to(f0_BN.dtype)
+    harmonics_BN = torch.floor(0.5 * sample_rate / f0_BN.clamp_min(1.0))
+    below_BN = torch.sin(half_angle_BN)
+    near = below_BN.abs() < _SMALLEST
+    kernel_BN = torch.sin((2 * harmonics_BN + 1) * half_angle_BN) / torch.where(
+        near, torch.ones_like(below_BN), below_BN
+    )
+    kernel_BN = torch.where(near, 2 * harmonics_BN + 1, kernel_BN) - 1
+    return torch.where(voiced_BN, kernel_BN / (2 * harmonics_BN).clamp_min(1.0).sqrt(), torch.zeros_like(kernel_BN))
+
+
+def _filled(f0_BT: Tensor) -> Tensor:
+    """Unvoiced frames get the pitch of the latest voiced one (100 Hz before the first), so that a vowel's first
+    periods do not start from 0 Hz."""
+    frames = torch.arange(f0_BT.shape[1], device=f0_BT.device)
+    latest_BT = torch.cummax(torch.where(f0_BT > 0, frames, torch.full_like(frames, -1)), dim=1).values
+    held_BT = f0_BT.gather(1, latest_BT.clamp_min(0))
+    return torch.where(held_BT > 0, held_BT, torch.full_like(held_BT, 100.0))
+
+
+def _interpolated(values_BT: Tensor, hop_length: int) -> Tensor:
+    """Linear between frames: (B, N)."""
+    start, end = values_BT[:, :-1, None], values_BT[:, 1:, None]
+    share_H = torch.arange(hop_length, device=values_BT.device, dtype=values_BT.dtype) / hop_length
+    return (start + (end - start) * share_H).flatten(1)
+
+
+def _held(flags_BT: Tensor, hop_length: int) -> Tensor:
+    """Each frame's flag for the samples nearest to it: (B, N) bool."""
+    half = hop_length // 2
+    repeated = flags_BT[:, :, None].expand(-1, -1, hop_length).flatten(1)
+    return repeated[:, half : half + (flags_BT.shape[1] - 1) * hop_length]
+
+
+def noise_table(samples: int = 1 << 16) -> Tensor:
+    """White noise of power 1, the same each time."""
+    return torch.randn(samples, generator=torch.Generator().manual_seed(0))
+
+
+def noise(like_BN: Tensor, table: Tensor, start_B: Tensor | None = None) -> Tensor:
+    """White noise (B, N) out of `table`, each item from its own `start_B`."""
+    positions = torch.arange(like_BN.shape[1], device=like_BN.device)
+    if start_B is None:
+        return F.embedding(positions % len(table), table[:, None])[None, :, 0].expand_as(like_BN)
+    return F.embedding((positions[None] + start_B[:, None]) % len(table), table[:, None])[..., 0]

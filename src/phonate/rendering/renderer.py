@@ -1,0 +1,103 @@
+"""From mels to waveforms for every task that makes mels: by a trained vocoder, or without one by Griffin-Lim.
+
+Shapes: T frames, M mel bands, N = (T - 1) * hop samples.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from phonate.audio.chunks import joined
+from phonate.audio.decoding import FloatArray
+from phonate.audio.processor import AudioProcessor
+from phonate.config.documents import parse
+from phonate.config.errors import CheckpointError, InputError
+from phonate.config.resolve import resolve_document
+from phonate.nn.vocoder import Vocoder
+from phonate.training.checkpoints import best_or_latest
+from phonate.training.checkpoints.loading import load
+
+_PIECE_SECONDS = 20.0
+
+
+class Renderer(Protocol):
+    """Makes waveforms of mels."""
+
+    name: str
+    """For tables and messages."""
+
+    def __call__(self, mel_TM: FloatArray) -> FloatArray:
+        """Mel (T, M) from 0 to 1 -> waveform (N,) at the level that the mel says. Long ones go piece by piece."""
+        ...
+
+
+class GriffinLim:
+    """Needs no training, and sounds like it: phases are found by iteration."""
+
+    name = "Griffin-Lim"
+
+    def __init__(self, processor: AudioProcessor) -> None:
+        self._processor = processor
+
+    def __call__(self, mel_TM: FloatArray) -> FloatArray:
+        """See `Renderer`."""
+        audio = self._processor.config
+        piece = round(_PIECE_SECONDS * audio.frames_per_second)
+        return joined(mel_TM, self._processor.render, audio.hop_length, piece)
+
+
+class TrainedVocoder:
+    """A run of the task `vocoder`."""
+
+    name = "vocoder"
+
+    def __init__(self, vocoder: Vocoder) -> None:
+        self.network = vocoder.eval()
+
+    @classmethod
+    def load(cls, source: str | Path, processor: AudioProcessor) -> TrainedVocoder:
+        """The vocoder of a run (its best checkpoint, or else its newest) or of one checkpoint.
+
+        Raises CheckpointError where there is none, or it was trained on other features than `processor` makes.
+        """
+        try:
+            checkpoint = load(best_or_latest(source), weights_only=True)
+        except InputError as error:
+            raise InputError(f"vocoder {error}") from error
+        recipe = resolve_document(parse(checkpoint.recipe_yaml, str(checkpoint.path / "recipe.yaml"))).recipe
+        if recipe.task != "vocoder":
+            raise CheckpointError(f"{source}: holds a model for {recipe.task}, not a vocoder")
+        theirs = checkpoint.inference["features"]
+        if theirs != processor.fingerprint:
+            raise CheckpointError(
+                f"{source}: this vocoder understands features {theirs}, the model makes {processor.fingerprint}; "
+                "train one with the model's data.audio"
+            )
+        network = Vocoder.of(processor, recipe.model.width, recipe.model.layers)
+        prefix = "vocoder."
+        weights = {
+            name.removeprefix(prefix): value for name, value in checkpoint.weights.items() if name.startswith(prefix)
+        }
+        network.load_state_dict(weights)
+        return cls(network)
+
+    @torch.no_grad()
+    def __call__(self, mel_TM: FloatArray) -> FloatArray:
+        """See `Renderer`."""
+        piece = round(_PIECE_SECONDS * self.network.sample_rate / self.network.hop_length)
+        return joined(mel_TM, self._render, self.network.hop_length, piece)
+
+    def _render(self, mel_TM: FloatArray) -> FloatArray:
+        device = next(self.network.parameters()).device
+        mel_BTM = torch.from_numpy(np.array(mel_TM, dtype=np.float32))[None].to(device)
+        waveform_N: FloatArray = self.network(mel_BTM)[0].float().cpu().numpy()
+        return waveform_N
+
+
+def renderer(source: str | Path | None, processor: AudioProcessor) -> Renderer:
+    """The trained vocoder of `source`, or Griffin-Lim where that is None."""
+    return GriffinLim(processor) if source is None else TrainedVocoder.load(source, processor)

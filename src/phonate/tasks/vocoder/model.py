@@ -1,0 +1,31 @@
+"""The vocoder with the networks that are only there to train it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from phonate.audio.processor import AudioProcessor
+from phonate.nn.discriminators import Discriminators, MultiResolutionFourier
+from phonate.nn.vocoder import Vocoder
+
+RESOLUTIONS = ((2048, 512), (1024, 256), (512, 128))
+
+
+class VocoderGAN(nn.Module):
+    """The vocoder and its discriminators."""
+
+    def __init__(self, model: Any, processor: AudioProcessor) -> None:
+        super().__init__()
+        self.vocoder = Vocoder.of(processor, model.width, model.layers)
+        self.discriminators = Discriminators(RESOLUTIONS, model.discriminator_channels)
+        self.fourier = MultiResolutionFourier(RESOLUTIONS)
+        self.preemphasis = processor.config.preemphasis
+
+    def spectra(self, waveform_BN: Tensor) -> list[Tensor]:
+        """Spectra of the pre-emphasised waveform, as its mel was made."""
+        before_BN = torch.nn.functional.pad(waveform_BN, (1, 0))[:, :-1]
+        spectra: list[Tensor] = self.fourier(waveform_BN - self.preemphasis * before_BN)
+        return spectra

@@ -1,0 +1,60 @@
+"""Settings of the vocoder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from phonate.config.settings import Settings
+from phonate.data.settings import VoiceData
+from phonate.training.settings import TrainingSettings
+
+
+class VocoderData(VoiceData):
+    """The corpus, and what a training sample is. Texts and speakers do not matter."""
+
+    crop_frames: Annotated[int, Field(ge=8)] = 48
+    """Frames of a training sample, cut at random from its recording; 86 are a second."""
+    crops_per_clip: PositiveInt = 1
+    """Crops of each recording in an epoch."""
+
+
+class VocoderModel(Settings):
+    """The network's numbers."""
+
+    width: PositiveInt = 192
+    """Width of the network."""
+    layers: PositiveInt = 6
+    """ConvNeXt blocks."""
+    discriminator_channels: PositiveInt = 8
+    """Channels of the discriminators' first layers (only used in training)."""
+
+
+class VocoderTraining(TrainingSettings):
+    """Training, with its adversarial part."""
+
+    adversarial_start: PositiveInt | None = 4000
+    """The step from which discriminators take part. Null: never."""
+    adversarial_weight: NonNegativeFloat = 1.0
+    """Weight of fooling the discriminators."""
+    feature_matching_weight: NonNegativeFloat = 10.0
+    """Weight of the distance between what discriminators see in natural and in made speech."""
+
+
+def _size(width: int, layers: int, channels: int, lr: float) -> dict[str, dict[str, Any]]:
+    return {
+        "model": {"width": width, "layers": layers, "discriminator_channels": channels},
+        "training": {"optimizer": {"lr": lr}},
+    }
+
+
+DATA = VocoderData
+MODEL = VocoderModel
+TRAINING = VocoderTraining
+SIZES = {
+    "tiny": _size(96, 3, 8, 1e-3),
+    "small": _size(192, 5, 8, 8e-4),
+    "default": _size(384, 8, 24, 5e-4),
+    "large": _size(512, 8, 32, 3e-4),
+}

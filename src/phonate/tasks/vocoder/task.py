@@ -1,0 +1,227 @@
+"""The vocoder as a task: the waveform that a mel was made of, first by spectral distances, then adversarially.
+
+Terms: `spectral` (convergence and log magnitudes at three resolutions), `mel` (the mel of what was made against the
+mel it was made of), `pitch` and `voicing` (what the network hears in the mel), and from `adversarial_start` on
+`adversarial` and `features` (Kong et al. 2020, "HiFi-GAN", equations 1 to 4, least squares), while a phase of their
+own trains the discriminators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phonate.audio.processor import normalised_peak
+from phonate.nn.discriminators import magnitudes
+from phonate.tasks.vocoder.model import VocoderGAN
+from phonate.tasks.vocoder.samples import Corpus, VocoderSamples
+from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms
+
+_FLOOR = 1e-5
+_MEL_WEIGHT = 15.0
+_PREVIEW_SECONDS = 6.0
+GENERATOR, DISCRIMINATOR = "vocoder", "discriminators"
+
+
+def _part(name: str) -> Any:
+    def parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+        return ((key, value) for key, value in model.named_parameters() if key.startswith(f"{name}."))
+
+    return parameters
+
+
+class VocoderTask(Task):
+    """Trains a Vocoder as `recipe` says."""
+
+    def __init__(self, recipe: Any) -> None:
+        self.recipe = recipe
+        self._corpus: Corpus | None = None
+        self._made: tuple[Batch, list[Tensor], list[Tensor]] | None = None
+
+    @property
+    def corpus(self) -> Corpus:
+        """The corpus, prepared when it is first needed."""
+        if self._corpus is None:
+            self._corpus = Corpus(self.recipe.data)
+        return self._corpus
+
+    @property
+    def adversarial(self) -> bool:
+        """Whether discriminators take part in this step."""
+        start = self.recipe.training.adversarial_start
+        return start is not None and self.step >= start
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The vocoder; then its discriminators, from their first step on."""
+        vocoder = Phase(GENERATOR, _part("vocoder"))
+        start = self.recipe.training.adversarial_start
+        if start is None:
+            return (vocoder,)
+        return (vocoder, Phase(DISCRIMINATOR, _part("discriminators"), start=start))
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """A mel distance is small in numbers, and says most."""
+        training = self.recipe.training
+        return {
+            "mel": _MEL_WEIGHT,
+            "adversarial": training.adversarial_weight,
+            "features": training.feature_matching_weight,
+        }
+
+    def model(self) -> nn.Module:
+        """A vocoder with discriminators."""
+        return VocoderGAN(self.recipe.model, self.corpus.processor)
+
+    def samples(self, split: str) -> VocoderSamples:
+        """Random crops ("train"), or the middles of recordings ("validation")."""
+        return VocoderSamples(self.corpus, split)
+
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
+        """See the module; each term is a sum over the items of the batch."""
+        gan = cast(VocoderGAN, model)
+        if phase == DISCRIMINATOR:
+            return self._discriminator_loss(gan, batch)
+        made_BN = gan.vocoder(batch["mel"], batch["f0"], batch["phase"], batch["noise_start"])
+        made = gan.spectra(made_BN)
+        with torch.no_grad():
+            natural = gan.spectra(batch["waveform"])
+        items = len(made_BN)
+        terms: Terms = {"spectral": (_spectral(made, natural), items), "mel": (self._mel(made, natural), items)}
+        terms |= _pitch(gan, batch)
+        if self.adversarial and model.training:
+            terms |= _adversarial(gan, made, natural, items)
+            self._made = (batch, [one.detach() for one in made], natural)
+        return terms
+
+    def _discriminator_loss(self, gan: VocoderGAN, batch: Batch) -> Terms:
+        """Natural speech is to be 1, made speech 0. What was made in the vocoder's phase of the step is used again."""
+        if self._made is None or self._made[0] is not batch:
+            with torch.no_grad():
+                made_BN = gan.vocoder(batch["mel"], batch["f0"], batch["phase"], batch["noise_start"])
+                made, natural = gan.spectra(made_BN), gan.spectra(batch["waveform"])
+        else:
+            made, natural = self._made[1:]
+        total = torch.zeros((), device=batch["mel"].device)
+        for (real, _), (fake, _) in zip(gan.discriminators(natural), gan.discriminators(made), strict=True):
+            total = total + (real - 1.0).square().mean((1, 2)).sum() + fake.square().mean((1, 2)).sum()
+        return {"discriminator": (total, len(batch["mel"]))}
+
+    def _mel(self, made: list[Tensor], natural: list[Tensor]) -> Tensor:
+        """Distance of mels, on their scale from 0 to 1."""
+        processor = self.corpus.processor
+        filters_KM = torch.from_numpy(processor.filters.T).to(made[1])
+        floor = -processor.config.min_level_db
+
+        def mel(spectrum_BTC: Tensor) -> Tensor:
+            decibels = 20.0 * (magnitudes(spectrum_BTC) @ filters_KM).clamp_min(_FLOOR).log10()
+            return decibels / floor
+
+        return (mel(made[1]) - mel(natural[1])).abs().mean((1, 2)).sum()
+
+    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
+        """Items, and frames for what is heard in the mel."""
+        items = float(len(batch["mel"]))
+        if phase == DISCRIMINATOR:
+            return {"discriminator": items}
+        counts: dict[str, Count] = {
+            "spectral": items,
+            "mel": items,
+            "pitch": float((batch["f0"] > 0).sum()),
+            "voicing": float(batch["f0"].numel()),
+        }
+        return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+        """`copy_mel`: distance in dB a band between the mels of recordings and of what the vocoder makes of them, the
+        pitch being heard in the mel as in use."""
+        vocoder, processor = cast(VocoderGAN, model).vocoder, self.corpus.processor
+        distances = []
+        for position in self.corpus.positions("validation")[:16]:
+            mel_TM = self.corpus.prepared.cache.features(position)
+            made_N = vocoder(torch.from_numpy(np.array(mel_TM))[None].to(_device(model)))[0].float().cpu().numpy()
+            again_TM = processor.mel(made_N)
+            distances.append(float(np.abs(again_TM[: len(mel_TM)] - mel_TM[: len(again_TM)]).mean()))
+        return {"copy_mel": -processor.config.min_level_db * float(np.mean(distances))} if distances else {}
+
+    @torch.no_grad()
+    def previews(self, model: nn.Module) -> dict[str, Preview]:
+        """A validation recording, and what the vocoder makes of its mel."""
+        positions = self.corpus.positions("validation")
+        if not positions:
+            return {}
+        rate, processor = self.recipe.data.audio.sample_rate, self.corpus.processor
+        natural_N = self.corpus.prepared.cache.waveform(positions[0])[: int(_PREVIEW_SECONDS * rate)]
+        mel_TM = processor.mel(natural_N)
+        vocoder = cast(VocoderGAN, model).vocoder
+        made_N = vocoder(torch.from_numpy(mel_TM)[None].to(_device(model)))[0].float().cpu().numpy()
+        return {
+            "natural": Sound(natural_N, rate),
+            "made": Sound(0.95 * normalised_peak(made_N), rate),
+            "natural_mel": Picture(np.ascontiguousarray(mel_TM.T)),
+            "made_mel": Picture(np.ascontiguousarray(processor.mel(made_N).T)),
+        }
+
+    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+        """Other features."""
+        if exported["features"] != self.corpus.processor.fingerprint:
+            return "was trained on other features (data.audio); put them back, or start another run"
+        return None
+
+    def export(self, model: nn.Module) -> Mapping[str, Any]:
+        """The fingerprint of the features that it understands, and what was kept out of training."""
+        index = self.corpus.prepared.index
+        return {
+            "features": self.corpus.processor.fingerprint,
+            "validation": [index.id[i] for i in self.corpus.prepared.validation],
+        }
+
+
+def _spectral(made: list[Tensor], natural: list[Tensor]) -> Tensor:
+    """Convergence and distance of log magnitudes of each item, averaged over resolutions and summed over items
+    (Yamamoto et al. 2020, "Parallel WaveGAN", equations 3 to 6)."""
+    total = torch.zeros((), device=made[0].device)
+    for made_BTC, natural_BTC in zip(made, natural, strict=True):
+        made_BTK, natural_BTK = magnitudes(made_BTC), magnitudes(natural_BTC)
+        distance = torch.linalg.vector_norm(natural_BTK - made_BTK, dim=(1, 2))
+        size = torch.linalg.vector_norm(natural_BTK, dim=(1, 2)).clamp_min(1e-3)
+        logarithms = ((made_BTK + _FLOOR).log() - (natural_BTK + _FLOOR).log()).abs().mean((1, 2))
+        total = total + (distance / size + logarithms).sum() / len(made)
+    return total
+
+
+def _pitch(gan: VocoderGAN, batch: Batch) -> Terms:
+    """What is heard of the pitch in the mel: distance of log F0 over voiced frames, and of voicing over all."""
+    log_f0_BT, voicing_BT = gan.vocoder.pitch(batch["mel"])
+    voiced_BT = batch["f0"] > 0
+    wanted_BT = (batch["f0"].clamp_min(1.0) / 200.0).log()
+    return {
+        "pitch": (((log_f0_BT - wanted_BT).abs() * voiced_BT).sum(), voiced_BT.sum()),
+        "voicing": (
+            F.binary_cross_entropy_with_logits(voicing_BT.float(), voiced_BT.float(), reduction="sum"),
+            voiced_BT.numel(),
+        ),
+    }
+
+
+def _adversarial(gan: VocoderGAN, made: list[Tensor], natural: list[Tensor], items: int) -> Terms:
+    """What it takes to be thought natural, and to look natural to the discriminators' layers."""
+    adversarial = features = torch.zeros((), device=made[0].device)
+    with torch.no_grad():
+        wanted = gan.discriminators(natural)
+    for (verdict, seen), (_, natural_seen) in zip(gan.discriminators(made), wanted, strict=True):
+        adversarial = adversarial + (verdict - 1.0).square().mean((1, 2)).sum() / len(made)
+        for mine, natures in zip(seen, natural_seen, strict=True):
+            features = features + (mine - natures).abs().mean((1, 2, 3)).sum() / (len(made) * len(seen))
+    return {"adversarial": (adversarial, items), "features": (features, items)}
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device

@@ -1,0 +1,103 @@
+"""The vocoder network: its transforms, its source, and what it can do before it has learnt anything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from phonate.audio.processor import AudioProcessor
+from phonate.nn.excitation import pulses
+from phonate.nn.stft import ShortTimeFourier
+from phonate.nn.vocoder import Vocoder
+
+RATE, HOP = 22050, 256
+
+
+@pytest.mark.parametrize("as_products", [False, True])
+def test_a_transform_is_undone_by_its_inverse(as_products):
+    fourier = ShortTimeFourier(1024, HOP)
+    fourier.as_products = as_products
+    samples = torch.randn(2, 40 * HOP, generator=torch.Generator().manual_seed(1))
+    again = fourier.inverse(fourier(samples))
+    assert torch.allclose(again, samples, atol=2e-5)
+
+
+def test_the_transform_is_torchs():
+    samples = torch.randn(1, 20 * HOP, generator=torch.Generator().manual_seed(1))
+    theirs = torch.stft(
+        samples, 1024, HOP, window=torch.hann_window(1024), center=True, pad_mode="constant", return_complex=True
+    )
+    for as_products in (False, True):
+        fourier = ShortTimeFourier(1024, HOP)
+        fourier.as_products = as_products
+        real, imaginary = fourier(samples).chunk(2, dim=-1)
+        assert torch.allclose(real, theirs.real.transpose(1, 2), atol=1e-3)
+        assert torch.allclose(imaginary, theirs.imag.transpose(1, 2), atol=1e-3)
+
+
+def test_pulses_have_the_pitch_asked_for_and_power_one():
+    f0 = torch.full((1, 87), 150.0)
+    signal = pulses(f0, HOP, RATE)[0]
+    assert signal.square().mean() == pytest.approx(1.0, abs=0.05)
+    spectrum = torch.fft.rfft(signal * torch.hann_window(len(signal))).abs()
+    hertz = torch.fft.rfftfreq(len(signal), 1 / RATE)
+    for harmonic in (1, 5, 30):
+        around = (hertz > 150 * (harmonic - 0.5)) & (hertz < 150 * (harmonic + 0.5))
+        peak = hertz[around][spectrum[around].argmax()]
+        assert peak == pytest.approx(150 * harmonic, abs=2.0)
+
+
+def test_unvoiced_frames_have_no_pulses():
+    f0 = torch.zeros(1, 40)
+    f0[:, 20:] = 200.0
+    signal = pulses(f0, HOP, RATE)[0]
+    assert not signal[: 19 * HOP].any()
+    assert signal[21 * HOP :].square().mean() > 0.8
+
+
+def test_untrained_it_already_keeps_the_spectral_envelope(voiced_sound):
+    """The mel is guessed back into bins, so training starts from a sound and not from noise."""
+    processor = AudioProcessor()
+    waveform, hertz = voiced_sound
+    mel = processor.mel(waveform)
+    vocoder = Vocoder.of(processor, width=32, layers=1)
+    pitch = torch.full((1, len(mel)), hertz)
+    with torch.no_grad():
+        made = vocoder(torch.from_numpy(mel)[None], pitch)[0].numpy()
+    assert len(made) == (len(mel) - 1) * processor.config.hop_length
+    again = processor.mel(made)
+    inner = slice(4, -4)
+    difference = (again - mel[: len(again)])[inner]
+    assert np.abs(difference - np.median(difference)).mean() < 0.04  # 4 dB a band, after levels are made equal
+    other = mel[:, ::-1]
+    assert np.abs(mel - other)[inner].mean() > 0.1
+
+
+def test_phase_and_noise_start_vary_the_source_and_nothing_else(voiced_sound):
+    processor = AudioProcessor()
+    mel = torch.from_numpy(processor.mel(voiced_sound[0]))[None]
+    vocoder = Vocoder.of(processor, width=32, layers=1)
+    f0 = torch.full(mel.shape[:2], voiced_sound[1])
+    with torch.no_grad():
+        first = vocoder(mel, f0, torch.tensor([0.0]), torch.tensor([0]))
+        same = vocoder(mel, f0, torch.tensor([0.0]), torch.tensor([0]))
+        other = vocoder(mel, f0, torch.tensor([0.5]), torch.tensor([999]))
+    assert torch.equal(first, same)
+    assert not torch.allclose(first, other, atol=1e-2)
+    levels = [processor.mel(sound[0].numpy())[4:-4] for sound in (first, other)]
+    assert np.abs(levels[0] - levels[1]).mean() < 0.05
+
+
+@pytest.fixture
+def voiced_sound():
+    """Half a second of a vowel-like sound at 140 Hz, and its pitch."""
+    time = np.arange(RATE // 2) / RATE
+    formants = [(700, 1.0), (1200, 0.5), (2600, 0.25)]
+    sound = np.zeros_like(time)
+    for harmonic in range(1, 50):
+        hertz = 140.0 * harmonic
+        gain = sum(weight / (1 + ((hertz - centre) / 150) ** 2) for centre, weight in formants)
+        sound += gain * np.cos(2 * np.pi * hertz * time)
+    sound += 1e-3 * np.random.default_rng(0).standard_normal(len(time))
+    return (sound / np.abs(sound).max()).astype(np.float32), 140.0

@@ -13,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run of the task conversion, or a checkpoint")
     parser.add_argument("recording", metavar="IN.wav", help="the recording to convert")
     parser.add_argument("--speaker", metavar="NAME", help="whose voice to speak in (default: the run's target)")
+    parser.add_argument("--vocoder", metavar="RUN", help="a run of the task vocoder (default: the recipe's)")
     parser.add_argument("-o", "--output", metavar="OUT.wav", required=True, help="where to write: .wav or .flac")
 
 
@@ -22,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     from phonate.tasks.conversion.inference import Converter
 
     writable(args.output)  # before the time of a conversion is spent
-    converter = Converter.load(args.run)
+    converter = Converter.load(args.run, args.vocoder)
     waveform = converter.convert_file(args.recording, args.speaker)
     write_audio(args.output, waveform, converter.sample_rate)
     print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {args.speaker or converter.target}")

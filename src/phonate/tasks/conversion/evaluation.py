@@ -1,8 +1,8 @@
 """How good a converter is, measured by judges that had no part in its training.
 
 Each clip of the evaluation corpus whose speaker is not the target is converted; the target's own clips are the
-reference. Beside the model stand the natural clip, its Griffin-Lim copy, the conversion without a model, and,
-as the ceiling, the target herself through the same Griffin-Lim.
+reference. Beside the model stand the natural clip, its copy through the vocoder alone, the conversion without a
+model, and, as the ceiling, the target herself through the same vocoder.
 
 A falling similarity to the source proves nothing (blur lowers it) and neither does a small loss (a model that
 copies its input has the smallest): read `closer`, `first`, `pair` and `cer` together.
@@ -19,7 +19,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
-from phonate.audio.processor import AudioProcessor
+from phonate.audio.processor import AudioProcessor, normalised_peak
 from phonate.config.errors import InputError, PhonateError
 from phonate.data.manifest import check_corpus, list_corpus
 from phonate.data.prepared import prepare
@@ -43,6 +43,7 @@ MOST_REFERENCES = 30
 SOUNDS = 4
 """Sources of which the report plays every system's sound."""
 _CONVERTED = "converted"
+_PEAK = 0.95
 _LEGEND = (
     "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
     "share nearer to the target's profile than to that of their own speaker, first: share for which the target's "
@@ -66,7 +67,7 @@ def evaluate(run: Path, data: str | None = None) -> Evaluation:
     baseline = Baseline(converter.extractor.processor, [clip.waveform for clip in target])
     systems: dict[str, Callable[[FloatArray], FloatArray]] = {
         "natural": lambda waveform: waveform,
-        "Griffin-Lim copy": lambda waveform: _copy(converter, waveform),
+        f"{converter.render.name} copy": lambda waveform: _copy(converter, waveform),
         "no model": baseline,
         _CONVERTED: converter.convert,
     }
@@ -81,7 +82,7 @@ def evaluate(run: Path, data: str | None = None) -> Evaluation:
         results[name], said = _judge(judges, waveforms, sources, texts)
         if name == _CONVERTED:
             items = said
-    results["ceiling: target, Griffin-Lim copy"] = _ceiling(judges, converter, target)
+    results[f"ceiling: target, {converter.render.name} copy"] = _ceiling(judges, converter, target)
     for own in sounds.values():
         own[f"{converter.target}, saying something else"] = target[0].waveform
     notes = {
@@ -160,8 +161,7 @@ def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Clip], l
 
 
 def _copy(converter: Converter, waveform: FloatArray) -> FloatArray:
-    processor = converter.extractor.processor
-    return processor.waveform(processor.mel(waveform))
+    return _PEAK * normalised_peak(converter.render(converter.extractor.processor.mel(waveform)))
 
 
 def _judge(
@@ -199,7 +199,7 @@ def _judge(
 
 
 def _ceiling(judges: Judges, converter: Converter, target: Sequence[Clip]) -> dict[str, float]:
-    """The target's own clips, through Griffin-Lim, against her other clips."""
+    """The target's own clips, through the vocoder, against her other clips."""
     pairs: list[float] = []
     pitch: list[float | None] = []
     for number, clip in enumerate(target):

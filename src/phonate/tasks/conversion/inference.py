@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from phonate.audio.chunks import joined, overlap_add
+from phonate.audio.chunks import overlap_add
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.processor import normalised_peak
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve_document
+from phonate.rendering.renderer import Renderer, renderer
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.conversion.voices import Voice
@@ -24,7 +25,6 @@ from phonate.training.checkpoints.loading import load
 
 _WINDOW_SECONDS = 10.0
 _OVERLAP_SECONDS = 1.0
-_PIECE_SECONDS = 20.0
 _PEAK = 0.95
 _SILENT = 1e-6  # rounding may lift the floor, 0, by so much
 
@@ -39,9 +39,10 @@ class Converter:
         voices: dict[str, Voice],
         target: str,
         facts: Mapping[str, Any] | None = None,
+        vocoder: str | Path | None = None,
     ) -> None:
         """`data` is the recipe's ConversionData; `voices` are the speakers of the embedding, in its order; `facts` is
-        what the task exported with a checkpoint."""
+        what the task exported with a checkpoint; `vocoder` a run to make sound with instead of `data.vocoder`."""
         self.model = model.eval()
         self.voices = voices
         self.speakers = list(voices)
@@ -50,9 +51,11 @@ class Converter:
         self.facts = dict(facts or {})
         self.extractor = FeatureExtractor(data)
         self.sample_rate: int = data.audio.sample_rate
+        self.render: Renderer = renderer(vocoder or data.vocoder, self.extractor.processor)
+        """Makes sound of mels."""
 
     @classmethod
-    def load(cls, source: str | Path) -> Converter:
+    def load(cls, source: str | Path, vocoder: str | Path | None = None) -> Converter:
         """The converter of a run (its best checkpoint, or else its newest) or of one checkpoint.
 
         Raises CheckpointError where there is none, or it is damaged, or of another task.
@@ -72,7 +75,7 @@ class Converter:
         )
         model.load_state_dict(checkpoint.weights)
         voices = {name: Voice.read(document) for name, document in facts["voices"].items()}
-        converter = cls(model, recipe.data, voices, facts["target"], facts)
+        converter = cls(model, recipe.data, voices, facts["target"], facts, vocoder)
         converter._check_features(checkpoint.path, facts)
         return converter
 
@@ -127,10 +130,7 @@ class Converter:
         Long recordings are converted in overlapping windows and rendered piece by piece.
         """
         mel_TM = self.convert_mel(self.extractor.recording(waveform), speaker)
-        audio = self.extractor.data.audio
-        piece = round(_PIECE_SECONDS * audio.frames_per_second)
-        rendered_N = joined(mel_TM, self.extractor.processor.render, audio.hop_length, piece)
-        return _PEAK * normalised_peak(rendered_N)
+        return _PEAK * normalised_peak(self.render(mel_TM))
 
     @torch.no_grad()
     def convert_mel(self, recording: Recording, speaker: str | None = None) -> FloatArray:

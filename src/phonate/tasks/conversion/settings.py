@@ -50,6 +50,8 @@ class ConversionData(VoiceData):
     """In conversion, bring the mean and deviation of each mel band to those of the target's recordings."""
     perturbation: PerturbationSettings | None = PerturbationSettings()
     """How the speaker is hidden while training. Null: not at all (a control: such a model converts nothing)."""
+    vocoder: str | None = None
+    """A run of the task vocoder, by which mels become sound. Null: Griffin-Lim."""
     target: str | None = None
     """The speaker that previews, evaluation and `phonate convert` convert to. Null: the one with the most speech."""
     crop_frames: PositiveInt = 160

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from phonate.audio.processor import normalised_peak
 from phonate.config.errors import InputError
 from phonate.nn.masks import frame_mask
 from phonate.tasks.conversion.corpus import Corpus
@@ -126,7 +127,7 @@ class ConversionTask(Task):
         shown: dict[str, Preview] = {}
         for name, mel_TM in (("source", found.mel_TM), ("converted", converted_TM)):
             shown[f"{name}_mel"] = Picture(np.ascontiguousarray(mel_TM.T))
-            shown[name] = Sound(self.extractor.processor.waveform(mel_TM), rate)
+            shown[name] = Sound(0.95 * normalised_peak(converter.render(mel_TM)), rate)
         return shown
 
     def _preview_clip(self) -> Recording | None:

@@ -10,6 +10,7 @@ from phonate.audio.processor import AudioProcessor
 from phonate.nn.excitation import pulses
 from phonate.nn.stft import ShortTimeFourier
 from phonate.nn.vocoder import Vocoder
+from phonate.rendering.renderer import TrainedVocoder
 
 RATE, HOP = 22050, 256
 
@@ -101,3 +102,19 @@ def voiced_sound():
         sound += gain * np.cos(2 * np.pi * hertz * time)
     sound += 1e-3 * np.random.default_rng(0).standard_normal(len(time))
     return (sound / np.abs(sound).max()).astype(np.float32), 140.0
+
+
+def test_a_stream_of_pieces_is_the_whole(voiced_sound, monkeypatch):
+    """Seen to fail when a piece has too little context, or a source of its own."""
+    processor = AudioProcessor()
+    vocoder = Vocoder.of(processor, width=32, layers=2)
+    torch.nn.init.normal_(vocoder.head.weight, std=0.05)
+    mel = np.tile(processor.mel(voiced_sound[0]), (4, 1))
+    rendering = TrainedVocoder(vocoder)
+    pieces = list(rendering.stream(mel, first=8, piece=20))
+    whole = rendering(mel)
+    assert len(pieces) > 5
+    assert len(whole) == (len(mel) - 1) * processor.config.hop_length
+    assert np.allclose(np.concatenate(pieces), whole, atol=1e-4)
+    monkeypatch.setattr(Vocoder, "context", 1)
+    assert not np.allclose(np.concatenate(list(rendering.stream(mel, 8, 20))), whole, atol=1e-4)

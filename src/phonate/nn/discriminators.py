@@ -54,6 +54,29 @@ class Discriminators(nn.Module):
         return [member(spectrum) for member, spectrum in zip(self.members, spectra, strict=True)]
 
 
+class MelDiscriminator(nn.Module):
+    """Convolutions over a mel spectrogram beside what it should say (Yang et al. 2021, "GANSpeech", section 2.2)."""
+
+    def __init__(self, n_mels: int, condition: int, channels: int) -> None:
+        super().__init__()
+        self.condition = nn.Linear(condition, n_mels)
+        sizes = [(2, channels, (1, 2)), (channels, 2 * channels, (2, 2)), (2 * channels, 2 * channels, (2, 2))]
+        self.layers = nn.ModuleList(
+            nn.utils.parametrizations.weight_norm(nn.Conv2d(into, out, (5, 5), stride=stride, padding=2))
+            for into, out, stride in sizes
+        )
+        self.last = nn.utils.parametrizations.weight_norm(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
+
+    def forward(self, mel_BTM: Tensor, condition_BTD: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Mel (B, T, M) and condition (B, T, D) -> how natural each place is (B, T', M'), and the layers' outputs."""
+        hidden = torch.stack([mel_BTM, self.condition(condition_BTD)], dim=1)
+        outputs = []
+        for layer in self.layers:
+            hidden = F.leaky_relu(layer(hidden), 0.1)
+            outputs.append(hidden)
+        return self.last(hidden)[:, 0], outputs
+
+
 class MultiResolutionFourier(nn.Module):
     """Spectra of a waveform at several resolutions (n_fft, hop)."""
 

@@ -115,23 +115,39 @@ class Vocoder(nn.Module):
         """The waveform (B, N). `f0_BT` in Hz (0: unvoiced) where it is known; the rest varies the source."""
         if f0_BT is None:
             f0_BT = self.predicted_f0(mel_BTM)
+        pulses_BN, noise_BN = self.source(f0_BT, phase_B, noise_start_B)
+        return self.filtered(mel_BTM, f0_BT, pulses_BN, noise_BN)
+
+    @torch.no_grad()
+    def source(
+        self, f0_BT: Tensor, phase_B: Tensor | None = None, noise_start_B: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Pulses and noise, each (B, N) of power 1."""
+        pulses_BN = pulses(f0_BT.float(), self.hop_length, self.sample_rate, phase_B)
+        return pulses_BN, noise(pulses_BN, self.noise_table, noise_start_B)
+
+    def filtered(self, mel_BTM: Tensor, f0_BT: Tensor, pulses_BN: Tensor, noise_BN: Tensor) -> Tensor:
+        """The source (B, N) as the mel says it sounds (B, N)."""
         voiced_BT = f0_BT > 0
-        said_BT2 = torch.stack(
-            [torch.where(voiced_BT, (f0_BT.clamp_min(1.0) / 200.0).log(), 0.0), voiced_BT.float()], -1
-        )
+        log_f0_BT = torch.where(voiced_BT, (f0_BT.clamp_min(1.0) / 200.0).log(), 0.0)
+        said_BT2 = torch.stack([log_f0_BT, voiced_BT.float()], dim=-1)
         hidden_BTD = self.network(self._embedded(mel_BTM) + self.pitch_embedding(said_BT2))
         pulse_log_BTK, phase_BTK, noise_log_BTK = self.head(hidden_BTD).float().chunk(3, dim=-1)
         nepers_BTM = (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * _NEPERS
         guess_BTK = nepers_BTM @ self.spread_MK + self.level_K
         with torch.no_grad():
-            pulses_BN = pulses(f0_BT.float(), self.hop_length, self.sample_rate, phase_B)
-            pulse_BTC = self.fourier(pulses_BN)
-            noise_BTC = self.fourier(noise(pulses_BN, self.noise_table, noise_start_B))
+            pulse_BTC, noise_BTC = self.fourier(pulses_BN), self.fourier(noise_BN)
         pulse_gain_BTK = (guess_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
         noise_gain_BTK = (guess_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
         spectrum_BTC = _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK) + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
         waveform_BN: Tensor = self.fourier.inverse(spectrum_BTC)
         return waveform_BN
+
+    @property
+    def context(self) -> int:
+        """Frames on either side that a frame's sound depends on."""
+        transforms = -(-self.fourier.n_fft // self.hop_length)
+        return 3 * (1 + len(self.network.blocks)) + transforms
 
 
 def _rotated(spectrum_BTC: Tensor, gain_BTK: Tensor, phase_BTK: Tensor) -> Tensor:

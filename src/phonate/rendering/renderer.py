@@ -5,6 +5,7 @@ Shapes: T frames, M mel bands, N = (T - 1) * hop samples.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -85,17 +86,29 @@ class TrainedVocoder:
         network.load_state_dict(weights)
         return cls(network)
 
-    @torch.no_grad()
     def __call__(self, mel_TM: FloatArray) -> FloatArray:
         """See `Renderer`."""
         piece = round(_PIECE_SECONDS * self.network.sample_rate / self.network.hop_length)
-        return joined(mel_TM, self._render, self.network.hop_length, piece)
+        return np.concatenate(list(self.stream(mel_TM, piece, piece)))
 
-    def _render(self, mel_TM: FloatArray) -> FloatArray:
-        device = next(self.network.parameters()).device
-        mel_BTM = torch.from_numpy(np.array(mel_TM, dtype=np.float32))[None].to(device)
-        waveform_N: FloatArray = self.network(mel_BTM)[0].float().cpu().numpy()
-        return waveform_N
+    @torch.no_grad()
+    def stream(self, mel_TM: FloatArray, first: int = 32, piece: int = 128) -> Iterator[FloatArray]:
+        """The same waveform, `first` frames of it at once and then `piece` by `piece`.
+
+        Source and context are those of the whole, so nothing is heard of the cuts.
+        """
+        network, hop, margin = self.network, self.network.hop_length, self.network.context
+        mel_BTM = torch.from_numpy(np.array(mel_TM, dtype=np.float32))[None].to(network.level_K.device)
+        frames = mel_BTM.shape[1]
+        f0_BT = network.predicted_f0(mel_BTM)
+        pulses_BN, noise_BN = network.source(f0_BT)
+        start, end = 0, min(first, frames - 1)
+        while start < frames - 1:
+            left, right = max(0, start - margin), min(frames, end + 1 + margin)
+            part, heard = slice(left, right), slice(left * hop, (right - 1) * hop)
+            made_BN = network.filtered(mel_BTM[:, part], f0_BT[:, part], pulses_BN[:, heard], noise_BN[:, heard])
+            yield made_BN[0, (start - left) * hop : (end - left) * hop].float().cpu().numpy()
+            start, end = end, min(end + piece, frames - 1)
 
 
 def renderer(source: str | Path | None, processor: AudioProcessor) -> Renderer:

@@ -2,6 +2,8 @@
 
 The two differ in timing, so frames are paired by dynamic time warping first, and all distances are taken along that
 one path. They are means over pairs in which at least one side speaks; silences shared by both don't count.
+
+Kubichek 1993, "Mel-cepstral distance measure for objective speech quality assessment".
 """
 
 from __future__ import annotations

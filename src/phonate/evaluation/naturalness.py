@@ -1,0 +1,59 @@
+"""How natural a voice sounds: the mean opinion score that listeners are predicted to give.
+
+distillmos (Stahl and Gamper 2025, "Distillation and pruning for scalable self-supervised representation-based
+speech quality assessment"; MIT, weights in its wheel) rates the sound alone, without a reference. It hears noise,
+distortion and bandwidth; it was not made to tell a right word from a wrong one, or a lively voice from a flat one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import numpy as np
+import torch
+
+from phonate.audio.decoding import FloatArray
+from phonate.config.errors import DataError
+from phonate.evaluation.packages import empty_torchaudio, judge_package
+
+SAMPLE_RATE = 16000
+_INSTALL = "--no-deps distillmos xls-r-sqa"
+_LEAST_SECONDS = 0.25
+_SILENCE = 1e-4  # a peak 80 dB under full scale
+
+
+class NaturalnessJudge:
+    """Predicts mean opinion scores on the CPU; the same sound gets the same score, at any level."""
+
+    def __init__(self) -> None:
+        """Raises MissingPackageError, with the command that installs them, without distillmos and xls-r-sqa."""
+        with empty_torchaudio():
+            judge_package("xls_r_sqa", "predicted MOS", _INSTALL)
+            package = judge_package("distillmos", "predicted MOS", _INSTALL)
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints where its weights lie
+            self._model = package.ConvTransformerSQAModel()
+        self._model.eval()
+
+    @torch.no_grad()
+    def score(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> float:
+        """Predicted mean opinion score of a waveform (samples,), from 1 (bad) to 5 (excellent).
+
+        What is longer than 7.68 s is scored in windows of that length, whose mean it is. Raises DataError, with
+        the recording's `name`, for silence, for less than a quarter of a second and for samples that are no numbers.
+        """
+        import soxr
+
+        samples = np.asarray(waveform, dtype=np.float32)
+        if len(samples) < _LEAST_SECONDS * sample_rate:
+            raise DataError(
+                f"{name}: {len(samples) / sample_rate:.2f} s is too short to be judged; "
+                f"the naturalness judge needs {_LEAST_SECONDS} s or more"
+            )
+        if not np.isfinite(samples).all():
+            raise DataError(f"{name}: has samples that are no finite numbers, so its naturalness can't be judged")
+        if np.abs(samples).max() < _SILENCE:
+            raise DataError(f"{name}: is silent, so its naturalness can't be judged")
+        if sample_rate != SAMPLE_RATE:
+            samples = soxr.resample(samples, sample_rate, SAMPLE_RATE)
+        return float(self._model(torch.from_numpy(samples)[None]))

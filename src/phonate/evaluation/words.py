@@ -1,0 +1,163 @@
+"""What a recogniser heard against the text, word by word: substituted, skipped, repeated.
+
+English only. Both sides go through the normaliser of Whisper's paper first (Radford et al. 2022, appendix C), so that
+"21" and "twenty-one", "colour" and "color", "it's" and "it is" are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import cache
+from typing import Any
+
+from phonate.evaluation.packages import judge_package
+
+_LONGEST_REPEAT = 4
+_SPOKEN = {
+    r"\betc\b\.?": "et cetera",
+    r"\bvs\b\.?": "versus",
+    r"\bno\.\s*(?=\d)": "number ",
+    r"\bo'clock\b": "oclock",  # else the o would be a zero
+    r"(?<=\d)'s\b": "s",
+    r"(?<=\d)\s+%": "%",
+    "&": " and ",
+}
+
+Words = list[str]
+
+
+@dataclass(frozen=True)
+class WordErrors:
+    """Counts of words; those of several texts add up with +."""
+
+    substituted: int = 0
+    inserted: int = 0
+    deleted: int = 0
+    skipped: int = 0
+    """Those deleted that were truly not spoken: no neighbour holds their letters."""
+    repeated: int = 0
+    """Those inserted that say the one to four words beside them again."""
+    words: int = 0
+    """Words of the texts."""
+
+    def __add__(self, other: WordErrors) -> WordErrors:
+        return WordErrors(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def rate(self) -> float:
+        """Word error rate: substituted, inserted and deleted over the words of the texts."""
+        if not self.words:
+            raise ValueError("an error rate needs a text with at least one word")
+        return (self.substituted + self.inserted + self.deleted) / self.words
+
+
+def spoken_form(text: str) -> str:
+    """English text as it is compared: lower case, numbers in digits, American spelling, contractions written out.
+
+    Fillers (um, uh, hmm) go; what stands in brackets stays, since it is read aloud.
+    """
+    spoken = re.sub(r"[()<>\[\]]", " ", text.lower().replace("’", "'"))
+    for written, said in _SPOKEN.items():
+        spoken = re.sub(written, said, spoken)
+    return str(_normaliser()(spoken)).strip()
+
+
+def count(texts: Sequence[str], heard: Sequence[str]) -> WordErrors:
+    """Errors summed over all pairs of a text and what was heard, both in English.
+
+    Words that only differ in where they are parted ("every one", "everyone") are no errors.
+    """
+    total = WordErrors()
+    for text, hypothesis in zip(texts, heard, strict=True):
+        total += _errors(spoken_form(text).split(), spoken_form(hypothesis).split())
+    return total
+
+
+def _errors(text: Words, heard: Words) -> WordErrors:
+    if not text:
+        return WordErrors(inserted=len(heard), repeated=len(_repeats(heard)))
+    whole = _joined(text, heard)
+    ways = [_compared(text, heard), _compared(whole, _joined(heard, whole))]
+    return replace(min(ways, key=lambda way: way.substituted + way.inserted + way.deleted), words=len(text))
+
+
+def _compared(text: Words, heard: Words) -> WordErrors:
+    """The errors of one alignment with the fewest."""
+    output = judge_package("jiwer", "word errors").process_words(" ".join(text), " ".join(heard))
+    chunks = output.alignments[0]
+    insertions = [chunk for chunk in chunks if chunk.type == "insert"]
+    inserted = {at for chunk in insertions for at in range(chunk.hyp_start_idx, chunk.hyp_end_idx)}
+    return WordErrors(
+        substituted=output.substitutions,
+        inserted=output.insertions,
+        deleted=output.deletions,
+        skipped=sum(_skipped(region, text, heard) for region in _regions(chunks)),
+        repeated=len(inserted & _repeats(heard)),
+    )
+
+
+@cache
+def _normaliser() -> Any:
+    return judge_package("whisper_normalizer.english", "comparing words").EnglishTextNormalizer()
+
+
+def _joined(words: Words, other: Words) -> Words:
+    """`words` with neighbours made one where `other` has them as one, more often than `words` has."""
+    missing = Counter(other) - Counter(words)
+    joined, at = [], 0
+    while at < len(words):
+        for length in (3, 2, 1):
+            word = "".join(words[at : at + length])
+            if length == 1 or (at + length <= len(words) and missing[word] > 0):
+                break
+        missing[word] -= length > 1
+        joined.append(word)
+        at += length
+    return joined
+
+
+def _regions(chunks: Sequence[Any]) -> Iterator[list[Any]]:
+    """Runs of an alignment's chunks without an equal one among them."""
+    region: list[Any] = []
+    for chunk in chunks:
+        if chunk.type != "equal":
+            region.append(chunk)
+        elif region:
+            yield region
+            region = []
+    if region:
+        yield region
+
+
+def _skipped(region: list[Any], text: Words, heard: Words) -> int:
+    """How many of a region's words were not spoken: as many as were deleted, or fewer.
+
+    Only words without which the region's letters are at least as near to what was heard: "Phil" in "business, Phil"
+    was spoken where "businessville" was heard.
+    """
+    deleted: int = sum(chunk.ref_end_idx - chunk.ref_start_idx for chunk in region if chunk.type == "delete")
+    if not deleted:
+        return 0
+    distance = judge_package("rapidfuzz.distance", "word errors").Levenshtein.distance
+    sound = "".join(heard[region[0].hyp_start_idx : region[-1].hyp_end_idx])
+    spoken = text[region[0].ref_start_idx : region[-1].ref_end_idx]
+    for skipped in range(deleted):
+        without = [spoken[:at] + spoken[at + 1 :] for at in range(len(spoken))]
+        nearest = min(without, key=lambda words: distance("".join(words), sound))
+        if distance("".join(nearest), sound) > distance("".join(spoken), sound):
+            return skipped
+        spoken = nearest
+    return deleted
+
+
+def _repeats(heard: Words) -> set[int]:
+    """Places of words that stand in a stretch of one to four words said twice or more in a row."""
+    places: set[int] = set()
+    for length in range(1, _LONGEST_REPEAT + 1):
+        for at in range(len(heard) - 2 * length + 1):
+            if heard[at : at + length] == heard[at + length : at + 2 * length]:
+                places.update(range(at, at + 2 * length))
+    return places

@@ -92,14 +92,17 @@ def _render(worst: Sequence[Suspect], corpus: str, count: int) -> str:
 
 def _shown(one: Suspect) -> dict[str, Any]:
     row = one.clip.row
-    warned = sorted((found for found in one.found if found.score >= 1.0), key=lambda found: -found.score)
+    found = sorted(one.found, key=lambda found: -found.score)
+    warned = [f"{finding.reason}: {finding.detail}" for finding in found if finding.score >= 1.0]
+    nearest = next((finding.detail for finding in found if finding.score > 0.0), None)
     return {
         "id": row.id,
         "speaker": row.speaker or "",
         "seconds": f"{one.clip.seconds:.1f} s",
         "text": row.text or "",
         "heard": one.heard,
-        "reasons": [f"{found.reason}: {found.detail}" for found in warned],
+        "reasons": warned,
+        "nearest": nearest,
         "sound": _sound(one.clip),
     }
 

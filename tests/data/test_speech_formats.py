@@ -171,6 +171,7 @@ def test_parquet_with_embedded_audio(voice, where):
     sounds = [(voice / f"wavs/{name}.wav").read_bytes() for name in ("a1", "b 2")]
     table = arrow.table(
         {
+            "file": ["/home/somebody/x.wav", "/home/somebody/y.wav"],
             "audio": [{"bytes": sounds[0], "path": "x.wav"}, {"bytes": sounds[1], "path": None}],
             "transcription": ["One.", "Two."],
             "speaker_id": [4, 5],

@@ -149,5 +149,7 @@ def test_mistakes_are_one_line(tone_corpus: Path, tmp_path: Path) -> None:
         make_dataset(tone_corpus, tmp_path / "full", split=False, transcribe=Heard())
     with pytest.raises(DataError, match="no recordings in it"):
         make_dataset(tmp_path / "full", tmp_path / "new", split=False, transcribe=Heard())
+    with pytest.raises(DataError, match="file: no recording; give a recording"):
+        make_dataset(tmp_path / "full/file", tmp_path / "new", split=False, transcribe=Heard())
     with pytest.raises(InputError, match=r"--model tiny\.en: understands English only"):
         recogniser("tiny.en", "de")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.audio.decoding import FloatArray, read_audio, resample, write_audio
+from phonate.audio.decoding import AUDIO_SUFFIXES, FloatArray, read_audio, resample, write_audio
 from phonate.config.errors import DataError, InputError
 from phonate.data.rows import audio_files, printable
 from phonate.data.text_checks import has_words
@@ -97,10 +97,13 @@ def make_dataset(
 
 
 def _recordings(source: Path) -> list[Path]:
-    if source.is_file():
+    if source.is_file() and source.suffix.lower() in AUDIO_SUFFIXES:
         return [source]
     if not source.is_dir():
-        raise DataError(f"{source}: no such file or folder; give a recording, or a folder of recordings")
+        found = "no recording" if source.exists() else "no such file or folder"
+        raise DataError(
+            f"{source}: {found}; give a recording ({', '.join(sorted(AUDIO_SUFFIXES))}), or a folder of them"
+        )
     files = list(audio_files(source))
     if not files:
         raise DataError(f"{source}: no recordings in it; give a recording, or a folder of recordings")

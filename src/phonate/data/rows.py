@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
+from phonate.audio.quality import AudioQuality
 from phonate.config.errors import DataError
 
 
@@ -32,6 +33,19 @@ class Problem:
     reason: str
     """One of a few words, to count by."""
     detail: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A row that can be used."""
+
+    row: Row
+    seconds: float
+    sample_rate: int
+    channels: int
+    content: bytes
+    """A digest of its samples."""
+    quality: AudioQuality
 
 
 def malformed(place: str, detail: str) -> Problem:

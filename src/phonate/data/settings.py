@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -11,7 +13,8 @@ from phonate.config.registry import Registry
 from phonate.config.settings import Settings
 
 CORPORA: Registry[object] = Registry("corpus format", "phonate.data.corpora", suffix="rows", group="phonate.corpora")
-"""Name -> a function `rows(path)` that lists the recordings of a corpus."""
+"""Name -> a function `rows(path)` that lists the recordings of a corpus. One with a second parameter, `cache`, is given
+the folder for recordings that it has to write as files first."""
 
 
 class VoiceData(Settings):
@@ -20,8 +23,11 @@ class VoiceData(Settings):
     path: str
     """A folder, or a metadata file. Relative to the current directory."""
     format: str = "auto"
-    """folder (a sub-folder a speaker), librispeech, json, csv, ljspeech, cutset, or your own; auto looks at what is
-    there."""
+    """folder (a sub-folder a speaker), librispeech, json (also NeMo's lines), csv, ljspeech (also Piper's tables),
+    cutset, lhotse (recordings with supervisions), audiofolder, huggingface (Arrow or Parquet), or your own; auto looks
+    at what is there."""
+    drop: str | None = None
+    """A file of ids to leave out, one a line."""
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of the recordings that is kept for validation. Which ones depends on their ids alone; each speaker keeps
     one for training."""
@@ -31,3 +37,10 @@ class VoiceData(Settings):
     """Changes of training recordings (audio and features alike), new in each epoch. Null: none."""
     cache_dir: str | None = None
     """Where clean waveforms and features are kept. Null: ~/.cache/phonate."""
+
+
+def cache_root(settings: VoiceData) -> Path:
+    """The folder of all caches."""
+    if settings.cache_dir is not None:
+        return Path(settings.cache_dir).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phonate"

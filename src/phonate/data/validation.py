@@ -14,26 +14,14 @@ from phonate.audio.decoding import probe, read_audio
 from phonate.audio.quality import describe
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
-from phonate.data.rows import Problem, Row, printable
+from phonate.data.rows import Checked, Problem, Row, printable
+from phonate.data.text_checks import has_words, speech_warnings
 
 Progress = Callable[[str, int, int], None]
 """Called with (what, done, total)."""
 
 THREADS = 4
-CLIPPED_SHARE = 0.001
 SILENT_SHARE = 0.5
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A row that can be used."""
-
-    row: Row
-    seconds: float
-    sample_rate: int
-    channels: int
-    content: bytes
-    """A digest of its samples."""
 
 
 @dataclass
@@ -51,6 +39,8 @@ class Report:
     """Rows that are left out."""
     warnings: list[Problem] = field(default_factory=list)
     """Rows that are used, and deserve a look."""
+    dropped: int = 0
+    """Rows that `data.drop` names; they are not among the listed."""
 
     def reasons(self) -> dict[str, int]:
         """How many rows were refused for which reason, most frequent first."""
@@ -70,6 +60,7 @@ class Report:
             "path": self.path,
             "format": self.format,
             "listed": self.listed,
+            "dropped": self.dropped,
             "usable": self.usable,
             "seconds": round(self.seconds, 3),
             "speakers": self.speakers,
@@ -80,9 +71,15 @@ class Report:
 
 
 def validate(
-    rows: Iterable[Row | Problem], audio: AudioConfig, report: Report, progress: Progress | None = None
+    rows: Iterable[Row | Problem],
+    audio: AudioConfig,
+    report: Report,
+    progress: Progress | None = None,
+    *,
+    text_required: bool = False,
 ) -> list[Checked]:
-    """Look at every recording, all samples of it, and fill in `report`; returns those that can be used."""
+    """Look at every recording, all samples of it, and fill in `report`; returns those that can be used. Those without
+    text are refused if it is required."""
     listed = list(rows)
     report.listed = len(listed)
     unique = list(_unique(listed, report))
@@ -91,12 +88,13 @@ def validate(
         # In slices, so that a long corpus is not held in memory as futures.
         remaining, done = iter(unique), 0
         while chunk := list(islice(remaining, 256)):
-            for found in pool.map(lambda row: check(row, audio), chunk):
+            for found in pool.map(lambda row: check(row, audio, text_required), chunk):
                 done += 1
                 _count(found, usable, report)
                 if progress is not None:
                     progress("checking recordings", done, len(unique))
     report.warnings.extend(_duplicates(usable))
+    report.warnings.extend(speech_warnings(usable))
     return usable
 
 
@@ -137,10 +135,12 @@ def _unique(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
             yield row
 
 
-def check(row: Row, audio: AudioConfig) -> tuple[Checked | None, list[Problem]]:
+def check(row: Row, audio: AudioConfig, text_required: bool = False) -> tuple[Checked | None, list[Problem]]:
     """The row with what its file holds, and warnings; or None and the one reason why it can't be used."""
     try:
         _require(row.speaker is not None, "no speaker", "no speaker is given; fill in speaker_id")
+        said = has_words(row.text) or not text_required
+        _require(said, "no text", "no text is given, or none with a letter or a digit in it; fill it in")
         _require(row.path.is_file(), "missing file", f"{row.path} is not there")
         _require(row.path.stat().st_size > 0, "empty file", f"{row.path} holds no bytes")
         info = probe(row.path)
@@ -157,14 +157,11 @@ def check(row: Row, audio: AudioConfig) -> tuple[Checked | None, list[Problem]]:
     except (DataError, OSError) as error:
         return None, [Problem(row.id, row.place, "unreadable", printable(str(error)))]
     warnings = []
-    if quality.clipping_share > CLIPPED_SHARE:
-        detail = f"{100 * quality.clipping_share:.1f} % of the samples are clipped"
-        warnings.append(Problem(row.id, row.place, "clipping", detail))
     if quality.silence_share > SILENT_SHARE:
         detail = f"{100 * quality.silence_share:.0f} % of it is silence"
         warnings.append(Problem(row.id, row.place, "mostly silent", detail))
     content = hashlib.blake2b(waveform.tobytes(), digest_size=16).digest()
-    return Checked(row, seconds, info.sample_rate, info.channels, content), warnings
+    return Checked(row, seconds, info.sample_rate, info.channels, content, quality), warnings
 
 
 class _Refusal(Exception):

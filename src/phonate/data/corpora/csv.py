@@ -7,39 +7,40 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.config.errors import DataError
+from phonate.data.corpora._lists import SEPARATORS, TABLES, list_in, read_lines, speaker_of, spelled
 from phonate.data.rows import Problem, Row, listed_file, malformed
-
-COLUMNS = {
-    "audio_path": ("audio_path", "path", "file", "audio", "wav", "filename"),
-    "speaker_id": ("speaker_id", "speaker", "client_id"),
-    "text": ("text", "transcript", "sentence"),
-    "id": ("id",),
-}
-SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 
 def csv_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a `metadata.csv`: columns by their names in any order (comma, tab, semicolon or bar between them), or,
-    without a header, `id|speaker|text`. Paths are relative to the file, or to wavs/ beside it."""
+    without a header, `id|speaker|text`. Paths are relative to the file, or to wavs/ beside it. Without a column of
+    speakers there is one, who is called after the folder."""
     if path.is_dir():
-        path = path / "metadata.csv"
+        path = list_in(path, TABLES) or path / "metadata.csv"
     lines = read_lines(path)
     if not lines:
         raise DataError(f"{path}: empty")
-    separator = max(SEPARATORS, key=lines[0].count)
-    header = [cell.strip().lower() for cell in next(csv.reader([lines[0]], delimiter=separator))]
-    columns = {
-        name: header.index(spelled) for name, spellings in COLUMNS.items() for spelled in spellings if spelled in header
-    }
-    if "audio_path" in columns or {"id", "text"} <= columns.keys():
-        yield from _with_header(path, lines, separator, columns, len(header))
-    else:
+    header = header_of(lines[0])
+    if header is None:
         yield from _piped(path, lines)
+    else:
+        yield from _with_header(path, lines, *header)
+
+
+def header_of(line: str) -> tuple[str, dict[str, int], int] | None:
+    """The separator of a header, where its columns are, and how many it has; None for a line that is no header."""
+    separator = max(SEPARATORS, key=line.count)
+    cells = [cell.strip().lower() for cell in next(csv.reader([line], delimiter=separator))]
+    columns = {meaning: cells.index(name) for meaning, name in spelled(cells).items()}
+    if "audio_path" in columns or {"id", "text"} <= columns.keys():
+        return separator, columns, len(cells)
+    return None
 
 
 def _with_header(
     path: Path, lines: list[str], separator: str, columns: dict[str, int], width: int
 ) -> Iterator[Row | Problem]:
+    alone = None if "speaker_id" in columns else speaker_of(path)
     # Only commas and semicolons need quotes around a text; between tabs and bars a quote is a part of it.
     quoted = separator in ",;"
     reader = csv.reader(
@@ -75,7 +76,7 @@ def _with_header(
         yield Row(
             id=cell("id") or Path(name).with_suffix("").as_posix(),
             path=listed_file(path.parent, name),
-            speaker=cell("speaker_id"),
+            speaker=cell("speaker_id") or alone,
             text=cell("text"),
             place=place,
         )
@@ -91,15 +92,3 @@ def _piped(path: Path, lines: list[str]) -> Iterator[Row | Problem]:
             yield malformed(f"{path}:{number}", f"{len(cells)} columns; {wanted}")
             continue
         yield Row(cells[0], listed_file(path.parent, cells[0]), cells[1] or None, cells[2] or None, f"{path}:{number}")
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8. Raises DataError naming the file."""
-    try:
-        # Not splitlines: a text may hold U+2028 and its like, which end no row.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-        return lines if lines[-1] else lines[:-1]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error

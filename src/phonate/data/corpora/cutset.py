@@ -40,14 +40,15 @@ def _read(entry: Any, path: Path, place: str) -> Row | Problem:
     from lhotse.serialization import deserialize_item
 
     try:
-        return _row(deserialize_item(entry) if isinstance(entry, dict) else entry, path, place)
+        return row_of_cut(deserialize_item(entry) if isinstance(entry, dict) else entry, path, place)
     except DataError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return malformed(place, f"not a cut of Lhotse ({' '.join(str(error).split())}); write the manifest anew")
 
 
-def _row(cut: Any, path: Path, place: str) -> Row | Problem:
+def row_of_cut(cut: Any, path: Path, place: str) -> Row | Problem:
+    """The row of a cut that is a whole recording in a file. `path` is the manifest, to which files may be relative."""
     recording = getattr(cut, "recording", None)
     if recording is None or len(recording.sources) != 1:
         return malformed(place, "a cut of one recording from one file is wanted")

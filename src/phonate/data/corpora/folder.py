@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from phonate.data.rows import Row, audio_files, printable
+from phonate.data.rows import Problem, Row, audio_files, printable
+
+TEXTS = (".txt", ".lab")
+_NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
+_TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
 
 
-def folder_rows(path: Path) -> Iterator[Row]:
-    """Every audio file under `path`; the folder it lies in names its speaker, and a `.txt` beside it its text."""
+def folder_rows(path: Path) -> Iterator[Row | Problem]:
+    """Every audio file under `path`; the folder it lies in names its speaker, and a `.txt` or `.lab` beside it holds
+    its text. Texts without a recording are problems in folders where recordings have texts."""
+    folders: dict[Path, set[str]] = {}
+    spoken: set[Path] = set()
     for file in audio_files(path):
         inside = file.relative_to(path)
         speaker = printable(inside.parent.name) if len(inside.parts) > 1 else printable(path.resolve().name)
-        text = file.with_suffix(".txt")
+        text = next((beside for end in TEXTS if (beside := file.with_suffix(end)).is_file()), None)
+        folders.setdefault(file.parent, set()).add(file.stem)
+        if text is not None:
+            spoken.add(file.parent)
         yield Row(
             id=printable(inside.with_suffix("").as_posix()),
             path=file,
             speaker=speaker,
-            text=text.read_text(encoding="utf-8", errors="replace").strip() if text.is_file() else None,
+            text=_read(text) if text is not None else None,
             place=printable(str(file)),
         )
+    for folder in sorted(spoken):
+        yield from _unspoken(path, folder, folders[folder])
+
+
+def _read(file: Path) -> str | None:
+    """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none."""
+    content = file.read_text(encoding="utf-8-sig", errors="replace").strip()
+    lines = [line.strip() for line in content.split("\n") if line.strip()]
+    if file.suffix.lower() == ".lab" and lines and all(_TIMED.match(line) for line in lines):
+        return None
+    return " ".join(lines)
+
+
+def _unspoken(root: Path, folder: Path, recordings: set[str]) -> Iterator[Problem]:
+    """A problem for each text beside which there is no recording."""
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        file = Path(entry.path)
+        listed = file.suffix.lower() in TEXTS and not file.name.startswith(".") and not _NOTES.fullmatch(file.name)
+        if listed and entry.is_file() and file.stem not in recordings:
+            id = printable(file.relative_to(root).with_suffix("").as_posix())
+            yield Problem(id, printable(str(file)), "missing file", "a text beside which there is no recording")

@@ -1,4 +1,4 @@
-"""JSON metadata: a list of samples, or an object with such a list under "samples"."""
+"""JSON metadata: a list of samples, an object with such a list under "samples", or an object a line."""
 
 from __future__ import annotations
 
@@ -7,37 +7,68 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.config.errors import DataError
+from phonate.data.corpora._lists import COLUMNS, OBJECTS, audio_name, list_in, read_lines, speaker_of, spelled
 from phonate.data.rows import Problem, Row, listed_file, malformed, spelled_row
 
 NAMES = ("metadata.json", "samples.json", "dataset.json")
 
 
 def json_rows(path: Path) -> Iterator[Row | Problem]:
-    """Rows of `{"audio_path", "speaker_id", "text"}`; paths are relative to the file. JSON lines work too."""
+    """Rows of `{"audio_path", "speaker_id", "text"}`, or of what NeMo (`audio_filepath`) and others call these; paths
+    are relative to the file. Where no sample has a speaker there is one, who is called after the folder."""
     if path.is_dir():
-        path = next((path / name for name in NAMES if (path / name).is_file()), path / NAMES[0])
-    for number, sample in enumerate(_samples(path), start=1):
-        place = f"{path}: sample {number}"
-        if not isinstance(sample, dict) or not sample.get("audio_path"):
+        path = list_in(path, OBJECTS) or path / NAMES[0]
+    samples = _samples(path)
+    named = any(isinstance(sample, dict) and sample.keys() & {*COLUMNS["speaker_id"]} for _, sample in samples)
+    alone = None if named else speaker_of(path)
+    for place, sample in samples:
+        if isinstance(sample, Problem):
+            yield sample
+            continue
+        name = audio_name(sample) if isinstance(sample, dict) else None
+        if not isinstance(sample, dict) or not name:
             yield malformed(place, "no audio_path; each sample is an object with audio_path, speaker_id and text")
             continue
-        name = str(sample["audio_path"])
-        file = listed_file(path.parent, name)
+        if sample.get("offset"):
+            # NeMo's way to list a part of a file, which would be read whole here.
+            yield malformed(place, f"begins at {sample['offset']} s of its recording; save the part as a file first")
+            continue
+        columns = spelled(list(sample))
+        speaker, text = (sample.get(columns.get(meaning, "")) for meaning in ("speaker_id", "text"))
         id = sample.get("id") or Path(name).with_suffix("").as_posix()
-        yield spelled_row(id, file, sample.get("speaker_id"), sample.get("text"), place)
+        yield spelled_row(id, listed_file(path.parent, name), alone if speaker is None else speaker, text, place)
 
 
-def _samples(path: Path) -> list[object]:
+def _samples(path: Path) -> list[tuple[str, object]]:
+    """Each sample with its place; a Problem in the place of one that is no JSON."""
+    lines = read_lines(path)
     try:
-        content = path.read_text(encoding="utf-8-sig")
-        if path.suffix.lower() == ".jsonl":
-            return [json.loads(line) for line in content.split("\n") if line.strip()]
-        document = json.loads(content)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
+        document = json.loads("\n".join(lines)) if path.suffix.lower() != ".jsonl" else None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not readable as JSON ({error})") from error
+        if not _is_object(next((line for line in lines if line.strip()), "")):
+            raise DataError(f"{path}: not readable as JSON ({error})") from error
+        document = None  # an object a line, as NeMo writes into files called .json
+    if document is None and path.suffix.lower() != ".jsonl" and len(lines) < 2:
+        raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
+    if document is None:
+        return [_read(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
     samples = document.get("samples") if isinstance(document, dict) else document
+    if samples is None and audio_name(document):
+        samples = [document]
     if not isinstance(samples, list):
         raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
-    return samples
+    return [(f"{path}: sample {number}", sample) for number, sample in enumerate(samples, start=1)]
+
+
+def _read(line: str, place: str) -> tuple[str, object]:
+    try:
+        return place, json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return place, malformed(place, f"not readable as JSON ({error})")
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from phonate.data.corpora.csv import read_lines
+from phonate.data.corpora._lists import read_lines
 from phonate.data.rows import Problem, Row, audio_files, malformed, printable
 
 NAME = re.compile(r"(\d+)-(\d+)-\d+")

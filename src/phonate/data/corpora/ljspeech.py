@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from phonate.data.corpora.csv import read_lines
-from phonate.data.rows import Problem, Row, listed_file, malformed, printable
+from phonate.data.corpora._lists import TABLES, list_in, read_lines, speaker_of
+from phonate.data.rows import Problem, Row, listed_file, malformed
 
 
 def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
-    """Rows of a corpus of one speaker, who is called after the folder. The normalised text is taken where given."""
+    """Rows of a corpus of one speaker, who is called after the folder: `id|text`, where an id may as well be the path
+    of its recording (as in Piper's tables), or `id|text|normalised text`, of which the normalised one is taken."""
     if path.is_dir():
-        path = path / "metadata.csv"
-    speaker = printable(path.resolve().parent.name)
+        path = list_in(path, TABLES) or path / "metadata.csv"
+    speaker = speaker_of(path)
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue

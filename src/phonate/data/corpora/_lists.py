@@ -1,0 +1,113 @@
+"""Files that list recordings: which of a folder's files it is, how its lines are read, how its columns are called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from phonate.audio.decoding import AUDIO_SUFFIXES
+from phonate.config.errors import DataError
+from phonate.data.rows import listed_file, printable
+
+COLUMNS = {
+    "audio_path": (
+        "audio_path",
+        "path",
+        "file",
+        "audio",
+        "wav",
+        "filename",
+        "file_name",
+        "audio_filepath",
+        "audio_file",
+    ),
+    "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name"),
+    "text": ("text", "transcript", "sentence", "transcription", "normalized_text", "text_normalized"),
+    "id": ("id",),
+}
+"""What a column stands for -> the names that it has in one corpus or another, the first that is there counting."""
+
+SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+TABLES = (".csv", ".tsv", ".txt")
+OBJECTS = (".json", ".jsonl")
+_KNOWN = ("metadata.json", "samples.json", "dataset.json", "metadata.csv", "metadata.jsonl")
+
+
+def spelled(names: Sequence[str]) -> dict[str, str]:
+    """What a column stands for -> how it is called among `names`, for those that are there."""
+    found = (
+        (meaning, next((one for one in spellings if one in names), None)) for meaning, spellings in COLUMNS.items()
+    )
+    return {meaning: name for meaning, name in found if name is not None}
+
+
+def speaker_of(path: Path) -> str:
+    """The one speaker of a list that names none: the folder that it is in."""
+    return printable(path.resolve().parent.name)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8. Raises DataError naming the file."""
+    try:
+        # Not splitlines: a text may hold U+2028 and its like, which end no row.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        return lines if lines[-1] else lines[:-1]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+
+
+def list_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> Path | None:
+    """The file in `folder` that lists its recordings: metadata.json, metadata.csv and their like, or else the only
+    file whose first lines name a recording that is there. Raises DataError when several do."""
+    for name in _KNOWN:
+        if name.endswith(tuple(suffixes)) and (folder / name).is_file():
+            return folder / name
+    try:
+        files = sorted(file for file in folder.iterdir() if file.suffix.lower() in suffixes)
+    except OSError as error:
+        raise DataError(f"{folder}: {error.strerror}") from error
+    found = [file for file in files if not file.name.startswith(".") and file.is_file() and _names_recordings(file)]
+    if len(found) > 1:
+        names = ", ".join(printable(file.name) for file in found[:5])
+        raise DataError(
+            f"{printable(str(folder))}: several lists of recordings ({names}); give the one that is meant as data.path"
+        )
+    return found[0] if found else None
+
+
+def _names_recordings(file: Path) -> bool:
+    """Whether one of the first lines, of which the very first may be a header, names a recording that is there."""
+    with file.open(encoding="utf-8-sig", errors="replace") as opened:
+        lines = [opened.readline(10_000) for _ in range(2)]
+    return any(_is_recording(file.parent, cell) for line in lines for cell in _cells(file, line.strip()))
+
+
+def _cells(file: Path, line: str) -> list[str]:
+    if file.suffix.lower() in TABLES:
+        separator = max(SEPARATORS, key=line.count)
+        return line.split(separator) if separator in line else []
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    return [name] if isinstance(document, dict) and (name := audio_name(document)) else []
+
+
+def audio_name(sample: Mapping[str, object]) -> str | None:
+    """What an object calls its recording; `{"path": ...}` in the place of a name is one, too."""
+    found = spelled(list(sample)).get("audio_path")
+    name = sample[found] if found else None
+    if isinstance(name, dict):
+        name = name.get("path")
+    return str(name) if name else None
+
+
+def _is_recording(root: Path, name: str) -> bool:
+    found = listed_file(root, name.strip())
+    try:
+        return found.suffix.lower() in AUDIO_SUFFIXES and found.is_file()
+    except (OSError, ValueError):
+        return False

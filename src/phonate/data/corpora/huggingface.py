@@ -1,0 +1,146 @@
+"""Data sets of Hugging Face as files: what `save_to_disk` writes (Arrow), or shards of Parquet. Needs pyarrow."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from phonate.audio.decoding import AUDIO_SUFFIXES
+from phonate.config.errors import DataError, MissingPackageError
+from phonate.data.corpora._lists import spelled
+from phonate.data.rows import Problem, Row, listed_file, malformed, printable, spelled_row
+
+_MARKS = ("dataset_dict.json", "state.json")
+_BATCH = 64
+_MAGIC = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3"}
+
+
+def huggingface_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
+    """Rows of every shard under `path`, of all splits. Recordings that are inside the shards are written to `cache` as
+    files, once. Without a column of speakers there is one, who is called after the folder."""
+    files = shards(path)
+    if not files:
+        raise DataError(f"{path}: no .parquet and no .arrow file in it; give what save_to_disk wrote, or the shards")
+    root = path if path.is_dir() else path.parent
+    seen: set[str] = set()
+    for shard in files:
+        with _opened(shard) as (schema, batches):
+            yield from _Shard(shard, root, cache, schema, seen).rows(batches)
+
+
+def shards(path: Path) -> list[Path]:
+    """The files of a data set, in a fixed order: those of save_to_disk, or else Parquet, up to two folders down."""
+    if path.is_file():
+        return [path]
+    if any((path / name).is_file() for name in _MARKS):
+        # datasets keeps results of map() and filter() beside the data, as cache-*.arrow
+        found = (file for depth in ("*.arrow", "*/*.arrow") for file in path.glob(depth))
+        return sorted(file for file in found if not file.name.startswith(("cache-", "indices-")))
+    return sorted(file for depth in ("*", "*/*", "*/*/*") for file in path.glob(f"{depth}.parquet"))
+
+
+@contextmanager
+def _opened(shard: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """The schema, and the record batches. Raises DataError for what can't be read."""
+    arrow = _pyarrow("pyarrow")
+    try:
+        if shard.suffix == ".parquet":
+            with _pyarrow("pyarrow.parquet").ParquetFile(shard) as file:
+                yield file.schema_arrow, file.iter_batches(batch_size=_BATCH)
+            return
+        with arrow.memory_map(str(shard)) as source:
+            try:
+                reader = arrow.ipc.open_stream(source)
+            except arrow.ArrowInvalid:
+                file = arrow.ipc.open_file(source)
+                yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+            else:
+                yield reader.schema, iter(reader)
+    except (arrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{shard}: not readable ({reason}); save or download the data set again") from error
+
+
+def _pyarrow(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            "data sets of Hugging Face need the package pyarrow, which is not installed; pip install 'phonate[hf]'"
+        ) from error
+
+
+class _Shard:
+    """One file of a data set."""
+
+    def __init__(self, shard: Path, root: Path, cache: Path, schema: Any, seen: set[str]) -> None:
+        self._shard, self._root, self._seen = shard, root, seen
+        self._columns = spelled(schema.names)
+        # Before a name of a file on somebody's disk, as in `file` or `path`, comes the recording itself.
+        embedded = [name for name in schema.names if "bytes: " in str(schema.field(name).type)]
+        if embedded:
+            self._columns["audio_path"] = "audio" if "audio" in embedded else embedded[0]
+        if "audio_path" not in self._columns:
+            raise DataError(f"{shard}: no column `audio` in it (there is: {', '.join(schema.names)})")
+        self._alone = None if "speaker_id" in self._columns else printable(root.resolve().name)
+        status = shard.stat()
+        stamp = repr((str(shard.resolve()), status.st_size, status.st_mtime_ns))
+        self._files = cache / hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+    def rows(self, batches: Iterator[Any]) -> Iterator[Row | Problem]:
+        """A row, or what is wrong with it, for each row of the shard."""
+        number = 0
+        for batch in batches:
+            kept = batch.select(list(dict.fromkeys(self._columns.values())))
+            for start in range(0, kept.num_rows, _BATCH):  # batches of Arrow hold a thousand recordings
+                for sample in kept.slice(start, _BATCH).to_pylist():
+                    yield self._row(sample, number)
+                    number += 1
+
+    def _row(self, sample: Mapping[str, Any], number: int) -> Row | Problem:
+        place = f"{self._shard}: row {number}"
+        value = {meaning: sample[name] for meaning, name in self._columns.items()}
+        audio = value["audio_path"]
+        sound = {"path": audio} if isinstance(audio, str) else audio
+        if not isinstance(sound, dict) or not (sound.get("bytes") or sound.get("path")):
+            return malformed(
+                place, "its audio has neither bytes nor a path; cast the column to Audio and save it again"
+            )
+        if sound.get("bytes"):
+            file = self._extracted(sound["bytes"], str(sound.get("path") or ""), number)
+        else:
+            file = listed_file(self._root, str(sound["path"]))
+        speaker = self._alone if self._alone is not None else value["speaker_id"]
+        return spelled_row(
+            self._id(value.get("id"), sound.get("path"), number), file, speaker, value.get("text"), place
+        )
+
+    def _id(self, given: object, path: object, number: int) -> str:
+        """The id or else the name of the recording; with shard and row where another has the same."""
+        id = str(given) if given not in (None, "") else Path(str(path)).stem if path else ""
+        if not id or id in self._seen:
+            id = f"{id or 'row'}-{self._shard.relative_to(self._root).with_suffix('').as_posix()}-{number:06d}"
+        self._seen.add(id)
+        return id
+
+    def _extracted(self, content: bytes, name: str, number: int) -> Path:
+        """The file with what the shard holds, written unless it is there from before."""
+        suffix = next((end for magic, end in _MAGIC.items() if content.startswith(magic)), Path(name).suffix.lower())
+        if content[4:8] == b"ftyp":
+            suffix = ".m4a"
+        file = self._files / f"{number:06d}{suffix if suffix in AUDIO_SUFFIXES else '.mp3'}"
+        try:
+            if file.is_file() and file.stat().st_size == len(content):
+                return file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            beside = file.with_name(f".{file.name}")
+            beside.write_bytes(content)
+            beside.replace(file)
+        except OSError as error:
+            mend = "free space there, or name another folder by data.cache_dir"
+            raise DataError(f"{file}: can't be written ({error.strerror}); {mend}") from error
+        return file

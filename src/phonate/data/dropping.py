@@ -1,0 +1,36 @@
+"""Recordings that someone heard and does not want: their ids, one a line, in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phonate.config.errors import DataError
+from phonate.data.corpora._lists import read_lines
+from phonate.data.rows import Problem, Row
+
+if TYPE_CHECKING:
+    from phonate.data.validation import Report
+
+
+def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -> list[Row | Problem]:
+    """The rows whose ids the file `drop` does not name. How many it does is kept in the report, with a warning for
+    each id that no recording has."""
+    if drop is None:
+        return list(rows)
+    path = Path(drop).expanduser()
+    if not path.is_file():
+        raise DataError(f"data.drop: {path}: no such file; it is relative to {Path.cwd()}")
+    unwanted = {id: number for number, line in enumerate(read_lines(path), start=1) if (id := line.strip())}
+    kept = [row for row in rows if row.id not in unwanted]
+    report.dropped = len(rows) - len(kept)
+    listed = {row.id for row in rows}
+    for id, number in unwanted.items():
+        if id not in listed:
+            report.warnings.append(
+                Problem(
+                    id, f"{path}:{number}", "unknown id", f"{id!r} is no id of the corpus; nothing is left out for it"
+                )
+            )
+    return kept

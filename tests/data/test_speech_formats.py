@@ -1,0 +1,260 @@
+"""Corpora of speech with text, as tools for text-to-speech write them: each is found by itself and read whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_corpora import corpus, rows_of, wav
+
+from phonate.config.errors import DataError, MissingPackageError
+from phonate.data.corpora.csv import csv_rows
+from phonate.data.corpora.ljspeech import ljspeech_rows
+from phonate.data.detection import detect_format
+from phonate.data.manifest import check_corpus
+from phonate.data.settings import VoiceData
+
+
+@pytest.fixture
+def voice(tmp_path):
+    """A folder `voice` with recordings in wavs/, one of them with spaces in its name."""
+    for number, name in enumerate(("a1", "b 2", "c3")):
+        wav(tmp_path / f"voice/wavs/{name}.wav", hertz=200 + 30 * number)
+    return tmp_path / "voice"
+
+
+ONE_SPEAKER = {
+    "a path with a suffix": "wavs/a1.wav|Grüße.\nwavs/b 2.wav|Two.\nwavs/c3.wav|Three.\n",
+    "a path without": "wavs/a1|Grüße.\nwavs/b 2|Two.\nwavs/c3|Three.\n",
+    "a name": "a1.wav|Grüße.\nb 2|Two.\nc3.wav|Three.\n",
+    "a header": "wav|text\na1.wav|Grüße.\nb 2.wav|Two.\nc3.wav|Three.\n",
+}
+
+
+@pytest.mark.parametrize("content", ONE_SPEAKER.values(), ids=ONE_SPEAKER)
+@pytest.mark.parametrize("name", ["metadata.csv", "train.txt", "list.csv"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_tables_of_one_speaker(voice, content, name, newline):
+    (voice / name).write_bytes(("\ufeff" + content.replace("\n", newline)).encode())
+    for path in (voice, voice / name):
+        rows, report = rows_of(corpus(path))
+        assert sorted(rows.values()) == [("voice", "Grüße."), ("voice", "Three."), ("voice", "Two.")]
+        assert not report.refused
+
+
+@pytest.mark.parametrize("header", ["", "wav|speaker|text\n"])
+def test_tables_with_speakers(voice, header):
+    (voice / "train.txt").write_text(f"{header}wavs/a1.wav|ann|One.\nwavs/b 2|bob|Two words.\nc3|ann|Three.\n")
+    for path in (voice, voice / "train.txt"):
+        rows, _ = rows_of(corpus(path))
+        assert sorted(rows.values()) == [("ann", "One."), ("ann", "Three."), ("bob", "Two words.")]
+
+
+def test_two_lists_in_a_folder_are_not_guessed_between(voice):
+    for name in ("train.txt", "valid.txt"):
+        (voice / name).write_text("wavs/a1.wav|One.\n")
+    (voice / "notes.txt").write_text("Recorded at home | with a cold.\n")
+    with pytest.raises(DataError, match=r"several lists of recordings \(train.txt, valid.txt\); give the one"):
+        check_corpus(corpus(voice))
+    assert check_corpus(corpus(voice / "valid.txt"))[1].usable == 1
+
+
+WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="|\ufeff"), max_size=40).map(
+    str.strip
+)
+
+
+@given(st.lists(WORDS.filter(bool), min_size=1, max_size=6), st.booleans(), st.sampled_from(["\n", "\r\n"]))
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_without_the_separator_comes_back(tmp_path, texts, speakers, newline):
+    path = tmp_path / "list.txt"
+    middle = "|ann 7|" if speakers else "|"
+    path.write_bytes("".join(f"wavs/{n}.wav{middle}{text}{newline}" for n, text in enumerate(texts)).encode())
+    rows = list((csv_rows if speakers else ljspeech_rows)(path))
+    assert [(row.id, row.speaker, row.text) for row in rows] == [
+        (f"wavs/{n}.wav", "ann 7" if speakers else tmp_path.name, text) for n, text in enumerate(texts)
+    ]
+
+
+def test_a_text_beside_each_recording(folder):
+    (folder / "ann/0.txt").write_bytes("\ufeffOne\r\nmore.\r\n".encode())
+    (folder / "ann/1.lab").write_text("two\n")
+    (folder / "bob/0.lab").write_text("0 1200 sil\n1200 2000 ah\n")
+    (folder / "ann/gone.txt").write_text("three\n")
+    (folder / "ann/README.txt").write_text("about\n")
+    rows, report = rows_of(corpus(folder))
+    assert report.format == "folder"
+    assert {id: text for id, (_, text) in rows.items() if text} == {"ann/0": "One more.", "ann/1": "two"}
+    assert [(one.id, one.reason) for one in report.refused] == [("ann/gone", "missing file")]
+    flat, _ = rows_of(corpus(folder / "ann"))
+    assert flat["0"] == ("ann", "One more.")
+
+
+LINES = {
+    "nemo": [{"audio_filepath": "wavs/a1.wav", "duration": 0.4, "text": "One.", "speaker": 3}],
+    "ours": [{"audio_path": "a1.wav", "speaker_id": "3", "text": "One."}],
+    "audio": [{"audio": "wavs/a1.wav", "speaker": "3", "sentence": "One."}],
+    "path": [{"path": "a1", "speaker_id": "3", "transcript": "One."}],
+    "file": [{"file": "wavs/a1.wav", "speaker_id": "3", "text": "One."}],
+    "object": [{"audio": {"path": "wavs/a1.wav"}, "speaker_id": "3", "text": "One."}],
+}
+
+
+@pytest.mark.parametrize("lines", LINES.values(), ids=LINES)
+@pytest.mark.parametrize("name", ["metadata.jsonl", "train_manifest.json", "any.jsonl"])
+def test_an_object_a_line(voice, lines, name):
+    lines = [*lines, {"audio_filepath": "b 2.wav", "text": "Two.", "speaker": "x"}]
+    (voice / name).write_text("\n\n".join(json.dumps(line) for line in lines) + "\n")
+    for path in (voice, voice / name):
+        rows, report = rows_of(corpus(path))
+        assert (sorted(rows.values()), report.format) == ([("3", "One."), ("x", "Two.")], "json")
+
+
+def test_lines_without_speakers_parts_and_bad_lines(voice):
+    good = json.dumps({"audio_filepath": "wavs/a1.wav", "text": "One."})
+    part = json.dumps({"audio_filepath": "wavs/b 2.wav", "offset": 1.5, "duration": 2.0, "text": "Two."})
+    (voice / "m.jsonl").write_text(f"{good}\n{{broken\n{part}\n[1]\n")
+    rows, report = rows_of(corpus(voice / "m.jsonl"))
+    assert list(rows.values()) == [("voice", "One.")]
+    assert [problem.place.rpartition(":")[2] for problem in report.refused] == ["2", "3", "4"]
+    assert "save the part as a file first" in report.refused[1].detail
+
+
+def manifests(voice, names=("a1", "b 2")):
+    from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+
+    recordings = [Recording.from_file(voice / f"wavs/{name}.wav") for name in names]
+    said = [
+        SupervisionSegment(f"s-{one.id}", one.id, 0.0, one.duration, text=f"Text of {one.id}.", speaker=None)
+        for one in recordings
+    ]
+    RecordingSet.from_recordings(recordings).to_file(voice / "lj_recordings_train.jsonl.gz")
+    SupervisionSet.from_segments(said).to_file(voice / "lj_supervisions_train.jsonl.gz")
+
+
+def test_recordings_and_supervisions(voice):
+    manifests(voice)
+    for path in (voice, voice / "lj_recordings_train.jsonl.gz", voice / "lj_supervisions_train.jsonl.gz"):
+        rows, report = rows_of(corpus(path))
+        assert report.format == "lhotse"
+        assert rows == {"a1": ("voice", "Text of a1."), "b 2": ("voice", "Text of b 2.")}
+
+
+def test_supervisions_of_parts_are_refused(voice):
+    manifests(voice, ("a1", "b 2", "c3"))
+    file = voice / "lj_supervisions_train.jsonl.gz"
+    with gzip.open(file, "rt") as opened:
+        lines = [json.loads(line) for line in opened]
+    lines[0]["duration"] = 0.2
+    lines += [{**lines[1], "id": "again"}, {**lines[1], "id": "lost", "recording_id": "nowhere"}]
+    with gzip.open(file, "wt") as opened:
+        opened.writelines(json.dumps(line) + "\n" for line in [*lines, {"id": 3}])
+    rows, report = rows_of(corpus(voice))
+    assert list(rows) == ["c3"]
+    details = " ".join(problem.detail for problem in report.refused)
+    assert len(report.refused) == 4
+    assert "'a1' is a part of it" in details
+    assert "'b 2' has 2 supervisions" in details
+    assert "'nowhere' is not in lj_recordings_train.jsonl.gz" in details
+
+
+@pytest.mark.parametrize("where", ["", "data", "default/train"])
+def test_parquet_with_embedded_audio(voice, where):
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    sounds = [(voice / f"wavs/{name}.wav").read_bytes() for name in ("a1", "b 2")]
+    table = arrow.table(
+        {
+            "file": ["/home/somebody/x.wav", "/home/somebody/y.wav"],
+            "audio": [{"bytes": sounds[0], "path": "x.wav"}, {"bytes": sounds[1], "path": None}],
+            "transcription": ["One.", "Two."],
+            "speaker_id": [4, 5],
+        }
+    )
+    folder = voice / "set" / where
+    folder.mkdir(parents=True)
+    pyarrow.parquet.write_table(table, folder / "train-00000-of-00001.parquet")
+    rows, report = rows_of(corpus(voice / "set"))
+    assert report.format == "huggingface"
+    assert sorted(rows.values()) == [("4", "One."), ("5", "Two.")]
+    written = sorted((voice / "cache/audio").rglob("*.wav"))
+    assert [file.read_bytes() for file in written] == sounds
+    times = [file.stat().st_mtime_ns for file in written]
+    rows_of(corpus(voice / "set"))
+    assert [file.stat().st_mtime_ns for file in sorted((voice / "cache/audio").rglob("*.wav"))] == times
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_what_save_to_disk_writes(voice, kind):
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table(
+        {
+            "audio": [{"bytes": None, "path": str(voice / "wavs/a1.wav")}, {"bytes": None, "path": None}],
+            "sentence": ["One.", "Two."],
+        }
+    )
+    for split in ("train", "test"):
+        folder = voice / "saved" / split
+        folder.mkdir(parents=True)
+        with getattr(arrow.ipc, f"new_{kind}")(folder / "data-00000-of-00001.arrow", table.schema) as writer:
+            writer.write_table(table)
+        (folder / "state.json").write_text("{}")
+        (folder / "cache-1.arrow").write_bytes(b"not a part of the data")
+    (voice / "saved/dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    rows, report = rows_of(corpus(voice / "saved"))
+    assert list(rows.values()) == [("saved", "One."), ("saved", "One.")]
+    assert "a1" in rows
+    assert report.reasons() == {"malformed row": 2}
+    assert report.refused[0].place.endswith("data-00000-of-00001.arrow: row 1")
+
+
+def test_shards_that_cannot_be_read(voice, monkeypatch):
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    shard = voice / "set/a.parquet"
+    shard.parent.mkdir()
+    shard.write_bytes(b"no parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: not readable"):
+        check_corpus(corpus(voice / "set"))
+    pyarrow.parquet.write_table(arrow.table({"text": ["x"]}), shard)
+    with pytest.raises(DataError, match="no column `audio` in it"):
+        check_corpus(corpus(voice / "set"))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'phonate\[hf\]'"):
+        check_corpus(corpus(voice / "set"))
+
+
+def test_audiofolder(voice):
+    (voice / "metadata.csv").write_text('file_name,text\nwavs/a1.wav,"One, two."\nwavs/b 2.wav,Two.\n')
+    rows, report = rows_of(corpus(voice))
+    assert (rows["wavs/a1"], report.format) == (("voice", "One, two."), "audiofolder")
+    (voice / "metadata.csv").unlink()
+    for split, name in (("train", "a1"), ("test", "b 2")):
+        shutil.copytree(voice / "wavs", voice / split)
+        line = json.dumps({"file_name": f"{name}.wav", "transcription": name})
+        (voice / split / "metadata.jsonl").write_text(line + "\n")
+    rows, report = rows_of(corpus(voice))
+    assert report.format == "audiofolder"
+    assert rows == {"train/a1": ("voice", "a1"), "test/b 2": ("voice", "b 2")}
+
+
+def test_a_table_without_its_recordings_is_not_taken_for_a_list(folder):
+    (folder / "ages.csv").write_text("ann,31\nbob,45\n")
+    assert detect_format(folder) == "folder"
+
+
+def test_real_tables_of_piper(recordings, tmp_path):
+    source = recordings / "tts_de_kerstin"
+    lines = (source / "metadata.csv").read_text(encoding="utf-8").splitlines()[:5]
+    (tmp_path / "wav").symlink_to(source / "wavs")
+    (tmp_path / "list.txt").write_text("".join(f"wav/{line.replace('|', '.flac|', 1)}\r\n" for line in lines))
+    rows, report = rows_of(VoiceData(path=str(tmp_path)))
+    assert report.usable == 5
+    assert [text for _, text in rows.values()] == [line.partition("|")[2] for line in lines]

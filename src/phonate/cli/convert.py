@@ -19,12 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Convert, and say what was written."""
-    from phonate.audio.decoding import writable, write_audio
+    from phonate.audio.decoding import MADE, writable, write_audio
     from phonate.tasks.conversion.inference import Converter
 
     writable(args.output)  # before the time of a conversion is spent
     converter = Converter.load(args.run, args.vocoder)
     waveform = converter.convert_file(args.recording, args.speaker)
-    write_audio(args.output, waveform, converter.sample_rate)
+    write_audio(args.output, waveform, converter.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {args.speaker or converter.target}")
     return 0

@@ -1,0 +1,232 @@
+"""More than a hundred languages by the espeak-ng library: IPA, one code point a phone, as Piper's voices have it.
+
+The library comes in the wheel of the optional package espeakng-loader (`phonate[espeak]`) and is loaded at run
+time. Its state is global: one text at a time in a process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import threading
+import unicodedata
+
+from phonate.config.errors import InputError, MissingPackageError, PhonateError
+from phonate.config.registry import nearest
+from phonate.text import phonemes
+from phonate.text.normalisation import normalise
+from phonate.text.phonemes import Word
+
+_PIPER = (
+    "'abcdefhijklmnopqrstuvwxyzæçðøħŋœǀǁǂǃɐɑɒɓɔɕɖɗɘəɚɛɜɞɟɠɡɢɣɤɥɦɧɨɪɫɬɭɮɯɰɱɲɳɴɵɶɸɹɺɻɽɾʀʁʂʃʄʈʉʊʋʌʍʎʏʐʑʒʔʕʘʙʛʜʝʟʡʢʲ"
+    'ˈˌːˑ˞βθχᵻⱱ0123456789\u0327\u0303\u032a\u032f\u0329ʰˤε↓#"'
+)
+"""The phones of Piper's phoneme_id_map, in its order, without its punctuation."""
+
+_MORE = (
+    "\u031e\u0308\u0306\u0325\u0324\u0330\u031a\u0320\u031f\u032c\u030a\u031d\u0331\u0361ʷʼˠⁿˡˀɝ"
+    "\u0301\u0300\u0304\u030c\u0302\u033a\u033bᵝɿʅ"
+)
+"""What espeak writes for other languages than Piper's."""
+
+SYMBOLS = tuple(_PIPER + _MORE)
+
+# what espeak has no IPA for comes in its own mnemonics
+_INSTEAD = {
+    "s.": "ʂ", "z.": "ʐ", "i.": "ɨ", "g": "ɡ", ":": "ː", "Z": "ʒ", "S": "ʃ", "N": "ŋ", "X": "χ", "A": "ɑ", "Φ": "ɸ",
+    "ʦ": "ts", "?": "ʔ", "[": "\u032a", **dict.fromkeys("-_|.‿`^\u200d", ""),
+}  # fmt: skip
+_INSTEAD_OF = re.compile("|".join(map(re.escape, _INSTEAD)))
+_SWITCH = re.compile(r"\([^)]*\)")
+_CLAUSE = re.compile(
+    r"(.*?)((?:(?:[,!?;:…]|(?<!\b[A-Za-z])\.)+[\"'”’»)\]]*(?=\s|$)|\s+[-–—]+(?=\s)|[—。，！？；：、؟،؛।॥]|\n)[\s.]*|$)",
+    re.DOTALL,
+)
+_EAST = str.maketrans("。，！？；：、؟،؛।॥", ".,!?;:,?,;..")
+_DROPPED = re.compile(r"[\"“”„«»()\[\]{}<>¿¡*_|~^`\\]+")
+
+_WITHOUT_DICTIONARY = {"fo", "kaa", "xex"}
+"""Languages that espeak-ng lists and whose dictionaries the wheel lacks."""
+
+_UTF8, _IPA, _RETRIEVAL, _DONT_EXIT = 1, 2, 1, 0x8000  # of speak_lib.h
+_lock = threading.Lock()
+
+
+class _Voice(ctypes.Structure):
+    """espeak_VOICE of speak_lib.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("languages", ctypes.c_void_p),
+        ("identifier", ctypes.c_char_p),
+        ("numbers", ctypes.c_ubyte * 4),
+        ("score", ctypes.c_int),
+        ("spare", ctypes.c_void_p),
+    )
+
+
+class _Library:
+    """The C library through ctypes. One a process."""
+
+    def __init__(self) -> None:
+        try:
+            import espeakng_loader
+        except ModuleNotFoundError as error:
+            raise MissingPackageError(
+                "the phonemizer 'espeak' needs espeak-ng, which is not installed; pip install 'phonate[espeak]'"
+            ) from error
+        self._library = ctypes.CDLL(espeakng_loader.get_library_path())
+        data = str(espeakng_loader.get_data_path())
+        if self._library.espeak_Initialize(_RETRIEVAL, 0, data.encode(), _DONT_EXIT) <= 0:
+            raise PhonateError(f"espeak-ng can't be started with the data in {data}")
+        self._library.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        self._library.espeak_TextToPhonemes.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_int]
+        self._library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
+        self._library.espeak_ListVoices.argtypes = [ctypes.c_void_p]
+        self.voices = self._voices()
+        self._voice = ""
+
+    def _voices(self) -> dict[str, str]:
+        """Language -> the identifier of its best voice."""
+        best: dict[str, tuple[int, str]] = {}
+        listed = self._library.espeak_ListVoices(None)
+        number = 0
+        while listed[number]:
+            voice = listed[number].contents
+            at, identifier = voice.languages, voice.identifier.decode()
+            # a list of (one byte of priority, a string that ends in zero), ended by a zero priority
+            while priority := ctypes.cast(at, ctypes.POINTER(ctypes.c_ubyte))[0]:
+                code = ctypes.string_at(at + 1)
+                language = code.decode().lower()
+                if language not in best or priority < best[language][0]:
+                    best[language] = (priority, identifier)
+                at += 2 + len(code)
+            number += 1
+        return {code: identifier for code, (_, identifier) in sorted(best.items()) if code not in _WITHOUT_DICTIONARY}
+
+    def ipa(self, text: str, language: str) -> str:
+        """The IPA of `text`, words apart by spaces. Hold the lock."""
+        if self._voice != language:
+            if self._library.espeak_SetVoiceByName(self.voices[language].encode()) != 0:
+                raise PhonateError(f"espeak-ng can't load its voice {self.voices[language]!r}")
+            self._voice = language
+        buffer = ctypes.create_string_buffer(text.encode())
+        place = ctypes.c_void_p(ctypes.addressof(buffer))
+        clauses: list[str] = []
+        while place.value:
+            found = self._library.espeak_TextToPhonemes(ctypes.byref(place), _UTF8, _IPA)
+            clauses.append((found or b"").decode())
+        return " ".join(clauses)
+
+
+@functools.cache
+def _library() -> _Library:
+    return _Library()
+
+
+class EspeakPhonemizer:
+    """Text -> words with the code points of espeak-ng's IPA (NFD); stress marks are phones of their own."""
+
+    name = "espeak"
+
+    def __init__(self, language: str = "en-us") -> None:
+        code = language.lower().replace("_", "-")
+        with _lock:
+            voices = _library().voices
+        if code not in voices:
+            raise InputError(f"espeak-ng has no language {language!r}; {nearest(code, list(voices))}")
+        self.language = code
+        self.symbols = SYMBOLS
+
+    def __call__(self, text: str) -> list[Word]:
+        """The words of `text`; espeak reads the numbers of languages other than English.
+
+        Raises InputError when nothing in it can be said.
+        """
+        plain = normalise(text) if phonemes.is_english(self.language) else unicodedata.normalize("NFC", text)
+        words: list[Word] = []
+        for clause, mark in _clauses(plain):
+            said = self._clause(clause)
+            words += [*said[:-1], Word(said[-1].text, said[-1].phones, mark)] if said else []
+        if not words:
+            raise phonemes.nothing_to_say(text)
+        return words
+
+    def _clause(self, clause: str) -> list[Word]:
+        """The words of a text without punctuation. espeak may join words ("of the") or read one as several (25)."""
+        tokens = clause.split()
+        pieces = self._said(clause)
+        if len(pieces) != len(tokens):
+            expected = [max(1, sum(map(len, self._said(token)))) for token in tokens]
+            groups = matched(expected, [len(piece) for piece in pieces])
+        else:
+            groups = [(n, n + 1, n, n + 1) for n in range(len(tokens))]
+        return [
+            Word(text, tuple(self._checked("".join(pieces[third:fourth]), text)))
+            for first, second, third, fourth in groups
+            if (text := " ".join(tokens[first:second]))
+        ]
+
+    def _said(self, text: str) -> list[str]:
+        with _lock:
+            ipa = _library().ipa(text.replace("\0", " "), self.language)
+        ipa = unicodedata.normalize("NFD", _SWITCH.sub("", ipa))
+        pieces = (_INSTEAD_OF.sub(lambda found: _INSTEAD[found[0]], piece) for piece in ipa.split())
+        return [piece for piece in pieces if any(character.isalpha() for character in piece)]
+
+    def _checked(self, phones: str, word: str) -> str:
+        unknown = next((phone for phone in phones if phone not in _KNOWN), None)
+        if unknown is not None:
+            raise InputError(
+                f"espeak-ng gives {unknown!r} (U+{ord(unknown):04X}) for {word!r}, which is no phone of this phonemizer"
+            )
+        return phones
+
+
+_KNOWN = frozenset(SYMBOLS)
+
+
+def _clauses(text: str) -> list[tuple[str, str]]:
+    """(clause without punctuation, the mark after it)."""
+    found = [
+        (_DROPPED.sub(" ", clause).strip(), phonemes.mark_of(ending.translate(_EAST)))
+        for clause, ending in _CLAUSE.findall(text)
+    ]
+    clauses: list[tuple[str, str]] = []
+    for clause, mark in found:
+        if any(character.isalnum() for character in clause):
+            clauses.append((clause, mark))
+        elif clauses and mark and not clauses[-1][1]:
+            clauses[-1] = (clauses[-1][0], mark)
+    if clauses and not clauses[-1][1] and clauses[-1][0].endswith("."):  # "U.S." ends the text as well
+        clauses[-1] = (clauses[-1][0], ".")
+    return clauses
+
+
+def matched(expected: list[int], actual: list[int]) -> list[tuple[int, int, int, int]]:
+    """Which written words became which spoken ones, by the numbers of their phones.
+
+    Gives (first, end) of the written and (first, end) of the spoken words of each group; one side of a group is a
+    single word, and every word is in one group. The groups' lengths differ as little as they can.
+    """
+    best: dict[tuple[int, int], tuple[int, tuple[int, int]]] = {(0, 0): (0, (0, 0))}
+    if not expected or not actual:
+        return []
+    for n in range(len(expected) + 1):
+        for m in range(len(actual) + 1):
+            steps = [(n - back, m - 1) for back in range(1, n + 1)] + [(n - 1, m - back) for back in range(1, m + 1)]
+            options = [
+                (best[step][0] + abs(sum(expected[step[0] : n]) - sum(actual[step[1] : m])), step)
+                for step in steps
+                if step in best
+            ]
+            if options:
+                best[n, m] = min(options)
+    groups: list[tuple[int, int, int, int]] = []
+    at = (len(expected), len(actual))
+    while at != (0, 0):
+        before = best[at][1]
+        groups.append((before[0], at[0], before[1], at[1]))
+        at = before
+    return groups[::-1]

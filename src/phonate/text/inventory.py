@@ -1,0 +1,81 @@
+"""Symbols <-> the numbers a model knows them by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from phonate.config.errors import InputError
+from phonate.text import phonemes
+from phonate.text.phonemes import MARKS, Phonemizer, Word
+
+PAD = "<pad>"
+"""Number 0: fills up a batch."""
+WORD = "<word>"
+"""The boundary after a word that no punctuation follows."""
+START = "<start>"
+"""The boundary before the first word; it owns the silence before speech."""
+
+_SPECIAL = (PAD, WORD, *MARKS, START)
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The symbols of a phonemizer with those for boundaries; a symbol's number is its place."""
+
+    symbols: tuple[str, ...]
+    phonemizer_name: str
+    language: str
+
+    def __post_init__(self) -> None:
+        if self.symbols[: len(_SPECIAL)] != _SPECIAL or len(set(self.symbols)) != len(self.symbols):
+            raise InputError(f"an inventory begins with {' '.join(_SPECIAL)} and has each symbol once")
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    @classmethod
+    def of(cls, phonemizer: Phonemizer) -> Inventory:
+        """The inventory for whatever `phonemizer` can give."""
+        return cls((*_SPECIAL, *phonemizer.symbols), phonemizer.name, phonemizer.language)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Inventory:
+        """The inventory that `document()` gave. Raises InputError for anything else."""
+        symbols, name, language = (document.get(key) for key in ("symbols", "phonemizer", "language"))
+        texts = isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols)
+        if not (texts and isinstance(name, str) and isinstance(language, str)):
+            raise InputError("an inventory needs symbols (a list of texts), phonemizer and language")
+        return cls(tuple(symbols or ()), name, language)
+
+    def document(self) -> dict[str, Any]:
+        """The inventory as plain JSON, for `read`."""
+        return {"phonemizer": self.phonemizer_name, "language": self.language, "symbols": list(self.symbols)}
+
+    def phonemizer(self) -> Phonemizer:
+        """The phonemizer this inventory was made for."""
+        return phonemes.phonemizer(self.phonemizer_name, self.language)
+
+    def tokens(self, words: Sequence[Word]) -> list[str]:
+        """START, then the phones of each word and one boundary: its mark, or WORD."""
+        tokens = [START]
+        for word in words:
+            tokens += [*word.phones, word.mark or WORD]
+        return tokens
+
+    def ids(self, words: Sequence[Word]) -> list[int]:
+        """The numbers of `tokens`. Raises InputError naming a symbol that is not in the inventory and its word."""
+        for word in words:
+            for symbol in (*word.phones, word.mark or WORD):
+                if symbol not in self._numbers:
+                    raise InputError(
+                        f"{symbol!r} of the word {word.text!r} is not among the {len(self)} symbols of this inventory "
+                        f"({self.phonemizer_name}, {self.language})"
+                    )
+        return [self._numbers[token] for token in self.tokens(words)]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {symbol: number for number, symbol in enumerate(self.symbols)}

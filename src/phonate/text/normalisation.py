@@ -1,0 +1,73 @@
+"""Written English to words that can be said: `normalise`.
+
+Numbers, dates, times, money, measures, abbreviations, addresses and symbols become words; what is left are letters
+and the punctuation that a voice can act on. Acronyms stay as they are: saying them is the phonemizer's affair.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from phonate.text import abbreviations, addresses, dates, quantities, spelling
+
+_SYMBOLS = {
+    "&": "and", "@": "at", "+": "plus", "=": "equals", "%": "percent", "$": "dollars", "£": "pounds", "€": "euros",
+    "¥": "yen", "¢": "cents", "°": "degrees", "<": "less than", ">": "greater than", "\\": "backslash",
+    "/": "slash", "#": "hash",
+}  # fmt: skip
+_SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
+_FIRST = (
+    (re.compile(r"#(?=\d)"), "number "),
+    (re.compile(r"(?<!\w)#(?=[A-Za-z])"), "hashtag "),
+    (re.compile(r"\bw/o\b"), "without"),
+    (re.compile(r"\bw/(?=\s)"), "with"),
+    (re.compile(r"\band/or\b", re.IGNORECASE), "and or"),
+    (re.compile(r"\b24/7\b"), "twenty-four seven"),
+    (re.compile(r"<[/]?[a-z][^<>]{0,80}>"), " "),  # mark-up is not said
+)
+_TIDY = (
+    (re.compile(r"\s*\.(?:\s?\.)+"), "..."),
+    (re.compile(r"(?:\s*-\s*-)+[\s-]*|\s-\s+|\s+-(?=\s|$)|^-\s"), " - "),
+    (re.compile(r"([,;:])(?:\s*[,;:])+"), r"\1"),
+    (re.compile(r"\s+([,.!?;:)])"), r"\1"),
+    (re.compile(r"\(\s*\)"), ""),
+    (re.compile(r"\(\s+"), "("),
+    (re.compile(r"([,;])(?=[A-Za-z])"), r"\1 "),
+    (re.compile(r"\s+"), " "),
+)
+_PASSES = 8
+
+
+def normalise(text: str) -> str:
+    """`text` as English words and punctuation, in ASCII. Normalising twice changes nothing more.
+
+    Characters that can't be said are left out, and each is reported once to the log "phonate".
+    """
+    return _normalise(text)
+
+
+@functools.lru_cache(maxsize=512)
+def _normalise(text: str) -> str:
+    # one pass may bring letters together that the next would read as an abbreviation: go on to the fixed point
+    text = spelling.plain(text)
+    for _ in range(_PASSES):
+        once = _pass(text)
+        if once == text:
+            break
+        text = once
+    return text
+
+
+def _pass(text: str) -> str:
+    text = addresses.expand(text)
+    for pattern, words in _FIRST:
+        text = pattern.sub(words, text)
+    text = dates.expand(text)
+    text = quantities.expand(text)
+    text = abbreviations.expand(text)
+    text = quantities.expand_plain(dates.expand_years(text))
+    text = _SYMBOL.sub(lambda found: f" {_SYMBOLS[found[0]]} ", text)
+    for pattern, tidy in _TIDY:
+        text = pattern.sub(tidy, text)
+    return text.strip()

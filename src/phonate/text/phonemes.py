@@ -1,0 +1,71 @@
+"""What every phonemizer gives: the words of a text with their phones and the punctuation after them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from phonate.config.errors import InputError
+from phonate.config.registry import nearest
+
+MARKS = (",", ".", "!", "?", ";", ":", "-")
+"""The punctuation a word can have after it; an em dash is "-", an ellipsis "."."""
+
+_WEIGHTIEST_FIRST = "?!.;:,-"
+_PHONEMIZERS = {
+    "english": "phonate.text.english:EnglishPhonemizer",
+    "espeak": "phonate.text.espeak:EspeakPhonemizer",
+    "characters": "phonate.text.characters:CharacterPhonemizer",
+}
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word, its phones, and the mark that follows it ("" for a plain space)."""
+
+    text: str
+    phones: tuple[str, ...]
+    mark: str = ""
+
+
+class Phonemizer(Protocol):
+    """Turns a text into words with phones."""
+
+    name: str
+    language: str
+    symbols: tuple[str, ...]
+    """Every phone it can give, in a fixed order."""
+
+    def __call__(self, text: str) -> list[Word]:
+        """The words of `text`, normalised first. Raises InputError when nothing in it can be said."""
+        ...
+
+
+def phonemizer(name: str, language: str = "en-us") -> Phonemizer:
+    """The phonemizer called `name` (english, espeak or characters) for `language`.
+
+    Raises InputError for a name or a language it doesn't know, with the nearest.
+    """
+    if name not in _PHONEMIZERS:
+        raise InputError(f"phonemizer {name!r} is not known; {nearest(name, list(_PHONEMIZERS))}")
+    module, _, cls = _PHONEMIZERS[name].partition(":")
+    return cast(Phonemizer, getattr(importlib.import_module(module), cls)(language))
+
+
+def is_english(language: str) -> bool:
+    """Whether `language` is a kind of English."""
+    return re.split(r"[-_]", language.lower())[0] == "en"
+
+
+def mark_of(between: str) -> str:
+    """The one mark that `between` (all that stands between two words) amounts to."""
+    between = between.replace("…", ".").replace("—", "-").replace("–", "-")
+    return next((mark for mark in _WEIGHTIEST_FIRST if mark in between), "")
+
+
+def nothing_to_say(text: str) -> InputError:
+    """The error for a text without a word."""
+    shown = text if len(text) <= 60 else text[:57] + "..."
+    return InputError(f"nothing in {shown!r} can be said")

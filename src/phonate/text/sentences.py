@@ -1,0 +1,74 @@
+"""Long texts in pieces that can be said in one breath."""
+
+from __future__ import annotations
+
+import re
+
+from phonate.config.errors import InputError
+
+# after these a full stop ends no sentence
+_SHORT = frozenset(
+    str.split(
+        "mr mrs ms messrs dr prof rev gen col capt lt sgt sen gov rep hon maj cpl pres mt ft st ste no nos vs fig figs "
+        "vol vols p pp cf ca approx e.g i.e al ed eds jan feb mar apr jun jul aug sept oct nov dec tel ext"
+    )
+)
+_END = re.compile(r"([.!?…]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\s*\n\s*\n\s*")
+_LAST_WORD = re.compile(r"([^\s(\"'“‘]+?)\.[\"'”’»)\]]*$")
+_CLAUSE = re.compile(r"[,;:][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
+
+
+def sentences(text: str, longest: int = 300) -> list[str]:
+    """The sentences of `text`; those of more than `longest` characters in parts, at clauses or else at spaces.
+
+    Only white space between the pieces is left out.
+    """
+    if longest < 1:
+        raise InputError(f"the longest piece must have 1 character or more, not {longest}")
+    pieces: list[str] = []
+    begin = 0
+    for match in _END.finditer(text):
+        if match.start() >= begin and not _goes_on(text, match):
+            pieces.append(text[begin : match.end()])
+            begin = match.end()
+    pieces.append(text[begin:])
+    return [part for piece in pieces if (whole := piece.strip()) for part in _parts(whole, longest)]
+
+
+def _goes_on(text: str, match: re.Match[str]) -> bool:
+    """Whether the sentence goes on after what looks like its end."""
+    if match[1] is None:
+        return False
+    after = text[match.end() : match.end() + 1]
+    if after.islower() or "\n\n" in match[0]:
+        return after.islower() and "\n\n" not in match[0]
+    last = _LAST_WORD.search(text[max(0, match.start() - 20) : match.end()].rstrip())
+    if last is None or set(match[1]) & set("!?…") or ".." in match[1]:
+        return False
+    word = last[1]
+    initial = len(word) == 1 and word.isupper() and word != "I"
+    return (
+        initial
+        or word.lower() in _SHORT
+        or bool(re.fullmatch(r"(?:[A-Z]\.)+[A-Z]", word) and not _likely_end(text, match))
+    )
+
+
+def _likely_end(text: str, match: re.Match[str]) -> bool:
+    """Whether what follows "U.S." or "P.M." is one of the words that sentences begin with."""
+    return (
+        re.match(r"(?:The|A|An|It|He|She|They|We|I|But|And|In|This|That|There|You)\b", text[match.end() :]) is not None
+    )
+
+
+def _parts(sentence: str, longest: int) -> list[str]:
+    """`sentence` in parts of at most `longest` characters, broken as late as can be at a clause, or at a space."""
+    parts: list[str] = []
+    while len(sentence) > longest:
+        clauses = [match.end() for match in _CLAUSE.finditer(sentence, 0, longest + 1) if match.end() <= longest + 1]
+        spaces = [match.end() for match in re.finditer(r"\s", sentence[: longest + 1])]
+        late = [at for at in clauses if at >= longest // 3]
+        at = (late or spaces or [longest])[-1]
+        parts.append(sentence[:at].strip())
+        sentence = sentence[at:].strip()
+    return [part for part in [*parts, sentence] if part]

@@ -1,0 +1,69 @@
+"""Characters of any script to the few that English text is said from."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import unicodedata
+
+LOG = logging.getLogger("phonate")
+
+_BEFORE_NFKC = {
+    **dict.fromkeys("‘’‚‛`´ʼʻ′＇", "'"),
+    **dict.fromkeys("“”„‟«»″〝〞", '"'),
+    **dict.fromkeys("—―⸺⸻", " - "),
+    **dict.fromkeys("‐‑‒–−⁃", "-"),
+    **dict.fromkeys("[{", "("),
+    **dict.fromkeys("]}", ")"),
+    **dict.fromkeys("™®℠", " "),
+    **dict.fromkeys("•‣·*|_^~¿¡", " "),
+    "…": "...", "⁄": "/", "ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l",
+    "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "×": " times ",
+    "÷": " divided by ", "±": " plus or minus ", "§": " section ", "©": " copyright ", "≈": " about ",
+    "≤": " at most ", "≥": " at least ", "№": " No. ", "µ": "u", "。": ". ", "、": ", ",
+}  # fmt: skip
+
+_SAYABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?;:-'\"()&@+=#%/$<>£€¥¢°\\")
+_reported: set[str] = set()
+
+
+def plain(text: str) -> str:
+    """`text` in ASCII (and £ € ¥ ¢ °): accents off, quotes and dashes unified, Greek letters by their names.
+
+    What can't be said in English is dropped; each such character is reported once to the log.
+    """
+    return "".join(map(_plain, text))
+
+
+@functools.lru_cache(maxsize=4096)
+def _known(character: str) -> str | None:
+    """What stands for `character`, or None if nothing does."""
+    if character in _BEFORE_NFKC:
+        return _BEFORE_NFKC[character]
+    if character in _SAYABLE:
+        return character
+    if character.isspace() or unicodedata.category(character) in {"Cf", "Mn", "Me", "Cc"}:
+        return "" if unicodedata.category(character) in {"Cf", "Mn", "Me"} else " "
+    if (digit := unicodedata.digit(character, None)) is not None and unicodedata.category(character) == "Nd":
+        return str(digit)
+    compatible = unicodedata.normalize("NFKD", character)
+    if unicodedata.category(character) == "No" and "⁄" in compatible:
+        return " " + compatible.replace("⁄", "/")  # "3½" is three and a half
+    if compatible != character:
+        pieces = [_known(piece) for piece in compatible]
+        return None if any(piece is None for piece in pieces) else "".join(piece or "" for piece in pieces)
+    name = unicodedata.name(character, "")
+    if name.startswith("GREEK") and " LETTER " in name:
+        return f" {name.split(' LETTER ')[1].split()[0].lower()} "
+    return None
+
+
+def _plain(character: str) -> str:
+    known = _known(character)
+    if known is not None:
+        return known
+    if character not in _reported:
+        _reported.add(character)
+        name = unicodedata.name(character, "without a name")
+        LOG.warning("U+%04X (%s) can't be said in English and is left out", ord(character), name)
+    return " "

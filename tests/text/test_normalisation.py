@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phonate.text.normalisation import normalise
+
+GOLDEN = """
+It's 1984, or 2005. => It's nineteen eighty-four, or two thousand five.
+in 1906 => in nineteen oh six
+the 1900s and the '90s => the nineteen hundreds and the nineties
+the 1980s => the nineteen eighties
+the 20s => the twenties
+mid-1990s => mid-nineteen nineties
+1914-1918 => nineteen fourteen to nineteen eighteen
+1914–18 => nineteen fourteen to eighteen
+3/14/2021 => March fourteenth, twenty twenty-one
+March 3, 2021 => March third, twenty twenty-one
+2021-03-14 => March fourteenth, twenty twenty-one
+5 May 2020 => the fifth of May, twenty twenty
+The 1st of May => The first of May
+the 4th of July => the fourth of July
+Jan. 5 => January fifth
+Feb 3rd, 1999 => February third, nineteen ninety-nine
+at 3:45 pm. => at three forty-five P.M.
+At 3 p.m. she left. => At three P.M. she left.
+It's 3:00 => It's three o'clock
+10:05 => ten oh five
+12:00 am => twelve A.M.
+15:30:10 => fifteen thirty and ten seconds
+3pm-5pm => three P.M. to five P.M.
+$5 => five dollars
+$1 => one dollar
+$5.50 => five dollars and fifty cents
+$0.99 => ninety-nine cents
+$1,000,000 => one million dollars
+£3m => three million pounds
+£5.01 => five pounds and one penny
+$1.2 billion => one point two billion dollars
+US$5m => five million dollars
+€20 => twenty euros
+20€ => twenty euros
+¥100 => one hundred yen
+50¢ => fifty cents
+$3/hour => three dollars per hour
+-$5 => minus five dollars
+50% => fifty percent
+-3.5% => minus three point five percent
+10%-20% => ten percent to twenty percent
+1/2 => one half
+3/4 => three quarters
+2/3 => two thirds
+3 1/4 => three and one quarter
+3½ cups => three and one half cups
+5 km => five kilometers
+10kg => ten kilograms
+20 °C => twenty degrees Celsius
+100°F => one hundred degrees Fahrenheit
+60mph => sixty miles per hour
+100km/h => one hundred kilometers per hour
+10 m² => ten square meters
+1 ft => one foot
+100 ft. tall => one hundred feet tall
+5'6" => five feet six inches
+3-4 km => three to four kilometers
+call 555-1234 => call five five five, one two three four
+(555) 123-4567 => five five five, one two three, four five six seven
++1 555 123 4567 => plus one, five five five, one two three, four five six seven
+Henry VIII => Henry the eighth
+Louis XIV's => Louis the fourteenth's
+John I think => John I think
+Chapter IV => Chapter four
+World War II => World War two
+Mr. Smith and Mrs. Jones => Mister Smith and Missus Jones
+Dr. Smith lives on Elm Dr. => Doctor Smith lives on Elm Drive.
+a Dr. said => a Doctor said
+12 Elm Dr. is far => twelve Elm Drive is far
+St. Paul's on Main St. => Saint Paul's on Main Street.
+on Elm St. The shop => on Elm Street. The shop
+apples, pears, etc. => apples, pears, et cetera.
+e.g., this => for example, this
+i.e. that => that is, that
+cats vs. dogs => cats versus dogs
+No. 5 => number five
+no. That's => no. That's
+p. 5 => page five
+Lt. Dan => Lieutenant Dan
+Acme Inc. said => Acme incorporated said
+R&D => R and D
+me@example.com => me at example dot com
+see www.example.com. => see w w w dot example dot com.
+https://example.org/x => example dot org slash x
+#5 => number five
+#tag => hashtag tag
+2+2=4 => two plus two equals four
+α and β => alpha and beta
+“Hello” — she said… => "Hello" - she said...
+wait -- what => wait - what
+naïve café => naive cafe
+Straße => Strasse
+ﬁne => fine
+-5 degrees => minus five degrees
+1,234,567 => one million two hundred thirty-four thousand five hundred sixty-seven
+3.14 => three point one four
+.5 => point five
+1st 2nd 23rd => first second twenty-third
+10-20 => ten to twenty
+007 => zero zero seven
+1.2.3 => one point two point three
+٣ => three
+FY2023 => FY twenty twenty-three
+B2B => B two B
+NASA and the U.S. Senate => NASA and the U.S. Senate
+5-year-old => five-year-old
+and/or => and or
+<b>bold</b> => bold
+"""
+
+
+@pytest.mark.parametrize("line", GOLDEN.strip().splitlines())
+def test_what_is_written_becomes_what_is_said(line: str) -> None:
+    written, said = line.split(" => ")
+    assert normalise(written) == said
+    assert normalise(said) == said
+
+
+def test_a_character_that_cannot_be_said_is_dropped_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="phonate"):
+        assert normalise("one \U0001f98a fox") == "one fox"
+        assert normalise("two \U0001f98a foxes") == "two foxes"
+    assert [record.getMessage() for record in caplog.records] == [
+        "U+1F98A (FOX FACE) can't be said in English and is left out"
+    ]
+
+
+PIECES = st.sampled_from(
+    str.split(
+        "Mr. Dr. St. No. etc. e.g. p.m. 5 12 3:45 1984 '90s 1/2 - -- … . , ; ! ( ) \" ' $ £ % & @ # + = / < ° km m V I "
+        "Henry Chapter March Jan. 2021-03-14 a b The U.S. x.com a@b.co _ ½ ² 007 1,234 .5 555-1234 1st bn é 你 th s"
+    )
+)
+WRITTEN = st.one_of(
+    st.text(max_size=40), st.lists(PIECES, max_size=8).map(" ".join), st.lists(PIECES, max_size=8).map("".join)
+)
+
+
+@given(WRITTEN)
+@settings(max_examples=400, deadline=None)
+def test_normalising_twice_changes_nothing_and_leaves_letters_and_marks(text: str) -> None:
+    once = normalise(text)
+    assert normalise(once) == once
+    assert once.isascii()
+    assert not any(character.isdigit() or character in "$%&@#+=/<>\\" for character in once)

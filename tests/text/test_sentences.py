@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phonate.config.errors import InputError
+from phonate.text.sentences import sentences
+
+
+def test_sentences_end_where_sentences_end() -> None:
+    text = (
+        'Dr. Smith met J. R. R. Tolkien at 3 p.m. on Elm St. near No. 5. It cost $3.50! "Why?" he asked. At the '
+        "U.S. Senate, e.g. there, all went well... The end.\n\nA heading\n\nMore"
+    )
+    assert sentences(text) == [
+        "Dr. Smith met J. R. R. Tolkien at 3 p.m. on Elm St. near No. 5.", "It cost $3.50!", '"Why?" he asked.',
+        "At the U.S. Senate, e.g. there, all went well...", "The end.", "A heading", "More",
+    ]  # fmt: skip
+    assert sentences("你好。世界！") == ["你好。", "世界！"]
+
+
+def test_long_sentences_break_at_clauses_and_else_at_spaces() -> None:
+    assert sentences("one two three, four five six seven", 20) == ["one two three,", "four five six seven"]
+    assert sentences("one two three four five", 10) == ["one two", "three four", "five"]
+    assert sentences("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
+
+
+def test_a_length_below_one_is_refused() -> None:
+    with pytest.raises(InputError, match="must have 1 character or more, not 0"):
+        sentences("a", 0)
+
+
+@given(st.one_of(st.text(max_size=80), st.text("ab A.,!? \n-", max_size=120)), st.integers(1, 60))
+@settings(max_examples=300, deadline=None)
+def test_nothing_is_lost_and_no_piece_is_longer(text: str, longest: int) -> None:
+    pieces = sentences(text, longest)
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    assert all(0 < len(piece) <= longest and piece == piece.strip() for piece in pieces)

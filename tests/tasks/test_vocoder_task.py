@@ -87,7 +87,9 @@ def test_a_resumed_run_is_the_undisturbed_one_discriminators_and_all(run: Path, 
     (tmp_path / "run/checkpoints/best.json").unlink()
     trained = train("vocoder", settings(run.parent / "voices"), output=tmp_path / "run", resume="auto")
     assert trained.step == 24
-    first, second = (load_file(where / "checkpoints/step-00000024/weights.safetensors") for where in (run, trained.run))
+    first, second = (
+        load_file(where / "checkpoints/step-00000024/weights.safetensors") for where in (run, trained.run.path)
+    )
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
 

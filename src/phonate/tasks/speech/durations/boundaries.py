@@ -1,0 +1,22 @@
+"""From times to whole frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Durations = NDArray[np.int64]
+
+
+def frames_between(seconds: Sequence[float], frames: int, frames_per_second: float) -> Durations:
+    """Frames (L,) of each of L tokens, of which number i + 1 begins at `seconds[i]` (L - 1 times that never fall).
+
+    The first token begins with the first frame and the last ends with the last, so they sum to `frames`.
+    """
+    inner = np.rint(np.asarray(seconds, dtype=np.float64) * frames_per_second).astype(np.int64)
+    edges = np.concatenate([[0], np.clip(inner, 0, frames), [frames]])
+    if (np.diff(edges) < 0).any():
+        raise ValueError("a token begins before the one in front of it")
+    return np.diff(edges)

@@ -1,0 +1,180 @@
+"""How good a voice is: held-out texts are spoken, and judged beside the recordings of the same texts.
+
+Beside the model stand the natural recordings and their copies through the vocoder alone, so that it can be seen
+which part limits: where the copy is bad the vocoder does, where only the synthesised is bad the acoustic model.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.processor import normalised_peak
+from phonate.config.errors import DataError, InputError
+from phonate.data.manifest import check_corpus
+from phonate.data.prepared import prepare
+from phonate.evaluation.distances import distances
+from phonate.evaluation.naturalness import NaturalnessJudge
+from phonate.evaluation.speaker_similarity import SpeakerJudge
+from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.transcription import Recogniser, character_error_rate, word_error_rate
+from phonate.evaluation.words import WordErrors, count
+from phonate.tasks.speech.inference import Synthesiser
+
+logger = logging.getLogger("phonate")
+
+MOST = 200
+"""Texts that are spoken."""
+SOUNDS = 6
+"""Texts of which the report plays every system's sound."""
+_PEAK = 0.95
+_SPOKEN = "synthesised"
+_LEGEND = (
+    "wer, cer: errors of the recogniser; skipped, repeated: words left out or said again; mos: predicted mean opinion "
+    "score, 1 to 5; speaker: cosine of voices with the natural recording; mcd: mel cepstral distortion in dB; f0: "
+    "difference of pitch in cents, voicing: share of frames voiced in one only; seconds: length over the natural "
+    "one's; rtf: seconds of work for a second of sound."
+)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A held-out recording with its text."""
+
+    id: str
+    speaker: str
+    text: str
+    waveform: FloatArray
+
+
+class Judges:
+    """Who judges."""
+
+    def __init__(self, language: str) -> None:
+        self.english = language.lower().startswith("en")
+        self.recogniser = Recogniser("tiny.en", "en") if self.english else Recogniser("base", language.split("-")[0])
+        self.naturalness = NaturalnessJudge()
+        self.speakers = SpeakerJudge()
+
+    def word_errors(self, texts: Sequence[str], heard: Sequence[str]) -> dict[str, float]:
+        """wer, cer, and in English words skipped and repeated."""
+        rates = {"wer": word_error_rate(texts, heard), "cer": character_error_rate(texts, heard)}
+        if self.english:
+            errors: WordErrors = count(texts, heard)
+            rates |= {"wer": errors.rate, "skipped": float(errors.skipped), "repeated": float(errors.repeated)}
+        return rates
+
+
+def evaluate(run: Path, data: str | None = None) -> Evaluation:
+    """Judge the voice of `run` on the texts of the corpus `data`, or on what its training kept for validation.
+
+    Raises InputError when there is no text to speak there, or a speaker whom the run does not know.
+    """
+    synthesiser = Synthesiser.load(run)
+    clips = list(_kept_for_validation(synthesiser) if data is None else _clips_of(synthesiser, data))[:MOST]
+    if not clips:
+        raise InputError(f"{data or run}: there is no recording with a text to judge by")
+    judges = Judges(synthesiser.data.language)
+    systems: dict[str, Callable[[Clip], FloatArray]] = {
+        "natural": lambda clip: clip.waveform,
+        f"{synthesiser.render.name} copy": lambda clip: _copy(synthesiser, clip.waveform),
+        _SPOKEN: lambda clip: synthesiser.speak(clip.text, clip.speaker),
+    }
+    results: dict[str, dict[str, float]] = {}
+    items: dict[str, dict[str, Any]] = {}
+    sounds: dict[str, dict[str, FloatArray]] = {f"{clip.id}: {clip.text}": {} for clip in clips[:SOUNDS]}
+    for name, system in systems.items():
+        logger.info("judging: %s (%d texts)", name, len(clips))
+        started = time.perf_counter()
+        waveforms = [system(clip) for clip in clips]
+        spent = time.perf_counter() - started
+        for own, waveform in zip(sounds.values(), waveforms, strict=False):
+            own[name] = waveform
+        results[name], said = _judge(judges, clips, waveforms, synthesiser.sample_rate)
+        if name == _SPOKEN:
+            items = said
+        if name != "natural":
+            results[name]["rtf"] = spent * synthesiser.sample_rate / sum(map(len, waveforms))
+    notes = {
+        "texts": len(clips),
+        "words": sum(len(clip.text.split()) for clip in clips),
+        "seconds": round(sum(len(clip.waveform) for clip in clips) / synthesiser.sample_rate, 1),
+        "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}",
+        "naturalness": "distillmos",
+        "speaker_judge": "resemblyzer",
+    }
+    return Evaluation("speech", results, _SPOKEN, _LEGEND, notes, items, sounds, synthesiser.sample_rate)
+
+
+def _copy(synthesiser: Synthesiser, waveform: FloatArray) -> FloatArray:
+    return _PEAK * normalised_peak(synthesiser.render(synthesiser.processor.mel(waveform)))
+
+
+def _kept_for_validation(synthesiser: Synthesiser) -> Iterator[Clip]:
+    """The recordings that the run's training kept out."""
+    prepared = prepare(synthesiser.data)
+    index, kept = prepared.index, set(synthesiser.facts["validation"])
+    for position in range(len(index)):
+        if index.id[position] in kept and index.text[position]:
+            speaker = prepared.speakers[int(index.speaker[position])]
+            yield Clip(index.id[position], speaker, index.text[position], prepared.cache.waveform(position))
+
+
+def _clips_of(synthesiser: Synthesiser, data: str) -> Iterator[Clip]:
+    """The recordings with texts of the corpus `data`. A voice of one speaker says all of them."""
+    checked, report = check_corpus(synthesiser.data.model_copy(update={"path": data, "format": "auto"}))
+    if report.refused:
+        logger.warning("%s: %d rows can't be used; phonate data check says why", data, len(report.refused))
+    for one in checked:
+        if one.row.text:
+            speaker = str(one.row.speaker) if len(synthesiser.speakers) > 1 else synthesiser.speakers[0]
+            synthesiser.speaker(speaker)  # a clear error before hours of judging
+            yield Clip(one.row.id, speaker, one.row.text, synthesiser.processor.load(one.row.path))
+
+
+def _judge(
+    judges: Judges, clips: Sequence[Clip], waveforms: Sequence[FloatArray], rate: int
+) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+    """Metrics of one system's `waveforms`, and what was measured on each."""
+    items: dict[str, dict[str, Any]] = {}
+    for clip, waveform in zip(clips, waveforms, strict=True):
+        heard = judges.recogniser.transcribe(waveform, rate)
+        items[clip.id] = {
+            "text": clip.text,
+            "heard": heard,
+            "mos": judges.naturalness.score(waveform, rate, clip.id),
+            "seconds": len(waveform) / len(clip.waveform),
+            **judges.word_errors([clip.text], [heard]),
+        }
+        if waveform is not clip.waveform:
+            items[clip.id] |= _against(judges, clip, waveform, rate)
+    metrics = judges.word_errors([clip.text for clip in clips], [item["heard"] for item in items.values()])
+    for name in ("mos", "speaker", "mcd", "f0", "voicing", "seconds"):
+        values = [item[name] for item in items.values() if item.get(name) is not None]
+        if values:
+            metrics[name] = float(np.mean(values))
+    return metrics, items
+
+
+def _against(judges: Judges, clip: Clip, waveform: FloatArray, rate: int) -> dict[str, float | None]:
+    """Distances from the natural recording; None where one can't be measured."""
+    try:
+        found = distances(waveform, clip.waveform, rate, clip.id)
+        voices = [judges.speakers.embed(sound, rate, clip.id) for sound in (waveform, clip.waveform)]
+    except DataError as error:
+        logger.warning("%s", error)
+        return {}
+    return {
+        "speaker": float(voices[0] @ voices[1]),
+        "mcd": found.mel_cepstral_distortion,
+        "f0": None if math.isnan(found.f0_rmse) else found.f0_rmse,
+        "voicing": found.voicing_error,
+    }

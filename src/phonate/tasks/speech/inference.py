@@ -1,0 +1,152 @@
+"""From a trained run to speech. Shapes: L tokens, T frames, M mel bands, N samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.processor import AudioProcessor, normalised_peak
+from phonate.config.documents import parse
+from phonate.config.errors import CheckpointError, InputError
+from phonate.config.registry import nearest
+from phonate.config.resolve import resolve_document
+from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer
+from phonate.tasks.speech.parallel import NOISE, ParallelModel, Prosody
+from phonate.tasks.speech.task import build_acoustic
+from phonate.text.inventory import Inventory
+from phonate.text.phonemes import Word
+from phonate.text.sentences import sentences
+from phonate.training.checkpoints import best_or_latest
+from phonate.training.checkpoints.loading import load
+
+_PEAK = 0.95
+_STREAM_PEAK = 0.6
+"""Of the features' full scale: a stream can't wait for its loudest sample."""
+_PAUSE_SECONDS = 0.25
+_LONGEST = 400
+"""Characters of a sentence that are spoken in one go."""
+
+
+class Synthesiser:
+    """Speaks text in the voices of a run."""
+
+    def __init__(
+        self,
+        model: ParallelModel,
+        data: Any,
+        inventory: Inventory,
+        speakers: Sequence[str],
+        facts: Mapping[str, Any] | None = None,
+        vocoder: str | Path | None = None,
+    ) -> None:
+        """`data` is the recipe's SpeechData; `facts` is what the task exported with a checkpoint; `vocoder` a run to
+        make sound with instead of `data.vocoder`."""
+        self.model = model.eval()
+        self.data = data
+        self.inventory = inventory
+        self.phonemizer = inventory.phonemizer()
+        self.speakers = list(speakers)
+        self.facts = dict(facts or {})
+        self.processor = AudioProcessor(data.audio)
+        self.sample_rate: int = data.audio.sample_rate
+        self.render: Renderer = renderer(vocoder or data.vocoder, self.processor)
+        """Makes sound of mels."""
+
+    @classmethod
+    def load(cls, source: str | Path, vocoder: str | Path | None = None) -> Synthesiser:
+        """The synthesiser of a run (its best checkpoint, or else its newest) or of one checkpoint.
+
+        Raises CheckpointError where there is none, or it is damaged, or of another task.
+        """
+        checkpoint = load(best_or_latest(source), weights_only=True)
+        recipe = resolve_document(parse(checkpoint.recipe_yaml, str(checkpoint.path / "recipe.yaml"))).recipe
+        if recipe.task != "speech":
+            raise CheckpointError(f"{source}: holds a model for {recipe.task}, not for speech")
+        facts = checkpoint.inference
+        processor = AudioProcessor(recipe.data.audio)
+        if facts["features"] != processor.fingerprint:
+            raise CheckpointError(
+                f"{checkpoint.path}: was trained on features {facts['features']}, this phonate makes "
+                f"{processor.fingerprint}; train it again, or use the version that it was trained with"
+            )
+        inventory = Inventory.read(facts["inventory"])
+        model = build_acoustic(recipe.model, len(inventory), len(facts["speakers"]), recipe.data.audio.n_mels)
+        prefix = "acoustic."
+        model.load_state_dict(
+            {key.removeprefix(prefix): value for key, value in checkpoint.weights.items() if key.startswith(prefix)}
+        )
+        return cls(model, recipe.data, inventory, facts["speakers"], facts, vocoder)
+
+    def speaker(self, name: str | None) -> int:
+        """Number of a speaker; the first when none is named. Raises InputError with the nearest name."""
+        if name is None:
+            return 0
+        if name not in self.speakers:
+            raise InputError(f"speaker {name!r} is not in this model; {nearest(name, self.speakers)}")
+        return self.speakers.index(name)
+
+    def speak(self, text: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0) -> FloatArray:
+        """`text`, of any length, as sound (N,) at `sample_rate`, its peak 0.95.
+
+        Args:
+            text: What to say; long texts are said sentence by sentence.
+            speaker: In whose voice. None: the first.
+            speed: 1.2 is a fifth faster.
+            semitones: By how much to raise the voice.
+
+        Raises InputError where nothing of the text can be said.
+        """
+        pause = np.zeros(int(_PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
+        parts: list[FloatArray] = []
+        for words in self.sentences(text):
+            parts += [self.render(self.mel(words, speaker, speed, semitones)), pause]
+        return _PEAK * normalised_peak(np.concatenate(parts[:-1]))
+
+    def stream(
+        self, text: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
+    ) -> Iterator[FloatArray]:
+        """As `speak`, piece by piece as they are ready."""
+        pause = np.zeros(int(_PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
+        for number, words in enumerate(self.sentences(text)):
+            if number:
+                yield pause
+            mel_TM = self.mel(words, speaker, speed, semitones)
+            pieces = self.render.stream(mel_TM) if isinstance(self.render, TrainedVocoder) else [self.render(mel_TM)]
+            for piece in pieces:
+                yield np.clip(_STREAM_PEAK * piece, -1.0, 1.0)
+
+    def sentences(self, text: str) -> Iterator[list[Word]]:
+        """The words of each sentence that says something. Raises InputError when none does."""
+        spoken = 0
+        for sentence in sentences(text, _LONGEST):
+            try:
+                words = self.phonemizer(sentence)
+            except InputError:
+                continue  # a line of asterisks between paragraphs, say
+            spoken += 1
+            yield words
+        if not spoken:
+            raise InputError(f"nothing of this text can be said: {text[:80]!r}")
+
+    @torch.no_grad()
+    def mel(
+        self, words: Sequence[Word], speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
+    ) -> FloatArray:
+        """The mel (T, M), from 0 to 1, of one sentence."""
+        if speed <= 0:
+            raise InputError(f"speed {speed:g} must be over 0; 1.2 is a fifth faster")
+        device = self.model.output.weight.device
+        tokens_BL = torch.tensor([self.inventory.ids(words)], device=device)
+        encoded_BLD = self.model.encode(tokens_BL, torch.tensor([self.speaker(speaker)], device=device), None)
+        prosody = self.model.prosody(self.model.predict(encoded_BLD, None), speed)
+        frames = max(2, int(prosody.durations_BL.sum()))
+        raised_BL2 = prosody.pitch_BL2 + torch.tensor([semitones * np.log(2.0) / 12.0, 0.0], device=device)
+        said = Prosody(prosody.durations_BL, raised_BL2.float(), prosody.energy_BL)
+        noise = np.random.default_rng(0).standard_normal((1, frames, NOISE), dtype=np.float32)
+        mel_BTM = self.model.decode(encoded_BLD, said, torch.from_numpy(noise).to(device), None)
+        return np.asarray(mel_BTM[0].float().clamp(0.0, 1.0).cpu().numpy())

@@ -1,0 +1,126 @@
+"""Training samples of text-to-speech: tokens with their durations, pitch and energy, and the mel.
+
+Shapes: B batch, L tokens, T frames, M mel bands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import FloatArray
+from phonate.tasks.speech.corpus import Corpus
+from phonate.tasks.speech.parallel import NOISE
+from phonate.training.task import Batch
+
+MIDDLE_F0 = 200.0
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample."""
+
+    tokens_L: NDArray[np.int64]
+    durations_L: NDArray[np.int64]
+    pitch_L2: FloatArray
+    """Mean log F0 over 200 Hz of the voiced frames of each token (0 where none is), and the share that is voiced."""
+    energy_L: FloatArray
+    mel_TM: FloatArray
+    speaker: int
+    noise_TN: FloatArray
+    """Random numbers for what the text does not say."""
+    crop: float
+    """Where the discriminator looks, from 0 to 1."""
+
+
+class SpeechSamples:
+    """One split, whole recordings."""
+
+    def __init__(self, corpus: Corpus, split: str) -> None:
+        self._corpus = corpus
+        self.positions = corpus.positions(split)
+        """Positions of the split's recordings in the corpus."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Ids of recordings."""
+        return [self._corpus.prepared.index.id[position] for position in self.positions]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Frames of each sample."""
+        return np.asarray(self._corpus.prepared.index.frames[self.positions], dtype=np.int64)
+
+    @property
+    def frames_per_second(self) -> float:
+        """Mel frames in a second."""
+        return self._corpus.data.audio.frames_per_second
+
+    @property
+    def cached(self) -> bool:
+        """Nothing is computed for a sample that takes long."""
+        return True
+
+    def get(self, index: int, rng: np.random.Generator) -> Item:
+        """Sample number `index`."""
+        corpus, position = self._corpus, self.positions[index]
+        durations_L = corpus.durations[position][:, 0].astype(np.int64)
+        mel_TM = corpus.prepared.cache.features(position)
+        return Item(
+            tokens_L=np.array(corpus.inventory.ids(corpus.words[position]), dtype=np.int64),
+            durations_L=durations_L,
+            pitch_L2=token_pitch(corpus.pitch[position][:, 0], durations_L),
+            energy_L=token_means(mel_TM.mean(axis=1), durations_L),
+            mel_TM=mel_TM,
+            speaker=int(corpus.prepared.index.speaker[position]),
+            noise_TN=rng.standard_normal((len(mel_TM), NOISE), dtype=np.float32),
+            crop=float(rng.random()),
+        )
+
+    def collate(self, items: list[Any]) -> Batch:
+        """`tokens` (B, L) with 0 after the ends, `durations` (B, L), `pitch` (B, L, 2), `energy` (B, L), `target`
+        (B, T, M), `speaker_id` (B,), `token_lengths` (B,), `lengths` (B,), `noise` (B, T, 16), `crop` (B,)."""
+        return {
+            "tokens": _padded([item.tokens_L for item in items]),
+            "durations": _padded([item.durations_L for item in items]),
+            "pitch": _padded([item.pitch_L2 for item in items]),
+            "energy": _padded([item.energy_L for item in items]),
+            "target": _padded([item.mel_TM for item in items]),
+            "speaker_id": torch.tensor([item.speaker for item in items]),
+            "token_lengths": torch.tensor([len(item.tokens_L) for item in items]),
+            "lengths": torch.tensor([len(item.mel_TM) for item in items]),
+            "noise": _padded([item.noise_TN for item in items]),
+            "crop": torch.tensor([item.crop for item in items], dtype=torch.float32),
+        }
+
+
+def token_means(values_T: FloatArray, durations_L: NDArray[np.int64]) -> FloatArray:
+    """Mean of the frames of each token (L,); 0 for tokens without frames."""
+    sums = np.concatenate([[0.0], np.cumsum(values_T, dtype=np.float64)])
+    edges = np.concatenate([[0], np.cumsum(durations_L)])
+    return np.asarray((sums[edges[1:]] - sums[edges[:-1]]) / np.maximum(durations_L, 1), dtype=np.float32)
+
+
+def token_pitch(f0_T: FloatArray, durations_L: NDArray[np.int64]) -> FloatArray:
+    """Mean log F0 over 200 Hz of the voiced frames of each token, and the share of its frames that is voiced."""
+    voiced_T = f0_T > 0
+    logarithm_T = np.where(voiced_T, np.log(np.maximum(f0_T, 1.0) / MIDDLE_F0), 0.0).astype(np.float32)
+    share_L = token_means(voiced_T.astype(np.float32), durations_L)
+    return np.stack(
+        [token_means(logarithm_T, durations_L) / np.maximum(share_L, 1e-3) * (share_L > 0), share_L], axis=1
+    )
+
+
+def _padded(arrays: Sequence[NDArray[Any]]) -> torch.Tensor:
+    """(B, longest, ...) of arrays (length, ...), zeros after their ends."""
+    shape = (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:])
+    out = np.zeros(shape, dtype=arrays[0].dtype)
+    for row, array in zip(out, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(out)

@@ -1,0 +1,234 @@
+"""Text-to-speech as a task: mels of what is written, as the voices of the corpus say it.
+
+Terms: `mel` (distance of the predicted from the recorded mel, both said with the recorded durations, pitch and
+energy), `duration`, `pitch`, `voicing` and `energy` (what is predicted of those), and from `adversarial_start` on
+`adversarial` and `features`, while a phase of its own trains the discriminator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phonate.nn.discriminators import MelDiscriminator
+from phonate.nn.masks import frame_mask
+from phonate.tasks.speech.corpus import Corpus
+from phonate.tasks.speech.parallel import ParallelModel, Prosody
+from phonate.tasks.speech.samples import SpeechSamples
+from phonate.training.task import Batch, Count, Phase, Task, Terms
+
+GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
+_AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
+_CROP = 96  # frames that the discriminator sees
+_WEIGHTS = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
+
+
+class SpeechModelGAN(nn.Module):
+    """The acoustic model, and the discriminator that is only there to train it."""
+
+    def __init__(self, acoustic: ParallelModel, discriminator: MelDiscriminator) -> None:
+        super().__init__()
+        self.acoustic = acoustic
+        self.discriminator = discriminator
+
+
+def _part(name: str) -> Any:
+    def parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+        return ((key, value) for key, value in model.named_parameters() if key.startswith(f"{name}."))
+
+    return parameters
+
+
+class SpeechTask(Task):
+    """Trains an acoustic model as `recipe` says."""
+
+    def __init__(self, recipe: Any) -> None:
+        self.recipe = recipe
+        self._corpus: Corpus | None = None
+        self._made: tuple[Batch, Tensor, Tensor, Tensor] | None = None
+
+    @property
+    def corpus(self) -> Corpus:
+        """The corpus, prepared when it is first needed."""
+        if self._corpus is None:
+            self._corpus = Corpus(self.recipe.data)
+        return self._corpus
+
+    @property
+    def adversarial(self) -> bool:
+        """Whether the discriminator takes part in this step."""
+        start = self.recipe.training.adversarial_start
+        return start is not None and self.step >= start
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The acoustic model; then its discriminator, from its first step on."""
+        acoustic = Phase(GENERATOR, _part(GENERATOR))
+        start = self.recipe.training.adversarial_start
+        if start is None:
+            return (acoustic,)
+        return (acoustic, Phase(DISCRIMINATOR, _part(DISCRIMINATOR), start=start))
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """A mel distance is small in numbers, and says most."""
+        training = self.recipe.training
+        return {
+            **_WEIGHTS,
+            "adversarial": training.adversarial_weight,
+            "features": training.feature_matching_weight,
+        }
+
+    def model(self) -> nn.Module:
+        """An acoustic model for the corpus's phones and speakers, with a discriminator."""
+        settings, n_mels = self.recipe.model, self.recipe.data.audio.n_mels
+        acoustic = build_acoustic(settings, len(self.corpus.inventory), len(self.corpus.speakers), n_mels)
+        with torch.no_grad():
+            acoustic.output.bias.fill_(_AVERAGE_LEVEL)
+        return SpeechModelGAN(acoustic, MelDiscriminator(n_mels, settings.width, settings.discriminator_channels))
+
+    def samples(self, split: str) -> SpeechSamples:
+        """Whole recordings."""
+        return SpeechSamples(self.corpus, split)
+
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
+        """See the module."""
+        gan = cast(SpeechModelGAN, model)
+        if phase == DISCRIMINATOR:
+            return self._discriminator_loss(gan, batch)
+        recorded = Prosody(batch["durations"], batch["pitch"], batch["energy"])
+        made_BTM, predicted_BL4 = gan.acoustic(
+            batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
+        )
+        mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
+        difference_BTM = (made_BTM.float() - batch["target"]).abs() * mask_BT[..., None]
+        terms: Terms = {"mel": (difference_BTM.sum(), mask_BT.sum() * made_BTM.shape[-1])}
+        terms |= _prosody_terms(predicted_BL4.float(), batch)
+        if self.adversarial and model.training:
+            condition_BTD = self._condition(gan, batch, recorded)
+            made, natural, condition = (
+                _cropped(value, batch) for value in (made_BTM.float(), batch["target"], condition_BTD)
+            )
+            terms |= _adversarial(gan.discriminator, made, natural, condition)
+            self._made = (batch, made.detach(), natural, condition)
+        return terms
+
+    @torch.no_grad()
+    def _condition(self, gan: SpeechModelGAN, batch: Batch, recorded: Prosody) -> Tensor:
+        """What the frames should say, for the discriminator."""
+        mask_BL = frame_mask(batch["token_lengths"], batch["tokens"].shape[1])
+        encoded_BLD = gan.acoustic.encode(batch["tokens"], batch["speaker_id"], mask_BL)
+        return gan.acoustic.regulated(encoded_BLD, recorded, batch["target"].shape[1])
+
+    def _discriminator_loss(self, gan: SpeechModelGAN, batch: Batch) -> Terms:
+        """Recorded mels are to be 1, predicted ones 0. What was made in the step's first phase is used again."""
+        if self._made is None or self._made[0] is not batch:
+            with torch.no_grad():
+                recorded = Prosody(batch["durations"], batch["pitch"], batch["energy"])
+                made_BTM, _ = gan.acoustic(
+                    batch["tokens"],
+                    batch["token_lengths"],
+                    recorded,
+                    batch["noise"],
+                    batch["lengths"],
+                    batch["speaker_id"],
+                )
+                condition_BTD = self._condition(gan, batch, recorded)
+            made, natural, condition = (
+                _cropped(value, batch) for value in (made_BTM.float(), batch["target"], condition_BTD)
+            )
+        else:
+            made, natural, condition = self._made[1:]
+        real, _ = gan.discriminator(natural, condition)
+        fake, _ = gan.discriminator(made, condition)
+        total = (real - 1.0).square().mean((1, 2)).sum() + fake.square().mean((1, 2)).sum()
+        return {"discriminator": (total, len(real))}
+
+    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
+        """Frames, tokens and items."""
+        items = float(len(batch["tokens"]))
+        if phase == DISCRIMINATOR:
+            return {"discriminator": items}
+        tokens = float(batch["token_lengths"].sum())
+        voiced = float((batch["pitch"][..., 1] > 0).sum())
+        counts: dict[str, Count] = {
+            "mel": float(batch["lengths"].sum()) * batch["target"].shape[-1],
+            "duration": tokens,
+            "pitch": voiced,
+            "voicing": tokens,
+            "energy": tokens,
+        }
+        return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
+
+    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+        """Other speakers, phones or features."""
+        mine = self.export(nn.Module())
+        for name, what in (("speakers", "speakers"), ("inventory", "phones"), ("features", "features (data.audio)")):
+            if exported[name] != mine[name]:
+                return f"was trained on other {what}; put them back, or start another run with training.init_from"
+        return None
+
+    def export(self, model: nn.Module) -> Mapping[str, Any]:
+        """What speaking needs beside the weights and the recipe."""
+        index = self.corpus.prepared.index
+        return {
+            "speakers": list(self.corpus.speakers),
+            "inventory": self.corpus.inventory.document(),
+            "features": self.corpus.processor.fingerprint,
+            "validation": [index.id[i] for i in self.corpus.prepared.validation],
+        }
+
+
+def build_acoustic(settings: Any, n_tokens: int, n_speakers: int, n_mels: int) -> ParallelModel:
+    """The acoustic model of the recipe's `model` part."""
+    return ParallelModel(
+        n_tokens,
+        n_speakers,
+        n_mels,
+        settings.width,
+        settings.encoder_layers,
+        settings.decoder_layers,
+        settings.predictor_layers,
+        settings.dropout,
+    )
+
+
+def _prosody_terms(predicted_BL4: Tensor, batch: Batch) -> Terms:
+    """Distances of predicted durations (their logarithms), pitch (where voiced), voicing and energy."""
+    mask_BL = frame_mask(batch["token_lengths"], batch["tokens"].shape[1])
+    tokens = mask_BL.sum()
+    pitch_BL2 = batch["pitch"]
+    voiced_BL = pitch_BL2[..., 1] > 0
+    duration_BL = (predicted_BL4[..., 0] - (batch["durations"] + 1.0).log()).square()
+    pitch_BL = (predicted_BL4[..., 1] - pitch_BL2[..., 0]).abs()
+    voicing_BL = F.binary_cross_entropy_with_logits(predicted_BL4[..., 2], pitch_BL2[..., 1], reduction="none")
+    energy_BL = (predicted_BL4[..., 3] - batch["energy"]).abs()
+    return {
+        "duration": ((duration_BL * mask_BL).sum(), tokens),
+        "pitch": ((pitch_BL * voiced_BL).sum(), voiced_BL.sum()),
+        "voicing": ((voicing_BL * mask_BL).sum(), tokens),
+        "energy": ((energy_BL * mask_BL).sum(), tokens),
+    }
+
+
+def _cropped(x_BTF: Tensor, batch: Batch) -> Tensor:
+    """A part of each item (B, 96, F), where `crop` says; short items are followed by their padding."""
+    frames = min(_CROP, x_BTF.shape[1])
+    spare_B = (batch["lengths"] - frames).clamp_min(0)
+    start_B = (batch["crop"] * (spare_B + 1)).long().clamp_max(spare_B)
+    places_BT = start_B[:, None] + torch.arange(frames, device=x_BTF.device)
+    return x_BTF.gather(1, places_BT[..., None].expand(-1, -1, x_BTF.shape[-1]))
+
+
+def _adversarial(discriminator: MelDiscriminator, made: Tensor, natural: Tensor, condition: Tensor) -> Terms:
+    """What it takes to be thought natural, and to look natural to the discriminator's layers."""
+    with torch.no_grad():
+        _, wanted = discriminator(natural, condition)
+    verdict, seen = discriminator(made, condition)
+    adversarial = (verdict - 1.0).square().mean((1, 2)).sum()
+    features = torch.stack([(a - b).abs().mean((1, 2, 3)).sum() for a, b in zip(seen, wanted, strict=True)]).mean()
+    return {"adversarial": (adversarial, len(made)), "features": (features, len(made))}

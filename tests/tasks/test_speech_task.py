@@ -1,0 +1,245 @@
+"""Text-to-speech from recordings with texts to spoken files, on sentences that espeak-ng says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from safetensors.torch import load_file
+
+from phonate.audio.decoding import MADE, read_audio
+from phonate.cli import main
+from phonate.config.errors import InputError
+from phonate.config.resolve import resolve
+from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.parallel import ParallelModel, Prosody
+from phonate.tasks.speech.samples import token_means, token_pitch
+from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
+from phonate.workflows import embedded_corpus
+from phonate.workflows.train import train
+
+SENTENCES = 8
+
+
+def settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "data.path": str(folder / "voice"),
+        "data.cache_dir": str(folder / "cache"),
+        "data.validation": 0.2,
+        "model.width": 48,
+        "model.encoder_layers": 2,
+        "model.decoder_layers": 2,
+        "model.predictor_layers": 1,
+        "model.discriminator_channels": 2,
+        "training.batch_size": 4,
+        "training.max_steps": 24,
+        "training.adversarial_start": 12,
+        "training.optimizer.lr": 3e-3,
+        "training.scheduler.warmup_steps": 2,
+        "training.logging.tensorboard": False,
+        "training.validation.interval": 24,
+        "training.checkpoint.interval": 6,
+        "training.checkpoint.save_total_limit": 10,
+        "training.ema": None,
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `voice/`, LJSpeech's layout, of one speaker."""
+    pytest.importorskip("pocketsphinx", reason="needs forced alignment: pip install 'phonate[align]'")
+    folder = tmp_path_factory.mktemp("speech")
+    made = embedded_corpus.make(folder / "made", embedded_corpus.SPEAKERS[:1], SENTENCES)
+    (folder / "voice").mkdir()
+    shutil.copytree(made.folder / embedded_corpus.SPEAKERS[0].name, folder / "voice" / "wavs")
+    rows = [f"{number:02d}|{text}" for number, text in enumerate(embedded_corpus.SENTENCES[:SENTENCES])]
+    (folder / "voice" / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    train("speech", settings(folder), output=folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def task(folder: Path) -> SpeechTask:
+    return SpeechTask(resolve("speech", settings(folder)).recipe)
+
+
+def batch_of(task: SpeechTask, count: int = 3) -> Any:
+    samples = task.samples("train")
+    return samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(count)])
+
+
+def test_durations_cover_every_frame_and_every_phone_has_some(task: SpeechTask) -> None:
+    samples = task.samples("train")
+    for index in range(len(samples.ids)):
+        item = samples.get(index, np.random.default_rng(0))
+        assert item.durations_L.sum() == len(item.mel_TM) == samples.lengths[index]
+        assert len(item.tokens_L) == len(item.durations_L) == len(item.pitch_L2) == len(item.energy_L)
+        words = task.corpus.words[samples.positions[index]]
+        phones = [len(token) > 1 and token[0].isalpha() for token in task.corpus.inventory.tokens(words)]
+        assert (item.durations_L[np.array(phones)] > 0).all()
+        assert (item.durations_L >= 0).all()
+
+
+def test_pitch_of_a_token_is_that_of_its_voiced_frames() -> None:
+    f0 = np.array([0, 100, 100, 0, 400, 400], dtype=np.float32)
+    pitch = token_pitch(f0, np.array([1, 3, 0, 2]))
+    assert np.allclose(pitch[:, 1], [0, 2 / 3, 0, 1])
+    assert np.allclose(pitch[:, 0], [0, np.log(0.5), 0, np.log(2.0)], atol=1e-5)
+    assert np.allclose(token_means(f0, np.array([2, 0, 4])), [50, 0, 225])
+
+
+def test_it_learns_what_is_said(folder: Path, tmp_path: Path) -> None:
+    """A few sentences can be learnt by heart; without their texts they can't."""
+    changes = {"training.max_steps": 150, "training.adversarial_start": None, "training.logging.interval": 1}
+    train("speech", settings(folder, **changes), output=tmp_path / "run")
+    losses = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    mel = [line["mel"] for line in losses if line["split"] == "train"]
+    duration = [line["duration"] for line in losses if line["split"] == "train"]
+    assert np.mean(mel[-5:]) < 0.1
+    assert np.mean(mel[-5:]) < 0.35 * np.mean(mel[:5])
+    assert np.mean(duration[-5:]) < 0.1 * np.mean(duration[:5])
+    said, unsaid = (
+        Synthesiser.load(tmp_path / "run").mel(task_words) for task_words in _known_and_unknown(tmp_path / "run")
+    )
+    assert len(said) != len(unsaid)
+
+
+def _known_and_unknown(run: Path) -> list[Any]:
+    synthesiser = Synthesiser.load(run)
+    return [next(synthesiser.sentences(text)) for text in (embedded_corpus.SENTENCES[0], "Hello.")]
+
+
+def test_padding_changes_nothing(task: SpeechTask) -> None:
+    """An item alone and the same item beside longer ones get the same mel and the same predictions."""
+    model = task.model().eval()
+    batch = batch_of(task)
+    short = int(batch["lengths"].argmin())
+    alone = {name: value[short : short + 1] for name, value in batch.items()}
+    tokens, frames = int(alone["token_lengths"]), int(alone["lengths"])
+    for name in ("tokens", "durations", "pitch", "energy"):
+        alone[name] = alone[name][:, :tokens]
+    for name in ("target", "noise"):
+        alone[name] = alone[name][:, :frames]
+
+    def said(of: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        recorded = Prosody(of["durations"], of["pitch"], of["energy"])
+        with torch.no_grad():
+            made: tuple[torch.Tensor, torch.Tensor] = model.acoustic(
+                of["tokens"], of["token_lengths"], recorded, of["noise"], of["lengths"], of["speaker_id"]
+            )
+        return made
+
+    padded_mel, padded_prosody = said(batch)
+    mel, prosody = said(alone)
+    assert torch.allclose(mel[0], padded_mel[short, :frames], atol=1e-5)
+    assert torch.allclose(prosody[0], padded_prosody[short, :tokens], atol=1e-5)
+
+
+def test_frames_are_given_to_their_tokens() -> None:
+    torch.manual_seed(0)
+    model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0)
+    encoded = torch.arange(3.0)[None, :, None].expand(1, 3, 8)
+    with torch.no_grad():
+        for layer in (model.prosody_embedding, model.place_embedding):
+            layer.weight.zero_()
+            layer.bias.zero_()
+    prosody = Prosody(torch.tensor([[2, 0, 3]]), torch.zeros(1, 3, 2), torch.zeros(1, 3))
+    assert model.regulated(encoded, prosody, 5)[0, :, 0].tolist() == [0, 0, 2, 2, 2]
+
+
+def test_predicted_lengths_sum_to_what_was_predicted() -> None:
+    model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0)
+    predicted = torch.zeros(1, 40, 4)
+    predicted[..., 0] = np.log(1.4 + 1.0)  # 1.4 frames each
+    prosody = model.prosody(predicted)
+    assert int(prosody.durations_BL.sum()) == 56
+    assert set(prosody.durations_BL[0].tolist()) == {1, 2}
+    assert int(model.prosody(predicted, speed=2.0).durations_BL.sum()) == 28
+
+
+def test_counts_are_those_of_the_loss(folder: Path) -> None:
+    task = SpeechTask(resolve("speech", settings(folder)).recipe)
+    model, batch = task.model(), batch_of(task)
+    for task.step in (0, 12):
+        for phase in (GENERATOR, DISCRIMINATOR):
+            terms = task.loss(model, batch, phase)
+            assert task.counts(batch, phase) == {name: float(count) for name, (_, count) in terms.items()}
+
+
+def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000024")
+    (tmp_path / "run/checkpoints/best.json").unlink()
+    train("speech", settings(folder), output=tmp_path / "run", resume="auto")
+    first, second = (
+        load_file(where / "checkpoints/step-00000024/weights.safetensors") for where in (run, tmp_path / "run")
+    )
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_command_writes_speech_that_says_a_model_made_it(run: Path, tmp_path: Path) -> None:
+    assert main(["speak", str(run), "Hello there. And 21 more!", "-o", str(tmp_path / "said.wav")]) == 0
+    with soundfile.SoundFile(tmp_path / "said.wav") as file:
+        assert (file.comment, file.samplerate, file.channels) == (MADE, 22050, 1)
+    one, _ = read_audio(tmp_path / "said.wav")
+    assert main(["speak", str(run), "Hello there. And 21 more!", "-o", str(tmp_path / "again.wav")]) == 0
+    assert np.array_equal(one, read_audio(tmp_path / "again.wav")[0])
+    fast = ["speak", str(run), "Hello there. And 21 more!", "-o", str(tmp_path / "fast.wav"), "--speed", "1.6"]
+    assert main(fast) == 0
+    assert len(read_audio(tmp_path / "fast.wav")[0]) < 0.85 * len(one)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "message"),
+    [
+        ("***", [], "can be said"),
+        ("Hello.", ["--speaker", "nobody"], "nobody"),
+        ("Hello.", ["--speed", "0"], "speed"),
+        ("Hello.", ["--vocoder", "no/such"], "no/such"),
+    ],
+)
+def test_what_cant_be_said_is_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, more: list[str], message: str
+) -> None:
+    assert main(["speak", str(run), text, "-o", str(tmp_path / "said.wav"), *more]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "said.wav").exists()
+
+
+def test_a_stream_says_the_same(run: Path) -> None:
+    synthesiser = Synthesiser.load(run)
+    text = "Hello there. And 21 more!"
+    streamed = np.concatenate(list(synthesiser.stream(text)))
+    whole = synthesiser.speak(text)
+    assert len(streamed) == len(whole)
+    assert np.corrcoef(streamed, whole)[0, 1] > 0.95
+
+
+def test_what_does_not_fit_is_refused(run: Path, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="only knows English phones"):
+        train("speech", settings(folder, **{"data.phonemes": "characters"}), output=tmp_path / "run")
+    with pytest.raises(InputError, match=r"other features \(data.audio\)"):
+        train("speech", settings(folder, **{"data.audio.preemphasis": 0.0}), output=run, resume="auto")
+    with pytest.raises(InputError, match="no such run"):
+        Synthesiser.load(tmp_path / "nothing")
+
+
+def test_recordings_without_text_are_one_clear_error(tone_corpus: Path, tmp_path: Path) -> None:
+    from phonate.config.errors import DataError
+
+    with pytest.raises(DataError, match="no text"):
+        train("speech", {"data.path": str(tone_corpus), "data.cache_dir": str(tmp_path / "c")}, output=tmp_path / "run")

@@ -6,7 +6,6 @@ and the punctuation that a voice can act on. Acronyms stay as they are: saying t
 
 from __future__ import annotations
 
-import functools
 import re
 
 from phonate.text import abbreviations, addresses, dates, quantities, spelling
@@ -37,6 +36,8 @@ _TIDY = (
     (re.compile(r"\s+"), " "),
 )
 _PASSES = 8
+_CHUNK = re.compile(r".{1,500}(?:[.!?]\s+|$)|.{1,500}\s+|.{1,500}", re.DOTALL)
+"""Some expressions look far back: long texts are read in pieces, ended at a sentence if possible."""
 
 
 def normalise(text: str) -> str:
@@ -44,19 +45,19 @@ def normalise(text: str) -> str:
 
     Characters that can't be said are left out, and each is reported once to the log "phonate".
     """
-    return _normalise(text)
+    pieces = _CHUNK.findall(spelling.plain(text).strip())
+    return re.sub(r"\s+", " ", "".join(map(_fixed_point, pieces))).strip()
 
 
-@functools.lru_cache(maxsize=512)
-def _normalise(text: str) -> str:
-    # one pass may bring letters together that the next would read as an abbreviation: go on to the fixed point
-    text = spelling.plain(text)
+def _fixed_point(text: str) -> str:
+    """Passes over `text` until nothing changes: one may bring letters together that read as an abbreviation."""
+    blank = text[len(text.rstrip()) :]
     for _ in range(_PASSES):
         once = _pass(text)
         if once == text:
             break
         text = once
-    return text
+    return text + blank
 
 
 def _pass(text: str) -> str:

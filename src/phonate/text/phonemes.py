@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from phonate.config.errors import InputError
-from phonate.config.registry import nearest
 
 MARKS = (",", ".", "!", "?", ";", ":", "-")
 """The punctuation a word can have after it; an em dash is "-", an ellipsis "."."""
@@ -49,6 +48,8 @@ def phonemizer(name: str, language: str = "en-us") -> Phonemizer:
     Raises InputError for a name or a language it doesn't know, with the nearest.
     """
     if name not in _PHONEMIZERS:
+        from phonate.config.registry import nearest  # imports what only a mistake needs
+
         raise InputError(f"phonemizer {name!r} is not known; {nearest(name, list(_PHONEMIZERS))}")
     module, _, cls = _PHONEMIZERS[name].partition(":")
     return cast(Phonemizer, getattr(importlib.import_module(module), cls)(language))

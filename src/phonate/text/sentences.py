@@ -13,7 +13,7 @@ _SHORT = frozenset(
         "vol vols p pp cf ca approx e.g i.e al ed eds jan feb mar apr jun jul aug sept oct nov dec tel ext"
     )
 )
-_END = re.compile(r"([.!?…]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\s*\n\s*\n\s*")
+_END = re.compile(r"([.!?…]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\n\s*\n\s*")
 _LAST_WORD = re.compile(r"([^\s(\"'“‘]+?)\.[\"'”’»)\]]*$")
 _CLAUSE = re.compile(r"[,;:][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
 

@@ -6,6 +6,8 @@ from samples to mel while they are in the processor's cache, which takes half th
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -35,10 +37,17 @@ def mel_filters(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: fl
 
 
 class MelSpectrum:
-    """Magnitude mel spectrogram of a waveform; frames are centred, beyond both ends there is silence."""
+    """Mel spectrogram of a waveform; frames are centred, beyond both ends there is silence."""
 
-    def __init__(self, filters: npt.NDArray[np.float32], n_fft: int, hop_length: int, win_length: int) -> None:
-        """`filters` is (n_mels, n_fft // 2 + 1), as from `mel_filters`."""
+    def __init__(
+        self,
+        filters: npt.NDArray[np.float32],
+        n_fft: int,
+        hop_length: int,
+        win_length: int,
+        power: Literal[1, 2] = 1,
+    ) -> None:
+        """`filters` is (n_mels, n_fft // 2 + 1), as from `mel_filters`; `power` 1 sums magnitudes, 2 their squares."""
         self.n_fft, self.hop_length = n_fft, hop_length
         before = (n_fft - win_length) // 2
         window = torch.hann_window(win_length, dtype=torch.float64)
@@ -46,6 +55,8 @@ class MelSpectrum:
         # Bins over fmax take part in no filter: their magnitudes are never computed.
         self.bins = int(np.flatnonzero(filters.any(axis=0)).max()) + 1
         self.filters_FM = torch.from_numpy(np.ascontiguousarray(filters[:, : self.bins].T))
+        # For power, one product sums the squares of real and imaginary parts and the bins of a band.
+        self.parts_FM = self.filters_FM.repeat_interleave(2, dim=0) if power == 2 else None
 
     @torch.no_grad()
     def __call__(self, waveform: torch.Tensor) -> torch.Tensor:
@@ -58,5 +69,8 @@ class MelSpectrum:
             spectrum_TF = torch.fft.rfft(frames_TN[block] * self.window)[:, : self.bins]
             # Not abs(): its guard against overflow takes longer than the transform.
             parts = torch.view_as_real(spectrum_TF).square_()
-            torch.mm((parts[..., 0] + parts[..., 1]).sqrt_(), self.filters_FM, out=mel_TM[block])
+            if self.parts_FM is not None:
+                torch.mm(parts.flatten(1), self.parts_FM, out=mel_TM[block])
+            else:
+                torch.mm((parts[..., 0] + parts[..., 1]).sqrt_(), self.filters_FM, out=mel_TM[block])
         return mel_TM

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from small_tasks import RegressionTask
 from torch import nn
 
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import InputError
 from phonate.training.callbacks import CALLBACKS, Callback, CallbackList, build_callbacks
 from phonate.training.optimizers import build_optimizer
 from phonate.training.run import Run
@@ -145,6 +147,36 @@ def test_every_callback_has_a_sensible_default():
         assert isinstance(build(name, **needed.get(name, {})), Callback)
 
 
+def test_the_shipped_ones_are_imported_by_their_names():
+    """And only then: a plain import of the package loads none of them."""
+    script = (
+        "import sys, phonate.training.callbacks as c\n"
+        "assert not any(n.startswith('phonate.training.callbacks.') and '._' not in n for n in sys.modules)\n"
+        "from phonate.training.callbacks import *\n"
+        "print(sorted(n for n in dir() if n.endswith('Callback')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    from phonate.training.callbacks import EarlyStoppingCallback, FreezeLayersCallback, LRMonitorCallback
+
+    shipped = {EarlyStoppingCallback, FreezeLayersCallback, LRMonitorCallback}
+    assert shipped < {CALLBACKS.get(name) for name in CALLBACKS.names()}
+    assert all(CALLBACKS.get(name).__name__ in done.stdout for name in CALLBACKS.names())
+
+
+def test_callbacks_may_come_and_go_at_a_resume(caplog):
+    early, late = build("dynamic_lr"), build("dynamic_lr")
+    early.scale, late.scale = 0.5, 0.25
+    stopping = build("early_stopping")
+    stopping.watch.stale = 3
+    states = json.loads(json.dumps(CallbackList([early, stopping, late, Callback()]).state_dict()))
+    new, first, second = build("lr_monitor"), build("dynamic_lr"), build("dynamic_lr")
+    with caplog.at_level(logging.INFO):
+        CallbackList([new, first, second]).load_state_dict(states)
+    assert (first.scale, second.scale) == (0.5, 0.25)
+    (line,) = caplog.records
+    assert line.message.endswith(": EarlyStoppingCallback")
+
+
 def test_short_forms_stand_for_callbacks():
     settings = TrainingSettings(feature_redraw_interval=7, early_stopping=EarlyStoppingSettings(patience=3))
     redraw, stopping = build_callbacks(settings)
@@ -165,14 +197,18 @@ def test_early_stopping_counts_validations_without_improvement():
 
 
 def test_early_stopping_watches_any_metric_upwards():
-    loop = Loop(network(), [build("early_stopping", patience=1, metric="accuracy", mode="max")])
+    loop = Loop(
+        network(), [build("early_stopping", patience=1, metric="accuracy", mode="max", restore_best_weights=False)]
+    )
     loop.validate(accuracy=0.5)
     loop.validate(accuracy=0.6)
     assert not loop.should_stop
     loop.validate(accuracy=0.6)
     assert loop.should_stop
     with pytest.raises(InputError, match="did you mean accuracy_dev"):
-        Loop(network(), [build("early_stopping", metric="accuracy")]).validate(accuracy_dev=1.0)
+        Loop(network(), [build("early_stopping", metric="accuracy", restore_best_weights=False)]).validate(
+            accuracy_dev=1.0
+        )
 
 
 def test_early_stopping_restores_only_what_is_better_than_the_end():
@@ -197,8 +233,6 @@ def test_early_stopping_goes_on_after_a_resume():
     resumed.hooks.load_state_dict(states)
     resumed.validate(val_loss=1.5)
     assert resumed.should_stop
-    with pytest.raises(CheckpointError, match="resume with the same callbacks"):
-        CallbackList([]).load_state_dict(states)
 
 
 class RandomFeatures(nn.Module):

@@ -230,7 +230,7 @@ def restore_best_weights(tmp_path, m):
 
 def early_metric(tmp_path, m):
     with pytest.raises(InputError, match="val_nothing"):
-        stops(tmp_path, "a", metric="val_nothing")
+        stops(tmp_path, "a", metric="val_nothing", restore_best_weights=False)
     return True
 
 
@@ -476,7 +476,9 @@ OBSERVED = {
     "early_stopping.patience": lambda t, m: stops(t, "a") != stops(t, "b", patience=9),
     "early_stopping.metric": early_metric,
     "early_stopping.min_delta": lambda t, m: stops(t, "a") != stops(t, "b", min_delta=100.0),
-    "early_stopping.mode": lambda t, m: stops(t, "a", patience=2) != stops(t, "b", patience=2, mode="max"),
+    "early_stopping.mode": lambda t, m: (
+        stops(t, "a", patience=2) != stops(t, "b", patience=2, mode="max", restore_best_weights=False)
+    ),
     "early_stopping.restore_best_weights": restore_best_weights,
     "checkpoint.save_dir": lambda t, m: (
         bool(train(t / "a", checkpoint={"save_dir": "kept"})) and bool(saved(t / "a", "kept"))

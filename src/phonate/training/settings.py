@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from phonate.config.registry import Named
 from phonate.config.settings import Settings
@@ -315,3 +323,41 @@ class TrainingSettings(Settings):
     """Record a torch profiler trace of a few steps to RUN/profile."""
     device: str | None = None
     """cpu, cuda:0 or mps. Null: the first GPU with enough free memory, else the CPU."""
+
+    @property
+    def best_metric(self) -> str:
+        """What makes a checkpoint the best."""
+        return self.checkpoint.monitor_metric or self.validation.metric_for_best_model
+
+    def restore_conflict(self, metric: str, mode: str) -> str | None:
+        """Why an early stopping that watches `metric` can't end with the best weights. None: it can.
+
+        There is one best checkpoint in a run, and it is chosen by `best_metric`.
+        """
+        best, best_mode = self.best_metric, "max" if self.validation.greater_is_better else "min"
+        if metric.removeprefix("val_") != best.removeprefix("val_"):
+            return (
+                f"early_stopping watches {metric}, but the best checkpoint, whose weights it restores, is chosen by "
+                f"{best}; set training.validation.metric_for_best_model={metric} (and monitor_metric to null), or "
+                "restore_best_weights to false"
+            )
+        if mode != best_mode:
+            return (
+                f"early_stopping has mode {mode}, but the best checkpoint, whose weights it restores, is that with the "
+                f"{best_mode}imum of {best}; set training.validation.greater_is_better={str(mode == 'max').lower()}, "
+                "or restore_best_weights to false"
+            )
+        return None
+
+    @model_validator(mode="after")
+    def _callbacks_agree(self) -> Self:
+        stopping = [{**entry.options} for entry in self.callbacks if entry.type == "early_stopping"]
+        if self.early_stopping is not None:
+            stopping.append(self.early_stopping.model_dump())
+        for options in stopping:
+            conflict = self.restore_conflict(str(options.get("metric", "val_loss")), str(options.get("mode", "min")))
+            if conflict and options.get("restore_best_weights", True) and options.get("mode", "min") in {"min", "max"}:
+                raise ValueError(conflict)
+        if self.fixed_projection and any(entry.type == "feature_redraw" for entry in self.callbacks):
+            raise ValueError("fixed_projection keeps the features that the callback feature_redraw redraws; drop one")
+        return self

@@ -109,10 +109,7 @@ class Trainer:
         self.ema = EMA(self.model, settings.ema) if settings.ema else None
         self.averaged_is_better = settings.ema is not None and settings.ema.validate_with != "raw"
         self.epoch_meter = Meter()
-        self.best = Best(
-            settings.checkpoint.monitor_metric or settings.validation.metric_for_best_model,
-            settings.validation.greater_is_better,
-        )
+        self.best = Best(settings.best_metric, settings.validation.greater_is_better)
         self.checkpoints = CheckpointManager(run.path / settings.checkpoint.save_dir, settings.checkpoint)
         self.signals = Signals(immediate=self.ranks.world_size == 1)
         self.stream: MetricStream | None = None

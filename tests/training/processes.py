@@ -41,9 +41,9 @@ def start(run: Path, *overrides: str, ranks: int = 1, env: dict[str, str] | None
     return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
 
-def finish(run: Path, *overrides: str, ranks: int = 1, timeout: float = 180) -> None:
+def finish(run: Path, *overrides: str, ranks: int = 1, timeout: float = 180, env: dict[str, str] | None = None) -> None:
     """Train to the end; fails with the process's output when it fails."""
-    process = start(run, *overrides, ranks=ranks)
+    process = start(run, *overrides, ranks=ranks, env=env)
     code = process.wait(timeout)
     assert code == 0, (run.parent / "output.txt").read_text()[-4000:]
 

@@ -123,13 +123,15 @@ def ranks(monkeypatch, **options):
     class Accelerator:
         process_index, num_processes = 0, 2
 
-        def __init__(self, cpu, kwargs_handlers):
+        def __init__(self, cpu, mixed_precision, dynamo_backend, kwargs_handlers):
+            assert (mixed_precision, dynamo_backend) == ("no", "no")
             for handler in kwargs_handlers:
                 asked.update(vars(handler))
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(accelerate, "Accelerator", Accelerator)
     monkeypatch.setattr(torch.distributed, "new_group", lambda **_: None)
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: True)
     workflow.start_ranks(settings(distributed=options), torch.device("cpu"), several_phases=False)
     return asked
 

@@ -189,8 +189,13 @@ class TrainStep:
         return counts
 
     def _gradients_stay_local(self, more_to_come: bool) -> AbstractContextManager[Any]:
-        """Ranks exchange gradients once a step, in the backward pass of the last micro-batch."""
-        if more_to_come and isinstance(self.compute, DistributedDataParallel):
+        """Ranks exchange gradients once a step, in the backward pass of the last micro-batch.
+
+        DDP can't skip an exchange where the graph was promised to be static; averaging in each pass adds up to the
+        same gradient.
+        """
+        static = self.settings.distributed.static_graph
+        if more_to_come and not static and isinstance(self.compute, DistributedDataParallel):
             return self.compute.no_sync()
         return NOTHING
 

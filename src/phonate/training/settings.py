@@ -231,7 +231,7 @@ class CheckpointConfig(Settings):
     """When checkpoints are saved, what they hold and how many are kept."""
 
     save_dir: str = "checkpoints"
-    """Folder, relative to the run."""
+    """Folder, relative to the run or absolute. No two runs can have the same."""
     interval: Interval = "1 epochs"
     """Optimizer steps or epochs between saves. The last step is always saved."""
     save_total_limit: PositiveInt = 5

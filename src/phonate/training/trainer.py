@@ -110,7 +110,8 @@ class Trainer:
         self.averaged_is_better = settings.ema is not None and settings.ema.validate_with != "raw"
         self.epoch_meter = Meter()
         self.best = Best(settings.best_metric, settings.validation.greater_is_better)
-        self.checkpoints = CheckpointManager(run.path / settings.checkpoint.save_dir, settings.checkpoint)
+        store = settings.checkpoint
+        self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path)
         self.signals = Signals(immediate=self.ranks.world_size == 1)
         self.stream: MetricStream | None = None
         self.waited = 0.0

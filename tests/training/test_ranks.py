@@ -68,6 +68,18 @@ def test_the_recipes_precision_comes_before_the_launchers(tmp_path, runs):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
 
 
+def test_accelerate_launch_starts_the_ranks_too(tmp_path, runs):
+    """(--multi_gpu is what starts several processes, with GPUs or without; --cpu starts one.)"""
+    _, reference = runs
+    launcher = ["accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"]
+    launcher += ["--main_process_port=0", "--mixed_precision=bf16", "--dynamo_backend=no"]
+    quiet = ("training.max_steps=14", "training.random_seed=3", "training.mixed_precision=fp32")
+    finish(tmp_path / "run", *quiet, launcher=launcher)
+    assert rows(tmp_path / "run") == rows(reference)
+    ours, theirs = final(tmp_path / "run"), final(reference)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
+
+
 def test_another_number_of_processes_than_the_recipe_wants(tmp_path):
     process = start(tmp_path / "run", "training.distributed.world_size=4")
     assert process.wait(60) == 2

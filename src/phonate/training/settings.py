@@ -91,23 +91,26 @@ class SchedulerSettings(Settings):
     """What plateau watches."""
 
 
+LossName = Named("phonate.training.loss_names:LOSSES")
+
+
 class LossSettings(Settings):
     """The loss, for tasks whose loss is chosen by the recipe, and the weights of its terms, for all."""
 
-    main: str | None = None
+    main: Annotated[str | None, LossName] = None
     """Registered loss. Null: the task's own."""
     label_smoothing: OpenFraction = 0.0
     """Smoothing of class targets (cross_entropy, nll, bce, bce_with_logits)."""
     reduction: Literal["mean", "sum"] = "mean"
     """mean: over all frames of the step; sum: each item's sum, averaged over the items."""
-    auxiliary: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    auxiliary: Annotated[dict[str, NonNegativeFloat], LossName] = Field(default_factory=dict)
     """Further registered losses and their weights, such as {norm_reg: 0.1}."""
     weights: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     """Weights of the task's loss terms, over the task's own."""
     focal_alpha: Fraction | None = 0.25
     """Class balance of the focal loss; null for none."""
     focal_gamma: NonNegativeFloat = 2.0
-    """How much the focal loss plays down easy examples."""
+    """How much the focal loss, main or auxiliary, plays down easy examples."""
 
 
 class ValidationSettings(Settings):

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from phonate.compute.distributed import Ranks
-from phonate.config.errors import TrainingError
+from phonate.config.errors import InputError, TrainingError
 from phonate.config.randomness import derived_seed
+from phonate.config.registry import nearest
 from phonate.data.loading import Planned
 from phonate.training.ema import EMA
 from phonate.training.meter import Meter
@@ -111,6 +112,8 @@ class TrainStep:
         self.compute: Callable[[Batch, str], Terms] = partial(task.loss, model)
         if ranks.world_size > 1:
             self.compute = ranks.wrap(LossModule(task, model))
+        self._unknown = settings.loss.weights.keys() - task.loss_weights.keys()
+        """Terms that the recipe weighs and that no phase has returned yet."""
         self.meter = Meter()
         self.grad_norms: dict[str, Tensor] = {}
 
@@ -124,9 +127,20 @@ class TrainStep:
             with self._only(state) if len(self.phases) > 1 else NOTHING:
                 self._forward_backward(state.phase.name, window, batches, step)
                 self._update(state, step)
+        if self._unknown:
+            self._check_weights(step)
         self.precision.update()
         if ema is not None:
             ema.update(step + 1)
+
+    def _check_weights(self, step: int) -> None:
+        """Refuse a weight of a term that there is not, as soon as every phase has shown its terms."""
+        if any(step < state.phase.start or step % state.phase.every for state in self.phases):
+            return
+        terms = sorted({*self.meter.sums, *self.task.loss_weights})
+        for name in self._unknown - self.meter.sums.keys():
+            raise InputError(f"training.loss.weights.{name}: the loss has no such term; {nearest(name, terms)}")
+        self._unknown = set()
 
     def _forward_backward(self, phase: str, window: Sequence[Planned], batches: Sequence[Batch], step: int) -> None:
         totals = self._totals(phase, window, batches)

@@ -228,7 +228,7 @@ class LoaderTask(Task):
             given["speaker_id"] = batch["speaker_id"]
         if "lengths" in batch:
             given["lengths"] = batch["lengths"]
-        return self.losses.terms(model(inputs, **given), batch)
+        return self.losses.terms(model(inputs, **given), batch, model)
 
 
 class VoiceTrainer:

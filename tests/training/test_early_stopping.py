@@ -92,6 +92,7 @@ def test_more_patience_goes_on_with_a_stopped_run_as_if_it_had_had_it_before(tmp
 
 def test_a_run_that_stays_stopped_says_why(tmp_path, caplog):
     stale(tmp_path / "run", 2)
+    caplog.clear()
     with caplog.at_level("INFO"):
         assert stale(tmp_path / "run", 2, resume="latest").step == 6
     (line,) = [record.message for record in caplog.records if "stopped early" in record.message]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from phonate.config.errors import TrainingError
 from phonate.training.meter import Meter
 from phonate.training.settings import TrainingSettings
-from phonate.training.setup import model_summary
+from phonate.training.setup import hyperparameters, model_summary
 from phonate.training.step import PhaseState
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def describe(trainer: Trainer) -> None:
         effective_batch(settings, trainer.ranks.world_size),
     )
     if trainer.ranks.is_main:
-        trainer.run.describe(settings, trainer.recipe_yaml, model_summary(trainer.model))
+        whole = hyperparameters(settings, trainer.recipe_yaml)
+        trainer.run.describe(whole, trainer.recipe_yaml, model_summary(trainer.model))
 
 
 def effective_batch(settings: TrainingSettings, world_size: int) -> str:

@@ -34,13 +34,13 @@ from phonate.training.reporting import describe, finite_means, log
 from phonate.training.run import Run
 from phonate.training.schedules import build_schedule
 from phonate.training.settings import Interval, TrainingSettings
-from phonate.training.setup import Source, batch_source, callbacks_of, initialise_from
+from phonate.training.setup import Source, batch_source, callbacks_of, check_watched, hyperparameters, initialise_from
 from phonate.training.signals import Signals, StopNow
 from phonate.training.state import seed_global_generators
 from phonate.training.step import PhaseState, TrainStep, seed_torch
 from phonate.training.task import Preview, Samples, Task
 from phonate.training.tracking import MetricStream, build_stream
-from phonate.training.validation import Best, picked, validate
+from phonate.training.validation import Best, named, validate
 
 logger = logging.getLogger("phonate")
 
@@ -97,6 +97,7 @@ class Trainer:
         self.optimizers = {one.phase.name: one.optimizer for one in self.phases}
         self.schedules = {one.phase.name: one.schedule for one in self.phases}
         self.callbacks = CallbackList([*callbacks_of(settings, run), *callbacks])
+        check_watched(settings, self.callbacks.callbacks, validated=self.validation_source is not None)
         self.train_step = TrainStep(
             task,
             self.model,
@@ -196,7 +197,7 @@ class Trainer:
             total_steps=self.total_steps,
             resume_step=None if checkpoint is None else self.step,
             is_main=self.ranks.is_main,
-            hyperparameters=self.settings.model_dump(mode="json"),
+            hyperparameters=hyperparameters(self.settings, self.recipe_yaml),
         )
         if self.ranks.is_main:  # the weights, and about twice as much for the optimizer
             raw = self.task.saved(self.model)
@@ -326,18 +327,18 @@ class Trainer:
             hook(self)
         metrics = validate(self)
         self.emit(metrics, split="validation")
-        named = {**{f"val_{name}": value for name, value in metrics.items()}, **metrics}
+        known = named(metrics)
         self.last_validation = {f"val_{name}": value for name, value in metrics.items()}
         for schedule in self.schedules.values():
             if schedule.metric is not None:
-                schedule.observe(picked(named, schedule.metric, "training.scheduler.metric"))
-        value = picked(named, self.best.metric, "training.validation.metric_for_best_model")
+                schedule.observe(known[schedule.metric])
+        value = known[self.best.metric]
         is_best = self.best.improved(value)
         if is_best:
             self.best.value, self.best.step = value, self.step
         for hook in self.callbacks.on_validation_end:
-            hook(self, named)
-        return named, is_best
+            hook(self, known)
+        return known, is_best
 
     def emit(self, metrics: Mapping[str, float], split: str = "train") -> None:
         """Send metrics of the current step to the stream."""

@@ -37,7 +37,7 @@ class EarlyStoppingCallback(Callback):
             raise ValueError("patience: 1 or more")
         self.patience = patience
         self.restore_best_weights = restore_best_weights
-        self.watch = MetricWatch(metric, mode, min_delta)
+        self.watch = MetricWatch(metric, mode, min_delta, setting="training.early_stopping.metric")
 
     def on_train_begin(self, trainer: TrainerView) -> None:
         """See that the best weights are those of this metric, and whether a resumed run is at its end already."""

@@ -61,7 +61,10 @@ class OptimizerSettings(Settings):
 
 
 class SchedulerSettings(Settings):
-    """How the learning rate moves. All but plateau are pure functions of the optimizer step."""
+    """How the learning rate moves. All but plateau are pure functions of the optimizer step.
+
+    A number that the chosen schedule does not have is refused.
+    """
 
     type: Annotated[str, Named("phonate.training.schedules:SCHEDULES")] = "cosine"
     """cosine, cosine_restarts, linear, exponential, step, plateau, onecycle or constant."""
@@ -70,9 +73,9 @@ class SchedulerSettings(Settings):
     min_lr: NonNegativeFloat = 0.0
     """The learning rate never falls under this."""
     max_lr: PositiveFloat | None = None
-    """Peak of onecycle. Null: `optimizer.lr`."""
+    """The peak, for every type. Null: `optimizer.lr`."""
     decay_steps: PositiveInt | None = None
-    """Steps from the end of warm-up to the minimum (cosine, linear, onecycle). Null: the rest of the run."""
+    """Steps from the end of warm-up to the minimum (cosine, with restarts too, linear, onecycle). Null: to the end of the run."""
     num_cycles: PositiveInt = 1
     """Restarts: how many equal cycles fit into the decay (cosine_restarts with `cycle_mult` 1 and no `cycle_steps`)."""
     cycle_steps: Interval | None = None

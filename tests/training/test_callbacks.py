@@ -8,11 +8,12 @@ import math
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from small_tasks import RegressionTask
+from small_tasks import GanTask, RegressionTask
 from torch import nn
 
 from phonate.config.errors import InputError
@@ -444,3 +445,58 @@ def test_in_the_trainer_all_of_them_resume_to_the_same_run(tmp_path):
     assert [line for line in lines[0] if line["step"] > 5] == [line for line in lines[1] if line["step"] > 5]
     assert len({(line["step"], line["split"]) for line in lines[1]}) == len(lines[1])
     assert {"sparsity", "learning_rate"} <= {name for line in lines[1] for name in line}
+
+
+class Batches(Callback):
+    """Notes when the hooks around micro-batches are called, and with what."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def on_batch_begin(self, trainer, batch):
+        self.calls.append(("begin", trainer.epoch, trainer.step, tuple(batch["ids"])))
+
+    def on_batch_end(self, trainer, batch, metrics):
+        self.calls.append(("end", trainer.epoch, trainer.step, tuple(batch["ids"]), metrics))
+
+    def on_optimizer_step(self, trainer):
+        self.calls.append(("step", trainer.epoch, trainer.step))
+
+
+def fitted(folder, task, **changes: Any) -> Batches:
+    callback = Batches()
+    settings = TrainingSettings(
+        batch_size=6,
+        validation=ValidationSettings(interval=100),
+        logging=LoggingSettings(interval=2, tensorboard=False, verbosity="quiet", system=False),
+        **changes,
+    )
+    run = Run(folder)
+    run.create(resuming=False)
+    Trainer(task, settings, run, callbacks=[callback]).fit()
+    return callback
+
+
+def test_each_micro_batch_has_its_hooks_and_its_own_numbers(tmp_path):
+    """Four micro-batches an epoch, two a step; numbers at steps with a log line too, in the batch's own epoch."""
+    calls = fitted(tmp_path / "run", RegressionTask(), max_steps=4, gradient_accumulation_steps=2).calls
+    assert [call[0] for call in calls] == ["begin", "end", "begin", "end", "step"] * 4
+    assert all(begin[1:4] == end[1:4] for begin, end in pairwise(calls) if end[0] == "end")
+    ends = [call for call in calls if call[0] == "end"]
+    assert [(epoch, step) for _, epoch, step, *_ in ends] == [
+        (epoch, 2 * epoch + step) for epoch in (0, 1) for step in (0, 0, 1, 1)
+    ]
+    for *_, metrics in ends:
+        assert metrics.keys() == {"loss", "mse", "size"}
+        assert all(isinstance(value, float) and value > 0 for value in metrics.values())
+        assert metrics["loss"] == pytest.approx(metrics["mse"] + 1e-3 * metrics["size"])
+    assert len({metrics["mse"] for *_, metrics in ends}) == 8
+
+
+def test_a_micro_batch_of_several_phases_ends_with_the_last_of_them(tmp_path):
+    """The generator runs in every second step."""
+    calls = fitted(tmp_path / "run", GanTask(), max_steps=2, gradient_accumulation_steps=2).calls
+    kinds = [call[0] for call in calls]
+    assert kinds == ["begin", "begin", "end", "end", "step", "begin", "end", "begin", "end", "step"]
+    found = [call[-1].keys() for call in calls if call[0] == "end"]
+    assert found == [{"loss", "discriminator", "generator"}] * 2 + [{"loss", "discriminator"}] * 2

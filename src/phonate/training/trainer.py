@@ -106,6 +106,8 @@ class Trainer:
             self.device,
             self.ranks,
             after_backward=[partial(hook, self) for hook in self.callbacks.on_backward_end],
+            before_batch=[partial(hook, self) for hook in self.callbacks.on_batch_begin],
+            after_batch=[partial(hook, self) for hook in self.callbacks.on_batch_end],
         )
         self.ema = EMA(self.model, settings.ema) if settings.ema else None
         self.averaged_is_better = settings.ema is not None and settings.ema.validate_with != "raw"
@@ -231,15 +233,12 @@ class Trainer:
             self.waited += time.perf_counter() - started
             if window is None:
                 break
-            for hook in self.callbacks.on_batch_begin:
-                for planned in window:
-                    hook(self, planned.batch)
             self.train_step(window, self.step, self.ema)
             self.step += 1
             self.batch += len(window)
             for hook in self.callbacks.on_optimizer_step:
                 hook(self)
-            self._after_step(window)
+            self._after_step()
 
     def windows(self, epoch: int, start: int) -> Iterator[list[Planned]]:
         """The micro-batches of each optimizer step of `epoch`, from micro-batch `start` on; the last step may have
@@ -254,15 +253,12 @@ class Trainer:
         if window:
             yield window
 
-    def _after_step(self, window: Sequence[Planned]) -> None:
+    def _after_step(self) -> None:
         """Everything that follows an optimizer step. Most steps only pass through the comparisons."""
         if self.batch >= self.train_source.steps(self.epoch):
             self.epoch, self.batch = self.epoch + 1, 0
         if self.step % self.settings.logging.interval == 0:
             log(self)
-        for hook in self.callbacks.on_batch_end:
-            for planned in window:
-                hook(self, planned.batch, self.train_step.meter)
         assert self.stream is not None
         self.stream.tick(self.step)
         self.unfinished = True

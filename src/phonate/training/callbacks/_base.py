@@ -91,10 +91,19 @@ class Callback:
         """After the last batch of an epoch and the validation that falls on it, if any."""
 
     def on_batch_begin(self, trainer: Any, batch: Any) -> None:
-        """Before the forward pass of each micro-batch."""
+        """Before the forward pass of each micro-batch, which is `batch` on the device.
 
-    def on_batch_end(self, trainer: Any, batch: Any, metrics: Any) -> None:
-        """After each micro-batch. The values of `metrics` may still be on the device."""
+        A task with several phases passes all micro-batches of a step through one phase, then through the next; this
+        is before the first of them.
+        """
+
+    def on_batch_end(self, trainer: Any, batch: Any, metrics: dict[str, float]) -> None:
+        """After the backward pass of each micro-batch, in the last phase of the step that it passes through.
+
+        `metrics` are the means of the loss terms over this micro-batch (over this process's part of it), and `loss`,
+        their weighted sum. On a GPU they are waited for, so a callback with this hook slows it down. The optimizer
+        has not stepped yet: `trainer.step` and `trainer.epoch` are those that the micro-batch belongs to.
+        """
 
     def on_backward_end(self, trainer: Any) -> None:
         """Once per optimizer step, when the gradients are complete and unscaled, before they are clipped."""

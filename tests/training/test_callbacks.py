@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from small_tasks import GanTask, RegressionTask
 from torch import nn
 
@@ -183,6 +184,11 @@ def test_short_forms_stand_for_callbacks():
     redraw, stopping = build_callbacks(settings)
     assert (redraw.interval, stopping.patience) == (7, 3)
     assert build_callbacks(TrainingSettings(feature_redraw_interval=7, fixed_projection=True)) == []
+
+
+def test_features_that_are_fixed_are_not_redrawn_by_a_callback_either():
+    with pytest.raises(ValidationError, match="fixed_projection keeps the features that the callback feature_redraw"):
+        TrainingSettings(fixed_projection=True, callbacks=(CallbackSettings(type="feature_redraw"),))
 
 
 def test_early_stopping_counts_validations_without_improvement():

@@ -75,7 +75,7 @@ class SchedulerSettings(Settings):
     max_lr: PositiveFloat | None = None
     """The peak, for every type. Null: `optimizer.lr`."""
     decay_steps: PositiveInt | None = None
-    """Steps from the end of warm-up to the minimum (cosine, with restarts too, linear, onecycle). Null: to the end of the run."""
+    """Steps from the end of warm-up to the minimum (both cosines, linear, onecycle). Null: the rest of the run."""
     num_cycles: PositiveInt = 1
     """Restarts: how many equal cycles fit into the decay (cosine_restarts with `cycle_mult` 1 and no `cycle_steps`)."""
     cycle_steps: Interval | None = None

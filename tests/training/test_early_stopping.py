@@ -48,6 +48,11 @@ def test_the_metric_that_chooses_the_best_must_be_the_watched_one(tmp_path, vali
         train(tmp_path / "given", Judged(), validation=validation, callbacks=[callback])
 
 
+def test_the_option_to_set_is_the_one_that_chooses():
+    with pytest.raises(ValidationError, match=r"chosen by val_mse; set training\.checkpoint\.monitor_metric=val_loss"):
+        settings(early_stopping={}, checkpoint={"monitor_metric": "val_mse"})
+
+
 def test_without_best_weights_any_metric_may_be_watched(tmp_path):
     stopping = {**BY_QUALITY, "restore_best_weights": False}
     assert train(tmp_path / "run", Judged(), **options(early_stopping=stopping)).step == 10

@@ -342,10 +342,12 @@ class TrainingSettings(Settings):
         """
         best, best_mode = self.best_metric, "max" if self.validation.greater_is_better else "min"
         if metric.removeprefix("val_") != best.removeprefix("val_"):
+            chooser = (
+                "checkpoint.monitor_metric" if self.checkpoint.monitor_metric else "validation.metric_for_best_model"
+            )
             return (
                 f"early_stopping watches {metric}, but the best checkpoint, whose weights it restores, is chosen by "
-                f"{best}; set training.validation.metric_for_best_model={metric} (and monitor_metric to null), or "
-                "restore_best_weights to false"
+                f"{best}; set training.{chooser}={metric}, or restore_best_weights to false"
             )
         if mode != best_mode:
             return (

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 PLUGIN = HERE / "plugin_task.py"
@@ -26,24 +28,33 @@ EVERYTHING = [
 ]
 
 
-def start(run: Path, *overrides: str, ranks: int = 1, env: dict[str, str] | None = None) -> subprocess.Popen:
-    """`phonate train` of the plug-in task as a process, resuming when there is something to resume."""
+def start(
+    run: Path,
+    *overrides: str,
+    ranks: int = 1,
+    env: dict[str, str] | None = None,
+    launcher: Sequence[str] = (),
+) -> subprocess.Popen:
+    """`phonate train` of the plug-in task as a process, resuming when there is something to resume.
+
+    `launcher` is the module, with its arguments, that starts the processes; torchrun where there are several `ranks`.
+    """
     run.parent.mkdir(parents=True, exist_ok=True)
     recipe = run.parent / "plugin.yaml"
     recipe.write_text("task: plugin\n")
-    launcher = [sys.executable, "-m"]
-    if ranks > 1:
-        launcher += ["torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", "-m"]
-    command = [*launcher, "phonate", "--plugin", str(PLUGIN), "train", str(recipe), *EVERYTHING, *overrides]
+    if ranks > 1 and not launcher:
+        launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+    command = [sys.executable, *(["-m", *launcher] if launcher else []), "-m", "phonate", "--plugin", str(PLUGIN)]
+    command += ["train", str(recipe), *EVERYTHING, *overrides]
     command += ["--output", str(run), "--resume", "auto", "--mode", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
     log = (run.parent / "output.txt").open("ab")
     return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
 
-def finish(run: Path, *overrides: str, ranks: int = 1, timeout: float = 180) -> None:
-    """Train to the end; fails with the process's output when it fails."""
-    process = start(run, *overrides, ranks=ranks)
+def finish(run: Path, *overrides: str, timeout: float = 180, **options: Any) -> None:
+    """Train to the end; fails with the process's output when it fails. `options` are those of `start`."""
+    process = start(run, *overrides, **options)
     code = process.wait(timeout)
     assert code == 0, (run.parent / "output.txt").read_text()[-4000:]
 

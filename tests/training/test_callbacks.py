@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import math
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from small_tasks import RegressionTask
+from pydantic import ValidationError
+from small_tasks import GanTask, RegressionTask
 from torch import nn
 
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import InputError
 from phonate.training.callbacks import CALLBACKS, Callback, CallbackList, build_callbacks
 from phonate.training.optimizers import build_optimizer
 from phonate.training.run import Run
@@ -145,11 +149,46 @@ def test_every_callback_has_a_sensible_default():
         assert isinstance(build(name, **needed.get(name, {})), Callback)
 
 
+def test_the_shipped_ones_are_imported_by_their_names():
+    """And only then: a plain import of the package loads none of them."""
+    script = (
+        "import sys, phonate.training.callbacks as c\n"
+        "assert not any(n.startswith('phonate.training.callbacks.') and '._' not in n for n in sys.modules)\n"
+        "from phonate.training.callbacks import *\n"
+        "print(sorted(n for n in dir() if n.endswith('Callback')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    from phonate.training.callbacks import EarlyStoppingCallback, FreezeLayersCallback, LRMonitorCallback
+
+    shipped = {EarlyStoppingCallback, FreezeLayersCallback, LRMonitorCallback}
+    assert shipped < {CALLBACKS.get(name) for name in CALLBACKS.names()}
+    assert all(CALLBACKS.get(name).__name__ in done.stdout for name in CALLBACKS.names())
+
+
+def test_callbacks_may_come_and_go_at_a_resume(caplog):
+    early, late = build("dynamic_lr"), build("dynamic_lr")
+    early.scale, late.scale = 0.5, 0.25
+    stopping = build("early_stopping")
+    stopping.watch.stale = 3
+    states = json.loads(json.dumps(CallbackList([early, stopping, late, Callback()]).state_dict()))
+    new, first, second = build("lr_monitor"), build("dynamic_lr"), build("dynamic_lr")
+    with caplog.at_level(logging.INFO):
+        CallbackList([new, first, second]).load_state_dict(states)
+    assert (first.scale, second.scale) == (0.5, 0.25)
+    (line,) = caplog.records
+    assert line.message.endswith(": EarlyStoppingCallback")
+
+
 def test_short_forms_stand_for_callbacks():
     settings = TrainingSettings(feature_redraw_interval=7, early_stopping=EarlyStoppingSettings(patience=3))
     redraw, stopping = build_callbacks(settings)
     assert (redraw.interval, stopping.patience) == (7, 3)
     assert build_callbacks(TrainingSettings(feature_redraw_interval=7, fixed_projection=True)) == []
+
+
+def test_features_that_are_fixed_are_not_redrawn_by_a_callback_either():
+    with pytest.raises(ValidationError, match="fixed_projection keeps the features that the callback feature_redraw"):
+        TrainingSettings(fixed_projection=True, callbacks=(CallbackSettings(type="feature_redraw"),))
 
 
 def test_early_stopping_counts_validations_without_improvement():
@@ -165,14 +204,18 @@ def test_early_stopping_counts_validations_without_improvement():
 
 
 def test_early_stopping_watches_any_metric_upwards():
-    loop = Loop(network(), [build("early_stopping", patience=1, metric="accuracy", mode="max")])
+    loop = Loop(
+        network(), [build("early_stopping", patience=1, metric="accuracy", mode="max", restore_best_weights=False)]
+    )
     loop.validate(accuracy=0.5)
     loop.validate(accuracy=0.6)
     assert not loop.should_stop
     loop.validate(accuracy=0.6)
     assert loop.should_stop
     with pytest.raises(InputError, match="did you mean accuracy_dev"):
-        Loop(network(), [build("early_stopping", metric="accuracy")]).validate(accuracy_dev=1.0)
+        Loop(network(), [build("early_stopping", metric="accuracy", restore_best_weights=False)]).validate(
+            accuracy_dev=1.0
+        )
 
 
 def test_early_stopping_restores_only_what_is_better_than_the_end():
@@ -197,8 +240,6 @@ def test_early_stopping_goes_on_after_a_resume():
     resumed.hooks.load_state_dict(states)
     resumed.validate(val_loss=1.5)
     assert resumed.should_stop
-    with pytest.raises(CheckpointError, match="resume with the same callbacks"):
-        CallbackList([]).load_state_dict(states)
 
 
 class RandomFeatures(nn.Module):
@@ -410,3 +451,58 @@ def test_in_the_trainer_all_of_them_resume_to_the_same_run(tmp_path):
     assert [line for line in lines[0] if line["step"] > 5] == [line for line in lines[1] if line["step"] > 5]
     assert len({(line["step"], line["split"]) for line in lines[1]}) == len(lines[1])
     assert {"sparsity", "learning_rate"} <= {name for line in lines[1] for name in line}
+
+
+class Batches(Callback):
+    """Notes when the hooks around micro-batches are called, and with what."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def on_batch_begin(self, trainer, batch):
+        self.calls.append(("begin", trainer.epoch, trainer.step, tuple(batch["ids"])))
+
+    def on_batch_end(self, trainer, batch, metrics):
+        self.calls.append(("end", trainer.epoch, trainer.step, tuple(batch["ids"]), metrics))
+
+    def on_optimizer_step(self, trainer):
+        self.calls.append(("step", trainer.epoch, trainer.step))
+
+
+def fitted(folder, task, **changes: Any) -> Batches:
+    callback = Batches()
+    settings = TrainingSettings(
+        batch_size=6,
+        validation=ValidationSettings(interval=100),
+        logging=LoggingSettings(interval=2, tensorboard=False, verbosity="quiet", system=False),
+        **changes,
+    )
+    run = Run(folder)
+    run.create(resuming=False)
+    Trainer(task, settings, run, callbacks=[callback]).fit()
+    return callback
+
+
+def test_each_micro_batch_has_its_hooks_and_its_own_numbers(tmp_path):
+    """Four micro-batches an epoch, two a step; numbers at steps with a log line too, in the batch's own epoch."""
+    calls = fitted(tmp_path / "run", RegressionTask(), max_steps=4, gradient_accumulation_steps=2).calls
+    assert [call[0] for call in calls] == ["begin", "end", "begin", "end", "step"] * 4
+    assert all(begin[1:4] == end[1:4] for begin, end in pairwise(calls) if end[0] == "end")
+    ends = [call for call in calls if call[0] == "end"]
+    assert [(epoch, step) for _, epoch, step, *_ in ends] == [
+        (epoch, 2 * epoch + step) for epoch in (0, 1) for step in (0, 0, 1, 1)
+    ]
+    for *_, metrics in ends:
+        assert metrics.keys() == {"loss", "mse", "size"}
+        assert all(isinstance(value, float) and value > 0 for value in metrics.values())
+        assert metrics["loss"] == pytest.approx(metrics["mse"] + 1e-3 * metrics["size"])
+    assert len({metrics["mse"] for *_, metrics in ends}) == 8
+
+
+def test_a_micro_batch_of_several_phases_ends_with_the_last_of_them(tmp_path):
+    """The generator runs in every second step."""
+    calls = fitted(tmp_path / "run", GanTask(), max_steps=2, gradient_accumulation_steps=2).calls
+    kinds = [call[0] for call in calls]
+    assert kinds == ["begin", "begin", "end", "end", "step", "begin", "end", "begin", "end", "step"]
+    found = [call[-1].keys() for call in calls if call[0] == "end"]
+    assert found == [{"loss", "discriminator", "generator"}] * 2 + [{"loss", "discriminator"}] * 2

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from small_tasks import GanTask
+from test_trainer import train
 from torch import nn
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, RecipeError
+from phonate.config.resolve import resolve
+from phonate.training import TrainingConfig, VoiceTrainer
 from phonate.training.losses import LOSSES, LossManager, LossRegistry, build_loss, compute
 from phonate.training.settings import LossSettings
 
@@ -93,6 +97,43 @@ def test_focal_options_reach_the_loss():
     assert len({value(), value(focal_alpha=0.5), value(focal_alpha=None), value(focal_gamma=1.0)}) == 4
 
 
+def test_focal_options_reach_an_auxiliary_one_too():
+    options = {"focal_alpha": None, "focal_gamma": 5.0}
+    composite = build_loss(LossSettings(main="bce_with_logits", auxiliary={"focal": 0.5}, **options))
+    manager = LossManager("mse", {"reconstruction": 1.0, "focal": 0.5}, LossSettings(**options, label_smoothing=0.0))
+    for loss in (composite.losses["focal"], manager.losses["focal"]):
+        assert (loss.alpha, loss.gamma) == (None, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (
+            "{main: cross_entrpy}",
+            r"yaml:4:16 training\.loss\.main: .*did you mean cross_entropy",
+        ),
+        (
+            "{auxiliary: {norm_regg: 0.1}}",
+            r"yaml:4:\d+ training\.loss\.auxiliary\.norm_regg: .*did you mean norm_reg",
+        ),
+    ],
+)
+def test_a_recipes_losses_are_looked_up_when_it_is_read(loss, said, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"task: conversion\ndata: {{path: recordings}}\ntraining:\n  loss: {loss}\n")
+    with pytest.raises(RecipeError, match=said):
+        resolve(recipe)
+
+
+def test_a_weight_of_no_term_is_refused_at_the_first_step(tmp_path):
+    with pytest.raises(InputError, match=r"training\.loss\.weights\.mze: the loss has no such term; did you mean mse"):
+        train(tmp_path / "run", loss={"weights": {"mze": 3.0}})
+    weights = {"generator": 2.0, "discriminator": 0.5}
+    train(tmp_path / "gan", GanTask(), loss={"weights": weights})
+    with pytest.raises(InputError, match=r"weights\.generater: .*did you mean generator"):
+        train(tmp_path / "bad", GanTask(), loss={"weights": {"generater": 2.0}})
+
+
 def test_the_sum_is_that_of_each_item_averaged_over_items():
     outputs, targets = torch.ones(2, 3), torch.zeros(2, 3)
     total, count = build_loss(LossSettings(main="mse", reduction="sum"))(outputs, targets)["mse"]
@@ -176,3 +217,35 @@ def test_an_adversarial_weight_without_an_adversary_is_said(caplog):
     losses = manager({"features": torch.zeros(1, 4, 80), "scores": torch.tensor([0.0, 1.0])}, batch)
     assert float(losses["adversarial"]) == 0.5
     assert float(losses["total"]) == pytest.approx(0.05)
+
+
+def test_the_manager_gives_each_loss_what_it_takes():
+    manager = LossManager("mse", {"reconstruction": 1.0, "norm_reg": 0.1, "contrastive": 0.05})
+    model = nn.Linear(3, 2, bias=False)
+    features = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0))
+    outputs = {"features": model(features), "embeddings": model(features).mean(1)}
+    batch = {"target_features": torch.zeros(4, 5, 2), "speaker_id": torch.tensor([0, 0, 1, 1])}
+    losses = manager(outputs, batch, model=model)
+    assert float(losses["norm_reg"].detach()) == pytest.approx(float(model.weight.detach().square().mean()))
+    assert float(losses["contrastive"].detach()) > 0
+    assert manager.couples_items
+    with pytest.raises(InputError, match="norm_reg: it needs the model"):
+        manager(outputs, batch)
+    with pytest.raises(InputError, match="contrastive: it needs the output `embeddings`"):
+        manager(outputs["features"], batch, model=model)
+
+
+def test_the_voice_trainer_gives_them_too(tmp_path):
+    class Embedding(nn.Linear):
+        def forward(self, inputs, speaker_id=None):
+            return {"features": super().forward(inputs), "embeddings": super().forward(inputs).mean(1)}
+
+    batch = {
+        "features": torch.randn(4, 5, 3),
+        "target_features": torch.zeros(4, 5, 2),
+        "speaker_id": torch.tensor([0, 0, 1, 1]),
+    }
+    weights = {"reconstruction": 1.0, "norm_reg": 0.1, "contrastive": 0.05}
+    config = TrainingConfig(num_epochs=1, loss_weights=weights, output_dir=str(tmp_path), verbosity="quiet")
+    metrics = VoiceTrainer(Embedding(3, 2), config).train([batch] * 3, [batch])
+    assert {"val_norm_reg", "val_contrastive", "val_reconstruction"} <= metrics.keys()

@@ -44,6 +44,42 @@ def test_a_stopped_pair_goes_on_exactly(tmp_path, runs):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
 
 
+@pytest.mark.parametrize(
+    "switch",
+    ["static_graph=true", "gradient_as_bucket_view=false", "find_unused_parameters=true", "sync_gradient_barrier=true"],
+)
+def test_the_switches_of_ddp_change_how_and_not_what_is_learnt(switch, tmp_path, runs):
+    """Two micro-batches a step: in a static graph each of them is averaged, elsewhere only the last."""
+    _, reference = runs
+    finish(
+        tmp_path / "run", "training.max_steps=14", "training.random_seed=3", f"training.distributed.{switch}", ranks=2
+    )
+    ours, theirs = final(tmp_path / "run"), final(reference)
+    for name in (name for name in theirs if not name.startswith("random")):
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-6)
+
+
+def test_the_recipes_precision_comes_before_the_launchers(tmp_path, runs):
+    _, reference = runs
+    launcher = {"ACCELERATE_MIXED_PRECISION": "bf16"}
+    quiet = ("training.max_steps=14", "training.random_seed=3", "training.mixed_precision=fp32")
+    finish(tmp_path / "run", *quiet, ranks=2, env=launcher)
+    ours, theirs = final(tmp_path / "run"), final(reference)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
+
+
+def test_accelerate_launch_starts_the_ranks_too(tmp_path, runs):
+    """(--multi_gpu is what starts several processes, with GPUs or without; --cpu starts one.)"""
+    _, reference = runs
+    launcher = ["accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"]
+    launcher += ["--main_process_port=0", "--mixed_precision=bf16", "--dynamo_backend=no"]
+    quiet = ("training.max_steps=14", "training.random_seed=3", "training.mixed_precision=fp32")
+    finish(tmp_path / "run", *quiet, launcher=launcher)
+    assert rows(tmp_path / "run") == rows(reference)
+    ours, theirs = final(tmp_path / "run"), final(reference)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
+
+
 def test_another_number_of_processes_than_the_recipe_wants(tmp_path):
     process = start(tmp_path / "run", "training.distributed.world_size=4")
     assert process.wait(60) == 2

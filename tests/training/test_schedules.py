@@ -26,6 +26,11 @@ def build(total: int = 1000, peak: float = 0.1, steps_per_epoch: int = 100, **op
     return build_schedule(SchedulerSettings(**options), peak, total, steps_per_epoch)
 
 
+def read_by(name: str, **options: object) -> dict[str, object]:
+    """Of `options` those that the schedule has."""
+    return {key: value for key, value in options.items() if key in (SCHEDULES.get(name).reads or ())}
+
+
 def rates(schedule: Schedule, steps: int) -> list[float]:
     return [schedule.lr(step) for step in range(steps)]
 
@@ -156,7 +161,7 @@ def test_warm_up_is_linear_and_meets_the_curve(name, warmup):
     assert steps == pytest.approx([top / (warmup + 1)] * (warmup + 1))
     assert rise[0] > 0
     # No jump: the curve goes on as it would begin without warm-up.
-    bare = build(type=name, decay_steps=1000 - warmup)
+    bare = build(type=name, **read_by(name, decay_steps=1000 - warmup))
     assert [schedule.lr(warmup + k) for k in range(50)] == pytest.approx([bare.lr(k) for k in range(50)])
 
 
@@ -164,11 +169,12 @@ def test_warm_up_is_linear_and_meets_the_curve(name, warmup):
 @given(total=st.integers(1, 2000), warmup=st.integers(0, 300), step=st.integers(0, 5000), low=st.floats(0, 0.1))
 @settings(max_examples=40, deadline=None)
 def test_rates_are_finite_between_floor_and_peak_and_pure(name, total, warmup, step, low):
-    schedule = build(total=total, type=name, warmup_steps=warmup, min_lr=low, step_size=7)
+    options = {"type": name, "warmup_steps": warmup, "min_lr": low, **read_by(name, step_size=7)}
+    schedule = build(total=total, **options)
     rate = schedule.lr(step)
     assert rate <= 0.1 * (1 + 1e-9)
     assert rate >= (low if step >= warmup else 0)
-    assert rate == build(total=total, type=name, warmup_steps=warmup, min_lr=low, step_size=7).lr(step)
+    assert rate == build(total=total, **options).lr(step)
 
 
 @pytest.mark.parametrize("name", DECAYING)
@@ -182,7 +188,7 @@ def test_decay_ends_at_the_floor_and_stays_there(name):
 
 @pytest.mark.parametrize("name", ["exponential", "step", "plateau"])
 def test_the_floor_holds_for_endless_decay(name):
-    schedule = build(type=name, min_lr=0.004, step_size=2, patience=0)
+    schedule = build(type=name, min_lr=0.004, **read_by(name, step_size=2, patience=0))
     for _ in range(50):
         schedule.observe(1.0)
     assert schedule.lr(900) == 0.004
@@ -213,10 +219,35 @@ def test_a_scale_from_outside_keeps_the_floor():
 def test_contradictions_are_refused():
     with pytest.raises(InputError, match=r"scheduler\.min_lr"):
         build(type="cosine", min_lr=1.0)
-    with pytest.raises(InputError, match=r"scheduler\.max_lr"):
-        build(type="cosine", max_lr=1.0)
     with pytest.raises(InputError, match="did you mean cosine"):
         build(type="cosin")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"type": "cosine", "num_cycles": 3}, r"scheduler\.num_cycles: cosine has no num_cycles; it has .*decay_steps"),
+        ({"type": "cosine", "gamma": 0.5}, r"scheduler\.gamma: cosine has no gamma"),
+        ({"type": "linear", "step_size": 7}, r"scheduler\.step_size: linear has no step_size"),
+        ({"type": "constant", "decay_steps": 7}, r"scheduler\.decay_steps: constant has no decay_steps"),
+        ({"type": "step", "patience": 7}, r"scheduler\.patience: step has no patience"),
+        ({"type": "plateau", "cycle_steps": 7}, r"scheduler\.cycle_steps: plateau has no cycle_steps"),
+    ],
+)
+def test_numbers_that_change_nothing_are_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        build(**options)
+
+
+def test_every_number_is_read_by_some_schedule():
+    read = {name for kind in TYPES for name in SCHEDULES.get(kind).reads or ()}
+    assert read | {"type", "warmup_steps", "min_lr", "max_lr"} == set(SchedulerSettings.model_fields)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_max_lr_is_the_peak_of_every_type(name):
+    given, own = build(type=name, max_lr=0.5), build(type=name, peak=0.5)
+    assert rates(given, 50) == pytest.approx(rates(own, 50))
 
 
 def test_warm_up_longer_than_the_run_is_said(caplog):

@@ -286,11 +286,11 @@ def test_every_hook_is_called_in_order(tmp_path):
     for hook in [name for name in dir(Callback) if name.startswith("on_")]:
         setattr(Record, hook, lambda self, *args, hook=hook: calls.append(hook))
     train(tmp_path / "run", max_steps=None, epochs=1, validation={"interval": "1 epochs"}, callbacks=[Record()])
-    step = ["on_batch_begin", "on_backward_end", "on_optimizer_step", "on_batch_end"]
+    step = ["on_batch_begin", "on_batch_end", "on_backward_end", "on_optimizer_step"]
     assert calls[:2] == ["on_train_begin", "on_epoch_begin"]
     assert calls[2:6] == step
     assert calls[-5:] == [
-        "on_batch_end",
+        "on_optimizer_step",
         "on_validation_begin",
         "on_validation_end",
         "on_epoch_end",

@@ -123,13 +123,15 @@ def ranks(monkeypatch, **options):
     class Accelerator:
         process_index, num_processes = 0, 2
 
-        def __init__(self, cpu, kwargs_handlers):
+        def __init__(self, cpu, mixed_precision, dynamo_backend, kwargs_handlers):
+            assert (mixed_precision, dynamo_backend) == ("no", "no")
             for handler in kwargs_handlers:
                 asked.update(vars(handler))
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(accelerate, "Accelerator", Accelerator)
     monkeypatch.setattr(torch.distributed, "new_group", lambda **_: None)
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: True)
     workflow.start_ranks(settings(distributed=options), torch.device("cpu"), several_phases=False)
     return asked
 
@@ -230,7 +232,7 @@ def restore_best_weights(tmp_path, m):
 
 def early_metric(tmp_path, m):
     with pytest.raises(InputError, match="val_nothing"):
-        stops(tmp_path, "a", metric="val_nothing")
+        stops(tmp_path, "a", metric="val_nothing", restore_best_weights=False)
     return True
 
 
@@ -476,7 +478,9 @@ OBSERVED = {
     "early_stopping.patience": lambda t, m: stops(t, "a") != stops(t, "b", patience=9),
     "early_stopping.metric": early_metric,
     "early_stopping.min_delta": lambda t, m: stops(t, "a") != stops(t, "b", min_delta=100.0),
-    "early_stopping.mode": lambda t, m: stops(t, "a", patience=2) != stops(t, "b", patience=2, mode="max"),
+    "early_stopping.mode": lambda t, m: (
+        stops(t, "a", patience=2) != stops(t, "b", patience=2, mode="max", restore_best_weights=False)
+    ),
     "early_stopping.restore_best_weights": restore_best_weights,
     "checkpoint.save_dir": lambda t, m: (
         bool(train(t / "a", checkpoint={"save_dir": "kept"})) and bool(saved(t / "a", "kept"))

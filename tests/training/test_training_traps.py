@@ -104,6 +104,15 @@ def test_options_of_the_optimizer_may_change_at_a_resume_and_its_type_may_not(tm
         train(tmp_path / "run", resume="latest", max_steps=6, optimizer={"type": "sgd"})
 
 
+def test_profiling_may_be_switched_at_a_resume(tmp_path, caplog):
+    train(tmp_path / "run", max_steps=4, profiling=True)
+    caplog.clear()
+    train(tmp_path / "run", resume="latest", max_steps=8)
+    assert "dropped" not in caplog.text
+    train(tmp_path / "run", resume="latest", max_steps=16, profiling=True)
+    assert any((tmp_path / "run/profile").iterdir())
+
+
 class Normalised(RegressionTask):
     """Has statistics that move in every forward pass."""
 

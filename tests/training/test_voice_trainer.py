@@ -17,6 +17,7 @@ from phonate.config.errors import InputError
 from phonate.data.voice import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
 from phonate.models import VoiceTransformer
 from phonate.training import TrainingConfig, VoiceTrainer, create_trainer, get_default_training_config
+from phonate.training.callbacks import Callback
 from phonate.training.voice import LoaderSource
 
 SNIPPET = """
@@ -99,6 +100,22 @@ def test_trains_and_resumes_exactly(loaders, tmp_path):
     half.train(*loaders, checkpoint_path=steps[0])
     for a, b in zip(straight.model.parameters(), half.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_callback_of_ones_own(loaders, tmp_path):
+    """As the documentation of callbacks shows one."""
+
+    class MyCallback(Callback):
+        def __init__(self):
+            self.seen = []
+
+        def on_epoch_end(self, trainer, epoch, metrics):
+            self.seen.append((epoch, metrics["train_loss"]))
+
+    callback = MyCallback()
+    VoiceTrainer(small(), config(tmp_path), callbacks=[callback]).train(*loaders)
+    assert [epoch for epoch, _ in callback.seen] == [0, 1, 2]
+    assert all(isinstance(loss, float) for _, loss in callback.seen)
 
 
 def test_loss_weights_and_types_matter(loaders, tmp_path):

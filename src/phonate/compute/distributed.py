@@ -92,15 +92,17 @@ def start(
         )
     if world_size == 1:
         return Ranks()
+    backend = _backend(backend, device)
     # accelerate takes seconds to import: only runs of several processes pay for it.
     from accelerate import Accelerator
     from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
-    if backend == "auto":
-        backend = "nccl" if device.type == "cuda" else "gloo"
     timeout = timedelta(minutes=timeout_minutes)
     accelerator = Accelerator(
         cpu=device.type == "cpu",
+        # what its launcher leaves in the environment must not come before the recipe's precision and compile_model
+        mixed_precision="no",
+        dynamo_backend="no",
         kwargs_handlers=[
             InitProcessGroupKwargs(backend=backend, timeout=timeout),
             DistributedDataParallelKwargs(**dict(ddp or {})),
@@ -108,3 +110,14 @@ def start(
     )
     control = dist.new_group(backend="gloo", timeout=timeout)
     return Ranks(accelerator.process_index, accelerator.num_processes, accelerator, control)
+
+
+def _backend(asked: str, device: torch.device) -> str:
+    """The backend for gradients. Raises InputError where this torch or the device has no such one."""
+    if asked == "auto":
+        return "nccl" if device.type == "cuda" else "gloo"
+    if asked == "nccl" and device.type != "cuda":
+        raise InputError(f"training.distributed.backend: nccl needs GPUs and this run is on {device}; say gloo or auto")
+    if not dist.is_backend_available(asked):
+        raise InputError(f"training.distributed.backend: this torch was built without {asked}; say auto")
+    return asked

@@ -90,7 +90,15 @@ def unknown_names(settings: Settings, prefix: tuple[str, ...] = ()) -> Iterator[
                 if isinstance(item, Settings):
                     yield from unknown_names(item, (*path, str(index)))
         for mark in info.metadata:
-            if isinstance(mark, Named) and isinstance(value, str):
+            if isinstance(mark, Named):
                 registry = load(mark.registry)
-                if value not in registry.names():
-                    yield path, registry.kind, value, nearest(value, registry.names())
+                for name, place in _names(value, path):
+                    if name not in registry.names():
+                        yield place, registry.kind, name, nearest(name, registry.names())
+
+
+def _names(value: Any, path: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """The names that a `Named` field holds, and their paths: its text, or the keys of its mapping."""
+    if isinstance(value, dict):
+        return [(name, (*path, name)) for name in value]
+    return [(value, path)] if isinstance(value, str) else []

@@ -32,7 +32,7 @@ def nearest(name: str, known: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Named:
-    """Marks a settings field that holds a name: `type: Annotated[str, Named("module:REGISTRY")]`.
+    """Marks a settings field that holds a name, or names as keys: `type: Annotated[str, Named("module:REGISTRY")]`.
 
     Resolving a recipe looks the name up, so that a mistaken one is told with its line before anything is built.
     The registry's module must not import torch.

@@ -15,20 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
-from phonate.config.registry import Registry, nearest
+from phonate.config.registry import nearest
 from phonate.nn.losses._base import SumCount, expanded
 from phonate.nn.losses._stft import STFT_LOSSES
+from phonate.training.loss_names import LOSSES
 from phonate.training.settings import LossSettings
 
 log = logging.getLogger(__name__)
 
 Terms = dict[str, SumCount]
-
-LOSSES: Registry[type[nn.Module]] = Registry("loss", "phonate.nn.losses", suffix="loss", group="phonate.losses")
-"""Name -> a module whose forward(outputs, targets, mask=None) returns (sum, count) or a scalar mean."""
-LOSSES.register("mae", "phonate.nn.losses.l1:L1Loss")
-LOSSES.register("stft", "phonate.nn.losses.multi_resolution_stft:MultiResolutionSTFTLoss")
-LOSSES.register("reconstruction", "phonate.nn.losses.mse:MSELoss")
 
 
 class LossRegistry:
@@ -43,7 +38,8 @@ class LossRegistry:
     @staticmethod
     def get(name: str) -> type[nn.Module]:
         """The loss called `name`. Raises InputError with the nearest name."""
-        return LOSSES.get(name)
+        loss: type[nn.Module] = LOSSES.get(name)
+        return loss
 
     @staticmethod
     def names() -> list[str]:
@@ -124,20 +120,21 @@ class CompositeLoss(nn.Module):
         terms: Terms = {}
         for name, loss in self.losses.items():
             takes = getattr(loss, "takes", "outputs")
+            place = f"training.loss.auxiliary.{name}: this task does not give the loss"
             if takes == "model":
-                terms[name] = loss(_given(model, name, "its model"))
+                terms[name] = loss(_given(model, f"{place} its model; leave it out"))
             elif takes == "embeddings":
-                labels = _given(labels, name, "labels of embeddings")
-                terms[name] = loss(_given(embeddings, name, "embeddings"), labels)
+                labels = _given(labels, f"{place} labels of embeddings; leave it out")
+                terms[name] = loss(_given(embeddings, f"{place} embeddings; leave it out"), labels)
             else:
                 total, count = compute(loss, outputs, targets, mask)
                 terms[name] = (total, float(len(outputs)) if self.reduction == "sum" else count)
         return terms
 
 
-def _given(value: Any, loss: str, what: str) -> Any:
+def _given(value: Any, mistake: str) -> Any:
     if value is None:
-        raise InputError(f"training.loss.auxiliary.{loss}: this task does not give the loss {what}; leave it out")
+        raise InputError(mistake)
     return value
 
 
@@ -164,13 +161,13 @@ def build_loss(
         if name == main:
             raise InputError(f"training.loss.auxiliary.{name}: it is the main loss already")
         loss = _named(name, "training.loss.auxiliary")
-        losses[name] = loss(**_taken(loss, known))
+        losses[name] = loss(**_taken(loss, known), **_own(name, settings))
     return CompositeLoss(main, losses, settings)
 
 
 def _named(name: str, place: str) -> type[nn.Module]:
     try:
-        return LOSSES.get(name)
+        return LossRegistry.get(name)
     except InputError as error:
         raise InputError(f"{place}: {error}") from error
 
@@ -187,9 +184,12 @@ def _main(name: str, settings: LossSettings, known: Mapping[str, Any]) -> nn.Mod
         if "label_smoothing" not in inspect.signature(loss).parameters:
             raise InputError(f"training.loss.label_smoothing: {name} has no classes to smooth; leave it at 0")
         options["label_smoothing"] = settings.label_smoothing
-    if name == "focal":
-        options.update(alpha=settings.focal_alpha, gamma=settings.focal_gamma)
-    return loss(**options)
+    return loss(**options, **_own(name, settings))
+
+
+def _own(name: str, settings: LossSettings) -> dict[str, Any]:
+    """Options that the recipe has for this one loss, main or auxiliary."""
+    return {"alpha": settings.focal_alpha, "gamma": settings.focal_gamma} if name == "focal" else {}
 
 
 class LossManager(nn.Module):
@@ -202,7 +202,7 @@ class LossManager(nn.Module):
     Args:
         loss_type: The loss behind `reconstruction`.
         loss_weights: Term -> weight. None: {"reconstruction": 1}.
-        settings: Options of that loss (label smoothing, focal); `main` and `auxiliary` are not used.
+        settings: Options of the losses (label smoothing of that one, focal); `main` and `auxiliary` are not used.
     """
 
     def __init__(
@@ -216,6 +216,7 @@ class LossManager(nn.Module):
         self._kinds = {name: loss_type if name == "reconstruction" else name for name in self.weights}
         self._warned = False
         settings = settings or LossSettings()
+        plain = settings.model_copy(update={"label_smoothing": 0.0})
         losses = {}
         for name, kind in self._kinds.items():
             if name == "adversarial":
@@ -223,7 +224,7 @@ class LossManager(nn.Module):
             if kind not in LOSSES.names():
                 place = "loss_type" if name == "reconstruction" else "loss_weights"
                 raise InputError(f"{place}: no loss is called {kind!r}; {nearest(kind, LOSSES.names())}")
-            losses[name] = _main(kind, settings, {}) if name == "reconstruction" else LOSSES.get(kind)()
+            losses[name] = _main(kind, settings if name == "reconstruction" else plain, {})
         self.losses = nn.ModuleDict(losses)
 
     @property
@@ -231,25 +232,30 @@ class LossManager(nn.Module):
         """Whether a term depends on several items at once."""
         return any(getattr(loss, "couples_items", False) for loss in self.losses.values())
 
-    def forward(self, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any]) -> dict[str, Tensor]:
+    def forward(
+        self, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any], model: nn.Module | None = None
+    ) -> dict[str, Tensor]:
         """The mean of each term, and `total`, their weighted sum. For the arguments see `terms`."""
         means = {
             name: total / torch.as_tensor(count, device=total.device).clamp_min(1)
-            for name, (total, count) in self.terms(outputs, batch).items()
+            for name, (total, count) in self.terms(outputs, batch, model).items()
         }
         return {
             **means,
             "total": torch.stack([self.weights[name] * mean for name, mean in means.items()]).sum(),
         }
 
-    def terms(self, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any]) -> Terms:
+    def terms(
+        self, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any], model: nn.Module | None = None
+    ) -> Terms:
         """Sum and count of each term, without its weight.
 
         Args:
             outputs: Mel frames (B, T, F), waveforms (B, S), or both as {"features": ..., "waveform": ...};
-                with `scores` where there is a discriminator.
+                with `scores` where there is a discriminator, and `embeddings` (B, D) for contrastive.
             batch: `target_features` (or `features`) and `lengths` in frames for mel frames, `waveform` and
-                `waveform_lengths` in samples for waveforms.
+                `waveform_lengths` in samples for waveforms, `labels` (or `speaker_id`) for contrastive.
+            model: For norm_reg.
 
         Raises:
             InputError: a term that needs what the model or the batch does not hold.
@@ -263,8 +269,15 @@ class LossManager(nn.Module):
                     self._warned = True
                     log.warning("loss_weights.adversarial: the model returns no discriminator scores; left out")
                 continue
-            wave = self._kinds[name] in STFT_LOSSES
-            terms[name] = compute(self.losses[name], *(_waveforms if wave else _features)(name, outputs, batch))
+            loss = self.losses[name]
+            takes = getattr(loss, "takes", "outputs")
+            if takes == "model":
+                terms[name] = loss(_given(model, f"{name}: it needs the model; call with model="))
+            elif takes == "embeddings":
+                terms[name] = loss(*_embeddings(name, outputs, batch))
+            else:
+                wave = self._kinds[name] in STFT_LOSSES
+                terms[name] = compute(loss, *(_waveforms if wave else _features)(name, outputs, batch))
         if not terms:
             raise InputError("loss_weights: no term is left; add reconstruction")
         return terms
@@ -295,6 +308,15 @@ def _waveforms(
         raise InputError(f"{name}: the batch holds no `waveform` to compare with")
     target = batch["waveform"].reshape(output.shape[0], -1)
     return output.reshape(output.shape[0], -1), target, _mask(batch.get("waveform_lengths"), target)
+
+
+def _embeddings(name: str, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """Embeddings and their labels, of the terms that compare items."""
+    embeddings = outputs.get("embeddings") if isinstance(outputs, Mapping) else None
+    labels = batch.get("labels", batch.get("speaker_id"))
+    if embeddings is None or labels is None:
+        raise InputError(f"{name}: it needs the output `embeddings` and, in the batch, `labels` or `speaker_id`")
+    return embeddings, labels
 
 
 def _mask(lengths: Tensor | None, values: Tensor) -> Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from phonate.config.errors import InputError
+
+log = logging.getLogger(__name__)
 
 
 def resolve(setting: str | bool, device: torch.device) -> str:
@@ -36,6 +39,8 @@ class Precision:
     def __init__(self, setting: str | bool, device: torch.device, loss_scale: float | None = None) -> None:
         self.name = resolve(setting, device)
         self._fixed = loss_scale
+        if loss_scale is not None and self.name != "fp16":
+            log.warning("training.amp_loss_scale: only fp16 has a loss scale, and this run is in %s", self.name)
         self._autocast: AbstractContextManager[Any] = contextlib.nullcontext()
         self._scaler: torch.amp.GradScaler | None = None
         if self.name != "fp32":

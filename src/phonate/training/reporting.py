@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from phonate.config.errors import TrainingError
 from phonate.training.meter import Meter
-from phonate.training.setup import model_summary
+from phonate.training.settings import TrainingSettings
+from phonate.training.setup import hyperparameters, model_summary
 from phonate.training.step import PhaseState
 
 if TYPE_CHECKING:
@@ -57,18 +58,27 @@ def describe(trainer: Trainer) -> None:
     settings = trainer.settings
     trainable = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
     logger.info(
-        "%s: %.2f M trainable parameters on %s in %s; effective batch %d = %d x %d accumulation, over %d rank(s)",
+        "%s: %.2f M trainable parameters on %s in %s; %s",
         type(trainer.task).__name__,
         trainable / 1e6,
         trainer.device,
         trainer.train_step.precision.name,
-        settings.batch_size * settings.gradient_accumulation_steps,
-        settings.batch_size,
-        settings.gradient_accumulation_steps,
-        trainer.ranks.world_size,
+        effective_batch(settings, trainer.ranks.world_size),
     )
     if trainer.ranks.is_main:
-        trainer.run.describe(settings, trainer.recipe_yaml, model_summary(trainer.model))
+        whole = hyperparameters(settings, trainer.recipe_yaml)
+        trainer.run.describe(whole, trainer.recipe_yaml, model_summary(trainer.model))
+
+
+def effective_batch(settings: TrainingSettings, world_size: int) -> str:
+    """What one optimizer step learns from, all ranks together."""
+    times = settings.gradient_accumulation_steps
+    if settings.max_duration is not None:
+        seconds = settings.max_duration
+        total = f"at most {seconds * times:g} s = {seconds:g} s"
+    else:
+        total = f"{settings.batch_size * times} = {settings.batch_size}"
+    return f"effective batch {total} x {times} accumulation, over {world_size} rank(s)"
 
 
 def _learning_rates(phases: Sequence[PhaseState]) -> dict[str, float]:

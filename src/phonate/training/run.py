@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import InputError
-from phonate.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,11 @@ class Run:
         """Write a JSON file of the run."""
         self.write(name, json.dumps(content, indent=2, default=str) + "\n")
 
-    def describe(self, settings: TrainingSettings, recipe_yaml: str, model_summary: str) -> None:
+    def describe(self, hyperparameters: Mapping[str, Any], recipe_yaml: str, model_summary: str) -> None:
         """Write what this run is: recipe, hyperparameters, model and machine."""
         if recipe_yaml:
             self.write("recipe.yaml", recipe_yaml)
-        self.write_json("hyperparameters.json", settings.model_dump(mode="json"))
+        self.write_json("hyperparameters.json", hyperparameters)
         self.write("model_summary.txt", model_summary)
         self.write_json("system.json", system_info())
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from phonate.config.registry import Named
 from phonate.config.settings import Settings
@@ -53,7 +61,10 @@ class OptimizerSettings(Settings):
 
 
 class SchedulerSettings(Settings):
-    """How the learning rate moves. All but plateau are pure functions of the optimizer step."""
+    """How the learning rate moves. All but plateau are pure functions of the optimizer step.
+
+    A number that the chosen schedule does not have is refused.
+    """
 
     type: Annotated[str, Named("phonate.training.schedules:SCHEDULES")] = "cosine"
     """cosine, cosine_restarts, linear, exponential, step, plateau, onecycle or constant."""
@@ -62,9 +73,9 @@ class SchedulerSettings(Settings):
     min_lr: NonNegativeFloat = 0.0
     """The learning rate never falls under this."""
     max_lr: PositiveFloat | None = None
-    """Peak of onecycle. Null: `optimizer.lr`."""
+    """The peak, for every type. Null: `optimizer.lr`."""
     decay_steps: PositiveInt | None = None
-    """Steps from the end of warm-up to the minimum (cosine, linear, onecycle). Null: the rest of the run."""
+    """Steps from the end of warm-up to the minimum (both cosines, linear, onecycle). Null: the rest of the run."""
     num_cycles: PositiveInt = 1
     """Restarts: how many equal cycles fit into the decay (cosine_restarts with `cycle_mult` 1 and no `cycle_steps`)."""
     cycle_steps: Interval | None = None
@@ -83,23 +94,26 @@ class SchedulerSettings(Settings):
     """What plateau watches."""
 
 
+LossName = Named("phonate.training.loss_names:LOSSES")
+
+
 class LossSettings(Settings):
     """The loss, for tasks whose loss is chosen by the recipe, and the weights of its terms, for all."""
 
-    main: str | None = None
+    main: Annotated[str | None, LossName] = None
     """Registered loss. Null: the task's own."""
     label_smoothing: OpenFraction = 0.0
     """Smoothing of class targets (cross_entropy, nll, bce, bce_with_logits)."""
     reduction: Literal["mean", "sum"] = "mean"
     """mean: over all frames of the step; sum: each item's sum, averaged over the items."""
-    auxiliary: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    auxiliary: Annotated[dict[str, NonNegativeFloat], LossName] = Field(default_factory=dict)
     """Further registered losses and their weights, such as {norm_reg: 0.1}."""
     weights: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     """Weights of the task's loss terms, over the task's own."""
     focal_alpha: Fraction | None = 0.25
     """Class balance of the focal loss; null for none."""
     focal_gamma: NonNegativeFloat = 2.0
-    """How much the focal loss plays down easy examples."""
+    """How much the focal loss, main or auxiliary, plays down easy examples."""
 
 
 class ValidationSettings(Settings):
@@ -223,7 +237,7 @@ class CheckpointConfig(Settings):
     """When checkpoints are saved, what they hold and how many are kept."""
 
     save_dir: str = "checkpoints"
-    """Folder, relative to the run."""
+    """Folder, relative to the run or absolute. No two runs can have the same."""
     interval: Interval = "1 epochs"
     """Optimizer steps or epochs between saves. The last step is always saved."""
     save_total_limit: PositiveInt = 5
@@ -315,3 +329,43 @@ class TrainingSettings(Settings):
     """Record a torch profiler trace of a few steps to RUN/profile."""
     device: str | None = None
     """cpu, cuda:0 or mps. Null: the first GPU with enough free memory, else the CPU."""
+
+    @property
+    def best_metric(self) -> str:
+        """What makes a checkpoint the best."""
+        return self.checkpoint.monitor_metric or self.validation.metric_for_best_model
+
+    def restore_conflict(self, metric: str, mode: str) -> str | None:
+        """Why an early stopping that watches `metric` can't end with the best weights. None: it can.
+
+        There is one best checkpoint in a run, and it is chosen by `best_metric`.
+        """
+        best, best_mode = self.best_metric, "max" if self.validation.greater_is_better else "min"
+        if metric.removeprefix("val_") != best.removeprefix("val_"):
+            chooser = (
+                "checkpoint.monitor_metric" if self.checkpoint.monitor_metric else "validation.metric_for_best_model"
+            )
+            return (
+                f"early_stopping watches {metric}, but the best checkpoint, whose weights it restores, is chosen by "
+                f"{best}; set training.{chooser}={metric}, or restore_best_weights to false"
+            )
+        if mode != best_mode:
+            return (
+                f"early_stopping has mode {mode}, but the best checkpoint, whose weights it restores, is that with the "
+                f"{best_mode}imum of {best}; set training.validation.greater_is_better={str(mode == 'max').lower()}, "
+                "or restore_best_weights to false"
+            )
+        return None
+
+    @model_validator(mode="after")
+    def _callbacks_agree(self) -> Self:
+        stopping = [{**entry.options} for entry in self.callbacks if entry.type == "early_stopping"]
+        if self.early_stopping is not None:
+            stopping.append(self.early_stopping.model_dump())
+        for options in stopping:
+            conflict = self.restore_conflict(str(options.get("metric", "val_loss")), str(options.get("mode", "min")))
+            if conflict and options.get("restore_best_weights", True) and options.get("mode", "min") in {"min", "max"}:
+                raise ValueError(conflict)
+        if self.fixed_projection and any(entry.type == "feature_redraw" for entry in self.callbacks):
+            raise ValueError("fixed_projection keeps the features that the callback feature_redraw redraws; drop one")
+        return self

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from phonate.compute.distributed import Ranks
+from phonate.config.documents import parse
 from phonate.config.errors import InputError
 from phonate.data.loading import BatchSource, Planned
 from phonate.training.callbacks import Callback, build_callbacks
+from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.checkpoints import CheckpointManager, resolve_checkpoint
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
@@ -84,6 +86,33 @@ def callbacks_of(settings: TrainingSettings, run: Run) -> list[Callback]:
 
         callbacks.append(ProfilingCallback(run.path / "profile"))
     return callbacks
+
+
+def check_watched(settings: TrainingSettings, callbacks: Sequence[Callback], validated: bool) -> None:
+    """Refuse what waits for validations in a run that has none. Raises InputError, naming the option."""
+    if validated:
+        return
+    waiting = []
+    if settings.scheduler.type == "plateau":
+        waiting.append("training.scheduler.type: plateau")
+    if settings.early_stopping is not None:
+        waiting.append("training.early_stopping")
+    elif watching := {type(one).__name__ for one in callbacks if isinstance(getattr(one, "watch", None), MetricWatch)}:
+        waiting.append(f"training.callbacks: {', '.join(sorted(watching))}")
+    if settings.checkpoint.save_best_only:
+        waiting.append("training.checkpoint.save_best_only")
+    if waiting:
+        raise InputError(
+            f"{' and '.join(waiting)} can't do without validation, and there are no validation samples; keep some "
+            "back (data.validation above 0, or a loader for validation), or leave the option out"
+        )
+
+
+def hyperparameters(settings: TrainingSettings, recipe_yaml: str) -> dict[str, Any]:
+    """The whole recipe as plain values; of a run without one its `training` part."""
+    if recipe_yaml:
+        return parse(recipe_yaml, "recipe.yaml").values
+    return {"training": settings.model_dump(mode="json")}
 
 
 def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None:

@@ -133,7 +133,9 @@ def _restore_meters(trainer: Trainer, counted: list[Any]) -> None:
 def _restore_progress(trainer: Trainer, progress: Mapping[str, Any]) -> None:
     trainer.step, trainer.epoch, trainer.batch = progress["step"], progress["epoch"], progress["batch"]
     trainer.unfinished = progress["unfinished"]
-    trainer.should_stop = progress["should_stop"]
+    # Whether the run is over is asked of the callbacks anew, for their options may have been changed: of early
+    # stopping before the first step. What asked for it in the very step that was interrupted won't be asked again.
+    trainer.should_stop = progress["should_stop"] and progress["unfinished"]
     _restore_best(trainer, progress["best"])
     trainer.averaged_is_better = progress["averaged_is_better"]
     trainer.last_validation = progress["validation"]

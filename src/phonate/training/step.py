@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from phonate.compute.distributed import Ranks
-from phonate.config.errors import TrainingError
+from phonate.config.errors import InputError, TrainingError
 from phonate.config.randomness import derived_seed
+from phonate.config.registry import nearest
 from phonate.data.loading import Planned
 from phonate.training.ema import EMA
 from phonate.training.meter import Meter
@@ -98,6 +99,8 @@ class TrainStep:
         device: torch.device,
         ranks: Ranks,
         after_backward: Sequence[Callable[[], None]] = (),
+        before_batch: Sequence[Callable[[Batch], None]] = (),
+        after_batch: Sequence[Callable[[Batch, dict[str, float]], None]] = (),
     ) -> None:
         self.task = task
         self.model = model
@@ -106,11 +109,17 @@ class TrainStep:
         self.device = device
         self.ranks = ranks
         self.after_backward = after_backward
+        self.before_batch = before_batch
+        self.after_batch = after_batch
+        self._means: dict[int, dict[str, float]] = {}
+        """What earlier phases of this step have found of each micro-batch."""
         self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale)
         self.weights = {**task.loss_weights, **settings.loss.weights}
         self.compute: Callable[[Batch, str], Terms] = partial(task.loss, model)
         if ranks.world_size > 1:
             self.compute = ranks.wrap(LossModule(task, model))
+        self._unknown = settings.loss.weights.keys() - task.loss_weights.keys()
+        """Terms that the recipe weighs and that no phase has returned yet."""
         self.meter = Meter()
         self.grad_norms: dict[str, Tensor] = {}
 
@@ -118,22 +127,38 @@ class TrainStep:
         """Optimizer step number `step` (from 0) on the micro-batches of `window`."""
         self.task.step = step
         batches = [move(planned.batch, self.device) for planned in window]
-        for state in self.phases:
-            if step < state.phase.start or step % state.phase.every:
-                continue
+        due = [state for state in self.phases if step >= state.phase.start and step % state.phase.every == 0]
+        for state in due:
             with self._only(state) if len(self.phases) > 1 else NOTHING:
-                self._forward_backward(state.phase.name, window, batches, step)
+                self._forward_backward(state.phase.name, window, batches, step, state is due[0], state is due[-1])
                 self._update(state, step)
+        if self._unknown:
+            self._check_weights(step)
         self.precision.update()
         if ema is not None:
             ema.update(step + 1)
 
-    def _forward_backward(self, phase: str, window: Sequence[Planned], batches: Sequence[Batch], step: int) -> None:
+    def _check_weights(self, step: int) -> None:
+        """Refuse a weight of a term that there is not, as soon as every phase has shown its terms."""
+        if any(step < state.phase.start or step % state.phase.every for state in self.phases):
+            return  # a phase that is not due
+        terms = sorted({*self.meter.sums, *self.task.loss_weights})
+        for name in self._unknown - self.meter.sums.keys():
+            raise InputError(f"training.loss.weights.{name}: the loss has no such term; {nearest(name, terms)}")
+        self._unknown = set()
+
+    def _forward_backward(
+        self, phase: str, window: Sequence[Planned], batches: Sequence[Batch], step: int, first: bool, last: bool
+    ) -> None:
+        """The gradients of one phase; `first` and `last` say whether it is that of the phases of this step."""
         totals = self._totals(phase, window, batches)
-        last = len(batches) - 1
+        final = len(batches) - 1
         for i, (planned, batch) in enumerate(zip(window, batches, strict=True)):
+            if first:
+                for hook in self.before_batch:
+                    hook(batch)
             seed_torch(self.device, self.settings.random_seed, "step", step, phase, i, self.ranks.rank)
-            with self._gradients_stay_local(i < last):
+            with self._gradients_stay_local(i < final):
                 with self.precision.autocast():
                     terms = self.compute(batch, phase)
                 if planned.weight != 1.0:  # a rank without items of its own: it takes part and adds nothing
@@ -144,6 +169,21 @@ class TrainStep:
                 # DDP averages over ranks; the totals already count all ranks, so the sum is wanted.
                 self.precision.backward(loss * self.ranks.world_size if self.ranks.world_size > 1 else loss)
             self.meter.add(terms)
+            if self.after_batch:
+                self._tell(i, batch, terms, last)
+
+    def _tell(self, number: int, batch: Batch, terms: Terms, last: bool) -> None:
+        """Give the callbacks the means of a micro-batch, once the last phase has found its own."""
+        means = self._means.setdefault(number, {})
+        for name, (total, count) in terms.items():
+            if counted := float(count):
+                means[name] = float(total.detach()) / counted
+        if last:
+            del self._means[number]
+            if means:
+                means = {"loss": sum(self.weights.get(name, 1.0) * mean for name, mean in means.items()), **means}
+            for hook in self.after_batch:
+                hook(batch, means)
 
     def _update(self, state: PhaseState, step: int) -> None:
         """Gradients -> weights."""
@@ -189,8 +229,13 @@ class TrainStep:
         return counts
 
     def _gradients_stay_local(self, more_to_come: bool) -> AbstractContextManager[Any]:
-        """Ranks exchange gradients once a step, in the backward pass of the last micro-batch."""
-        if more_to_come and isinstance(self.compute, DistributedDataParallel):
+        """Ranks exchange gradients once a step, in the backward pass of the last micro-batch.
+
+        DDP can't skip an exchange where the graph was promised to be static; averaging in each pass adds up to the
+        same gradient.
+        """
+        static = self.settings.distributed.static_graph
+        if more_to_come and not static and isinstance(self.compute, DistributedDataParallel):
             return self.compute.no_sync()
         return NOTHING
 

@@ -34,13 +34,13 @@ from phonate.training.reporting import describe, finite_means, log
 from phonate.training.run import Run
 from phonate.training.schedules import build_schedule
 from phonate.training.settings import Interval, TrainingSettings
-from phonate.training.setup import Source, batch_source, callbacks_of, initialise_from
+from phonate.training.setup import Source, batch_source, callbacks_of, check_watched, hyperparameters, initialise_from
 from phonate.training.signals import Signals, StopNow
 from phonate.training.state import seed_global_generators
 from phonate.training.step import PhaseState, TrainStep, seed_torch
 from phonate.training.task import Preview, Samples, Task
 from phonate.training.tracking import MetricStream, build_stream
-from phonate.training.validation import Best, picked, validate
+from phonate.training.validation import Best, named, validate
 
 logger = logging.getLogger("phonate")
 
@@ -97,6 +97,7 @@ class Trainer:
         self.optimizers = {one.phase.name: one.optimizer for one in self.phases}
         self.schedules = {one.phase.name: one.schedule for one in self.phases}
         self.callbacks = CallbackList([*callbacks_of(settings, run), *callbacks])
+        check_watched(settings, self.callbacks.callbacks, validated=self.validation_source is not None)
         self.train_step = TrainStep(
             task,
             self.model,
@@ -105,15 +106,15 @@ class Trainer:
             self.device,
             self.ranks,
             after_backward=[partial(hook, self) for hook in self.callbacks.on_backward_end],
+            before_batch=[partial(hook, self) for hook in self.callbacks.on_batch_begin],
+            after_batch=[partial(hook, self) for hook in self.callbacks.on_batch_end],
         )
         self.ema = EMA(self.model, settings.ema) if settings.ema else None
         self.averaged_is_better = settings.ema is not None and settings.ema.validate_with != "raw"
         self.epoch_meter = Meter()
-        self.best = Best(
-            settings.checkpoint.monitor_metric or settings.validation.metric_for_best_model,
-            settings.validation.greater_is_better,
-        )
-        self.checkpoints = CheckpointManager(run.path / settings.checkpoint.save_dir, settings.checkpoint)
+        self.best = Best(settings.best_metric, settings.validation.greater_is_better)
+        store = settings.checkpoint
+        self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path)
         self.signals = Signals(immediate=self.ranks.world_size == 1)
         self.stream: MetricStream | None = None
         self.waited = 0.0
@@ -198,7 +199,7 @@ class Trainer:
             total_steps=self.total_steps,
             resume_step=None if checkpoint is None else self.step,
             is_main=self.ranks.is_main,
-            hyperparameters=self.settings.model_dump(mode="json"),
+            hyperparameters=hyperparameters(self.settings, self.recipe_yaml),
         )
         if self.ranks.is_main:  # the weights, and about twice as much for the optimizer
             raw = self.task.saved(self.model)
@@ -232,15 +233,12 @@ class Trainer:
             self.waited += time.perf_counter() - started
             if window is None:
                 break
-            for hook in self.callbacks.on_batch_begin:
-                for planned in window:
-                    hook(self, planned.batch)
             self.train_step(window, self.step, self.ema)
             self.step += 1
             self.batch += len(window)
             for hook in self.callbacks.on_optimizer_step:
                 hook(self)
-            self._after_step(window)
+            self._after_step()
 
     def windows(self, epoch: int, start: int) -> Iterator[list[Planned]]:
         """The micro-batches of each optimizer step of `epoch`, from micro-batch `start` on; the last step may have
@@ -255,15 +253,12 @@ class Trainer:
         if window:
             yield window
 
-    def _after_step(self, window: Sequence[Planned]) -> None:
+    def _after_step(self) -> None:
         """Everything that follows an optimizer step. Most steps only pass through the comparisons."""
         if self.batch >= self.train_source.steps(self.epoch):
             self.epoch, self.batch = self.epoch + 1, 0
         if self.step % self.settings.logging.interval == 0:
             log(self)
-        for hook in self.callbacks.on_batch_end:
-            for planned in window:
-                hook(self, planned.batch, self.train_step.meter)
         assert self.stream is not None
         self.stream.tick(self.step)
         self.unfinished = True
@@ -328,18 +323,18 @@ class Trainer:
             hook(self)
         metrics = validate(self)
         self.emit(metrics, split="validation")
-        named = {**{f"val_{name}": value for name, value in metrics.items()}, **metrics}
+        known = named(metrics)
         self.last_validation = {f"val_{name}": value for name, value in metrics.items()}
         for schedule in self.schedules.values():
             if schedule.metric is not None:
-                schedule.observe(picked(named, schedule.metric, "training.scheduler.metric"))
-        value = picked(named, self.best.metric, "training.validation.metric_for_best_model")
+                schedule.observe(known[schedule.metric])
+        value = known[self.best.metric]
         is_best = self.best.improved(value)
         if is_best:
             self.best.value, self.best.step = value, self.step
         for hook in self.callbacks.on_validation_end:
-            hook(self, named)
-        return named, is_best
+            hook(self, known)
+        return known, is_best
 
     def emit(self, metrics: Mapping[str, float], split: str = "train") -> None:
         """Send metrics of the current step to the stream."""

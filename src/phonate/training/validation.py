@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
 import math
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from phonate.config.errors import InputError
+from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.meter import Meter
 from phonate.training.signals import StopNow
 from phonate.training.step import seed_torch
@@ -43,18 +45,44 @@ class Best:
 def picked(metrics: Mapping[str, float], name: str, key: str) -> float:
     """The metric that setting `key` names."""
     if name not in metrics:
-        raise InputError(f"{key}: validation gives no metric {name!r}; there is: {', '.join(sorted(metrics))}")
+        close = difflib.get_close_matches(name, metrics, n=1, cutoff=0.6)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"{key}: validation gives no metric {name!r}; {hint}There is: {', '.join(sorted(metrics))}")
     return metrics[name]
+
+
+def named(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics under the names that settings may call them by: `loss` is `val_loss` too."""
+    return {**{f"val_{name}": value for name, value in metrics.items()}, **metrics}
+
+
+def check_names(trainer: Trainer, metrics: Mapping[str, float]) -> None:
+    """Raise InputError for a setting that names no metric, before anything has taken note of this validation.
+
+    The steps so far are saved first: resumed with the name put right, the run repeats the validation and goes on.
+    """
+    settings, there = trainer.settings, named(metrics)
+    best = "checkpoint.monitor_metric" if settings.checkpoint.monitor_metric else "validation.metric_for_best_model"
+    wanted = [(f"training.{best}", trainer.best.metric)]
+    wanted += [("training.scheduler.metric", one.metric) for one in trainer.schedules.values() if one.metric]
+    watches = [getattr(callback, "watch", None) for callback in trainer.callbacks.callbacks]
+    wanted += [(watch.setting, watch.metric) for watch in watches if isinstance(watch, MetricWatch)]
+    try:
+        for key, name in wanted:
+            picked(there, name, key)
+    except InputError as error:
+        trainer.save()
+        where = trainer.checkpoints.folder
+        raise InputError(f"{error}. Step {trainer.step} is saved to {where}: go on with --resume auto") from None
 
 
 def validate(trainer: Trainer) -> dict[str, float]:
     """Metrics of the weights that `training.ema.validate_with` says (the raw ones without an average)."""
     ema = trainer.ema
     choice = ema.settings.validate_with if ema is not None else "raw"
-    if ema is None or choice == "raw":
-        return _measure(trainer, contextlib.nullcontext())
-    averaged = _measure(trainer, ema.applied())
-    if choice == "ema":
+    averaged = _measure(trainer, contextlib.nullcontext() if ema is None or choice == "raw" else ema.applied())
+    check_names(trainer, averaged)
+    if choice != "better":
         return averaged
     raw = _measure(trainer, contextlib.nullcontext(), previews=False)
     name = trainer.best.metric.removeprefix("val_")

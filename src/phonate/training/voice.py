@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 from phonate.config.settings import Settings
 from phonate.data.loading import Planned
+from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.losses import LossManager
 from phonate.training.run import Run
@@ -101,10 +102,14 @@ class TrainingConfig(Settings):
     verbosity: Literal["quiet", "normal", "debug"] = "normal"
     """What the console shows."""
 
-    def settings(self, total_steps: int) -> TrainingSettings:
-        """The same as the recipe's `training` part. `total_steps` is the length of the run."""
+    def settings(self, total_steps: int, validated: bool = True) -> TrainingSettings:
+        """The same as the recipe's `training` part. `total_steps` is the length of the run.
+
+        Without validation (`validated`) only a patience that was asked for is one; the default has nothing to watch.
+        """
         early = None
-        if self.early_stopping_patience is not None:
+        asked = validated or "early_stopping_patience" in self.model_fields_set
+        if self.early_stopping_patience is not None and asked:
             early = EarlyStoppingSettings(
                 patience=self.early_stopping_patience, min_delta=self.early_stopping_min_delta
             )
@@ -228,12 +233,12 @@ class LoaderTask(Task):
             given["speaker_id"] = batch["speaker_id"]
         if "lengths" in batch:
             given["lengths"] = batch["lengths"]
-        return self.losses.terms(model(inputs, **given), batch)
+        return self.losses.terms(model(inputs, **given), batch, model)
 
 
 class VoiceTrainer:
     """Trains `model` on loaders whose batches hold `features`, `target_features` and, where known, `speaker_id`,
-    `lengths` and `waveform` (what `VoiceCollator` makes)."""
+    `lengths` and `waveform` (what `VoiceCollator` makes). `callbacks` are called at their hooks (see `Callback`)."""
 
     def __init__(
         self,
@@ -241,8 +246,10 @@ class VoiceTrainer:
         config: TrainingConfig | None = None,
         gpu_manager: Any = None,
         experiment_name: str = "voice_training",
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.model = model
+        self.callbacks = callbacks
         self.config = config or TrainingConfig()
         self.run = Run(Path(self.config.output_dir) / experiment_name)
         asked = None if gpu_manager is None else str(gpu_manager.device)
@@ -259,7 +266,8 @@ class VoiceTrainer:
         config = self.config
         train = LoaderSource(train_dataloader, config.seed, "train")
         validation = None if val_dataloader is None else LoaderSource(val_dataloader, config.seed, "validation")
-        settings = config.settings(config.num_epochs * train.steps(0) // config.gradient_accumulation_steps)
+        steps = config.num_epochs * train.steps(0) // config.gradient_accumulation_steps
+        settings = config.settings(steps, validated=validation is not None)
         ranks = self._ranks()
         resume = None
         if checkpoint_path is not None:
@@ -268,7 +276,14 @@ class VoiceTrainer:
             self.run.create(resuming=resume is not None)
         task = LoaderTask(self.model, LossManager(config.loss_type, config.loss_weights))
         self.trainer = Trainer(
-            task, settings, self.run, device=self.device, ranks=ranks, train=train, validation=validation
+            task,
+            settings,
+            self.run,
+            device=self.device,
+            ranks=ranks,
+            train=train,
+            validation=validation,
+            callbacks=self.callbacks,
         )
         checkpoint = None if resume is None else self.trainer.checkpoints.load_checkpoint(resume)
         return self.trainer.fit(checkpoint)

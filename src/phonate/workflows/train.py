@@ -18,10 +18,11 @@ from phonate.config.errors import InputError
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import Resolved, resolve
 from phonate.config.tasks import task_class
-from phonate.training.checkpoints import Checkpoint, CheckpointManager, resolve_checkpoint
-from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint
+from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing, resolve_checkpoint
+from phonate.training.checkpoints.loading import load_first_intact
+from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, save_dir
 from phonate.training.run import Run
-from phonate.training.settings import TrainingSettings
+from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.trainer import Trainer
 from phonate.workflows.dry_run import dry_run as estimate
 
@@ -105,10 +106,10 @@ def run_folder(resolved: Resolved, resume: str | None, output: str | Path | None
         return Path("runs") / resolved.name
     asked = Path(resume)
     if is_checkpoint(asked):
-        return asked.parent.parent
+        return run_of(asked.parent)
     if not asked.is_dir():
         raise InputError(f"{resume}: no such run or checkpoint")
-    return checkpoints_folder(asked).parent
+    return asked if checkpoints_folder(asked) != asked else run_of(asked)
 
 
 def _open_run(
@@ -118,18 +119,32 @@ def _open_run(
     path = run_folder(resolved, resume, output)
     asked = None if resume in (None, "auto") else resolve_checkpoint(str(resume))
     run = Run(path)
+    config = resolved.recipe.training.checkpoint
+    _refuse_anothers_checkpoints(run, config, resuming=resume is not None)
+    folders = {run.path / config.save_dir, run.path / save_dir(run.path)}  # as now, and as it was
     if ranks.is_main:
         run.create(resuming=resume is not None)
     ranks.barrier()
     if resume is None:
         return run, None
-    config = resolved.recipe.training.checkpoint
     if asked is not None:
         return run, CheckpointManager(asked.parent, config).load_checkpoint(asked)
-    checkpoint = CheckpointManager(run.path / config.save_dir, config).load_latest_checkpoint()
+    saved = [item for folder in folders for item in listing.scan(folder)]
+    checkpoint = load_first_intact(listing.newest_first(saved), config.verify_integrity)
     if checkpoint is None:
         logger.info("nothing to resume in %s: starting", run.path)
     return run, checkpoint
+
+
+def _refuse_anothers_checkpoints(run: Run, config: CheckpointConfig, resuming: bool) -> None:
+    """A run that begins must not mix its checkpoints with those of another, nor go on from them."""
+    folder = run.path / config.save_dir
+    begins = not resuming or not run.recipe.exists()
+    inside = folder.resolve().is_relative_to(run.path.resolve())  # there `Run.create` has looked
+    if begins and not inside and listing.scan(folder):
+        raise InputError(
+            f"training.checkpoint.save_dir: {folder} holds the checkpoints of another run; give each run its own"
+        )
 
 
 @contextlib.contextmanager

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-
-from phonate.config.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
 
     from phonate.training.schedules import Schedule
     from phonate.training.settings import TrainingSettings
+
+log = logging.getLogger(__name__)
 
 
 class TrainerView(Protocol):
@@ -90,10 +91,19 @@ class Callback:
         """After the last batch of an epoch and the validation that falls on it, if any."""
 
     def on_batch_begin(self, trainer: Any, batch: Any) -> None:
-        """Before the forward pass of each micro-batch."""
+        """Before the forward pass of each micro-batch, which is `batch` on the device.
 
-    def on_batch_end(self, trainer: Any, batch: Any, metrics: Any) -> None:
-        """After each micro-batch. The values of `metrics` may still be on the device."""
+        A task with several phases passes all micro-batches of a step through one phase, then through the next; this
+        is before the first of them.
+        """
+
+    def on_batch_end(self, trainer: Any, batch: Any, metrics: dict[str, float]) -> None:
+        """After the backward pass of each micro-batch, in the last phase of the step that it passes through.
+
+        `metrics` are the means of the loss terms over this micro-batch (over this process's part of it), and `loss`,
+        their weighted sum. On a GPU they are waited for, so a callback with this hook slows it down. The optimizer
+        has not stepped yet: `trainer.step` and `trainer.epoch` are those that the micro-batch belongs to.
+        """
 
     def on_backward_end(self, trainer: Any) -> None:
         """Once per optimizer step, when the gradients are complete and unscaled, before they are clipped."""
@@ -147,14 +157,17 @@ class CallbackList:
         return [{"type": type(callback).__qualname__, "state": callback.state_dict()} for callback in self.callbacks]
 
     def load_state_dict(self, states: Iterable[Mapping[str, Any]]) -> None:
-        """Put states back. Raises CheckpointError when the run has other callbacks than the checkpoint."""
-        states = list(states)
-        ours = [type(callback).__qualname__ for callback in self.callbacks]
-        theirs = [state["type"] for state in states]
-        if ours != theirs:
-            raise CheckpointError(
-                f"training.callbacks: the checkpoint was written with {theirs or 'none'}, this run has "
-                f"{ours or 'none'}; resume with the same callbacks, or start with training.init_from"
-            )
-        for callback, state in zip(self.callbacks, states, strict=True):
-            callback.load_state_dict(state["state"])
+        """Put states back, to the callbacks of the same type in the same order.
+
+        Callbacks that are new at a resume start afresh; what those kept that are no longer there is dropped, and said.
+        """
+        waiting: dict[str, list[Mapping[str, Any]]] = {}
+        for state in states:
+            waiting.setdefault(state["type"], []).append(state["state"])
+        for callback in self.callbacks:
+            own = waiting.get(type(callback).__qualname__)
+            if own:
+                callback.load_state_dict(own.pop(0))
+        dropped = [name for name, left in waiting.items() if any(left)]
+        if dropped:
+            log.info("not in this run any more, and what they kept is dropped: %s", ", ".join(dropped))

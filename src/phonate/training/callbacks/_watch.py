@@ -13,15 +13,18 @@ from phonate.config.registry import nearest
 class MetricWatch:
     """Counts the validations since `metric` last improved by more than `min_delta`.
 
-    A metric that is not a number is no improvement.
+    A metric that is not a number is no improvement. `setting` is what errors call its place.
     """
 
-    def __init__(self, metric: str, mode: Literal["min", "max"], min_delta: float = 0.0) -> None:
+    def __init__(
+        self, metric: str, mode: Literal["min", "max"], min_delta: float = 0.0, setting: str = "training.callbacks"
+    ) -> None:
         if mode not in {"min", "max"}:
             raise ValueError(f"mode: min or max, not {mode!r}")
         if min_delta < 0:
             raise ValueError("min_delta: 0 or more")
         self.metric = metric
+        self.setting = setting
         self.mode = mode
         self.min_delta = min_delta
         self.best: float | None = None

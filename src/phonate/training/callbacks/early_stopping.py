@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from phonate.config.errors import InputError
 from phonate.training.callbacks._base import Callback, TrainerView
 from phonate.training.callbacks._watch import MetricWatch
 
@@ -36,7 +37,23 @@ class EarlyStoppingCallback(Callback):
             raise ValueError("patience: 1 or more")
         self.patience = patience
         self.restore_best_weights = restore_best_weights
-        self.watch = MetricWatch(metric, mode, min_delta)
+        self.watch = MetricWatch(metric, mode, min_delta, setting="training.early_stopping.metric")
+
+    def on_train_begin(self, trainer: TrainerView) -> None:
+        """See that the best weights are those of this metric, and whether a resumed run is at its end already."""
+        conflict = trainer.settings.restore_conflict(self.watch.metric, self.watch.mode)
+        if self.restore_best_weights and conflict is not None:
+            raise InputError(conflict)
+        if self.watch.stale >= self.patience:
+            log.info(
+                "stopped early before step %d: %s has not improved on %s for %d validations; a patience above that "
+                "goes on",
+                trainer.step + 1,
+                self.watch.metric,
+                self.watch.best,
+                self.watch.stale,
+            )
+            trainer.should_stop = True
 
     def on_validation_end(self, trainer: TrainerView, metrics: Mapping[str, float]) -> None:
         """Count the validation and stop when the patience is over."""

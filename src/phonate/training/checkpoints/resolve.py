@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.documents import parse
+from phonate.config.errors import CheckpointError, InputError, RecipeError
 from phonate.training.checkpoints import files, listing
+from phonate.training.settings import CheckpointConfig
 
 _log = logging.getLogger(__name__)
+
+DEFAULT_FOLDER = CheckpointConfig().save_dir
 
 
 def resolve_checkpoint(
@@ -46,14 +50,38 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def checkpoints_folder(path: Path) -> Path:
-    """The folder of checkpoints of the run `path`, or `path` if it is one. Raises CheckpointError."""
-    candidates = [path, path / "checkpoints"]
+    """The folder of checkpoints of the run `path`, or `path` if it is one. Raises CheckpointError.
+
+    In a run it is what the recipe's `training.checkpoint.save_dir` says.
+    """
+    candidates = [path, path / save_dir(path)]
     if path.is_dir():
         candidates += sorted(child for child in path.iterdir() if child.is_dir())
     for candidate in candidates:
         if listing.scan(candidate):
             return candidate
     raise CheckpointError(f"{path}: no checkpoints here")
+
+
+def save_dir(run: Path) -> str:
+    """`training.checkpoint.save_dir` of the run's recipe; its default in a folder without one."""
+    recipe = run / files.RECIPE
+    try:
+        value: Any = parse(recipe.read_text(encoding="utf-8"), str(recipe)).values
+    except (OSError, UnicodeDecodeError, RecipeError):
+        value = None
+    for key in ("training", "checkpoint", "save_dir"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else DEFAULT_FOLDER
+
+
+def run_of(folder: Path) -> Path:
+    """The run whose folder of checkpoints `folder` is. Raises InputError where none around it says so."""
+    whole = folder.resolve()
+    for given in (folder, *folder.parents, *whole.parents):  # as it was given, where that reaches so far
+        if (given / save_dir(given)).resolve() == whole:
+            return given
+    raise InputError(f"{folder}: no folder around it is the run of these checkpoints; name the run with --output")
 
 
 def find(where: Path, text: str) -> Path:

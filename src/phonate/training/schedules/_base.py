@@ -12,6 +12,10 @@ from phonate.training.settings import SchedulerSettings
 log = logging.getLogger(__name__)
 
 
+ALL = frozenset({"type", "warmup_steps", "min_lr", "max_lr"})
+"""The settings that every schedule has."""
+
+
 class Schedule:
     """The learning rate as a function of the optimizer step, counted from 0.
 
@@ -20,6 +24,8 @@ class Schedule:
     no state, except for `plateau`, which watches a metric.
     """
 
+    reads: frozenset[str] | None = None
+    """The settings that this schedule has beside `ALL`; others are refused. None: nothing is checked."""
     metric: str | None = None
     """The validation metric that `observe` wants to be told. None: it wants none."""
     scale: float = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phonate.config.errors import InputError
 from phonate.config.registry import Registry
-from phonate.training.schedules._base import Schedule
+from phonate.training.schedules._base import ALL, Schedule
 from phonate.training.settings import SchedulerSettings
 
 SCHEDULES: Registry[type[Schedule]] = Registry(
@@ -23,14 +23,23 @@ def build_schedule(settings: SchedulerSettings, peak_lr: float, total_steps: int
         steps_per_epoch: Optimizer steps of one epoch, for intervals given in epochs.
 
     Raises:
-        InputError: an unknown schedule, or numbers that contradict each other.
+        InputError: an unknown schedule, a number that the chosen one does not have, or numbers that contradict each
+            other.
     """
     schedule = SCHEDULES.get(settings.type)
-    if settings.max_lr is not None and settings.type != "onecycle":
-        raise InputError(
-            f"training.scheduler.max_lr: only onecycle has it; {settings.type} rises to training.optimizer.lr"
-        )
+    _check_read(settings, schedule)
     peak = settings.max_lr or peak_lr
     if settings.min_lr > peak:
         raise InputError(f"training.scheduler.min_lr: {settings.min_lr:g} is above the peak {peak:g}")
     return schedule(settings, peak, total_steps, steps_per_epoch)
+
+
+def _check_read(settings: SchedulerSettings, schedule: type[Schedule]) -> None:
+    """Refuse numbers that would change nothing."""
+    if schedule.reads is None:
+        return
+    has = ALL | schedule.reads
+    for name, info in type(settings).model_fields.items():
+        if name not in has and getattr(settings, name) != info.default:
+            listed = ", ".join(option for option in type(settings).model_fields if option in has - {"type"})
+            raise InputError(f"training.scheduler.{name}: {settings.type} has no {name}; it has {listed}")

@@ -8,6 +8,8 @@ from phonate.training.schedules._base import Schedule
 class ConstantSchedule(Schedule):
     """The peak, once warm-up is over."""
 
+    reads = frozenset()
+
     def curve(self, step: int) -> float:
         """See `Schedule.curve`."""
         return self.peak

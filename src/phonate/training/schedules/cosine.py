@@ -8,6 +8,8 @@ from phonate.training.schedules._base import Schedule
 class CosineSchedule(Schedule):
     """From the peak to `min_lr` over `decay_steps`, along half a cosine; then it stays there."""
 
+    reads = frozenset({"decay_steps"})
+
     def curve(self, step: int) -> float:
         """See `Schedule.curve`."""
         return self.cosine(step / self.decay_steps, self.peak, self.floor)

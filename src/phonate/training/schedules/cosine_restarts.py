@@ -16,6 +16,8 @@ class CosineRestartsSchedule(Schedule):
     `cycle_steps`, `num_cycles` cycles fill the decay, after which the rate stays at `min_lr`.
     """
 
+    reads = frozenset({"decay_steps", "num_cycles", "cycle_steps", "cycle_mult"})
+
     def __init__(self, settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int) -> None:
         super().__init__(settings, peak_lr, total_steps, steps_per_epoch)
         self.mult = settings.cycle_mult

@@ -8,6 +8,8 @@ from phonate.training.schedules._base import Schedule
 class ExponentialSchedule(Schedule):
     """The rate falls by the factor `gamma` (0.95) over each `step_size`, smoothly, down to `min_lr`."""
 
+    reads = frozenset({"step_size", "gamma"})
+
     def curve(self, step: int) -> float:
         """See `Schedule.curve`."""
         gamma = 0.95 if self.settings.gamma is None else self.settings.gamma

@@ -13,6 +13,8 @@ RISE = 0.3
 class OneCycleSchedule(Schedule):
     """Up from a 25th of the peak (`max_lr`) in 30 % of `decay_steps`, down to `min_lr` in the rest."""
 
+    reads = frozenset({"decay_steps"})
+
     def curve(self, step: int) -> float:
         """See `Schedule.curve`."""
         rise = RISE * self.decay_steps

@@ -18,6 +18,8 @@ class PlateauSchedule(Schedule):
     reduces the rate and the count starts anew. A metric that is not a number is no improvement.
     """
 
+    reads = frozenset({"gamma", "patience", "mode", "metric"})
+
     def __init__(self, settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int) -> None:
         super().__init__(settings, peak_lr, total_steps, steps_per_epoch)
         self.metric = settings.metric

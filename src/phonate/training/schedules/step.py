@@ -8,6 +8,8 @@ from phonate.training.schedules._base import Schedule
 class StepSchedule(Schedule):
     """The rate is multiplied by `gamma` (0.1) at every `step_size`, down to `min_lr`."""
 
+    reads = frozenset({"step_size", "gamma"})
+
     def curve(self, step: int) -> float:
         """See `Schedule.curve`."""
         gamma = 0.1 if self.settings.gamma is None else self.settings.gamma

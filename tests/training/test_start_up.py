@@ -1,0 +1,131 @@
+"""What a run says, or refuses, before its first step."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from small_tasks import Nothing, RegressionTask
+from test_trainer import lines, same, train, weights
+
+from phonate.compute import distributed
+from phonate.config.errors import InputError
+from phonate.config.resolve import resolve
+from phonate.config.tasks import TASKS, TaskEntry
+from phonate.training import TrainingConfig, VoiceTrainer
+from phonate.training.callbacks import CALLBACKS
+from phonate.workflows import train as workflow
+
+
+@pytest.mark.parametrize(
+    ("backend", "there", "device", "said"),
+    [
+        ("nccl", True, "cpu", r"training\.distributed\.backend: nccl needs GPUs and this run is on cpu; say gloo"),
+        ("mpi", False, "cpu", r"training\.distributed\.backend: this torch was built without mpi; say auto"),
+        ("nccl", False, "cuda", r"training\.distributed\.backend: this torch was built without nccl; say auto"),
+    ],
+)
+def test_a_backend_that_is_not_there_is_refused(backend, there, device, said, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: there)
+    with pytest.raises(InputError, match=said):
+        distributed.start(torch.device(device), backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "effective batch 12 = 4 x 3 accumulation, over 1 rank(s)"),
+        ({"max_duration": 2.5}, "effective batch at most 7.5 s = 2.5 s x 3 accumulation, over 1 rank(s)"),
+    ],
+)
+def test_the_effective_batch_is_told_in_what_batches_are_made_by(changes, said, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        train(tmp_path / "run", max_steps=1, gradient_accumulation_steps=3, **changes)
+    assert said in caplog.text
+
+
+def test_a_loss_scale_without_fp16_is_told(tmp_path, caplog):
+    for precision, expected in (("fp32", 1), ("bf16", 1), ("fp16", 0)):
+        caplog.clear()
+        train(tmp_path / precision, max_steps=1, mixed_precision=precision, amp_loss_scale=256.0)
+        assert caplog.text.count("training.amp_loss_scale: only fp16") == expected
+
+
+class Unvalidated(RegressionTask):
+    validation_count = 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"scheduler": {"type": "plateau"}}, r"training\.scheduler\.type: plateau can't do without validation"),
+        ({"early_stopping": {}}, r"training\.early_stopping can't do without.*data\.validation above 0"),
+        ({"checkpoint": {"save_best_only": True}}, r"training\.checkpoint\.save_best_only can't do without"),
+        ({"callbacks": [CALLBACKS.get("dynamic_lr")()]}, r"training\.callbacks: DynamicLRCallback can't do without"),
+    ],
+)
+def test_what_waits_for_validations_is_refused_where_there_are_none(changes, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        train(tmp_path / "run", Unvalidated(), **changes)
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+    assert train(tmp_path / "plain", Unvalidated()).step == 12
+
+
+def test_a_voice_trainer_without_validation_loader_trains_to_its_end(tmp_path):
+    batch = {"features": torch.randn(2, 4, 3), "target_features": torch.zeros(2, 4, 3)}
+    for patience, refused in (({}, False), ({"early_stopping_patience": 3}, True)):
+        config = TrainingConfig(num_epochs=1, output_dir=str(tmp_path / str(refused)), verbosity="quiet", **patience)
+        trainer = VoiceTrainer(torch.nn.Linear(3, 3), config)
+        if refused:
+            with pytest.raises(InputError, match="early_stopping can't do without"):
+                trainer.train([batch] * 3)
+        else:
+            trainer.train([batch] * 3)
+            assert trainer.trainer.step == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"validation": {"metric_for_best_model": "val_mze"}}, r"validation\.metric_for_best_model: .*'val_mze'"),
+        ({"checkpoint": {"monitor_metric": "val_mze"}}, r"checkpoint\.monitor_metric: .*'val_mze'"),
+        ({"scheduler": {"type": "plateau", "metric": "val_mze"}}, r"scheduler\.metric: .*'val_mze'"),
+        (
+            {"early_stopping": {"metric": "val_mze", "restore_best_weights": False}, "scheduler": {"type": "plateau"}},
+            r"early_stopping\.metric: .*'val_mze'",
+        ),
+        ({"validation": {"metric_for_best_model": "val_mze"}, "ema": {"validate_with": "better"}}, "'val_mze'"),
+    ],
+)
+def test_a_mistaken_metric_costs_no_work(changes, said, tmp_path):
+    """The steps before it are saved; with the name put right the run becomes the one it would have been."""
+    with pytest.raises(InputError, match=said + r".*did you mean val_mse\?.*There is: .*val_loss.*--resume auto"):
+        train(tmp_path / "run", **changes)
+    mended = json.loads(json.dumps(changes).replace("val_mze", "val_mse"))
+    resumed, straight = train(tmp_path / "run", resume="latest", **mended), train(tmp_path / "straight", **mended)
+    assert same(weights(resumed), weights(straight))
+    assert [row["step"] for row in lines(tmp_path / "run", "validation")] == [4, 8, 12]
+
+
+def test_trackers_and_hyperparameters_hold_the_whole_recipe(tmp_path, monkeypatch):
+    from phonate.training import trainer
+
+    told = []
+    monkeypatch.setattr(TASKS, "_registered", dict(TASKS._registered))
+    monkeypatch.setattr(
+        trainer,
+        "build_stream",
+        lambda *args, build=trainer.build_stream, **kwargs: (
+            told.append(kwargs["hyperparameters"]) or build(*args, **kwargs)
+        ),
+    )
+    TASKS.register("whole", TaskEntry(data=Nothing, model=Nothing, task=RegressionTask))
+    recipe = tmp_path / "whole.yaml"
+    recipe.write_text("task: whole\ntraining: {max_steps: 1, logging: {tensorboard: false, verbosity: quiet}}\n")
+    workflow.train(recipe, output=tmp_path / "run")
+    written = json.loads((tmp_path / "run/hyperparameters.json").read_text())
+    assert written == resolve(recipe).recipe.model_dump(mode="json")
+    assert written.keys() == {"task", "size", "data", "model", "training"}
+    assert told == [written]

@@ -117,4 +117,4 @@ def test_a_stream_of_pieces_is_the_whole(voiced_sound, monkeypatch):
     assert len(whole) == (len(mel) - 1) * processor.config.hop_length
     assert np.allclose(np.concatenate(pieces), whole, atol=1e-4)
     monkeypatch.setattr(Vocoder, "context", 1)
-    assert not np.allclose(np.concatenate(list(rendering.stream(mel, 8, 20))), whole, atol=1e-4)
+    assert not np.allclose(np.concatenate(list(rendering.stream(mel, None, 8, 20))), whole, atol=1e-4)

@@ -18,8 +18,8 @@ from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.parallel import ParallelModel, Prosody
-from phonate.tasks.speech.samples import token_means, token_pitch
+from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said
+from phonate.tasks.speech.samples import melody, token_means
 from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
 from phonate.workflows import embedded_corpus
 from phonate.workflows.train import train
@@ -85,19 +85,24 @@ def test_durations_cover_every_frame_and_every_phone_has_some(task: SpeechTask) 
     for index in range(len(samples.ids)):
         item = samples.get(index, np.random.default_rng(0))
         assert item.durations_L.sum() == len(item.mel_TM) == samples.lengths[index]
-        assert len(item.tokens_L) == len(item.durations_L) == len(item.pitch_L2) == len(item.energy_L)
+        assert len(item.tokens_L) == len(item.durations_L) == len(item.energy_L)
+        assert len(item.pitch_T2) == len(item.mel_TM)
         words = task.corpus.words[samples.positions[index]]
         phones = [len(token) > 1 and token[0].isalpha() for token in task.corpus.inventory.tokens(words)]
         assert (item.durations_L[np.array(phones)] > 0).all()
         assert (item.durations_L >= 0).all()
 
 
-def test_pitch_of_a_token_is_that_of_its_voiced_frames() -> None:
-    f0 = np.array([0, 100, 100, 0, 400, 400], dtype=np.float32)
-    pitch = token_pitch(f0, np.array([1, 3, 0, 2]))
-    assert np.allclose(pitch[:, 1], [0, 2 / 3, 0, 1])
-    assert np.allclose(pitch[:, 0], [0, np.log(0.5), 0, np.log(2.0)], atol=1e-5)
-    assert np.allclose(token_means(f0, np.array([2, 0, 4])), [50, 0, 225])
+def test_the_melody_goes_on_where_there_is_no_voice() -> None:
+    pitch = melody(np.array([0, 100, 0, 400, 400, 0], dtype=np.float32))
+    assert pitch[:, 1].tolist() == [0, 1, 0, 1, 1, 0]
+    assert np.allclose(200 * np.exp(pitch[:, 0]), [100, 100, 200, 400, 400, 400])
+    assert not melody(np.zeros(3, dtype=np.float32)).any()
+
+
+def test_energy_of_a_token_is_the_mean_of_its_frames() -> None:
+    values = np.array([0, 100, 100, 0, 400, 400], dtype=np.float32)
+    assert np.allclose(token_means(values, np.array([2, 0, 4])), [50, 0, 225])
 
 
 def test_it_learns_what_is_said(folder: Path, tmp_path: Path) -> None:
@@ -111,7 +116,7 @@ def test_it_learns_what_is_said(folder: Path, tmp_path: Path) -> None:
     assert np.mean(mel[-5:]) < 0.35 * np.mean(mel[:5])
     assert np.mean(duration[-5:]) < 0.1 * np.mean(duration[:5])
     said, unsaid = (
-        Synthesiser.load(tmp_path / "run").mel(task_words) for task_words in _known_and_unknown(tmp_path / "run")
+        Synthesiser.load(tmp_path / "run").mel(task_words)[0] for task_words in _known_and_unknown(tmp_path / "run")
     )
     assert len(said) != len(unsaid)
 
@@ -128,23 +133,23 @@ def test_padding_changes_nothing(task: SpeechTask) -> None:
     short = int(batch["lengths"].argmin())
     alone = {name: value[short : short + 1] for name, value in batch.items()}
     tokens, frames = int(alone["token_lengths"]), int(alone["lengths"])
-    for name in ("tokens", "durations", "pitch", "energy"):
+    for name in ("tokens", "durations", "energy"):
         alone[name] = alone[name][:, :tokens]
-    for name in ("target", "noise"):
+    for name in ("target", "noise", "pitch"):
         alone[name] = alone[name][:, :frames]
 
-    def said(of: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        recorded = Prosody(of["durations"], of["pitch"], of["energy"])
+    def said(of: Any) -> Said:
+        recorded = Prosody(of["durations"], of["energy"], of["pitch"])
         with torch.no_grad():
-            made: tuple[torch.Tensor, torch.Tensor] = model.acoustic(
+            made: Said = model.acoustic(
                 of["tokens"], of["token_lengths"], recorded, of["noise"], of["lengths"], of["speaker_id"]
             )
         return made
 
-    padded_mel, padded_prosody = said(batch)
-    mel, prosody = said(alone)
-    assert torch.allclose(mel[0], padded_mel[short, :frames], atol=1e-5)
-    assert torch.allclose(prosody[0], padded_prosody[short, :tokens], atol=1e-5)
+    padded, single = said(batch), said(alone)
+    assert torch.allclose(single.mel_BTM[0], padded.mel_BTM[short, :frames], atol=1e-5)
+    assert torch.allclose(single.pitch_BT2[0], padded.pitch_BT2[short, :frames], atol=1e-5)
+    assert torch.allclose(single.predicted_BL2[0], padded.predicted_BL2[short, :tokens], atol=1e-5)
 
 
 def test_frames_are_given_to_their_tokens() -> None:
@@ -152,16 +157,16 @@ def test_frames_are_given_to_their_tokens() -> None:
     model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0)
     encoded = torch.arange(3.0)[None, :, None].expand(1, 3, 8)
     with torch.no_grad():
-        for layer in (model.prosody_embedding, model.place_embedding):
+        for layer in (model.energy_embedding, model.place_embedding):
             layer.weight.zero_()
             layer.bias.zero_()
-    prosody = Prosody(torch.tensor([[2, 0, 3]]), torch.zeros(1, 3, 2), torch.zeros(1, 3))
+    prosody = Prosody(torch.tensor([[2, 0, 3]]), torch.zeros(1, 3))
     assert model.regulated(encoded, prosody, 5)[0, :, 0].tolist() == [0, 0, 2, 2, 2]
 
 
 def test_predicted_lengths_sum_to_what_was_predicted() -> None:
     model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0)
-    predicted = torch.zeros(1, 40, 4)
+    predicted = torch.zeros(1, 40, 2)
     predicted[..., 0] = np.log(1.4 + 1.0)  # 1.4 frames each
     prosody = model.prosody(predicted)
     assert int(prosody.durations_BL.sum()) == 56

@@ -31,8 +31,11 @@ class Renderer(Protocol):
     name: str
     """For tables and messages."""
 
-    def __call__(self, mel_TM: FloatArray) -> FloatArray:
-        """Mel (T, M) from 0 to 1 -> waveform (N,) at the level that the mel says. Long ones go piece by piece."""
+    def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
+        """Mel (T, M) from 0 to 1 -> waveform (N,) at the level that the mel says. Long ones go piece by piece.
+
+        `f0_T` is the pitch (T,) in Hz, 0 where there is no voice, where it is known; else it is heard in the mel.
+        """
         ...
 
 
@@ -44,8 +47,8 @@ class GriffinLim:
     def __init__(self, processor: AudioProcessor) -> None:
         self._processor = processor
 
-    def __call__(self, mel_TM: FloatArray) -> FloatArray:
-        """See `Renderer`."""
+    def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
+        """See `Renderer`. The pitch is in the mel."""
         audio = self._processor.config
         piece = round(_PIECE_SECONDS * audio.frames_per_second)
         return joined(mel_TM, self._processor.render, audio.hop_length, piece)
@@ -86,13 +89,15 @@ class TrainedVocoder:
         network.load_state_dict(weights)
         return cls(network)
 
-    def __call__(self, mel_TM: FloatArray) -> FloatArray:
+    def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
         """See `Renderer`."""
         piece = round(_PIECE_SECONDS * self.network.sample_rate / self.network.hop_length)
-        return np.concatenate(list(self.stream(mel_TM, piece, piece)))
+        return np.concatenate(list(self.stream(mel_TM, f0_T, piece, piece)))
 
     @torch.no_grad()
-    def stream(self, mel_TM: FloatArray, first: int = 32, piece: int = 128) -> Iterator[FloatArray]:
+    def stream(
+        self, mel_TM: FloatArray, f0_T: FloatArray | None = None, first: int = 32, piece: int = 128
+    ) -> Iterator[FloatArray]:
         """The same waveform, `first` frames of it at once and then `piece` by `piece`.
 
         Source and context are those of the whole, so nothing is heard of the cuts.
@@ -100,7 +105,7 @@ class TrainedVocoder:
         network, hop, margin = self.network, self.network.hop_length, self.network.context
         mel_BTM = torch.from_numpy(np.array(mel_TM, dtype=np.float32))[None].to(network.level_K.device)
         frames = mel_BTM.shape[1]
-        f0_BT = network.predicted_f0(mel_BTM)
+        f0_BT = network.predicted_f0(mel_BTM) if f0_T is None else torch.from_numpy(f0_T)[None].to(mel_BTM)
         pulses_BN, noise_BN = network.source(f0_BT)
         start, end = 0, min(first, frames - 1)
         while start < frames - 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve_document
 from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer
-from phonate.tasks.speech.parallel import NOISE, ParallelModel, Prosody
+from phonate.tasks.speech.parallel import NOISE, ParallelModel
+from phonate.tasks.speech.samples import MIDDLE_F0
 from phonate.tasks.speech.task import build_acoustic
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Word
@@ -104,7 +106,7 @@ class Synthesiser:
         pause = np.zeros(int(_PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
         parts: list[FloatArray] = []
         for words in self.sentences(text):
-            parts += [self.render(self.mel(words, speaker, speed, semitones)), pause]
+            parts += [self.render(*self.mel(words, speaker, speed, semitones)), pause]
         return _PEAK * normalised_peak(np.concatenate(parts[:-1]))
 
     def stream(
@@ -115,8 +117,8 @@ class Synthesiser:
         for number, words in enumerate(self.sentences(text)):
             if number:
                 yield pause
-            mel_TM = self.mel(words, speaker, speed, semitones)
-            pieces = self.render.stream(mel_TM) if isinstance(self.render, TrainedVocoder) else [self.render(mel_TM)]
+            said = self.mel(words, speaker, speed, semitones)
+            pieces = self.render.stream(*said) if isinstance(self.render, TrainedVocoder) else [self.render(*said)]
             for piece in pieces:
                 yield np.clip(_STREAM_PEAK * piece, -1.0, 1.0)
 
@@ -136,17 +138,20 @@ class Synthesiser:
     @torch.no_grad()
     def mel(
         self, words: Sequence[Word], speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
-    ) -> FloatArray:
-        """The mel (T, M), from 0 to 1, of one sentence."""
+    ) -> tuple[FloatArray, FloatArray]:
+        """The mel (T, M), from 0 to 1, and the pitch (T,) in Hz (0: no voice) of one sentence."""
         if speed <= 0:
             raise InputError(f"speed {speed:g} must be over 0; 1.2 is a fifth faster")
-        device = self.model.output.weight.device
+        model, device = self.model, self.model.output.weight.device
         tokens_BL = torch.tensor([self.inventory.ids(words)], device=device)
-        encoded_BLD = self.model.encode(tokens_BL, torch.tensor([self.speaker(speaker)], device=device), None)
-        prosody = self.model.prosody(self.model.predict(encoded_BLD, None), speed)
+        encoded_BLD = model.encode(tokens_BL, torch.tensor([self.speaker(speaker)], device=device), None)
+        prosody = model.prosody(model.predict(encoded_BLD, None), speed)
         frames = max(2, int(prosody.durations_BL.sum()))
-        raised_BL2 = prosody.pitch_BL2 + torch.tensor([semitones * np.log(2.0) / 12.0, 0.0], device=device)
-        said = Prosody(prosody.durations_BL, raised_BL2.float(), prosody.energy_BL)
+        regulated_BTD = model.regulated(encoded_BLD, prosody, frames)
+        contour_BT, voicing_BT = model.pitch(regulated_BTD, None).float().unbind(-1)
+        contour_BT, voiced_BT = contour_BT + semitones * math.log(2.0) / 12.0, (voicing_BT > 0).float()
         noise = np.random.default_rng(0).standard_normal((1, frames, NOISE), dtype=np.float32)
-        mel_BTM = self.model.decode(encoded_BLD, said, torch.from_numpy(noise).to(device), None)
-        return np.asarray(mel_BTM[0].float().clamp(0.0, 1.0).cpu().numpy())
+        said_BT2 = torch.stack([contour_BT, voiced_BT], dim=-1)
+        mel_BTM = model.decode(regulated_BTD, said_BT2, torch.from_numpy(noise).to(device), None)
+        f0_BT = MIDDLE_F0 * contour_BT.exp() * voiced_BT
+        return np.asarray(mel_BTM[0].float().clamp(0.0, 1.0).cpu().numpy()), np.asarray(f0_BT[0].cpu().numpy())

@@ -1,7 +1,8 @@
-"""The parallel acoustic model: phones, how long and how high each is, then all frames at once.
+"""The parallel acoustic model: phones and how long each is, the melody over frames, then all frames at once.
 
 After FastSpeech 2 (Ren et al. 2021) and FastPitch (Łańcucki 2021), with ConvNeXt blocks. Durations are explicit, so
-no word can be left out or said twice.
+no word can be left out or said twice. The pitch is predicted for each frame and given to the decoder: one that had to
+guess it would blur the harmonics.
 
 Shapes: B batch, L tokens, T frames, D width, M mel bands.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +30,23 @@ class Prosody:
 
     durations_BL: Tensor
     """Frames, whole numbers."""
-    pitch_BL2: Tensor
-    """Log F0 over 200 Hz, and the share of frames that is voiced."""
     energy_BL: Tensor
     """Mean of the mel."""
+    pitch_BT2: Tensor | None = None
+    """Log F0 over 200 Hz of each frame, going on where there is no voice, and 1 where there is one. None: as the
+    model predicts it."""
+
+
+class Said(NamedTuple):
+    """What a forward pass gives."""
+
+    mel_BTM: Tensor
+    predicted_BL2: Tensor
+    """See `ParallelModel.predict`."""
+    pitch_BT2: Tensor
+    """See `ParallelModel.pitch`."""
+    regulated_BTD: Tensor
+    """What each frame says."""
 
 
 class ParallelModel(nn.Module):
@@ -64,9 +79,12 @@ class ParallelModel(nn.Module):
         self.speakers = nn.Embedding(n_speakers, width) if n_speakers > 1 else None
         self.encoder = ConvNeXt(width, encoder_layers, dropout=dropout)
         self.predictor = ConvNeXt(width, predictor_layers, dropout=dropout)
-        self.prosody_head = nn.Linear(width, 4)
-        self.prosody_embedding = nn.Linear(3, width)
+        self.prosody_head = nn.Linear(width, 2)
+        self.energy_embedding = nn.Linear(1, width)
         self.place_embedding = nn.Linear(_PLACES, width)
+        self.melody = ConvNeXt(width, predictor_layers, dropout=dropout)
+        self.pitch_head = nn.Linear(width, 2)
+        self.pitch_embedding = nn.Linear(2, width)
         self.noise_embedding = nn.Linear(NOISE, width, bias=False)
         self.decoder = ConvNeXt(width, decoder_layers)
         self.output = nn.Linear(width, n_mels)
@@ -80,30 +98,21 @@ class ParallelModel(nn.Module):
         return encoded
 
     def predict(self, encoded_BLD: Tensor, mask_BL: Tensor | None) -> Tensor:
-        """(B, L, 4): log of the duration in frames plus 1, log F0 over 200 Hz, logit of the voiced share, energy."""
+        """(B, L, 2): log of the duration in frames plus 1, and energy."""
         out: Tensor = self.prosody_head(self.predictor(encoded_BLD, mask_BL))
         return out
 
-    def prosody(self, predicted_BL4: Tensor, speed: float = 1.0, mask_BL: Tensor | None = None) -> Prosody:
+    def prosody(self, predicted_BL2: Tensor, speed: float = 1.0, mask_BL: Tensor | None = None) -> Prosody:
         """Predictions as numbers to speak with; `speed` 1.2 is a fifth faster."""
-        frames_BL = (predicted_BL4[..., 0].exp() - 1.0).clamp_min(0.0) / speed
+        frames_BL = (predicted_BL2[..., 0].exp() - 1.0).clamp_min(0.0) / speed
         # Rounded so that what is cut from one token is given to the next: the whole is as long as predicted.
         ends_BL = torch.round(torch.cumsum(frames_BL if mask_BL is None else frames_BL * mask_BL, dim=1))
         durations_BL = torch.diff(ends_BL, dim=1, prepend=torch.zeros_like(ends_BL[:, :1])).long()
-        pitch_BL2 = torch.stack([predicted_BL4[..., 1], predicted_BL4[..., 2].sigmoid()], dim=-1)
-        return Prosody(durations_BL, pitch_BL2, predicted_BL4[..., 3])
-
-    def decode(self, encoded_BLD: Tensor, prosody: Prosody, noise_BTN: Tensor, mask_BT: Tensor | None) -> Tensor:
-        """The mel (B, T, M) of tokens said with a prosody; T frames are made, whatever durations sum to."""
-        hidden_BTD = self.regulated(encoded_BLD, prosody, noise_BTN.shape[1])
-        hidden_BTD = hidden_BTD + self.noise_embedding(noise_BTN)
-        mel_BTM: Tensor = self.output(self.decoder(hidden_BTD, mask_BT))
-        return mel_BTM
+        return Prosody(durations_BL, predicted_BL2[..., 1])
 
     def regulated(self, encoded_BLD: Tensor, prosody: Prosody, frames: int) -> Tensor:
-        """Each token's encoding, prosody and the frame's place within the token, for each of its frames (B, T, D)."""
-        heard_BL3 = torch.cat([prosody.pitch_BL2, prosody.energy_BL[..., None]], dim=-1)
-        said_BLD = encoded_BLD + self.prosody_embedding(heard_BL3)
+        """Each token's encoding, energy and the frame's place within the token, for each of its frames (B, T, D)."""
+        said_BLD = encoded_BLD + self.energy_embedding(prosody.energy_BL[..., None])
         ends_BL = torch.cumsum(prosody.durations_BL, dim=1)
         frame_T = torch.arange(frames, device=ends_BL.device)
         token_BT = torch.searchsorted(ends_BL, frame_T.expand(len(ends_BL), -1).contiguous(), right=True)
@@ -114,6 +123,17 @@ class ParallelModel(nn.Module):
         regulated: Tensor = said_BTD + self.place_embedding(_places(since_BT, length_BT))
         return regulated
 
+    def pitch(self, regulated_BTD: Tensor, mask_BT: Tensor | None) -> Tensor:
+        """(B, T, 2): log F0 over 200 Hz, and the logit of there being a voice, as predicted for each frame."""
+        out: Tensor = self.pitch_head(self.melody(regulated_BTD, mask_BT))
+        return out
+
+    def decode(self, regulated_BTD: Tensor, pitch_BT2: Tensor, noise_BTN: Tensor, mask_BT: Tensor | None) -> Tensor:
+        """The mel (B, T, M) of frames that know what they say and at which pitch."""
+        hidden_BTD = regulated_BTD + self.pitch_embedding(pitch_BT2) + self.noise_embedding(noise_BTN)
+        mel_BTM: Tensor = self.output(self.decoder(hidden_BTD, mask_BT))
+        return mel_BTM
+
     def forward(
         self,
         tokens_BL: Tensor,
@@ -122,13 +142,19 @@ class ParallelModel(nn.Module):
         noise_BTN: Tensor,
         lengths_B: Tensor,
         speaker_B: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """The mel (B, T, M) said with `prosody`, and the prosody (B, L, 4) that would have been predicted."""
+    ) -> Said:
+        """What is said with a recorded `prosody`, beside what would have been predicted of it."""
+        assert prosody.pitch_BT2 is not None
         mask_BL = frame_mask(token_lengths_B, tokens_BL.shape[1])
         encoded_BLD = self.encode(tokens_BL, speaker_B, mask_BL)
-        predicted_BL4 = self.predict(encoded_BLD, mask_BL)
         mask_BT = frame_mask(lengths_B, noise_BTN.shape[1])
-        return self.decode(encoded_BLD, prosody, noise_BTN, mask_BT), predicted_BL4
+        regulated_BTD = self.regulated(encoded_BLD, prosody, noise_BTN.shape[1])
+        return Said(
+            mel_BTM=self.decode(regulated_BTD, prosody.pitch_BT2, noise_BTN, mask_BT),
+            predicted_BL2=self.predict(encoded_BLD, mask_BL),
+            pitch_BT2=self.pitch(regulated_BTD, mask_BT),
+            regulated_BTD=regulated_BTD,
+        )
 
 
 def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:

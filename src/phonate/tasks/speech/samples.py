@@ -1,4 +1,4 @@
-"""Training samples of text-to-speech: tokens with their durations, pitch and energy, and the mel.
+"""Training samples of text-to-speech: tokens with their durations and energy, the melody, and the mel.
 
 Shapes: B batch, L tokens, T frames, M mel bands.
 """
@@ -28,8 +28,8 @@ class Item:
 
     tokens_L: NDArray[np.int64]
     durations_L: NDArray[np.int64]
-    pitch_L2: FloatArray
-    """Mean log F0 over 200 Hz of the voiced frames of each token (0 where none is), and the share that is voiced."""
+    pitch_T2: FloatArray
+    """Log F0 over 200 Hz of each frame, going on where there is no voice, and 1 where there is one."""
     energy_L: FloatArray
     mel_TM: FloatArray
     speaker: int
@@ -75,7 +75,7 @@ class SpeechSamples:
         return Item(
             tokens_L=np.array(corpus.inventory.ids(corpus.words[position]), dtype=np.int64),
             durations_L=durations_L,
-            pitch_L2=token_pitch(corpus.pitch[position][:, 0], durations_L),
+            pitch_T2=melody(corpus.pitch[position][:, 0]),
             energy_L=token_means(mel_TM.mean(axis=1), durations_L),
             mel_TM=mel_TM,
             speaker=int(corpus.prepared.index.speaker[position]),
@@ -84,12 +84,12 @@ class SpeechSamples:
         )
 
     def collate(self, items: list[Any]) -> Batch:
-        """`tokens` (B, L) with 0 after the ends, `durations` (B, L), `pitch` (B, L, 2), `energy` (B, L), `target`
+        """`tokens` (B, L) with 0 after the ends, `durations` (B, L), `pitch` (B, T, 2), `energy` (B, L), `target`
         (B, T, M), `speaker_id` (B,), `token_lengths` (B,), `lengths` (B,), `noise` (B, T, 16), `crop` (B,)."""
         return {
             "tokens": _padded([item.tokens_L for item in items]),
             "durations": _padded([item.durations_L for item in items]),
-            "pitch": _padded([item.pitch_L2 for item in items]),
+            "pitch": _padded([item.pitch_T2 for item in items]),
             "energy": _padded([item.energy_L for item in items]),
             "target": _padded([item.mel_TM for item in items]),
             "speaker_id": torch.tensor([item.speaker for item in items]),
@@ -107,14 +107,15 @@ def token_means(values_T: FloatArray, durations_L: NDArray[np.int64]) -> FloatAr
     return np.asarray((sums[edges[1:]] - sums[edges[:-1]]) / np.maximum(durations_L, 1), dtype=np.float32)
 
 
-def token_pitch(f0_T: FloatArray, durations_L: NDArray[np.int64]) -> FloatArray:
-    """Mean log F0 over 200 Hz of the voiced frames of each token, and the share of its frames that is voiced."""
+def melody(f0_T: FloatArray) -> FloatArray:
+    """(T, 2): log F0 over 200 Hz, in a straight line where there is no voice (0 where there is none at all), and 1
+    where there is one."""
     voiced_T = f0_T > 0
-    logarithm_T = np.where(voiced_T, np.log(np.maximum(f0_T, 1.0) / MIDDLE_F0), 0.0).astype(np.float32)
-    share_L = token_means(voiced_T.astype(np.float32), durations_L)
-    return np.stack(
-        [token_means(logarithm_T, durations_L) / np.maximum(share_L, 1e-3) * (share_L > 0), share_L], axis=1
-    )
+    contour_T = np.zeros(len(f0_T), dtype=np.float32)
+    if voiced_T.any():
+        frames = np.flatnonzero(voiced_T)
+        contour_T = np.interp(np.arange(len(f0_T)), frames, np.log(f0_T[frames] / MIDDLE_F0)).astype(np.float32)
+    return np.stack([contour_T, voiced_T.astype(np.float32)], axis=1)
 
 
 def _padded(arrays: Sequence[NDArray[Any]]) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Text-to-speech as a task: mels of what is written, as the voices of the corpus say it.
 
-Terms: `mel` (distance of the predicted from the recorded mel, both said with the recorded durations, pitch and
-energy), `duration`, `pitch`, `voicing` and `energy` (what is predicted of those), and from `adversarial_start` on
+Terms: `mel` (distance of the predicted from the recorded mel, both said with the recorded durations, energy and
+melody), `duration`, `energy`, `pitch` and `voicing` (what is predicted of those), and from `adversarial_start` on
 `adversarial` and `features`, while a phase of its own trains the discriminator.
 """
 
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from phonate.nn.discriminators import MelDiscriminator
 from phonate.nn.masks import frame_mask
 from phonate.tasks.speech.corpus import Corpus
-from phonate.tasks.speech.parallel import ParallelModel, Prosody
+from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said
 from phonate.tasks.speech.samples import SpeechSamples
 from phonate.training.task import Batch, Count, Phase, Task, Terms
 
@@ -49,7 +49,7 @@ class SpeechTask(Task):
     def __init__(self, recipe: Any) -> None:
         self.recipe = recipe
         self._corpus: Corpus | None = None
-        self._made: tuple[Batch, Tensor, Tensor, Tensor] | None = None
+        self._made: tuple[Batch, tuple[Tensor, Tensor, Tensor]] | None = None
 
     @property
     def corpus(self) -> Corpus:
@@ -100,67 +100,47 @@ class SpeechTask(Task):
         gan = cast(SpeechModelGAN, model)
         if phase == DISCRIMINATOR:
             return self._discriminator_loss(gan, batch)
-        recorded = Prosody(batch["durations"], batch["pitch"], batch["energy"])
-        made_BTM, predicted_BL4 = gan.acoustic(
-            batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
-        )
-        mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
-        difference_BTM = (made_BTM.float() - batch["target"]).abs() * mask_BT[..., None]
+        said = _said(gan, batch)
+        made_BTM, mask_BT = said.mel_BTM.float(), frame_mask(batch["lengths"], batch["target"].shape[1])
+        difference_BTM = (made_BTM - batch["target"]).abs() * mask_BT[..., None]
         terms: Terms = {"mel": (difference_BTM.sum(), mask_BT.sum() * made_BTM.shape[-1])}
-        terms |= _prosody_terms(predicted_BL4.float(), batch)
+        terms |= _prosody_terms(said, batch, mask_BT)
         if self.adversarial and model.training:
-            condition_BTD = self._condition(gan, batch, recorded)
-            made, natural, condition = (
-                _cropped(value, batch) for value in (made_BTM.float(), batch["target"], condition_BTD)
-            )
-            terms |= _adversarial(gan.discriminator, made, natural, condition)
-            self._made = (batch, made.detach(), natural, condition)
+            seen = self._seen(said, batch)
+            terms |= _adversarial(gan.discriminator, *seen)
+            self._made = (batch, (seen[0].detach(), *seen[1:]))
         return terms
-
-    @torch.no_grad()
-    def _condition(self, gan: SpeechModelGAN, batch: Batch, recorded: Prosody) -> Tensor:
-        """What the frames should say, for the discriminator."""
-        mask_BL = frame_mask(batch["token_lengths"], batch["tokens"].shape[1])
-        encoded_BLD = gan.acoustic.encode(batch["tokens"], batch["speaker_id"], mask_BL)
-        return gan.acoustic.regulated(encoded_BLD, recorded, batch["target"].shape[1])
 
     def _discriminator_loss(self, gan: SpeechModelGAN, batch: Batch) -> Terms:
         """Recorded mels are to be 1, predicted ones 0. What was made in the step's first phase is used again."""
         if self._made is None or self._made[0] is not batch:
             with torch.no_grad():
-                recorded = Prosody(batch["durations"], batch["pitch"], batch["energy"])
-                made_BTM, _ = gan.acoustic(
-                    batch["tokens"],
-                    batch["token_lengths"],
-                    recorded,
-                    batch["noise"],
-                    batch["lengths"],
-                    batch["speaker_id"],
-                )
-                condition_BTD = self._condition(gan, batch, recorded)
-            made, natural, condition = (
-                _cropped(value, batch) for value in (made_BTM.float(), batch["target"], condition_BTD)
-            )
+                made, natural, condition = self._seen(_said(gan, batch), batch)
         else:
-            made, natural, condition = self._made[1:]
+            made, natural, condition = self._made[1]
         real, _ = gan.discriminator(natural, condition)
         fake, _ = gan.discriminator(made, condition)
         total = (real - 1.0).square().mean((1, 2)).sum() + fake.square().mean((1, 2)).sum()
         return {"discriminator": (total, len(real))}
+
+    def _seen(self, said: Said, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """What the discriminator sees of a batch: the made and the natural mel, and what they should say."""
+        whole = (said.mel_BTM.float(), batch["target"], said.regulated_BTD.detach())
+        made, natural, condition = (_cropped(value, batch) for value in whole)
+        return made, natural, condition
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
         """Frames, tokens and items."""
         items = float(len(batch["tokens"]))
         if phase == DISCRIMINATOR:
             return {"discriminator": items}
-        tokens = float(batch["token_lengths"].sum())
-        voiced = float((batch["pitch"][..., 1] > 0).sum())
+        tokens, frames = float(batch["token_lengths"].sum()), float(batch["lengths"].sum())
         counts: dict[str, Count] = {
-            "mel": float(batch["lengths"].sum()) * batch["target"].shape[-1],
+            "mel": frames * batch["target"].shape[-1],
             "duration": tokens,
-            "pitch": voiced,
-            "voicing": tokens,
             "energy": tokens,
+            "pitch": float(batch["pitch"][..., 1].sum()),
+            "voicing": frames,
         }
         return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
@@ -197,21 +177,29 @@ def build_acoustic(settings: Any, n_tokens: int, n_speakers: int, n_mels: int) -
     )
 
 
-def _prosody_terms(predicted_BL4: Tensor, batch: Batch) -> Terms:
-    """Distances of predicted durations (their logarithms), pitch (where voiced), voicing and energy."""
+def _said(gan: SpeechModelGAN, batch: Batch) -> Said:
+    """What the model says of a batch with its recorded prosody."""
+    recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
+    said: Said = gan.acoustic(
+        batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
+    )
+    return said
+
+
+def _prosody_terms(said: Said, batch: Batch, mask_BT: Tensor) -> Terms:
+    """Distances of predicted durations (their logarithms), energy, pitch (where voiced) and voicing."""
     mask_BL = frame_mask(batch["token_lengths"], batch["tokens"].shape[1])
-    tokens = mask_BL.sum()
-    pitch_BL2 = batch["pitch"]
-    voiced_BL = pitch_BL2[..., 1] > 0
-    duration_BL = (predicted_BL4[..., 0] - (batch["durations"] + 1.0).log()).square()
-    pitch_BL = (predicted_BL4[..., 1] - pitch_BL2[..., 0]).abs()
-    voicing_BL = F.binary_cross_entropy_with_logits(predicted_BL4[..., 2], pitch_BL2[..., 1], reduction="none")
-    energy_BL = (predicted_BL4[..., 3] - batch["energy"]).abs()
+    predicted_BL2, pitch_BT2 = said.predicted_BL2.float(), said.pitch_BT2.float()
+    duration_BL = (predicted_BL2[..., 0] - (batch["durations"] + 1.0).log()).square()
+    energy_BL = (predicted_BL2[..., 1] - batch["energy"]).abs()
+    contour_BT, voiced_BT = batch["pitch"].unbind(-1)
+    pitch_BT = (pitch_BT2[..., 0] - contour_BT).abs()
+    voicing_BT = F.binary_cross_entropy_with_logits(pitch_BT2[..., 1], voiced_BT, reduction="none")
     return {
-        "duration": ((duration_BL * mask_BL).sum(), tokens),
-        "pitch": ((pitch_BL * voiced_BL).sum(), voiced_BL.sum()),
-        "voicing": ((voicing_BL * mask_BL).sum(), tokens),
-        "energy": ((energy_BL * mask_BL).sum(), tokens),
+        "duration": ((duration_BL * mask_BL).sum(), mask_BL.sum()),
+        "energy": ((energy_BL * mask_BL).sum(), mask_BL.sum()),
+        "pitch": ((pitch_BT * voiced_BT).sum(), voiced_BT.sum()),
+        "voicing": ((voicing_BT * mask_BT).sum(), mask_BT.sum()),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said
 from phonate.tasks.speech.samples import melody, token_means
 from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
+from phonate.training.checkpoints import best_or_latest
+from phonate.training.task import Picture, Sound
 from phonate.workflows import embedded_corpus
+from phonate.workflows.evaluate import evaluate
+from phonate.workflows.report import write_report
 from phonate.workflows.train import train
 
 SENTENCES = 8
@@ -73,6 +78,12 @@ def run(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def task(folder: Path) -> SpeechTask:
     return SpeechTask(resolve("speech", settings(folder)).recipe)
+
+
+def require(*packages: str) -> None:
+    """Skip without these. (distillmos can't be imported as it is: it asks for torchaudio.)"""
+    if missing := [name for name in packages if find_spec(name) is None]:
+        pytest.skip(f"needs the judges {', '.join(missing)}: pip install 'phonate[eval]'")
 
 
 def batch_of(task: SpeechTask, count: int = 3) -> Any:
@@ -223,6 +234,44 @@ def test_what_cant_be_said_is_one_line(
     assert message in error
     assert len(error.splitlines()) == 1
     assert not (tmp_path / "said.wav").exists()
+
+
+def test_previews_are_a_text_spoken_beside_its_recording(run: Path, task: SpeechTask) -> None:
+    shown = task.previews(task.model().eval())
+    assert {name: type(preview) for name, preview in shown.items()} == {
+        "natural": Sound,
+        "natural_mel": Picture,
+        "spoken": Sound,
+        "spoken_mel": Picture,
+    }
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_can_be_chosen_by_judges(folder: Path, tmp_path: Path) -> None:
+    require("faster_whisper", "distillmos")
+    changes = {"data.judged": 1, "training.validation.metric_for_best_model": "quality"}
+    changes |= {"training.validation.greater_is_better": True, "training.validation.interval": 12}
+    train("speech", settings(folder, **changes), output=tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    judged = [line for line in lines if line["split"] == "validation"]
+    assert [line["quality"] for line in judged] == pytest.approx([line["mos"] - 5 * line["wer"] for line in judged])
+    best = max(judged, key=lambda line: line["quality"])["step"]
+    assert best_or_latest(tmp_path / "run").name == f"step-{best:08d}"
+
+
+@pytest.mark.slow
+def test_evaluation_stands_beside_nature_and_its_copy(run: Path) -> None:
+    require("faster_whisper", "distillmos", "resemblyzer")
+    found = evaluate(run)
+    assert list(found.systems) == ["natural", "Griffin-Lim copy", "synthesised"]
+    natural, copy, made = found.systems.values()
+    assert {"wer", "cer", "skipped", "repeated", "mos"} <= natural.keys()
+    assert {"speaker", "mcd", "f0", "voicing", "seconds", "rtf"} <= made.keys()
+    assert natural["seconds"] == 1
+    assert copy["mcd"] < made["mcd"]
+    assert json.loads((run / "evaluation.json").read_text())["notes"]["texts"] == 2
+    report = write_report(run).read_text(encoding="utf-8")
+    assert report.count("<audio") >= 3
 
 
 def test_a_stream_says_the_same(run: Path) -> None:

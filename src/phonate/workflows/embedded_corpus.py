@@ -165,10 +165,6 @@ def make(folder: Path, speakers: Sequence[Speaker] = SPEAKERS, sentences: int | 
     The same call writes the same bytes. `sentences` takes the first so many of each speaker's. Raises
     MissingPackageError without espeakng-loader and InputError when there are fewer sentences than asked for.
     """
-    if importlib.util.find_spec("espeakng_loader") is None:
-        raise MissingPackageError(
-            "the embedded corpus is spoken by espeak-ng, which is not installed; pip install 'phonate[espeak]'"
-        )
     if sentences is not None and not 1 <= sentences <= len(SENTENCES):
         raise InputError(f"the embedded corpus has 1 to {len(SENTENCES)} sentences a speaker, not {sentences}")
     spoken = folder / "speakers"
@@ -179,9 +175,21 @@ def make(folder: Path, speakers: Sequence[Speaker] = SPEAKERS, sentences: int | 
         for number, text in enumerate(SENTENCES[:sentences])
     ]
     jobs += [(path, text, GUEST) for path, text in zip(unseen, UNSEEN_SENTENCES, strict=True)]
+    speak(jobs)
+    return EmbeddedCorpus(spoken, unseen)
+
+
+def speak(jobs: Sequence[tuple[Path, str, Speaker]]) -> None:
+    """Write each (file, text, speaker), 22,050 Hz, mono, 16-bit; the same call writes the same bytes.
+
+    Raises MissingPackageError without espeakng-loader and PhonateError when espeak-ng can't speak a text.
+    """
+    if importlib.util.find_spec("espeakng_loader") is None:
+        raise MissingPackageError(
+            "the embedded corpus is spoken by espeak-ng, which is not installed; pip install 'phonate[espeak]'"
+        )
     try:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             pool.submit(_write, jobs).result()
     except BrokenProcessPool as error:
         raise PhonateError("the espeak-ng library crashed while it made the embedded corpus") from error
-    return EmbeddedCorpus(spoken, unseen)

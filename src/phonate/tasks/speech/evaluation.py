@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,9 @@ from phonate.config.errors import DataError, InputError
 from phonate.data.manifest import check_corpus
 from phonate.data.prepared import prepare
 from phonate.evaluation.distances import distances
-from phonate.evaluation.naturalness import NaturalnessJudge
-from phonate.evaluation.speaker_similarity import SpeakerJudge
 from phonate.evaluation.tables import Evaluation
-from phonate.evaluation.transcription import Recogniser, character_error_rate, word_error_rate
-from phonate.evaluation.words import WordErrors, count
 from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.judges import Clip, Judges
 
 logger = logging.getLogger("phonate")
 
@@ -43,34 +39,6 @@ _LEGEND = (
     "difference of pitch in cents, voicing: share of frames voiced in one only; seconds: length over the natural "
     "one's; rtf: seconds of work for a second of sound."
 )
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A held-out recording with its text."""
-
-    id: str
-    speaker: str
-    text: str
-    waveform: FloatArray
-
-
-class Judges:
-    """Who judges."""
-
-    def __init__(self, language: str) -> None:
-        self.english = language.lower().startswith("en")
-        self.recogniser = Recogniser("tiny.en", "en") if self.english else Recogniser("base", language.split("-")[0])
-        self.naturalness = NaturalnessJudge()
-        self.speakers = SpeakerJudge()
-
-    def word_errors(self, texts: Sequence[str], heard: Sequence[str]) -> dict[str, float]:
-        """wer, cer, and in English words skipped and repeated."""
-        rates = {"wer": word_error_rate(texts, heard), "cer": character_error_rate(texts, heard)}
-        if self.english:
-            errors: WordErrors = count(texts, heard)
-            rates |= {"wer": errors.rate, "skipped": float(errors.skipped), "repeated": float(errors.repeated)}
-        return rates
 
 
 def evaluate(run: Path, data: str | None = None) -> Evaluation:

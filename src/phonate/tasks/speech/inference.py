@@ -17,9 +17,8 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve_document
 from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer
-from phonate.tasks.speech.parallel import NOISE, ParallelModel
+from phonate.tasks.speech.parallel import NOISE, ParallelModel, build_acoustic
 from phonate.tasks.speech.samples import MIDDLE_F0
-from phonate.tasks.speech.task import build_acoustic
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Word
 from phonate.text.sentences import sentences

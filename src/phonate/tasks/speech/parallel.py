@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -170,4 +170,18 @@ def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:
             torch.log(length_BT),
         ],
         dim=-1,
+    )
+
+
+def build_acoustic(settings: Any, n_tokens: int, n_speakers: int, n_mels: int) -> ParallelModel:
+    """The acoustic model of the recipe's `model` part."""
+    return ParallelModel(
+        n_tokens,
+        n_speakers,
+        n_mels,
+        settings.width,
+        settings.encoder_layers,
+        settings.decoder_layers,
+        settings.predictor_layers,
+        settings.dropout,
     )

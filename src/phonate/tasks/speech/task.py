@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,9 +18,11 @@ from torch.nn import functional as F
 from phonate.nn.discriminators import MelDiscriminator
 from phonate.nn.masks import frame_mask
 from phonate.tasks.speech.corpus import Corpus
-from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said
+from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.judges import Clip, Judges, quality
+from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said, build_acoustic
 from phonate.tasks.speech.samples import SpeechSamples
-from phonate.training.task import Batch, Count, Phase, Task, Terms
+from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms
 
 GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
@@ -49,6 +52,7 @@ class SpeechTask(Task):
     def __init__(self, recipe: Any) -> None:
         self.recipe = recipe
         self._corpus: Corpus | None = None
+        self._judges: Judges | None = None
         self._made: tuple[Batch, tuple[Tensor, Tensor, Tensor]] | None = None
 
     @property
@@ -144,6 +148,43 @@ class SpeechTask(Task):
         }
         return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+        """`wer`, `mos` and `quality` of a few validation texts, where `data.judged` asks for it."""
+        clips = self._spoken(self.recipe.data.judged)
+        if not clips:
+            return {}
+        self._judges = self._judges or Judges(self.recipe.data.language)
+        synthesiser = self._synthesiser(model)
+        return quality(self._judges, clips, [synthesiser.speak(clip.text, clip.speaker) for clip in clips], self._rate)
+
+    @torch.no_grad()
+    def previews(self, model: nn.Module) -> dict[str, Preview]:
+        """A validation text as it is spoken, beside its recording: pictures and sounds."""
+        shown: dict[str, Preview] = {}
+        for clip in self._spoken(1):
+            made_N = self._synthesiser(model).speak(clip.text, clip.speaker)
+            for name, waveform in (("natural", clip.waveform), ("spoken", made_N)):
+                shown[name] = Sound(waveform, self._rate)
+                shown[f"{name}_mel"] = Picture(np.ascontiguousarray(self.corpus.processor.mel(waveform).T))
+        return shown
+
+    @property
+    def _rate(self) -> int:
+        return int(self.recipe.data.audio.sample_rate)
+
+    def _synthesiser(self, model: nn.Module) -> Synthesiser:
+        acoustic = cast(SpeechModelGAN, model).acoustic
+        return Synthesiser(acoustic, self.recipe.data, self.corpus.inventory, self.corpus.speakers)
+
+    def _spoken(self, count: int) -> list[Clip]:
+        """The first `count` validation recordings."""
+        index, speakers = self.corpus.prepared.index, self.corpus.speakers
+        return [
+            Clip(index.id[i], speakers[index.speaker[i]], index.text[i], self.corpus.prepared.cache.waveform(i))
+            for i in self.corpus.positions("validation")[:count]
+        ]
+
     def mismatch(self, exported: Mapping[str, Any]) -> str | None:
         """Other speakers, phones or features."""
         mine = self.export(nn.Module())
@@ -161,20 +202,6 @@ class SpeechTask(Task):
             "features": self.corpus.processor.fingerprint,
             "validation": [index.id[i] for i in self.corpus.prepared.validation],
         }
-
-
-def build_acoustic(settings: Any, n_tokens: int, n_speakers: int, n_mels: int) -> ParallelModel:
-    """The acoustic model of the recipe's `model` part."""
-    return ParallelModel(
-        n_tokens,
-        n_speakers,
-        n_mels,
-        settings.width,
-        settings.encoder_layers,
-        settings.decoder_layers,
-        settings.predictor_layers,
-        settings.dropout,
-    )
 
 
 def _said(gan: SpeechModelGAN, batch: Batch) -> Said:

@@ -1,0 +1,66 @@
+"""Who judges spoken texts: a recogniser, a predictor of listeners' scores, an embedder of voices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.evaluation.naturalness import NaturalnessJudge
+from phonate.evaluation.speaker_similarity import SpeakerJudge
+from phonate.evaluation.transcription import Recogniser, character_error_rate, word_error_rate
+from phonate.evaluation.words import WordErrors, count
+
+WORD_WEIGHT = 5.0
+"""Points of MOS that a model loses in `quality` when every word is wrong: 20 % of wrong words cost one."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A held-out recording with its text."""
+
+    id: str
+    speaker: str
+    text: str
+    waveform: FloatArray
+
+
+class Judges:
+    """Who judges."""
+
+    def __init__(self, language: str) -> None:
+        self.english = language.lower().startswith("en")
+        self.recogniser = Recogniser("tiny.en", "en") if self.english else Recogniser("base", language.split("-")[0])
+
+    @cached_property
+    def naturalness(self) -> NaturalnessJudge:
+        """Predicts listeners' scores."""
+        return NaturalnessJudge()
+
+    @cached_property
+    def speakers(self) -> SpeakerJudge:
+        """Compares voices."""
+        return SpeakerJudge()
+
+    def word_errors(self, texts: Sequence[str], heard: Sequence[str]) -> dict[str, float]:
+        """wer, cer, and in English words skipped and repeated."""
+        rates = {"wer": word_error_rate(texts, heard), "cer": character_error_rate(texts, heard)}
+        if self.english:
+            errors: WordErrors = count(texts, heard)
+            rates |= {"wer": errors.rate, "skipped": float(errors.skipped), "repeated": float(errors.repeated)}
+        return rates
+
+
+def quality(judges: Judges, clips: Sequence[Clip], waveforms: Sequence[FloatArray], rate: int) -> dict[str, float]:
+    """`wer` and `mos` of spoken texts, and `quality` = mos - 5 wer, by which checkpoints can be chosen: a loss ranks
+    them the wrong way round, for it likes blur."""
+    heard = [judges.recogniser.transcribe(waveform, rate) for waveform in waveforms]
+    wer = judges.word_errors([clip.text for clip in clips], heard)["wer"]
+    scores = [
+        judges.naturalness.score(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)
+    ]
+    mos = float(np.mean(scores))
+    return {"wer": wer, "mos": mos, "quality": mos - WORD_WEIGHT * wer}

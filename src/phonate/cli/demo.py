@@ -1,7 +1,8 @@
-"""The whole path in a few minutes: corpus, training, a stop, a resume, conversion, figures, a report.
+"""The whole path in a few minutes: corpus, training, a stop, a resume, what the model can do then, a report.
 
-Without --data it makes a small corpus of synthetic speakers (needs phonate[espeak]). With it, it learns from
-your own recordings: a folder with a sub-folder for each of two or more speakers.
+Without --data it makes a small corpus of synthetic speech (needs phonate[espeak]) and learns to speak. With it, it
+learns from your own recordings: to speak where they come with texts, else to convert voices (a folder with a sub-folder
+for each of two or more speakers).
 """
 
 from __future__ import annotations
@@ -12,9 +13,16 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate demo`."""
-    parser.add_argument("--data", metavar="DIR", type=Path, help="your recordings, a sub-folder a speaker")
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, help="your recordings, with texts or a sub-folder a speaker"
+    )
+    parser.add_argument(
+        "--task",
+        choices=("speech", "conversion"),
+        help="what to train (default: speech where there are texts, or without --data)",
+    )
     parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
-    parser.add_argument("--minutes", type=float, default=3.5, help="about how long training takes (default: 3.5)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="about how long training takes (default: 5)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,6 +33,6 @@ def run(args: argparse.Namespace) -> int:
     if args.minutes <= 0:
         raise InputError(f"--minutes {args.minutes:g}: training takes more than no time")
     output = args.output or free_folder(Path("runs/demo"))
-    report = demo(output, args.data, args.minutes, say=lambda line: print(line, flush=True))
+    report = demo(output, args.data, args.minutes, lambda line: print(line, flush=True), args.task)
     print(f"report: {report}")
     return 0

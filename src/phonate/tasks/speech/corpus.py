@@ -22,7 +22,7 @@ from phonate.text.phonemes import Word, phonemizer
 
 logger = logging.getLogger("phonate")
 
-_VERSION = 1  # raise it when pitch or durations are computed otherwise
+_VERSION = 2  # raise it when pitch or durations are computed otherwise
 _SAID = 5
 
 Aligner = Callable[[FloatArray, int, list[Word], int, float], Durations]

@@ -21,13 +21,12 @@ _RATE = 16000
 _FRAME_SECONDS = 0.010
 _OFFSET_SECONDS = 0.0078
 """Of a boundary after the beginning of its frame, measured on speech whose phones are known."""
+_HISS = 1e-3  # 60 dB under full scale
 _SILENCES = {"<s>", "</s>", "<sil>", "(NULL)", "[NOISE]", "[SPEECH]", "++NOISE++"}
 
 
 class PocketsphinxAligner:
     """Aligns recordings whose phones are ARPAbet."""
-
-    version = 1
 
     def __init__(self, vocabulary: Sequence[Sequence[Word]]) -> None:
         """`vocabulary`: the words of all recordings that will be aligned."""
@@ -99,8 +98,10 @@ class PocketsphinxAligner:
 
 
 def _as_bytes(samples: FloatArray) -> bytes:
-    """16-bit samples at full scale."""
-    whole = np.rint(samples / max(float(np.abs(samples).max()), 1e-6) * 32767.0)
+    """16-bit samples at full scale, over a hiss: of digital silence, which synthetic and gated recordings have, the
+    aligner has no model (four in ten of espeak's sentences fail without)."""
+    hiss = _HISS * np.random.default_rng(0).standard_normal(len(samples))
+    whole = np.rint(np.clip(samples / max(float(np.abs(samples).max()), 1e-6) + hiss, -1.0, 1.0) * 32767.0)
     return bytes(whole.astype("<i2").tobytes())
 
 

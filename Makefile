@@ -33,8 +33,8 @@ $(DOCS): $(READY)
 
 setup: $(READY)  ## Make .venv with everything that development needs
 
-demo: $(READY)  ## Train, stop, resume, convert, report (DATA=folder: on your own recordings)
-	$(BIN)/phonate demo $(if $(DATA),--data '$(DATA)')
+demo: $(READY)  ## Train, stop, resume, convert, report (DATA=folder: your own recordings; TASK=speech: a voice)
+	$(BIN)/phonate demo $(if $(DATA),--data '$(DATA)') $(if $(TASK),--task $(TASK))
 
 test: $(READY)  ## Run the tests that take under ten minutes together
 	$(PYTEST) -m 'not slow and not gpu'

@@ -16,9 +16,12 @@ import pytest
 import soundfile
 
 from phonate.config.errors import DataError, InputError
+from phonate.workflows import embedded_voice
 from phonate.workflows.demo import demo, free_folder
 from phonate.workflows.demo_figures import figures
 from phonate.workflows.demo_recordings import divide
+
+JUDGES = ("pocketsphinx", "faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
 
 def phonate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -57,6 +60,35 @@ def test_the_whole_path_on_a_persons_recordings(tone_corpus: Path, tmp_path: Pat
         converted, _ = soundfile.read(run / "samples" / example["clips"][1]["path"])
         assert np.abs(converted).max() > 0.1
         assert len(converted) == pytest.approx(len(source), rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("espeak")
+def test_recordings_with_texts_become_a_voice(tmp_path: Path) -> None:
+    if missing := [name for name in JUDGES if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"needs {', '.join(missing)}: pip install 'phonate[all]'")
+    embedded_voice.make(tmp_path / "mine", count=12)
+    ran = phonate("demo", "--task", "speech", "--data", "mine", "--output", "out", "--minutes", "0.1", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "report: out/report.html"
+    run = tmp_path / "out"
+    assert "resumed from" in (run / "logs" / "training.log").read_text(encoding="utf-8")
+    figures_of = json.loads((run / "evaluation.json").read_text())["systems"]
+    assert list(figures_of) == ["natural", "vocoder copy", "synthesised"]
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert page.count("<audio") >= 3
+    said = phonate("speak", "out", "The baker sold a yellow boat.", "-o", "said.wav", cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    sound, _ = soundfile.read(tmp_path / "said.wav")
+    assert np.abs(sound).max() > 0.5
+
+
+def test_sentences_of_the_embedded_voice_are_many_and_always_the_same() -> None:
+    made = embedded_voice.sentences(600)
+    assert len(set(made)) == 600
+    assert embedded_voice.sentences(50) == made[:50]
+    assert embedded_voice.sentences(50, seed=1) != made[:50]
+    assert all(text[0].isupper() and text[-1] in ".?" and "  " not in text for text in made)
 
 
 def test_one_recording_of_each_other_speaker_is_kept_out(tone_corpus: Path) -> None:

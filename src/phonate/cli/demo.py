@@ -1,8 +1,7 @@
 """The whole path in a few minutes: corpus, training, a stop, a resume, what the model can do then, a report.
 
-Without --data it makes a small corpus of synthetic speech (needs phonate[espeak]) and learns to speak. With it, it
-learns from your own recordings: to speak where they come with texts, else to convert voices (a folder with a sub-folder
-for each of two or more speakers).
+Without --data it makes a small corpus of synthetic speech (needs phonate[espeak]). With it, it learns from your own
+recordings: a folder with a sub-folder for each of two or more speakers, or with --task speech recordings and their texts.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--task",
-        choices=("speech", "conversion"),
-        help="what to train (default: speech where there are texts, or without --data)",
+        choices=("conversion", "speech"),
+        default="conversion",
+        help="convert voices, or speak texts (default: conversion)",
     )
     parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
-    parser.add_argument("--minutes", type=float, default=5.0, help="about how long training takes (default: 5)")
+    parser.add_argument("--minutes", type=float, default=3.5, help="about how long training takes (default: 3.5)")
 
 
 def run(args: argparse.Namespace) -> int:

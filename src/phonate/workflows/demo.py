@@ -1,6 +1,6 @@
 """The whole path once, in minutes: a corpus, training that is stopped and resumed, what it can do then, a report.
 
-Recordings with texts become a voice that speaks; without texts, voices that convert.
+Recordings of several speakers become voices to convert to; recordings with texts, a voice that speaks.
 """
 
 from __future__ import annotations
@@ -9,18 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from phonate.config.errors import InputError
-from phonate.data.manifest import list_corpus
-from phonate.data.rows import Row
-from phonate.data.settings import VoiceData
 from phonate.workflows.demo_conversion import convert_voices
 from phonate.workflows.demo_speech import learn_to_speak
 from phonate.workflows.demo_training import Say
 from phonate.workflows.report import write_report
 
-Kind = Literal["speech", "conversion"]
-
-_WITH_TEXT = 0.9
-"""Share of the recordings that have a text where a voice is to be learnt."""
+Kind = Literal["conversion", "speech"]
 
 
 def demo(
@@ -28,22 +22,21 @@ def demo(
     data: Path | None = None,
     minutes: float = 4.0,
     say: Say = lambda line: None,
-    kind: Kind | None = None,
+    kind: Kind = "conversion",
 ) -> Path:
     """Run it all in `output`, a folder that is new or empty; returns where the report is.
 
     Args:
-        data: Recordings with texts, in any form that `phonate data check` reads, or a folder with a sub-folder of
-            recordings for each of two or more speakers. None: an embedded corpus.
+        data: A folder with a sub-folder of recordings for each of two or more speakers; for speech, recordings with
+            texts, in any form that `phonate data check` reads. None: an embedded corpus.
         minutes: About how long training takes.
         say: Told what is being done, line by line.
-        kind: What to train. None: speech where there are texts, or no data is given.
+        kind: What to train.
 
     Raises InputError for a folder that can't be used and PhonateError when training fails.
     """
     if output.is_dir() and any(output.iterdir()):
         raise InputError(f"{output} is not empty; choose another folder by --output")
-    kind = kind or ("speech" if data is None or _has_texts(data) else "conversion")
     output.mkdir(parents=True, exist_ok=True)
     learn = learn_to_speak if kind == "speech" else convert_voices
     learn(data, output, minutes, say)
@@ -58,10 +51,3 @@ def free_folder(wanted: Path) -> Path:
         number += 1
         path = wanted.with_name(f"{wanted.name}-{number}")
     return path
-
-
-def _has_texts(data: Path) -> bool:
-    """Whether nearly all recordings come with what is said in them."""
-    listed, _ = list_corpus(VoiceData(path=str(data)))
-    rows = [row for row in listed if isinstance(row, Row)]
-    return bool(rows) and sum(bool(row.text) for row in rows) >= _WITH_TEXT * len(rows)

@@ -1,7 +1,7 @@
 """The whole path in a few minutes: corpus, training, a stop, a resume, what the model can do then, a report.
 
 Without --data it makes a small corpus of synthetic speech (needs phonate[espeak]). With it, it learns from your own
-recordings: a folder with a sub-folder for each of two or more speakers, or with --task speech recordings and their texts.
+recordings: a folder with a sub-folder for each of two or more speakers, or with --task speech recordings and texts.
 """
 
 from __future__ import annotations

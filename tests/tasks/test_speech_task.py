@@ -16,12 +16,13 @@ from safetensors.torch import load_file
 
 from phonate.audio.decoding import MADE, read_audio
 from phonate.cli import main
-from phonate.config.errors import InputError
+from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said
 from phonate.tasks.speech.samples import melody, token_means
 from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
+from phonate.tasks.vocoder.samples import Corpus, VocoderSamples
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.task import Picture, Sound
 from phonate.workflows import embedded_corpus
@@ -274,6 +275,47 @@ def test_evaluation_stands_beside_nature_and_its_copy(run: Path) -> None:
     assert report.count("<audio") >= 3
 
 
+def test_predicted_mels_fit_the_recordings_and_train_a_vocoder(run: Path, folder: Path, tmp_path: Path) -> None:
+    assert main(["predict", str(run), "-o", str(tmp_path / "mels")]) == 0
+    assert main(["predict", str(run), "-o", str(tmp_path / "mels")]) == 2  # it is there now
+    changes = {
+        "data.path": str(folder / "voice"),
+        "data.cache_dir": str(folder / "cache"),
+        "data.validation": 0.2,
+        "data.crop_frames": 24,
+        "data.predicted": str(tmp_path / "mels"),
+        "model.width": 16,
+        "model.layers": 1,
+        "training.max_steps": 2,
+        "training.scheduler.warmup_steps": 0,
+        "training.ema": None,
+    }
+    corpus = Corpus(resolve("vocoder", changes).recipe.data)
+    recorded = corpus.prepared.cache
+    for position in range(len(corpus.prepared.index)):
+        predicted = corpus.predicted_mel(position)
+        assert predicted is not None
+        assert predicted.shape == recorded.features(position).shape
+    samples = VocoderSamples(corpus, "train")
+    natural = VocoderSamples(Corpus(corpus.data.model_copy(update={"predicted": None})), "train")
+    swapped = 0
+    for seed in range(60):
+        mine, theirs = (some.get(0, np.random.default_rng(seed)) for some in (samples, natural))
+        swapped += not any(np.array_equal(mine.mel_TM, part) for part in _crops(recorded, samples.positions[0], 24))
+        assert theirs.mel_TM.shape == mine.mel_TM.shape
+    assert 15 < swapped < 45
+    assert train("vocoder", changes, output=tmp_path / "run").step == 2
+    with pytest.raises(DataError, match="use the same one"):
+        train("vocoder", {**changes, "data.audio.preemphasis": 0.9}, output=tmp_path / "other")
+    with pytest.raises(DataError, match="no predicted mels here"):
+        train("vocoder", {**changes, "data.predicted": str(tmp_path)}, output=tmp_path / "another")
+
+
+def _crops(cache: Any, position: int, frames: int) -> Any:
+    mel = cache.features(position)
+    return (mel[start : start + frames] for start in range(len(mel) - frames + 1))
+
+
 def test_a_stream_says_the_same(run: Path) -> None:
     synthesiser = Synthesiser.load(run)
     text = "Hello there. And 21 more!"
@@ -293,7 +335,5 @@ def test_what_does_not_fit_is_refused(run: Path, folder: Path, tmp_path: Path) -
 
 
 def test_recordings_without_text_are_one_clear_error(tone_corpus: Path, tmp_path: Path) -> None:
-    from phonate.config.errors import DataError
-
     with pytest.raises(DataError, match="no text"):
         train("speech", {"data.path": str(tone_corpus), "data.cache_dir": str(tmp_path / "c")}, output=tmp_path / "run")

@@ -6,6 +6,7 @@ COMMANDS = {
     "demo": ("phonate.cli.demo", "the whole path on an embedded corpus, or on your own recordings"),
     "train": ("phonate.cli.train", "train a recipe into a run folder"),
     "speak": ("phonate.cli.speak", "say a text in a trained voice"),
+    "predict": ("phonate.cli.predict", "write the mels that a voice makes of its corpus, for a vocoder to learn from"),
     "convert": ("phonate.cli.convert", "speak a recording again in another voice"),
     "evaluate": ("phonate.cli.evaluate", "judge a run beside a baseline and the ceiling"),
     "data": ("phonate.cli.data", "check, prepare and describe a corpus"),

@@ -19,12 +19,15 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor, preemphasised
 from phonate.data.derived import DerivedFeatures, open_derived
+from phonate.data.predicted import PredictedMels
 from phonate.data.prepared import Prepared, prepare
 from phonate.tasks.vocoder.settings import VocoderData
 from phonate.training.task import Batch
 
 _VERSION = 1  # raise it when the pitch is computed otherwise
 _SILENT = 1e-6
+_PREDICTED = 0.5
+"""Share of the crops that are of predicted mels, where there are any."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,20 @@ class Corpus:
         self.data = data
         self.processor = AudioProcessor(data.audio)
         self.prepared: Prepared = prepare(data)
+
+    @cached_property
+    def predicted(self) -> PredictedMels | None:
+        """Mels that a model predicted for the recordings."""
+        if self.data.predicted is None:
+            return None
+        return PredictedMels(self.data.predicted, self.processor.fingerprint)
+
+    def predicted_mel(self, position: int) -> FloatArray | None:
+        """The mel (T, M) predicted for a recording; None where there is none."""
+        if self.predicted is None:
+            return None
+        index = self.prepared.index
+        return self.predicted.get(index.id[position], int(index.frames[position]))
 
     def positions(self, split: str) -> list[int]:
         """Positions of a split's recordings in the index."""
@@ -116,6 +133,9 @@ class VocoderSamples:
             mel_TM, f0_T = self._corpus.processor.mel(waveform), self._corpus.pitch_of(waveform)
         else:
             mel_TM, f0_T = self._corpus.prepared.cache.features(position), self._corpus.pitch[position][:, 0]
+            predicted_TM = self._corpus.predicted_mel(position)
+            if predicted_TM is not None and (not self._training or rng.random() < _PREDICTED):
+                mel_TM = predicted_TM
         frames, hop = self._data.crop_frames, self._data.audio.hop_length
         spare = max(0, len(mel_TM) - frames)
         start = int(rng.integers(spare + 1)) if self._training else spare // 2

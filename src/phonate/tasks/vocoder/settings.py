@@ -18,6 +18,9 @@ class VocoderData(VoiceData):
     """Frames of a training sample, cut at random from its recording; 86 are a second."""
     crops_per_clip: PositiveInt = 1
     """Crops of each recording in an epoch."""
+    predicted: str | None = None
+    """Mels that a model predicted for these recordings (a folder that `phonate predict` wrote): half the crops are of
+    them, all in validation. Null: recorded mels only."""
 
 
 class VocoderModel(Settings):

@@ -15,6 +15,8 @@ from phonate.nn.stft import ShortTimeFourier
 
 _COMPRESSION = 0.3
 _SMALL = 1e-5
+_MEAN_LEVEL, _DEVIATION = 0.35, 0.2
+"""Of mel features from 0 to 1. Given as they are, a discriminator stays at chance for a thousand steps."""
 
 
 class SpectrogramDiscriminator(nn.Module):
@@ -68,8 +70,10 @@ class MelDiscriminator(nn.Module):
         self.last = nn.utils.parametrizations.weight_norm(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
 
     def forward(self, mel_BTM: Tensor, condition_BTD: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Mel (B, T, M) and condition (B, T, D) -> how natural each place is (B, T', M'), and the layers' outputs."""
-        hidden = torch.stack([mel_BTM, self.condition(condition_BTD)], dim=1)
+        """Mel (B, T, M), from 0 to 1, and condition (B, T, D) -> how natural each place is (B, T', M'), and the outputs
+        of the layers."""
+        standard_BTM = (mel_BTM - _MEAN_LEVEL) / _DEVIATION
+        hidden = torch.stack([standard_BTM, self.condition(condition_BTD)], dim=1)
         outputs = []
         for layer in self.layers:
             hidden = F.leaky_relu(layer(hidden), 0.1)

@@ -57,7 +57,7 @@ class SpeechTraining(TrainingSettings):
     """The step from which a discriminator takes part, which keeps mels from being over-smooth. Null: never."""
     adversarial_weight: NonNegativeFloat = 1.0
     """Weight of fooling the discriminator."""
-    feature_matching_weight: NonNegativeFloat = 1.0
+    feature_matching_weight: NonNegativeFloat = 5.0
     """Weight of the distance between what the discriminator sees in natural and in made mels."""
 
 

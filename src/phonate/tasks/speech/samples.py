@@ -118,6 +118,11 @@ def melody(f0_T: FloatArray) -> FloatArray:
     return np.stack([contour_T, voiced_T.astype(np.float32)], axis=1)
 
 
+def hertz(melody_BT2: torch.Tensor) -> torch.Tensor:
+    """F0 (B, T) in Hz of a melody, 0 where there is no voice."""
+    return MIDDLE_F0 * melody_BT2[..., 0].exp() * melody_BT2[..., 1]
+
+
 def _padded(arrays: Sequence[NDArray[Any]]) -> torch.Tensor:
     """(B, longest, ...) of arrays (length, ...), zeros after their ends."""
     shape = (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:])

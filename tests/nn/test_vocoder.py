@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from phonate.audio.processor import AudioProcessor
-from phonate.nn.excitation import pulses
+from phonate.nn.excitation import _filled, pulses
 from phonate.nn.stft import ShortTimeFourier
 from phonate.nn.vocoder import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
@@ -55,6 +55,15 @@ def test_unvoiced_frames_have_no_pulses():
     signal = pulses(f0, HOP, RATE)[0]
     assert not signal[: 19 * HOP].any()
     assert signal[21 * HOP :].square().mean() > 0.8
+
+
+def test_a_pitch_goes_on_where_there_is_no_voice():
+    f0 = torch.tensor([[0, 0, 150, 0, 0, 200, 210, 0], [90, 0, 0, 0, 0, 0, 0, 80], [0, 0, 0, 0, 0, 0, 0, 0.0]])
+    assert _filled(f0).tolist() == [
+        [100, 100, 150, 150, 150, 200, 210, 210],
+        [90, 90, 90, 90, 90, 90, 90, 80],
+        [100] * 8,
+    ]
 
 
 def test_untrained_it_already_keeps_the_spectral_envelope(voiced_sound):

@@ -16,6 +16,7 @@ from phonate.config.errors import InputError
 from phonate.training.checkpoints import copies, files, listing
 from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint
 
+WEIGHTS = "weights"
 SHOWN = 20
 """Lines of changed tensors that `compare` shows; --json has all."""
 
@@ -37,12 +38,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune = sub_command("prune", "delete all but the newest ones and the best one")
     prune.add_argument("--keep", type=int, required=True, metavar="N", help="how many of the newest to keep")
     prune.add_argument("--dry-run", action="store_true", help="say what would be deleted, and delete nothing")
-    leave = sub_command("export", "copy what inference needs, without the training state, to a new folder")
-    leave.add_argument("target", metavar="FOLDER", type=Path, help="the new folder")
-    leave.add_argument("--checkpoint", help="which one of the run (default: the best, else the newest)")
+    leave = sub_command("export", "write what inference needs: weights without the training state, or one ONNX file")
+    _add_export_arguments(leave)
     compare = sub_command("compare", "how metadata and weights of two checkpoints differ")
     compare.add_argument("first", metavar="A")
     compare.add_argument("second", metavar="B")
+
+
+def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="a new folder, or a new .onnx file")
+    parser.add_argument("-o", "--output", metavar="TARGET", type=Path, help="the same")
+    parser.add_argument("--checkpoint", help="which one of the run (default: the best, else the newest)")
+    parser.add_argument(
+        "--format",
+        default=WEIGHTS,
+        help="weights (default), or one that the run's task has: speech has onnx (text to waveform in one file) and "
+        "piper (a voice for Piper)",
+    )
+    parser.add_argument(
+        "--vocoder", metavar="RUN", help="a run of the task vocoder to export with (default: the recipe's)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -118,13 +133,24 @@ def _prune(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
+    if (args.target is None) == (args.output is None):
+        raise InputError("export: say once where to write, as in -o exported")
+    target: Path = args.target or args.output
     source = _exported(args.run, args.checkpoint)
-    target = copies.export(source, args.target)
-    names = sorted(path.name for path in target.iterdir())
-    if args.json:
-        print_json({"source": str(source), "target": str(target), "files": names})
+    if args.format == WEIGHTS:
+        if args.vocoder is not None:
+            raise InputError("--vocoder: weights are exported without one; leave it out, or choose another --format")
+        paths = list(copies.export(source, target).iterdir())
     else:
-        print_table([(str(source), str(target), " ".join(names))], ("from", "to", "files"))
+        from phonate.workflows.export import export
+
+        paths = export(source, target, args.format, args.vocoder)
+    names = sorted(path.name for path in paths)
+    folder = paths[0].parent
+    if args.json:
+        print_json({"source": str(source), "target": str(folder), "files": names})
+    else:
+        print_table([(str(source), str(folder), " ".join(names))], ("from", "to", "files"))
     return 0
 
 

@@ -39,9 +39,11 @@ def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_B: Tensor | N
 def _filled(f0_BT: Tensor) -> Tensor:
     """Unvoiced frames get the pitch of the latest voiced one (100 Hz before the first), so that a vowel's first
     periods do not start from 0 Hz."""
-    frames = torch.arange(f0_BT.shape[1], device=f0_BT.device)
-    latest_BT = torch.cummax(torch.where(f0_BT > 0, frames, torch.full_like(frames, -1)), dim=1).values
-    held_BT = f0_BT.gather(1, latest_BT.clamp_min(0))
+    voiced_BT = f0_BT > 0
+    heard_BT = torch.cumsum(voiced_BT.long(), dim=1)
+    # The pitch of the first voiced frame, the second, ... Unvoiced ones write 0 into place 0. No cummax: ONNX has none.
+    pitches_BV = F.pad(torch.zeros_like(f0_BT), (0, 1)).scatter(1, heard_BT * voiced_BT, f0_BT * voiced_BT)
+    held_BT = pitches_BV.gather(1, heard_BT)
     return torch.where(held_BT > 0, held_BT, torch.full_like(held_BT, 100.0))
 
 
@@ -68,5 +70,5 @@ def noise(like_BN: Tensor, table: Tensor, start_B: Tensor | None = None) -> Tens
     """White noise (B, N) out of `table`, each item from its own `start_B`."""
     positions = torch.arange(like_BN.shape[1], device=like_BN.device)
     if start_B is None:
-        return F.embedding(positions % len(table), table[:, None])[None, :, 0].expand_as(like_BN)
+        return F.embedding(positions % table.shape[0], table[:, None])[None, :, 0].expand_as(like_BN)
     return F.embedding((positions[None] + start_B[:, None]) % len(table), table[:, None])[..., 0]

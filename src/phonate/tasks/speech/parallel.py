@@ -13,8 +13,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from phonate.nn.convnext import ConvNeXt
 from phonate.nn.masks import frame_mask
@@ -22,6 +24,12 @@ from phonate.nn.masks import frame_mask
 NOISE = 16
 """Random numbers that the decoder is given for each frame, for what text does not say."""
 _PLACES = 6
+_NOISE_FRAMES = 4096
+
+
+def noise_table() -> Tensor:
+    """The noise (4096, 16) that is spoken with: the same each time, and begun again where it ends."""
+    return torch.from_numpy(np.random.default_rng(0).standard_normal((_NOISE_FRAMES, NOISE), dtype=np.float32))
 
 
 @dataclass(frozen=True)
@@ -102,12 +110,12 @@ class ParallelModel(nn.Module):
         out: Tensor = self.prosody_head(self.predictor(encoded_BLD, mask_BL))
         return out
 
-    def prosody(self, predicted_BL2: Tensor, speed: float = 1.0, mask_BL: Tensor | None = None) -> Prosody:
+    def prosody(self, predicted_BL2: Tensor, speed: float | Tensor = 1.0, mask_BL: Tensor | None = None) -> Prosody:
         """Predictions as numbers to speak with; `speed` 1.2 is a fifth faster."""
         frames_BL = (predicted_BL2[..., 0].exp() - 1.0).clamp_min(0.0) / speed
         # Rounded so that what is cut from one token is given to the next: the whole is as long as predicted.
         ends_BL = torch.round(torch.cumsum(frames_BL if mask_BL is None else frames_BL * mask_BL, dim=1))
-        durations_BL = torch.diff(ends_BL, dim=1, prepend=torch.zeros_like(ends_BL[:, :1])).long()
+        durations_BL = (ends_BL - F.pad(ends_BL, (1, 0))[:, :-1]).long()
         return Prosody(durations_BL, predicted_BL2[..., 1])
 
     def regulated(self, encoded_BLD: Tensor, prosody: Prosody, frames: int) -> Tensor:
@@ -115,8 +123,10 @@ class ParallelModel(nn.Module):
         said_BLD = encoded_BLD + self.energy_embedding(prosody.energy_BL[..., None])
         ends_BL = torch.cumsum(prosody.durations_BL, dim=1)
         frame_T = torch.arange(frames, device=ends_BL.device)
-        token_BT = torch.searchsorted(ends_BL, frame_T.expand(len(ends_BL), -1).contiguous(), right=True)
-        token_BT = token_BT.clamp_max(ends_BL.shape[1] - 1)
+        # How many tokens have ended before each frame: counted, since no runtime but torch's has searchsorted.
+        ended_BT = torch.zeros_like(frame_T).expand(ends_BL.shape[0], -1)
+        ended_BT = F.pad(ended_BT, (0, 1)).scatter_add(1, ends_BL.clamp_max(frames), torch.ones_like(ends_BL))
+        token_BT = torch.cumsum(ended_BT, dim=1)[:, :-1].clamp_max(ends_BL.shape[1] - 1)
         said_BTD = said_BLD.gather(1, token_BT[..., None].expand(-1, -1, said_BLD.shape[-1]))
         length_BT = prosody.durations_BL.gather(1, token_BT).clamp_min(1).to(said_BTD.dtype)
         since_BT = frame_T - (ends_BL.gather(1, token_BT) - length_BT.long()).to(said_BTD.dtype)
@@ -133,6 +143,25 @@ class ParallelModel(nn.Module):
         hidden_BTD = regulated_BTD + self.pitch_embedding(pitch_BT2) + self.noise_embedding(noise_BTN)
         mel_BTM: Tensor = self.output(self.decoder(hidden_BTD, mask_BT))
         return mel_BTM
+
+    def spoken(
+        self,
+        tokens_1L: Tensor,
+        speaker_1: Tensor | None,
+        noise_table: Tensor,
+        speed: float | Tensor = 1.0,
+        octaves: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """The mel (1, T, M), from 0 to 1, of one text as the model would say it, and the melody (1, T, 2) it has."""
+        encoded_1LD = self.encode(tokens_1L, speaker_1, None)
+        prosody = self.prosody(self.predict(encoded_1LD, None), speed)
+        frames = int(prosody.durations_BL.sum().clamp_min(2))
+        regulated_1TD = self.regulated(encoded_1LD, prosody, frames)
+        contour_1T, voicing_1T = self.pitch(regulated_1TD, None).float().unbind(-1)
+        melody_1T2 = torch.stack([contour_1T + octaves * math.log(2.0), (voicing_1T > 0).float()], dim=-1)
+        noise_TN = noise_table[torch.arange(frames, device=noise_table.device) % noise_table.shape[0]]
+        mel_1TM = self.decode(regulated_1TD, melody_1T2, noise_TN[None], None)
+        return mel_1TM.float().clamp(0.0, 1.0), melody_1T2
 
     def forward(
         self,

@@ -118,6 +118,15 @@ def melody(f0_T: FloatArray) -> FloatArray:
     return np.stack([contour_T, voiced_T.astype(np.float32)], axis=1)
 
 
+def hertz(melody_BT2: torch.Tensor) -> torch.Tensor:
+    """F0 (B, T) of a melody, in whole eighths of a hertz (about a hundredth of a semitone), 0 where there is no voice.
+
+    A vocoder sums the pitch up to a phase, and with it rounding errors that differ from one runtime to the next: after
+    some seconds they are heard in the highest harmonics. Of pitches that are rounded alike there is nothing to sum up.
+    """
+    return torch.round(8.0 * MIDDLE_F0 * melody_BT2[..., 0].exp()) / 8.0 * melody_BT2[..., 1]
+
+
 def _padded(arrays: Sequence[NDArray[Any]]) -> torch.Tensor:
     """(B, longest, ...) of arrays (length, ...), zeros after their ends."""
     shape = (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:])

@@ -195,12 +195,15 @@ class SpeechTask(Task):
 
     def export(self, model: nn.Module) -> Mapping[str, Any]:
         """What speaking needs beside the weights and the recipe."""
-        index = self.corpus.prepared.index
+        index, train = self.corpus.prepared.index, self.corpus.prepared.train
+        frames = sum(int(index.frames[int(position)]) for position in train)
         return {
             "speakers": list(self.corpus.speakers),
             "inventory": self.corpus.inventory.document(),
             "features": self.corpus.processor.fingerprint,
             "validation": [index.id[i] for i in self.corpus.prepared.validation],
+            "recordings": len(train),
+            "seconds": round(frames / self.recipe.data.audio.frames_per_second, 1),
         }
 
 

@@ -1,0 +1,160 @@
+"""A voice as one ONNX file, text to waveform, that needs neither torch nor phonate: plain, or as Piper's voices are.
+
+The plain file has the inputs `input` (1, L) int64, the tokens; `scales` (3,) float, how much noise the decoder is
+given, how long everything is, and a number without effect; and `sid` (1,) int64, the speaker, where there are several.
+Its output is `output` (1, 1, N). Its metadata say how text becomes tokens: `inventory` has the symbols by number.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from phonate.config.errors import InputError, MissingPackageError
+from phonate.nn.vocoder import Vocoder
+from phonate.rendering.renderer import TrainedVocoder
+from phonate.tasks.speech.graph import SpokenPiper, SpokenText
+from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.model_card import facts_of, figures_beside, model_card
+from phonate.tasks.speech.piper import piper_config, piper_numbers
+
+FORMATS = ("onnx", "piper")
+_CARD = "MODEL_CARD.md"
+_OPSET = 18
+_EXAMPLE = 40  # tokens to trace with; any number runs
+_MOST = 4096
+"""Tokens of a text, for the exporter, which wants a bound."""
+
+
+def export(source: Path, target: Path, form: str, vocoder: str | None = None) -> list[Path]:
+    """Write the checkpoint `source` as `target`, an .onnx file or a folder to hold one, with a model card beside it.
+
+    Args:
+        source: A checkpoint's folder.
+        target: What must not be there yet.
+        form: One of FORMATS.
+        vocoder: A run of the task vocoder (default: the recipe's).
+
+    Returns what was written. Raises InputError where there is no vocoder, `target` exists, or the voice has no phones
+    that Piper could send.
+    """
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingPackageError(
+            f"an ONNX export needs {' and '.join(missing)}, not installed; pip install 'phonate[onnx]'"
+        )
+    model = target if target.suffix == ".onnx" else target / ("voice.onnx" if form == "piper" else "model.onnx")
+    config, card = model.with_name(f"{model.name}.json"), model.with_name(_CARD)
+    written = [model, config, card] if form == "piper" else [model, card]
+    for path in written:
+        if path.exists():
+            raise InputError(f"{path}: exists already; choose another folder by -o, or remove it")
+    synthesiser = Synthesiser.load(source, vocoder)
+    if form == "piper" and synthesiser.inventory.phonemizer_name != "espeak":
+        raise InputError(
+            f"{source}: Piper speaks espeak's phones, and this voice was trained with data.phonemes: "
+            f"{synthesiser.inventory.phonemizer_name}; train one with data.phonemes: espeak, or choose --format onnx"
+        )
+    network = _vocoder(synthesiser, source)
+    model.parent.mkdir(parents=True, exist_ok=True)
+    facts = facts_of(synthesiser, str(vocoder or synthesiser.data.vocoder))
+    spoken = SpokenText(synthesiser.model, network)
+    if form == "piper":
+        _write_voice(spoken, synthesiser, model, config, facts)
+    else:
+        _write_model(spoken, synthesiser, model, facts)
+    card.write_text(model_card(model.stem, facts, figures_beside(source)), encoding="utf-8")
+    return written
+
+
+def _vocoder(synthesiser: Synthesiser, source: Path) -> Vocoder:
+    if not isinstance(synthesiser.render, TrainedVocoder):
+        raise InputError(
+            f"{source}: has no vocoder, and {synthesiser.render.name} can't be exported; give a run of the task "
+            "vocoder by --vocoder RUN"
+        )
+    return synthesiser.render.network
+
+
+def _write_model(spoken: SpokenText, synthesiser: Synthesiser, target: Path, facts: Mapping[str, str]) -> None:
+    several = len(synthesiser.speakers) > 1
+    example = [torch.ones(1, _EXAMPLE, dtype=torch.long), torch.ones(3), torch.zeros(1, dtype=torch.long)]
+    length = torch.export.Dim("tokens", min=1, max=_MOST)
+    names, shapes = ["input", "scales", "sid"], [{1: length}, None, None]
+    count = 3 if several else 2
+    _write(spoken, tuple(example[:count]), names[:count], tuple(shapes[:count]), target, _metadata(synthesiser, facts))
+
+
+def _write_voice(
+    spoken: SpokenText, synthesiser: Synthesiser, target: Path, config: Path, facts: Mapping[str, str]
+) -> None:
+    inventory, audio = synthesiser.inventory, synthesiser.data.audio
+    numbers = piper_numbers(inventory)
+    graph = SpokenPiper(spoken, numbers.tokens, numbers.weights).eval()
+    several = len(synthesiser.speakers) > 1
+    phone = numbers.of_phonemes["a"]
+    example = [
+        torch.tensor([phone * _EXAMPLE]),
+        torch.tensor([_EXAMPLE]),
+        torch.ones(3),
+        torch.zeros(1, dtype=torch.long),
+    ]
+    length = torch.export.Dim("phonemes", min=1, max=_MOST)
+    names, shapes = ["input", "input_lengths", "scales", "sid"], [{1: length}, None, None, None]
+    count = 4 if several else 3
+    _write(graph, tuple(example[:count]), names[:count], tuple(shapes[:count]), target, _metadata(synthesiser, facts))
+    document = piper_config(
+        numbers, target.stem, inventory.language, synthesiser.speakers, audio.sample_rate, audio.hop_length
+    )
+    config.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _metadata(synthesiser: Synthesiser, facts: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **{key.replace(" ", "_"): value for key, value in facts.items()},
+        "sample_rate": str(synthesiser.sample_rate),
+        "speaker_names": json.dumps(synthesiser.speakers, ensure_ascii=False),
+        "inventory": json.dumps(synthesiser.inventory.document(), ensure_ascii=False),
+        "notice": "makes AI-generated speech",
+    }
+
+
+def _write(
+    graph: nn.Module,
+    example: tuple[Tensor, ...],
+    names: list[str],
+    shapes: tuple[Any, ...],
+    target: Path,
+    metadata: Mapping[str, str],
+) -> None:
+    """Write `graph` whole or not at all."""
+    chatter = logging.getLogger("torch.onnx._internal.exporter._registration")  # of torchvision, which nobody asked for
+    level = chatter.level
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of the exporter's own use of what torch is about to drop
+        chatter.setLevel(logging.ERROR)
+        program = torch.onnx.export(
+            graph,
+            example,
+            input_names=names,
+            output_names=["output"],
+            dynamic_shapes=shapes,
+            opset_version=_OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    chatter.setLevel(level)
+    assert program is not None
+    program.model.metadata_props.update(metadata)
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    program.save(str(beside), external_data=False)
+    beside.replace(target)

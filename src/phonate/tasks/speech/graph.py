@@ -1,0 +1,78 @@
+"""What is exported: from the numbers of symbols to a waveform, in one module that ONNX can express.
+
+Shapes: I numbers of Piper, L tokens, T frames, N = (T - 1) * hop samples.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from phonate.nn.vocoder import Vocoder
+from phonate.tasks.speech.parallel import ParallelModel, noise_table
+from phonate.tasks.speech.samples import hertz
+
+_PEAK = 0.95
+_SILENT = 1e-8
+
+
+class SpokenText(nn.Module):
+    """Tokens (1, L) -> waveform (1, 1, N), its peak 0.95: what `Synthesiser.speak` gives for one sentence."""
+
+    noise: Tensor
+
+    def __init__(self, acoustic: ParallelModel, vocoder: Vocoder) -> None:
+        super().__init__()
+        self.acoustic = copy.deepcopy(acoustic).eval()
+        self.vocoder = copy.deepcopy(vocoder).eval()
+        self.vocoder.fourier.as_products = True
+        self.register_buffer("noise", noise_table(), persistent=False)
+
+    def forward(self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None) -> Tensor:
+        """`scales_3`: how much noise the decoder is given (1: as in training), how long everything is (2: half as
+        fast), and Piper's noise of durations, of which this model has none."""
+        noise_TN = self.noise * scales_3[0]
+        mel_1TM, melody_1T2 = self.acoustic.spoken(tokens_1L, speaker_1, noise_TN, 1.0 / scales_3[1])
+        waveform_1N = self.vocoder(mel_1TM, hertz(melody_1T2))
+        peak = waveform_1N.abs().amax(dim=1).clamp_min(_SILENT)
+        scaled: Tensor = (_PEAK / peak) * waveform_1N
+        return scaled[:, None]
+
+
+class SpokenPiper(nn.Module):
+    """As `SpokenText`, of the numbers that Piper sends: each symbol followed by a pad, each mark by a space."""
+
+    tokens_S: Tensor
+    weights_S: Tensor
+
+    def __init__(self, spoken: SpokenText, tokens: Sequence[int], weights: Sequence[int]) -> None:
+        """For each of Piper's S numbers, our token, and its weight: 0 for what is not said, 1 for a phone, more for a
+        boundary. Of boundaries without a phone between them the weightiest is said, and of equals the first."""
+        super().__init__()
+        self.spoken = spoken
+        self.register_buffer("tokens_S", torch.tensor(tokens), persistent=False)
+        self.register_buffer("weights_S", torch.tensor(weights), persistent=False)
+
+    def tokens(self, numbers_1I: Tensor, lengths_1: Tensor) -> Tensor:
+        """The tokens (1, L) of the first `lengths_1` of Piper's numbers."""
+        tokens_I, weights_I = self.tokens_S[numbers_1I[0]], self.weights_S[numbers_1I[0]]
+        weights_I = weights_I * (torch.arange(weights_I.shape[0], device=weights_I.device) < lengths_1)
+        boundary_I = weights_I > 1
+        phones_before_I = torch.cumsum((weights_I == 1).long(), dim=0)
+        beside_II = boundary_I[:, None] & boundary_I & (phones_before_I[:, None] == phones_before_I)
+        # no two are of the same rank: of two equal boundaries the earlier one ranks higher
+        places_I = torch.cumsum(torch.ones_like(tokens_I), dim=0)
+        rank_I = weights_I * (tokens_I.shape[0] + 1) - places_I
+        best_I = torch.where(beside_II, rank_I, torch.zeros_like(rank_I)).amax(dim=1)
+        said_I = (weights_I == 1) | (boundary_I & (rank_I == best_I))
+        return tokens_I[torch.nonzero(said_I)[:, 0]][None]
+
+    def forward(
+        self, numbers_1I: Tensor, lengths_1: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None
+    ) -> Tensor:
+        """The waveform (1, 1, N)."""
+        waveform: Tensor = self.spoken(self.tokens(numbers_1I, lengths_1), scales_3, speaker_1)
+        return waveform

@@ -1,0 +1,69 @@
+"""MODEL_CARD.md: what a model that leaves the house was made of, and what may be done with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_FIGURES = "evaluation.json"
+_NAMED = 20
+"""Speakers that are named; of more, the number is told."""
+_UNKNOWN = "not recorded"
+
+
+def model_card(name: str, facts: Mapping[str, str], figures: str) -> str:
+    """The text of a card with a table of `facts`."""
+    rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
+    return f"""# {name}
+
+**This model makes AI-generated speech.** Say so wherever it is heard, and do not let it speak as a person who has not
+agreed to that.
+
+| | |
+| --- | --- |
+{rows}
+| licence | *to be filled in: whether the recordings and the consent of their speakers allow what you plan* |
+
+## How good
+
+{figures}
+"""
+
+
+def facts_of(synthesiser: Any, vocoder: str) -> dict[str, str]:
+    """What is known of a `Synthesiser` and of what it was trained on, in words."""
+    facts, speakers = synthesiser.facts, synthesiser.speakers
+    named = ", ".join(speakers[:_NAMED]) if len(speakers) <= _NAMED else "not listed here"
+    seconds = facts.get("seconds")
+    return {
+        "task": "text-to-speech",
+        "language": synthesiser.inventory.language,
+        "phones": f"{len(synthesiser.inventory)} symbols of the phonemizer {synthesiser.inventory.phonemizer_name}",
+        "speakers": f"{len(speakers)}: {named}",
+        "recordings": str(facts.get("recordings", _UNKNOWN)),
+        "hours": _UNKNOWN if seconds is None else f"{seconds / 3600:.2f}",
+        "sample rate": f"{synthesiser.sample_rate} Hz",
+        "features": f"{facts['features']} ({synthesiser.data.audio.n_mels} mel bands)",
+        "vocoder": vocoder,
+        "made with": "phonate",
+    }
+
+
+def figures_beside(checkpoint: Path) -> str:
+    """The table of the evaluation of the run that `checkpoint` is of, where there was one."""
+    for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
+        if (folder / _FIGURES).is_file():
+            found = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))
+            return _table(found["systems"], found.get("legend", ""))
+    return "It was not judged: `phonate evaluate RUN` before the export puts figures here."
+
+
+def _table(systems: Mapping[str, Mapping[str, float]], legend: str) -> str:
+    metrics = list(dict.fromkeys(metric for values in systems.values() for metric in values))
+    lines = [f"| system | {' | '.join(metrics)} |", f"| --- |{' --- |' * len(metrics)}"]
+    for name, values in systems.items():
+        cells = [f"{values[metric]:.3f}" if metric in values else "-" for metric in metrics]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + (f"\n\n{legend}" if legend else "")

@@ -174,16 +174,20 @@ class TrainStep:
 
     def _tell(self, number: int, batch: Batch, terms: Terms, last: bool) -> None:
         """Give the callbacks the means of a micro-batch, once the last phase has found its own."""
-        means = self._means.setdefault(number, {})
+        means = self._means.pop(number, {})
         for name, (total, count) in terms.items():
             if counted := float(count):
-                means[name] = float(total.detach()) / counted
-        if last:
-            del self._means[number]
-            if means:
-                means = {"loss": sum(self.weights.get(name, 1.0) * mean for name, mean in means.items()), **means}
-            for hook in self.after_batch:
-                hook(batch, means)
+                means[name] = total.item() / counted
+        if not last:
+            self._means[number] = means
+            return
+        if means:
+            weights, loss = self.weights, 0.0
+            for name, mean in means.items():
+                loss += weights.get(name, 1.0) * mean
+            means["loss"] = loss
+        for hook in self.after_batch:
+            hook(batch, means)
 
     def _update(self, state: PhaseState, step: int) -> None:
         """Gradients -> weights."""

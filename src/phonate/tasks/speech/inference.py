@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,7 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve_document
 from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer
-from phonate.tasks.speech.parallel import NOISE, ParallelModel
-from phonate.tasks.speech.samples import MIDDLE_F0
-from phonate.tasks.speech.task import build_acoustic
+from phonate.tasks.speech.task import Acoustic, build_acoustic
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Word
 from phonate.text.sentences import sentences
@@ -39,7 +36,7 @@ class Synthesiser:
 
     def __init__(
         self,
-        model: ParallelModel,
+        model: Acoustic,
         data: Any,
         inventory: Inventory,
         speakers: Sequence[str],
@@ -138,20 +135,13 @@ class Synthesiser:
     @torch.no_grad()
     def mel(
         self, words: Sequence[Word], speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
-    ) -> tuple[FloatArray, FloatArray]:
-        """The mel (T, M), from 0 to 1, and the pitch (T,) in Hz (0: no voice) of one sentence."""
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """The mel (T, M), from 0 to 1, of one sentence, and its pitch (T,) in Hz (0: no voice) where the model is one
+        that predicts it."""
         if speed <= 0:
             raise InputError(f"speed {speed:g} must be over 0; 1.2 is a fifth faster")
-        model, device = self.model, self.model.output.weight.device
-        tokens_BL = torch.tensor([self.inventory.ids(words)], device=device)
-        encoded_BLD = model.encode(tokens_BL, torch.tensor([self.speaker(speaker)], device=device), None)
-        prosody = model.prosody(model.predict(encoded_BLD, None), speed)
-        frames = max(2, int(prosody.durations_BL.sum()))
-        regulated_BTD = model.regulated(encoded_BLD, prosody, frames)
-        contour_BT, voicing_BT = model.pitch(regulated_BTD, None).float().unbind(-1)
-        contour_BT, voiced_BT = contour_BT + semitones * math.log(2.0) / 12.0, (voicing_BT > 0).float()
-        noise = np.random.default_rng(0).standard_normal((1, frames, NOISE), dtype=np.float32)
-        said_BT2 = torch.stack([contour_BT, voiced_BT], dim=-1)
-        mel_BTM = model.decode(regulated_BTD, said_BT2, torch.from_numpy(noise).to(device), None)
-        f0_BT = MIDDLE_F0 * contour_BT.exp() * voiced_BT
-        return np.asarray(mel_BTM[0].float().clamp(0.0, 1.0).cpu().numpy()), np.asarray(f0_BT[0].cpu().numpy())
+        device = self.model.output.weight.device
+        tokens_1L = torch.tensor([self.inventory.ids(words)], device=device)
+        speaker_1 = torch.tensor([self.speaker(speaker)], device=device)
+        mel_TM, f0_T = self.model.speak(tokens_1L, speaker_1, speed, semitones)
+        return mel_TM.cpu().numpy(), None if f0_T is None else f0_T.cpu().numpy()

@@ -13,14 +13,18 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from phonate.nn.convnext import ConvNeXt
 from phonate.nn.masks import frame_mask
+from phonate.nn.regulator import token_of_frame, whole_frames
 
 NOISE = 16
 """Random numbers that the decoder is given for each frame, for what text does not say."""
+MIDDLE_F0 = 200.0
+"""Hz, whose logarithm counts as 0."""
 _PLACES = 6
 
 
@@ -105,9 +109,7 @@ class ParallelModel(nn.Module):
     def prosody(self, predicted_BL2: Tensor, speed: float = 1.0, mask_BL: Tensor | None = None) -> Prosody:
         """Predictions as numbers to speak with; `speed` 1.2 is a fifth faster."""
         frames_BL = (predicted_BL2[..., 0].exp() - 1.0).clamp_min(0.0) / speed
-        # Rounded so that what is cut from one token is given to the next: the whole is as long as predicted.
-        ends_BL = torch.round(torch.cumsum(frames_BL if mask_BL is None else frames_BL * mask_BL, dim=1))
-        durations_BL = torch.diff(ends_BL, dim=1, prepend=torch.zeros_like(ends_BL[:, :1])).long()
+        durations_BL = whole_frames(frames_BL if mask_BL is None else frames_BL * mask_BL)
         return Prosody(durations_BL, predicted_BL2[..., 1])
 
     def regulated(self, encoded_BLD: Tensor, prosody: Prosody, frames: int) -> Tensor:
@@ -115,8 +117,7 @@ class ParallelModel(nn.Module):
         said_BLD = encoded_BLD + self.energy_embedding(prosody.energy_BL[..., None])
         ends_BL = torch.cumsum(prosody.durations_BL, dim=1)
         frame_T = torch.arange(frames, device=ends_BL.device)
-        token_BT = torch.searchsorted(ends_BL, frame_T.expand(len(ends_BL), -1).contiguous(), right=True)
-        token_BT = token_BT.clamp_max(ends_BL.shape[1] - 1)
+        token_BT = token_of_frame(prosody.durations_BL, frames)
         said_BTD = said_BLD.gather(1, token_BT[..., None].expand(-1, -1, said_BLD.shape[-1]))
         length_BT = prosody.durations_BL.gather(1, token_BT).clamp_min(1).to(said_BTD.dtype)
         since_BT = frame_T - (ends_BL.gather(1, token_BT) - length_BT.long()).to(said_BTD.dtype)
@@ -155,6 +156,22 @@ class ParallelModel(nn.Module):
             pitch_BT2=self.pitch(regulated_BTD, mask_BT),
             regulated_BTD=regulated_BTD,
         )
+
+    def speak(
+        self, tokens_1L: Tensor, speaker_1: Tensor, speed: float = 1.0, semitones: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """The mel (T, M), from 0 to 1, and the pitch (T,) in Hz (0: no voice) of one sentence."""
+        encoded_BLD = self.encode(tokens_1L, speaker_1, None)
+        prosody = self.prosody(self.predict(encoded_BLD, None), speed)
+        frames = max(2, int(prosody.durations_BL.sum()))
+        regulated_BTD = self.regulated(encoded_BLD, prosody, frames)
+        contour_BT, voicing_BT = self.pitch(regulated_BTD, None).float().unbind(-1)
+        contour_BT, voiced_BT = contour_BT + semitones * math.log(2.0) / 12.0, (voicing_BT > 0).float()
+        noise = np.random.default_rng(0).standard_normal((1, frames, NOISE), dtype=np.float32)
+        said_BT2 = torch.stack([contour_BT, voiced_BT], dim=-1)
+        mel_BTM = self.decode(regulated_BTD, said_BT2, torch.from_numpy(noise).to(tokens_1L.device), None)
+        f0_BT = MIDDLE_F0 * contour_BT.exp() * voiced_BT
+        return mel_BTM[0].float().clamp(0.0, 1.0), f0_BT[0]
 
 
 def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:

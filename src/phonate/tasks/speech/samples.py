@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.tasks.speech.corpus import Corpus
-from phonate.tasks.speech.parallel import NOISE
+from phonate.tasks.speech.parallel import MIDDLE_F0, NOISE
 from phonate.training.task import Batch
-
-MIDDLE_F0 = 200.0
 
 
 @dataclass(frozen=True)

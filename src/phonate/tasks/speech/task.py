@@ -2,7 +2,8 @@
 
 Terms: `mel` (distance of the predicted from the recorded mel, both said with the recorded durations, energy and
 melody), `duration`, `energy`, `pitch` and `voicing` (what is predicted of those), and from `adversarial_start` on
-`adversarial` and `features`, while a phase of its own trains the discriminator.
+`adversarial` and `features`, while a phase of its own trains the discriminator. Those of an autoregressive model are in
+its module.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from phonate.config.errors import InputError
 from phonate.nn.discriminators import MelDiscriminator
 from phonate.nn.masks import frame_mask
+from phonate.tasks.speech import autoregressive
+from phonate.tasks.speech.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said
 from phonate.tasks.speech.samples import SpeechSamples
@@ -26,11 +30,14 @@ _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _CROP = 96  # frames that the discriminator sees
 _WEIGHTS = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
 
+Acoustic = ParallelModel | AutoregressiveModel
+"""A model of either kind. Both `speak`."""
+
 
 class SpeechModelGAN(nn.Module):
-    """The acoustic model, and the discriminator that is only there to train it."""
+    """The acoustic model, and the discriminator that is only there to train it (a parallel one)."""
 
-    def __init__(self, acoustic: ParallelModel, discriminator: MelDiscriminator) -> None:
+    def __init__(self, acoustic: Acoustic, discriminator: MelDiscriminator | None) -> None:
         super().__init__()
         self.acoustic = acoustic
         self.discriminator = discriminator
@@ -48,6 +55,12 @@ class SpeechTask(Task):
 
     def __init__(self, recipe: Any) -> None:
         self.recipe = recipe
+        self.autoregressive = recipe.model.kind == "autoregressive"
+        if self.autoregressive and recipe.training.adversarial_start is not None:
+            raise InputError(
+                "training.adversarial_start: an autoregressive model is trained without a discriminator; set it to "
+                "null, or start from the recipe speech-autoregressive"
+            )
         self._corpus: Corpus | None = None
         self._made: tuple[Batch, tuple[Tensor, Tensor, Tensor]] | None = None
 
@@ -77,6 +90,8 @@ class SpeechTask(Task):
     def loss_weights(self) -> Mapping[str, float]:
         """A mel distance is small in numbers, and says most."""
         training = self.recipe.training
+        if self.autoregressive:
+            return autoregressive.WEIGHTS
         return {
             **_WEIGHTS,
             "adversarial": training.adversarial_weight,
@@ -89,6 +104,8 @@ class SpeechTask(Task):
         acoustic = build_acoustic(settings, len(self.corpus.inventory), len(self.corpus.speakers), n_mels)
         with torch.no_grad():
             acoustic.output.bias.fill_(_AVERAGE_LEVEL)
+        if self.autoregressive:
+            return SpeechModelGAN(acoustic, None)
         return SpeechModelGAN(acoustic, MelDiscriminator(n_mels, settings.width, settings.discriminator_channels))
 
     def samples(self, split: str) -> SpeechSamples:
@@ -98,6 +115,8 @@ class SpeechTask(Task):
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the module."""
         gan = cast(SpeechModelGAN, model)
+        if isinstance(gan.acoustic, AutoregressiveModel):
+            return autoregressive.loss_terms(gan.acoustic, batch)
         if phase == DISCRIMINATOR:
             return self._discriminator_loss(gan, batch)
         said = _said(gan, batch)
@@ -106,6 +125,7 @@ class SpeechTask(Task):
         terms: Terms = {"mel": (difference_BTM.sum(), mask_BT.sum() * made_BTM.shape[-1])}
         terms |= _prosody_terms(said, batch, mask_BT)
         if self.adversarial and model.training:
+            assert gan.discriminator is not None
             seen = self._seen(said, batch)
             terms |= _adversarial(gan.discriminator, *seen)
             self._made = (batch, (seen[0].detach(), *seen[1:]))
@@ -118,6 +138,7 @@ class SpeechTask(Task):
                 made, natural, condition = self._seen(_said(gan, batch), batch)
         else:
             made, natural, condition = self._made[1]
+        assert gan.discriminator is not None
         real, _ = gan.discriminator(natural, condition)
         fake, _ = gan.discriminator(made, condition)
         total = (real - 1.0).square().mean((1, 2)).sum() + fake.square().mean((1, 2)).sum()
@@ -131,6 +152,8 @@ class SpeechTask(Task):
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
         """Frames, tokens and items."""
+        if self.autoregressive:
+            return autoregressive.loss_counts(batch)
         items = float(len(batch["tokens"]))
         if phase == DISCRIMINATOR:
             return {"discriminator": items}
@@ -163,8 +186,22 @@ class SpeechTask(Task):
         }
 
 
-def build_acoustic(settings: Any, n_tokens: int, n_speakers: int, n_mels: int) -> ParallelModel:
+def build_acoustic(settings: Any, n_tokens: int, n_speakers: int, n_mels: int) -> Acoustic:
     """The acoustic model of the recipe's `model` part."""
+    if settings.kind == "autoregressive":
+        return AutoregressiveModel(
+            n_tokens,
+            n_speakers,
+            n_mels,
+            settings.width,
+            settings.heads,
+            settings.feed_forward,
+            settings.encoder_layers,
+            settings.decoder_layers,
+            settings.dropout,
+            settings.postnet_channels,
+            settings.checkpoint_segments,
+        )
     return ParallelModel(
         n_tokens,
         n_speakers,

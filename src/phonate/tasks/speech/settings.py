@@ -67,9 +67,7 @@ class SpeechModel(Settings):
         other = "autoregressive" if self.kind == "parallel" else "parallel"
         for name in OWN[other]:
             if getattr(self, name) != fields[name].default:
-                raise ValueError(
-                    f"{name}: a model of kind {self.kind} has no {name}; it has {', '.join(OWN[self.kind])}"
-                )
+                raise ValueError(f"{name}: a model of kind {self.kind} has no {name}; of its own it has {has}")
         if self.kind == "autoregressive" and self.width % self.heads:
             raise ValueError(f"width {self.width} can't be divided among {self.heads} heads")
         if self.kind == "autoregressive" and self.width % 2:

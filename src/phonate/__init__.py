@@ -10,15 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from phonate.config.errors import PhonateError
+    from phonate.tasks.speech.english import EnglishTrainingConfig
     from phonate.training.trainer import Trainer
     from phonate.training.voice import TrainingConfig, VoiceTrainer
     from phonate.workflows.train import train
 
 __version__: str
 
-__all__ = ["PhonateError", "Trainer", "TrainingConfig", "VoiceTrainer", "__version__", "train"]
+__all__ = [
+    "EnglishTrainingConfig",
+    "PhonateError",
+    "Trainer",
+    "TrainingConfig",
+    "VoiceTrainer",
+    "__version__",
+    "train",
+]
 
 _HOMES = {
+    "EnglishTrainingConfig": "phonate.tasks.speech.english",
     "PhonateError": "phonate.config.errors",
     "Trainer": "phonate.training.trainer",
     "TrainingConfig": "phonate.training.voice",

@@ -58,9 +58,10 @@ class Layers:
         size = "default" if size is None else size
         preset: Mapping[str, Any] = {}
         if isinstance(size, str):
-            preset = settings.sizes.get(size, {})
-            if size not in settings.sizes and size != "default":
-                hint = nearest(size, list(settings.sizes)) if settings.sizes else "this task has no sizes"
+            sizes = settings.sizes_of(self._kind(changes))
+            preset = sizes.get(size, {})
+            if size not in sizes and size != "default":
+                hint = nearest(size, list(sizes)) if sizes else "this task has no sizes"
                 raise RecipeError(f"{place} size: there is no {size!r}; {hint}")
         # `training:` with nothing under it is a section left empty, not null
         written = {key: {} if value is None and key in PARTS else value for key, value in self.document.values.items()}
@@ -69,6 +70,17 @@ class Layers:
         self._merge(typed, written, (), self.document.places.get)
         for change in changes:
             self._set(typed, change)
+
+    def _kind(self, changes: list[Override]) -> Any:
+        """The value of `model.kind`, before anything is merged."""
+        written = self.document.values.get("model")
+        kind = written.get("kind") if isinstance(written, Mapping) else None
+        for change in changes:
+            if change.path == ("model", "kind"):
+                kind = change.value
+            elif change.path == ("model",) and isinstance(change.value, Mapping):
+                kind = change.value.get("kind", kind)
+        return kind
 
     def _merge(self, within: Any, upper: Mapping[str, Any], path: Key, place: Locate) -> None:
         """Put `upper` over the values under `path`; `within` is the settings class there, if there is one."""

@@ -10,7 +10,7 @@ DataT = TypeVar("DataT", bound=Settings)
 ModelT = TypeVar("ModelT", bound=Settings)
 TrainingT = TypeVar("TrainingT", bound=Settings)
 
-Size = Literal["tiny", "small", "default", "large"]
+Size = Literal["tiny", "small", "medium", "default", "large"]
 
 
 class Recipe(Settings, Generic[DataT, ModelT, TrainingT]):

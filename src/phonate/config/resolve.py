@@ -108,7 +108,8 @@ def _check_size(resolved: Resolved, changes: list[Override]) -> None:
     """A size asked for that changes nothing, for the recipe writes out all that it sets, is a mistake."""
     asked = [change for change in changes if change.path == ("size",)]
     size = resolved.recipe.size
-    preset = task_settings(resolved.recipe.task).sizes.get(size)
+    kind = getattr(resolved.recipe.model, "kind", None)
+    preset = task_settings(resolved.recipe.task).sizes_of(kind).get(size)
     if asked and preset and f"size {size}" not in resolved.origins.values():
         raise RecipeError(
             f"{asked[-1].source} size: changes nothing, for {resolved.document.name} writes out all that it "

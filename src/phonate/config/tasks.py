@@ -1,7 +1,8 @@
 """What can be trained, by name: settings without torch first, the task's code only when it is to run.
 
 A task is a package with two modules: `settings`, free of torch, with the constants DATA and MODEL (Settings
-classes), `SIZES: {size: {"model": {...}, "training": {...}}}` and, if the trainer's own do not do, TRAINING;
+classes), `SIZES: {size: {"model": {...}, "training": {...}}}` and, if the trainer's own do not do, TRAINING,
+and, where `model.kind` has sizes of its own, `KINDS: {kind: SIZES}`;
 and `task`, with the class `<Name>Task(recipe)`. Packages under `phonate.tasks` are found by their folder's
 name, those of other distributions by an entry point of group `phonate.tasks` (`name = "package.module"`), and
 a single plug-in file says `TASKS.register("name", TaskEntry(...))`.
@@ -33,6 +34,12 @@ class TaskSettings:
     training: type[Settings]
     sizes: Sizes
     """Preset by size: a part of a recipe."""
+    kinds: Mapping[str, Sizes] = field(default_factory=dict)
+    """The presets of those values of `model.kind` that have their own."""
+
+    def sizes_of(self, kind: Any) -> Sizes:
+        """The presets for a `model.kind`."""
+        return self.kinds.get(kind, self.sizes) if isinstance(kind, str) else self.sizes
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ def task_settings(name: str) -> TaskSettings:
     if missing:
         raise InputError(f"{entry}.settings has no {' and no '.join(missing)}, so it describes no task")
     training = getattr(module, "TRAINING", None) or load(_TRAINING)
-    return TaskSettings(module.DATA, module.MODEL, training, getattr(module, "SIZES", {}))
+    sizes, kinds = getattr(module, "SIZES", {}), getattr(module, "KINDS", {})
+    return TaskSettings(module.DATA, module.MODEL, training, sizes, kinds)
 
 
 def task_class(name: str) -> Any:

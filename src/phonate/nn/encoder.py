@@ -7,9 +7,24 @@ from typing import Literal
 from torch import Tensor, nn
 
 from phonate.nn.attention import SelfAttention
+from phonate.nn.checkpointing import Segments, through
 
 NormPlace = Literal["pre", "post"]
-Activation = Literal["relu", "gelu"]
+Activation = Literal["relu", "gelu", "glu"]
+
+
+def feed_forward(d_model: int, d_ff: int, dropout: float, activation: Activation = "relu") -> nn.Sequential:
+    """The network between attentions, (..., D) -> (..., D).
+
+    With `glu` its `d_ff` hidden units are gated by as many more (Dauphin et al. 2017; Shazeer 2020).
+    """
+    activations = {"relu": nn.ReLU(), "gelu": nn.GELU(approximate="tanh"), "glu": nn.GLU()}
+    return nn.Sequential(
+        nn.Linear(d_model, 2 * d_ff if activation == "glu" else d_ff),
+        activations[activation],
+        nn.Dropout(dropout),
+        nn.Linear(d_ff, d_model),
+    )
 
 
 class EncoderLayer(nn.Module):
@@ -31,12 +46,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.pre_norm = norm == "pre"
         self.attention = SelfAttention(d_model, n_heads, dropout)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(d_model, d_ff),
-            nn.ReLU() if activation == "relu" else nn.GELU(approximate="tanh"),
-            nn.Dropout(dropout),
-            nn.Linear(d_ff, d_model),
-        )
+        self.feed_forward = feed_forward(d_model, d_ff, dropout, activation)
         self.attention_norm = nn.LayerNorm(d_model)
         self.feed_forward_norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
@@ -55,7 +65,10 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """`n_layers` encoder layers; with `pre` norm a last layer norm closes the residual stream."""
+    """`n_layers` encoder layers; with `pre` norm a last layer norm closes the residual stream.
+
+    `segments`: see `phonate.nn.checkpointing`.
+    """
 
     def __init__(
         self,
@@ -66,8 +79,10 @@ class Encoder(nn.Module):
         dropout: float = 0.1,
         norm: NormPlace = "post",
         activation: Activation = "relu",
+        segments: Segments = None,
     ) -> None:
         super().__init__()
+        self.segments = segments
         self.layers = nn.ModuleList(
             EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation) for _ in range(n_layers)
         )
@@ -77,7 +92,5 @@ class Encoder(nn.Module):
         self, x_BTD: Tensor, mask_BT: Tensor | None = None, rotation: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
         """(B, T, D) -> (B, T, D). `mask_BT` is True at real frames."""
-        for layer in self.layers:
-            x_BTD = layer(x_BTD, mask_BT, rotation)
-        out: Tensor = self.last_norm(x_BTD)
+        out: Tensor = self.last_norm(through(self.layers, x_BTD, mask_BT, rotation, segments=self.segments))
         return out

@@ -22,21 +22,27 @@ def sinusoids(frames: int, d_model: int) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds fixed sinusoids to (B, T, D). Sequences over `max_frames` are refused with ValueError."""
+    """Adds fixed sinusoids to (B, T, D).
+
+    Sequences over `max_frames` are refused with ValueError, or the table grows with them where `grows`.
+    """
 
     table_TD: Tensor
 
-    def __init__(self, d_model: int, max_frames: int) -> None:
+    def __init__(self, d_model: int, max_frames: int, grows: bool = False) -> None:
         super().__init__()
+        self.grows = grows
         # Not in the state dict: it follows from the model's numbers.
         self.register_buffer("table_TD", sinusoids(max_frames, d_model), persistent=False)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """(B, T, D) with positions 0 .. T-1 added."""
-        frames = x_BTD.shape[1]
-        if not torch.onnx.is_in_onnx_export() and frames > self.table_TD.shape[0]:
-            raise ValueError(f"{frames} frames are more than the model's max_seq_len {self.table_TD.shape[0]}")
-        return x_BTD + self.table_TD[:frames].to(x_BTD.dtype)
+    def forward(self, x_BTD: Tensor, start: int = 0) -> Tensor:
+        """(B, T, D) with positions start .. start + T - 1 added."""
+        end = start + x_BTD.shape[1]
+        if not torch.onnx.is_in_onnx_export() and end > self.table_TD.shape[0]:
+            if not self.grows:
+                raise ValueError(f"{end} frames are more than the model's max_seq_len {self.table_TD.shape[0]}")
+            self.table_TD = sinusoids(2 * end, self.table_TD.shape[1]).to(self.table_TD.device)
+        return x_BTD + self.table_TD[start:end].to(x_BTD.dtype)
 
 
 class RotaryPositions(nn.Module):

@@ -23,7 +23,7 @@ from phonate.config.errors import InputError, MissingPackageError
 from phonate.nn.vocoder import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
 from phonate.tasks.speech.graph import SpokenPiper, SpokenText
-from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.inference import Synthesiser, parallel
 from phonate.tasks.speech.model_card import facts_of, figures_beside, model_card
 from phonate.tasks.speech.piper import piper_config, piper_numbers
 
@@ -67,7 +67,7 @@ def export(source: Path, target: Path, form: str, vocoder: str | None = None) ->
     network = _vocoder(synthesiser, source)
     model.parent.mkdir(parents=True, exist_ok=True)
     facts = facts_of(synthesiser, str(vocoder or synthesiser.data.vocoder))
-    spoken = SpokenText(synthesiser.model, network)
+    spoken = SpokenText(parallel(synthesiser, "be exported"), network)
     if form == "piper":
         _write_voice(spoken, synthesiser, model, config, facts)
     else:

@@ -16,8 +16,8 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve_document
 from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer
-from phonate.tasks.speech.parallel import ParallelModel, build_acoustic, noise_table
-from phonate.tasks.speech.samples import hertz
+from phonate.tasks.speech.acoustic import Acoustic, build_acoustic
+from phonate.tasks.speech.parallel import ParallelModel
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Word
 from phonate.text.sentences import sentences
@@ -37,7 +37,7 @@ class Synthesiser:
 
     def __init__(
         self,
-        model: ParallelModel,
+        model: Acoustic,
         data: Any,
         inventory: Inventory,
         speakers: Sequence[str],
@@ -136,14 +136,20 @@ class Synthesiser:
     @torch.no_grad()
     def mel(
         self, words: Sequence[Word], speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
-    ) -> tuple[FloatArray, FloatArray]:
-        """The mel (T, M), from 0 to 1, and the pitch (T,) in Hz (0: no voice) of one sentence."""
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """The mel (T, M), from 0 to 1, of one sentence, and its pitch (T,) in Hz (0: no voice) where the model is one
+        that predicts it."""
         if speed <= 0:
             raise InputError(f"speed {speed:g} must be over 0; 1.2 is a fifth faster")
         device = self.model.output.weight.device
         tokens_1L = torch.tensor([self.inventory.ids(words)], device=device)
         speaker_1 = torch.tensor([self.speaker(speaker)], device=device)
-        mel_1TM, melody_1T2 = self.model.spoken(
-            tokens_1L, speaker_1, noise_table().to(device), speed, octaves=semitones / 12.0
-        )
-        return np.asarray(mel_1TM[0].cpu().numpy()), np.asarray(hertz(melody_1T2)[0].cpu().numpy())
+        mel_TM, f0_T = self.model.speak(tokens_1L, speaker_1, speed, semitones)
+        return mel_TM.cpu().numpy(), None if f0_T is None else f0_T.cpu().numpy()
+
+
+def parallel(synthesiser: Synthesiser, purpose: str) -> ParallelModel:
+    """The model, of kind parallel. Raises InputError, saying what is wanted of it, for one of another kind."""
+    if not isinstance(synthesiser.model, ParallelModel):
+        raise InputError(f"only a model of kind parallel can {purpose}; this one says one frame after the other")
+    return synthesiser.model

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from phonate.nn.convnext import ConvNeXt
 from phonate.nn.masks import frame_mask
+from phonate.nn.regulator import token_of_frame, whole_frames
 
 NOISE = 16
 """Random numbers that the decoder is given for each frame, for what text does not say."""
+MIDDLE_F0 = 200.0
+"""Hz, whose logarithm counts as 0."""
 _PLACES = 6
 _NOISE_FRAMES = 4096
 
@@ -30,6 +32,15 @@ _NOISE_FRAMES = 4096
 def noise_table() -> Tensor:
     """The noise (4096, 16) that is spoken with: the same each time, and begun again where it ends."""
     return torch.from_numpy(np.random.default_rng(0).standard_normal((_NOISE_FRAMES, NOISE), dtype=np.float32))
+
+
+def hertz(melody_BT2: Tensor) -> Tensor:
+    """F0 (B, T) of a melody, in whole eighths of a hertz (about a hundredth of a semitone), 0 where there is no voice.
+
+    A vocoder sums the pitch up to a phase, and with it rounding errors that differ from one runtime to the next: after
+    some seconds they are heard in the highest harmonics. Of pitches that are rounded alike there is nothing to sum up.
+    """
+    return torch.round(8.0 * MIDDLE_F0 * melody_BT2[..., 0].exp()) / 8.0 * melody_BT2[..., 1]
 
 
 @dataclass(frozen=True)
@@ -113,9 +124,7 @@ class ParallelModel(nn.Module):
     def prosody(self, predicted_BL2: Tensor, speed: float | Tensor = 1.0, mask_BL: Tensor | None = None) -> Prosody:
         """Predictions as numbers to speak with; `speed` 1.2 is a fifth faster."""
         frames_BL = (predicted_BL2[..., 0].exp() - 1.0).clamp_min(0.0) / speed
-        # Rounded so that what is cut from one token is given to the next: the whole is as long as predicted.
-        ends_BL = torch.round(torch.cumsum(frames_BL if mask_BL is None else frames_BL * mask_BL, dim=1))
-        durations_BL = (ends_BL - F.pad(ends_BL, (1, 0))[:, :-1]).long()
+        durations_BL = whole_frames(frames_BL if mask_BL is None else frames_BL * mask_BL)
         return Prosody(durations_BL, predicted_BL2[..., 1])
 
     def regulated(self, encoded_BLD: Tensor, prosody: Prosody, frames: int) -> Tensor:
@@ -123,10 +132,7 @@ class ParallelModel(nn.Module):
         said_BLD = encoded_BLD + self.energy_embedding(prosody.energy_BL[..., None])
         ends_BL = torch.cumsum(prosody.durations_BL, dim=1)
         frame_T = torch.arange(frames, device=ends_BL.device)
-        # How many tokens have ended before each frame: counted, since no runtime but torch's has searchsorted.
-        ended_BT = torch.zeros_like(frame_T).expand(ends_BL.shape[0], -1)
-        ended_BT = F.pad(ended_BT, (0, 1)).scatter_add(1, ends_BL.clamp_max(frames), torch.ones_like(ends_BL))
-        token_BT = torch.cumsum(ended_BT, dim=1)[:, :-1].clamp_max(ends_BL.shape[1] - 1)
+        token_BT = token_of_frame(prosody.durations_BL, frames)
         said_BTD = said_BLD.gather(1, token_BT[..., None].expand(-1, -1, said_BLD.shape[-1]))
         length_BT = prosody.durations_BL.gather(1, token_BT).clamp_min(1).to(said_BTD.dtype)
         since_BT = frame_T - (ends_BL.gather(1, token_BT) - length_BT.long()).to(said_BTD.dtype)
@@ -185,6 +191,14 @@ class ParallelModel(nn.Module):
             regulated_BTD=regulated_BTD,
         )
 
+    def speak(
+        self, tokens_1L: Tensor, speaker_1: Tensor, speed: float = 1.0, semitones: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """The mel (T, M), from 0 to 1, and the pitch (T,) in Hz (0: no voice) of one sentence."""
+        table = noise_table().to(tokens_1L.device)
+        mel_1TM, melody_1T2 = self.spoken(tokens_1L, speaker_1, table, speed, octaves=semitones / 12.0)
+        return mel_1TM[0], hertz(melody_1T2)[0]
+
 
 def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:
     """Where a frame lies in its token (B, T, 6): share passed (and a wave of it), nearness of both ends, length."""
@@ -199,18 +213,4 @@ def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:
             torch.log(length_BT),
         ],
         dim=-1,
-    )
-
-
-def build_acoustic(settings: Any, n_tokens: int, n_speakers: int, n_mels: int) -> ParallelModel:
-    """The acoustic model of the recipe's `model` part."""
-    return ParallelModel(
-        n_tokens,
-        n_speakers,
-        n_mels,
-        settings.width,
-        settings.encoder_layers,
-        settings.decoder_layers,
-        settings.predictor_layers,
-        settings.dropout,
     )

@@ -10,7 +10,7 @@ import torch
 from phonate.audio.decoding import FloatArray
 from phonate.data.predicted import write_predicted
 from phonate.tasks.speech.corpus import Corpus
-from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.inference import Synthesiser, parallel
 from phonate.tasks.speech.parallel import Prosody
 from phonate.tasks.speech.samples import SpeechSamples
 
@@ -22,6 +22,7 @@ def predict_corpus(run: str | Path, folder: Path) -> int:
     DataError when `folder` is there already.
     """
     synthesiser = Synthesiser.load(run)
+    model = parallel(synthesiser, "predict mels beside recordings")
     corpus = Corpus(synthesiser.data)
     splits = [SpeechSamples(corpus, split) for split in ("train", "validation")]
     places = [(samples, index) for samples in splits for index in range(len(samples.ids))]
@@ -31,7 +32,7 @@ def predict_corpus(run: str | Path, folder: Path) -> int:
         samples, index = places[place]
         batch = samples.collate([samples.get(index, np.random.default_rng(place))])
         recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
-        said = synthesiser.model(
+        said = model(
             batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
         )
         return np.asarray(said.mel_BTM[0].float().clamp(0.0, 1.0))

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.tasks.speech.corpus import Corpus
-from phonate.tasks.speech.parallel import NOISE
+from phonate.tasks.speech.parallel import MIDDLE_F0, NOISE
 from phonate.training.task import Batch
-
-MIDDLE_F0 = 200.0
 
 
 @dataclass(frozen=True)
@@ -116,15 +114,6 @@ def melody(f0_T: FloatArray) -> FloatArray:
         frames = np.flatnonzero(voiced_T)
         contour_T = np.interp(np.arange(len(f0_T)), frames, np.log(f0_T[frames] / MIDDLE_F0)).astype(np.float32)
     return np.stack([contour_T, voiced_T.astype(np.float32)], axis=1)
-
-
-def hertz(melody_BT2: torch.Tensor) -> torch.Tensor:
-    """F0 (B, T) of a melody, in whole eighths of a hertz (about a hundredth of a semitone), 0 where there is no voice.
-
-    A vocoder sums the pitch up to a phase, and with it rounding errors that differ from one runtime to the next: after
-    some seconds they are heard in the highest harmonics. Of pitches that are rounded alike there is nothing to sum up.
-    """
-    return torch.round(8.0 * MIDDLE_F0 * melody_BT2[..., 0].exp()) / 8.0 * melody_BT2[..., 1]
 
 
 def _padded(arrays: Sequence[NDArray[Any]]) -> torch.Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from phonate.config.settings import Settings
 from phonate.data.settings import VoiceData
@@ -32,10 +32,11 @@ class SpeechData(VoiceData):
 
 
 class SpeechModel(Settings):
-    """The acoustic model's numbers."""
+    """The acoustic model's numbers. One that only the other kind has is refused."""
 
-    kind: Literal["parallel"] = "parallel"
-    """parallel: durations, pitch and energy are predicted, then all frames at once; it can't skip words."""
+    kind: Literal["parallel", "autoregressive"] = "parallel"
+    """parallel: durations, pitch and energy are predicted, then all frames at once; it can't skip words.
+    autoregressive: a transformer that predicts durations, then one frame after the other."""
     width: PositiveInt = 256
     """Width of the encoder and the decoder."""
     encoder_layers: PositiveInt = 6
@@ -43,36 +44,83 @@ class SpeechModel(Settings):
     decoder_layers: PositiveInt = 6
     """Blocks over frames."""
     predictor_layers: PositiveInt = 2
-    """Blocks of the network that predicts durations, pitch and energy."""
+    """Blocks of the network that predicts durations, pitch and energy (parallel)."""
+    heads: PositiveInt = 8
+    """Attention heads; they divide the width (autoregressive)."""
+    feed_forward: PositiveInt = 2048
+    """Hidden units of the gated feed-forward network of each block (autoregressive)."""
+    postnet_channels: NonNegativeInt = 512
+    """Channels of the five convolutions that sharpen the mel; 0: none (autoregressive)."""
+    checkpoint_segments: PositiveInt | Literal["auto"] | None = None
+    """Gradient checkpointing: the encoder's and the decoder's blocks are cut into so many segments, whose activations
+    are computed again in the backward pass: less memory for about a third more time. auto: by the GPU's memory. Null:
+    none (autoregressive)."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of activations that are dropped while training."""
     discriminator_channels: PositiveInt = 16
-    """Channels of the discriminator's first layer (only used in training)."""
+    """Channels of the discriminator's first layer (only used in training; parallel)."""
+
+    @model_validator(mode="after")
+    def _of_this_kind(self) -> Self:
+        # A value is compared with the default, not looked for, so that a recipe written out in full is read again.
+        fields, has = type(self).model_fields, ", ".join(OWN[self.kind])
+        other = "autoregressive" if self.kind == "parallel" else "parallel"
+        for name in OWN[other]:
+            if getattr(self, name) != fields[name].default:
+                raise ValueError(f"{name}: a model of kind {self.kind} has no {name}; of its own it has {has}")
+        if self.kind == "autoregressive" and self.width % self.heads:
+            raise ValueError(f"width {self.width} can't be divided among {self.heads} heads")
+        if self.kind == "autoregressive" and self.width % 2:
+            raise ValueError(f"width {self.width}: an autoregressive model needs an even one")
+        return self
+
+
+OWN = {
+    "parallel": ("predictor_layers", "discriminator_channels"),
+    "autoregressive": ("heads", "feed_forward", "postnet_channels", "checkpoint_segments"),
+}
+"""What only one kind of model has."""
 
 
 class SpeechTraining(TrainingSettings):
     """Training, with its adversarial part."""
 
     adversarial_start: PositiveInt | None = None
-    """The step from which a discriminator takes part, which keeps mels from being over-smooth. Null: never."""
+    """The step from which a discriminator takes part, which keeps mels from being over-smooth (parallel models). Null:
+    never."""
     adversarial_weight: NonNegativeFloat = 1.0
     """Weight of fooling the discriminator."""
     feature_matching_weight: NonNegativeFloat = 5.0
     """Weight of the distance between what the discriminator sees in natural and in made mels."""
 
 
-def _size(width: int, encoder: int, decoder: int, lr: float) -> dict[str, dict[str, Any]]:
+def _parallel(width: int, encoder: int, decoder: int, lr: float) -> dict[str, dict[str, Any]]:
     model = {"width": width, "encoder_layers": encoder, "decoder_layers": decoder}
     return {"model": model, "training": {"optimizer": {"lr": lr}}}
+
+
+def _autoregressive(width: int, layers: int, heads: int, lr: float) -> dict[str, dict[str, Any]]:
+    preset = _parallel(width, layers, layers, lr)
+    preset["model"] |= {"heads": heads, "feed_forward": 4 * width}
+    return preset
 
 
 DATA = SpeechData
 MODEL = SpeechModel
 TRAINING = SpeechTraining
 SIZES = {
-    "tiny": _size(128, 3, 4, 2e-3),
-    "small": _size(192, 4, 6, 1.5e-3),
-    "medium": _size(256, 6, 8, 1e-3),
-    "default": _size(384, 6, 8, 8e-4),
-    "large": _size(512, 8, 12, 5e-4),
+    "tiny": _parallel(128, 3, 4, 2e-3),
+    "small": _parallel(192, 4, 6, 1.5e-3),
+    "medium": _parallel(256, 6, 8, 1e-3),
+    "default": _parallel(384, 6, 8, 8e-4),
+    "large": _parallel(512, 8, 12, 5e-4),
+}
+KINDS = {
+    "autoregressive": {
+        "tiny": _autoregressive(128, 3, 4, 1e-3),
+        "small": _autoregressive(256, 4, 8, 3e-4),
+        "medium": _autoregressive(384, 6, 8, 2e-4),
+        "default": _autoregressive(512, 6, 8, 1e-4),
+        "large": _autoregressive(768, 8, 12, 1e-4),
+    }
 }

@@ -2,7 +2,8 @@
 
 Terms: `mel` (distance of the predicted from the recorded mel, both said with the recorded durations, energy and
 melody), `duration`, `energy`, `pitch` and `voicing` (what is predicted of those), and from `adversarial_start` on
-`adversarial` and `features`, while a phase of its own trains the discriminator.
+`adversarial` and `features`, while a phase of its own trains the discriminator. Those of an autoregressive model are in
+its module.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from phonate.config.errors import InputError
 from phonate.nn.discriminators import MelDiscriminator
 from phonate.nn.masks import frame_mask
+from phonate.tasks.speech import autoregressive
+from phonate.tasks.speech.acoustic import Acoustic, build_acoustic
+from phonate.tasks.speech.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.judges import Clip, Judges, quality
-from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said, build_acoustic
+from phonate.tasks.speech.parallel import Prosody, Said
 from phonate.tasks.speech.samples import SpeechSamples
 from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms
 
@@ -31,9 +36,9 @@ _WEIGHTS = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy"
 
 
 class SpeechModelGAN(nn.Module):
-    """The acoustic model, and the discriminator that is only there to train it."""
+    """The acoustic model, and the discriminator that is only there to train it (a parallel one)."""
 
-    def __init__(self, acoustic: ParallelModel, discriminator: MelDiscriminator) -> None:
+    def __init__(self, acoustic: Acoustic, discriminator: MelDiscriminator | None) -> None:
         super().__init__()
         self.acoustic = acoustic
         self.discriminator = discriminator
@@ -51,6 +56,12 @@ class SpeechTask(Task):
 
     def __init__(self, recipe: Any) -> None:
         self.recipe = recipe
+        self.autoregressive = recipe.model.kind == "autoregressive"
+        if self.autoregressive and recipe.training.adversarial_start is not None:
+            raise InputError(
+                "training.adversarial_start: an autoregressive model is trained without a discriminator; set it to "
+                "null, or start from the recipe speech-autoregressive"
+            )
         self._corpus: Corpus | None = None
         self._judges: Judges | None = None
         self._made: tuple[Batch, tuple[Tensor, Tensor, Tensor]] | None = None
@@ -81,6 +92,8 @@ class SpeechTask(Task):
     def loss_weights(self) -> Mapping[str, float]:
         """A mel distance is small in numbers, and says most."""
         training = self.recipe.training
+        if self.autoregressive:
+            return autoregressive.WEIGHTS
         return {
             **_WEIGHTS,
             "adversarial": training.adversarial_weight,
@@ -93,6 +106,8 @@ class SpeechTask(Task):
         acoustic = build_acoustic(settings, len(self.corpus.inventory), len(self.corpus.speakers), n_mels)
         with torch.no_grad():
             acoustic.output.bias.fill_(_AVERAGE_LEVEL)
+        if self.autoregressive:
+            return SpeechModelGAN(acoustic, None)
         return SpeechModelGAN(acoustic, MelDiscriminator(n_mels, settings.width, settings.discriminator_channels))
 
     def samples(self, split: str) -> SpeechSamples:
@@ -102,6 +117,8 @@ class SpeechTask(Task):
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the module."""
         gan = cast(SpeechModelGAN, model)
+        if isinstance(gan.acoustic, AutoregressiveModel):
+            return autoregressive.loss_terms(gan.acoustic, batch)
         if phase == DISCRIMINATOR:
             return self._discriminator_loss(gan, batch)
         said = _said(gan, batch)
@@ -110,6 +127,7 @@ class SpeechTask(Task):
         terms: Terms = {"mel": (difference_BTM.sum(), mask_BT.sum() * made_BTM.shape[-1])}
         terms |= _prosody_terms(said, batch, mask_BT)
         if self.adversarial and model.training:
+            assert gan.discriminator is not None
             seen = self._seen(said, batch)
             terms |= _adversarial(gan.discriminator, *seen)
             self._made = (batch, (seen[0].detach(), *seen[1:]))
@@ -122,6 +140,7 @@ class SpeechTask(Task):
                 made, natural, condition = self._seen(_said(gan, batch), batch)
         else:
             made, natural, condition = self._made[1]
+        assert gan.discriminator is not None
         real, _ = gan.discriminator(natural, condition)
         fake, _ = gan.discriminator(made, condition)
         total = (real - 1.0).square().mean((1, 2)).sum() + fake.square().mean((1, 2)).sum()
@@ -135,6 +154,8 @@ class SpeechTask(Task):
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
         """Frames, tokens and items."""
+        if self.autoregressive:
+            return autoregressive.loss_counts(batch)
         items = float(len(batch["tokens"]))
         if phase == DISCRIMINATOR:
             return {"discriminator": items}

@@ -53,8 +53,8 @@ class SpeechModel(Settings):
     """Channels of the five convolutions that sharpen the mel; 0: none (autoregressive)."""
     checkpoint_segments: PositiveInt | Literal["auto"] | None = None
     """Gradient checkpointing: the encoder's and the decoder's blocks are cut into so many segments, whose activations
-    are computed again in the backward pass: less memory for about a third more time. auto: by the GPU's memory. Null:
-    none (autoregressive)."""
+    are computed again in the backward pass: less memory, the more segments the less, for another forward pass. auto: by
+    the GPU's memory. Null: none (autoregressive)."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of activations that are dropped while training."""
     discriminator_channels: PositiveInt = 16

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from phonate.evaluation.speaker_similarity import similarity
+from phonate.evaluation.speaker_similarity import SpeakerJudge, similarity
 
 
 def unit(*values: float) -> np.ndarray:
@@ -26,7 +27,6 @@ def test_similarity_is_the_mean_over_single_clips() -> None:
 @pytest.mark.skipif(find_spec("resemblyzer") is None, reason="needs phonate[eval]")
 def test_real_speakers_are_told_apart(recordings: Path) -> None:
     from phonate.audio.decoding import read_audio
-    from phonate.evaluation.speaker_similarity import SpeakerJudge
 
     judge = SpeakerJudge()
     folder = recordings / "spk_en_librispeech" / "test-other"
@@ -36,3 +36,10 @@ def test_real_speakers_are_told_apart(recordings: Path) -> None:
     }
     own, other = (similarity(voices["1998"][0], clips) for clips in (voices["1998"][1:], voices["2414"]))
     assert own > other + 0.1
+
+
+def test_nothing_takes_the_stand_in_for_setuptools() -> None:
+    if find_spec("resemblyzer") is None:
+        pytest.skip("needs resemblyzer: pip install 'phonate[eval]'")
+    SpeakerJudge()
+    assert "pkg_resources" not in sys.modules or find_spec("pkg_resources") is not None

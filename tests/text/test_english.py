@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -179,22 +178,15 @@ def test_nothing_to_say_quotes_the_text() -> None:
         phonemizer("english")("... !")
 
 
-def test_it_reads_its_data_quickly_and_imports_no_model_library() -> None:
+def test_it_imports_no_model_library() -> None:
     code = (
-        "import sys, time, json; from phonate.text.phonemes import phonemizer; t = time.perf_counter();"
-        "phonemizer('english')('a first sentence'); s = time.perf_counter() - t;"
-        "print(json.dumps([s, [m for m in ('torch', 'numpy', 'inflect', 'spacy', 'misaki.en') if m in sys.modules]]))"
+        "import sys, json; from phonate.text.phonemes import phonemizer; phonemizer('english')('a first sentence');"
+        "print(json.dumps([m for m in ('torch', 'numpy', 'inflect', 'spacy', 'misaki.en') if m in sys.modules]))"
     )
-    seconds, modules = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-    assert modules == []
-    assert seconds < 2.0  # 0.2 s on an idle core
+    assert json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) == []
 
 
-def test_a_thousand_words_take_no_time() -> None:
-    phonemize = phonemizer("english")
-    phonemize("warm up 5")
-    began = time.perf_counter()
-    words = phonemize("The quick brown fox jumps over the lazy dog. " * 111)
+def test_a_thousand_words_are_all_said() -> None:
+    words = phonemizer("english")("The quick brown fox jumps over the lazy dog. " * 111)
     assert len(words) == 999
-    assert time.perf_counter() - began < 5.0
     assert words[0] == Word("The", ("DH", "AH0"), "")

@@ -21,16 +21,16 @@ def judge_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> 
     return importlib.import_module(name)
 
 
-def provide_pkg_resources() -> None:
-    """Let packages that ask setuptools' removed pkg_resources for their version be imported.
+@contextmanager
+def old_pkg_resources() -> Iterator[None]:
+    """Let packages that ask setuptools' removed pkg_resources for their version be imported within.
 
-    webrtcvad, which resemblyzer uses, calls only `get_distribution(name).version`.
+    webrtcvad, which resemblyzer uses, calls only `get_distribution(name).version`, and that when it is imported.
     """
-    if "pkg_resources" in sys.modules or importlib.util.find_spec("pkg_resources") is not None:
-        return
     stand_in = types.ModuleType("pkg_resources")
     stand_in.get_distribution = importlib.metadata.distribution  # type: ignore[attr-defined]
-    sys.modules["pkg_resources"] = stand_in
+    with _standing_in(stand_in):
+        yield
 
 
 @contextmanager
@@ -38,13 +38,21 @@ def empty_torchaudio() -> Iterator[None]:
     """Let packages that import torchaudio, and use nothing of it for what is asked of them, be imported within.
 
     distillmos reads files with it in its own command line alone. There is no torchaudio for every torch, so it is
-    never required. The stand-in is gone again afterwards: nothing else takes it for the package.
+    never required.
     """
-    if "torchaudio" in sys.modules or importlib.util.find_spec("torchaudio") is not None:
+    with _standing_in(types.ModuleType("torchaudio")):
+        yield
+
+
+@contextmanager
+def _standing_in(module: types.ModuleType) -> Iterator[None]:
+    """Within, `module` stands in for a package that is absent; afterwards nothing else takes it for that package."""
+    name = module.__name__
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
         yield
         return
-    sys.modules["torchaudio"] = types.ModuleType("torchaudio")
+    sys.modules[name] = module
     try:
         yield
     finally:
-        del sys.modules["torchaudio"]
+        del sys.modules[name]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
-from phonate.evaluation.packages import judge_package, provide_pkg_resources
+from phonate.evaluation.packages import judge_package, old_pkg_resources
 
 Embedding = npt.NDArray[np.float32]
 
@@ -18,8 +18,8 @@ class SpeakerJudge:
     """Embeds voices with resemblyzer's pretrained encoder (Apache 2.0, in its wheel)."""
 
     def __init__(self) -> None:
-        provide_pkg_resources()
-        self._package = judge_package("resemblyzer", "speaker similarity")
+        with old_pkg_resources():
+            self._package = judge_package("resemblyzer", "speaker similarity")
         self._encoder = self._package.VoiceEncoder("cpu", verbose=False)
 
     def embed(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> Embedding:

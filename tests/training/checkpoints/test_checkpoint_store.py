@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -328,6 +327,4 @@ def test_a_manager_can_be_used_again_after_close(tmp_path: Path) -> None:
     for step in (1, 2):
         save(store, step)
         store.close()
-    started = time.perf_counter()
     assert store.latest().name == "step-00000002"
-    assert time.perf_counter() - started < 1

@@ -52,8 +52,8 @@ format: $(READY)  ## Mend style in place
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(BENCH)  ## Measure trainer, checkpoints, batching, cache and features beside their peers
-	set -e; for name in trainer_overhead checkpoint_stall padding feature_cache features; do \
+bench: $(BENCH)  ## Measure trainer, checkpoints, batching, cache, features and aligners beside their peers
+	set -e; for name in trainer_overhead checkpoint_stall padding feature_cache features alignment; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 
 docs: $(DOCS)  ## Build the documentation into site/

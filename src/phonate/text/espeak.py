@@ -171,8 +171,7 @@ class EspeakPhonemizer:
     def _said(self, text: str) -> list[str]:
         with _lock:
             ipa = _library().ipa(text.replace("\0", " "), self.language)
-        ipa = unicodedata.normalize("NFD", _SWITCH.sub("", ipa))
-        pieces = (_INSTEAD_OF.sub(lambda found: _INSTEAD[found[0]], piece) for piece in ipa.split())
+        pieces = (plain(piece) for piece in _SWITCH.sub("", ipa).split())
         return [piece for piece in pieces if any(character.isalpha() for character in piece)]
 
     def _checked(self, phones: str, word: str) -> str:
@@ -185,6 +184,11 @@ class EspeakPhonemizer:
 
 
 _KNOWN = frozenset(SYMBOLS)
+
+
+def plain(ipa: str) -> str:
+    """What espeak writes for a word or a phone, as code points that are phones here."""
+    return _INSTEAD_OF.sub(lambda found: _INSTEAD[found[0]], unicodedata.normalize("NFD", ipa))
 
 
 def _clauses(text: str) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import InputError, MissingPackageError, PhonateError
+from phonate.workflows.espeak_events import PHONEME_EVENTS, Event, EventStruct, read_events, write_textgrid
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,19 @@ _UTF8 = 1  # espeakCHARS_UTF8
 _RATE, _PITCH = 1, 3  # espeakRATE, espeakPITCH
 _END_PAUSE = 0x1000  # espeakENDPAUSE
 
-_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(EventStruct))
 
 
 class _Espeak:
-    """The C library, spoken to through ctypes. One a process."""
+    """The C library, spoken to through ctypes. One a process. `with_phones`: note where each phone begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_phones: bool) -> None:
         import espeakng_loader
 
+        self.events: list[Event] = []
+        """Words and phones of what was spoken last."""
+        self._text = ""
+        self._failure: PhonateError | None = None
         self._pieces: list[NDArray[np.int16]] = []
         self._library = ctypes.CDLL(espeakng_loader.get_library_path())
         self._library.espeak_Synth.argtypes = [
@@ -112,14 +117,22 @@ class _Espeak:
             ctypes.c_void_p,
         ]
         data = str(espeakng_loader.get_data_path()).encode()
-        self.sample_rate: int = self._library.espeak_Initialize(_SYNCHRONOUS, 0, data, 0)
+        self.sample_rate: int = self._library.espeak_Initialize(
+            _SYNCHRONOUS, 0, data, PHONEME_EVENTS if with_phones else 0
+        )
         if self.sample_rate <= 0:
             raise PhonateError(f"espeak-ng can't be started with the data in {data.decode()}")
         # kept as an attribute: ctypes would free a temporary while the library still calls it
         self._callback = _Callback(self._receive)
         self._library.espeak_SetSynthCallback(self._callback)
 
-    def _receive(self, samples: ctypes._Pointer[ctypes.c_short], count: int, _events: int | None) -> int:
+    def _receive(
+        self, samples: ctypes._Pointer[ctypes.c_short], count: int, events: ctypes._Pointer[EventStruct]
+    ) -> int:
+        try:
+            self.events += read_events(events, self._text)
+        except PhonateError as error:  # ctypes would swallow it
+            self._failure = error
         if samples and count:
             self._pieces.append(np.ctypeslib.as_array(samples, (count,)).astype(np.int16))
         return 0
@@ -133,20 +146,47 @@ class _Espeak:
         # the breath noise comes from the C library's generator
         self._library.espeak_ng_SetRandSeed(ctypes.c_long(1))
         self._pieces.clear()
+        self.events, self._text = [], text
         encoded = text.encode() + b"\0"
         if self._library.espeak_Synth(encoded, len(encoded), 0, 1, 0, _UTF8 | _END_PAUSE, None, None) != 0:
             raise PhonateError(f"espeak-ng can't speak {text!r}")
+        if self._failure is not None:
+            raise self._failure
         return np.concatenate(self._pieces)
 
 
-def _write(jobs: Sequence[tuple[Path, str, Speaker]]) -> None:
-    """Speak every (file, text, speaker); runs in the child process."""
+Job = tuple[Path, str, Speaker]
+"""A file, and who says what in it."""
+
+
+def _write(jobs: Sequence[Job], alignments: bool) -> None:
+    """`say`, in the child process."""
     import soundfile
 
-    espeak = _Espeak()
+    espeak = _Espeak(alignments)
     for path, text, speaker in jobs:
         path.parent.mkdir(parents=True, exist_ok=True)
-        soundfile.write(path, espeak.speak(text, speaker), espeak.sample_rate, subtype="PCM_16")
+        samples = espeak.speak(text, speaker)
+        soundfile.write(path, samples, espeak.sample_rate, subtype="PCM_16")
+        if alignments:
+            write_textgrid(path.with_suffix(".TextGrid"), espeak.events, len(samples), espeak.sample_rate)
+
+
+def say(jobs: Sequence[Job], alignments: bool = False) -> None:
+    """Write each file (22,050 Hz, mono); with `alignments` also a TextGrid beside it, with the exact sample at which
+    each word and each phone begins. The same call writes the same bytes.
+
+    Raises MissingPackageError without espeakng-loader (and praatio, for alignments).
+    """
+    if importlib.util.find_spec("espeakng_loader") is None:
+        raise MissingPackageError(
+            "the embedded corpus is spoken by espeak-ng, which is not installed; pip install 'phonate[espeak]'"
+        )
+    try:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            pool.submit(_write, jobs, alignments).result()
+    except BrokenProcessPool as error:
+        raise PhonateError("the espeak-ng library crashed while it made the embedded corpus") from error
 
 
 @dataclass(frozen=True)
@@ -159,11 +199,14 @@ class EmbeddedCorpus:
     """Sentences of a speaker who is not in `folder`."""
 
 
-def make(folder: Path, speakers: Sequence[Speaker] = SPEAKERS, sentences: int | None = None) -> EmbeddedCorpus:
-    """Write `folder/speakers/<speaker>/<nn>.wav` and `folder/unseen/guest-<nn>.wav`, 22,050 Hz, mono.
+def make(
+    folder: Path, speakers: Sequence[Speaker] = SPEAKERS, sentences: int | None = None, alignments: bool = False
+) -> EmbeddedCorpus:
+    """Write `folder/speakers/<speaker>/<nn>.wav` and `folder/unseen/guest-<nn>.wav` by `say`, with a TextGrid beside
+    each where `alignments` are wished.
 
-    The same call writes the same bytes. `sentences` takes the first so many of each speaker's. Raises
-    MissingPackageError without espeakng-loader and InputError when there are fewer sentences than asked for.
+    `sentences` takes the first so many of each speaker's. Raises MissingPackageError without espeakng-loader and
+    InputError when there are fewer sentences than asked for.
     """
     if sentences is not None and not 1 <= sentences <= len(SENTENCES):
         raise InputError(f"the embedded corpus has 1 to {len(SENTENCES)} sentences a speaker, not {sentences}")
@@ -175,21 +218,5 @@ def make(folder: Path, speakers: Sequence[Speaker] = SPEAKERS, sentences: int | 
         for number, text in enumerate(SENTENCES[:sentences])
     ]
     jobs += [(path, text, GUEST) for path, text in zip(unseen, UNSEEN_SENTENCES, strict=True)]
-    speak(jobs)
+    say(jobs, alignments)
     return EmbeddedCorpus(spoken, unseen)
-
-
-def speak(jobs: Sequence[tuple[Path, str, Speaker]]) -> None:
-    """Write each (file, text, speaker), 22,050 Hz, mono, 16-bit; the same call writes the same bytes.
-
-    Raises MissingPackageError without espeakng-loader and PhonateError when espeak-ng can't speak a text.
-    """
-    if importlib.util.find_spec("espeakng_loader") is None:
-        raise MissingPackageError(
-            "the embedded corpus is spoken by espeak-ng, which is not installed; pip install 'phonate[espeak]'"
-        )
-    try:
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            pool.submit(_write, jobs).result()
-    except BrokenProcessPool as error:
-        raise PhonateError("the espeak-ng library crashed while it made the embedded corpus") from error

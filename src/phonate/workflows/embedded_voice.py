@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonate.workflows.embedded_corpus import Speaker, speak
+from phonate.workflows.embedded_corpus import Speaker, say
 
 SPEAKER = Speaker("ed", "en-us", 50, 130)
 """The clearest of espeak-ng's voices: a recogniser gets four words in five of these odd sentences."""
@@ -83,7 +83,7 @@ def make(folder: Path, count: int = 500, unseen: int = 40, speaker: Speaker = SP
     """
     texts = sentences(count + unseen)
     spoken = {f"{number:04d}": text for number, text in enumerate(texts[:count])}
-    speak([(folder / "wavs" / f"{name}.wav", text, speaker) for name, text in spoken.items()])
+    say([(folder / "wavs" / f"{name}.wav", text, speaker) for name, text in spoken.items()])
     rows = "".join(f"{name}|{text}\n" for name, text in spoken.items())
     (folder / "metadata.csv").write_text(rows, encoding="utf-8")
     return EmbeddedVoice(folder, tuple(texts[count:]))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.derived import DerivedFeatures, open_derived
 from phonate.data.prepared import Prepared, prepare
-from phonate.tasks.speech.durations.boundaries import Durations
+from phonate.tasks.speech.durations import textgrids
+from phonate.tasks.speech.durations.boundaries import Aligner, Durations
+from phonate.tasks.speech.durations.textgrid import TextGridTimes
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Word, phonemizer
@@ -24,8 +27,6 @@ logger = logging.getLogger("phonate")
 
 _VERSION = 2  # raise it when pitch or durations are computed otherwise
 _SAID = 5
-
-Aligner = Callable[[FloatArray, int, list[Word], int, float], Durations]
 
 
 class Corpus:
@@ -49,7 +50,16 @@ class Corpus:
 
     @cached_property
     def words(self) -> list[list[Word]]:
-        """The words of each recording; none where nothing can be said."""
+        """The words of each recording, pronounced as data.durations heard them; none where nothing can be said."""
+        words = self._written
+        if self.data.durations != "mfa":
+            return words
+        heard = self._textgrids
+        return [heard.said(position, said) if said else [] for position, said in enumerate(words)]
+
+    @cached_property
+    def _written(self) -> list[list[Word]]:
+        """The words of each text."""
         texts, ids = self.prepared.index.text, self.prepared.index.id
         words: list[list[Word]] = []
         refused: list[str] = []
@@ -80,6 +90,7 @@ class Corpus:
         digest = hashlib.blake2b(digest_size=8)
         for words in self.words:
             digest.update(repr([(word.phones, word.mark) for word in words]).encode())
+        digest.update(self._alignment_facts().encode())
         name = f"durations-{self.data.durations}-v{_VERSION}-{digest.hexdigest()}"
         folder = self.prepared.folder / name
         if folder.is_dir():
@@ -90,12 +101,11 @@ class Corpus:
             words = self.words[position]
             if not words:
                 return np.zeros((0, 1), dtype=np.float32)
-            audio = self.data.audio
-            waveform = self.prepared.cache.waveform(position)
-            frames = int(self.prepared.index.frames[position])
             try:
-                found = align(waveform, audio.sample_rate, words, frames, audio.frames_per_second)
+                found = align(position, words)
             except DataError as error:
+                if self.data.durations == "mfa":
+                    raise
                 failed.append(f"{self.prepared.index.id[position]}: {error}")
                 return np.zeros((0, 1), dtype=np.float32)
             return found.astype(np.float32)[:, None]
@@ -104,17 +114,66 @@ class Corpus:
         _say("can't be aligned with their text, and are left out", failed)
         return derived
 
+    def _alignment_facts(self) -> str:
+        """What durations depend on beside the recordings and their words."""
+        if self.data.durations == "learnt":
+            from phonate.tasks.speech.durations.learnt import VERSION
+
+            return f"{VERSION} {self.data.aligner_steps}"
+        if self.data.durations in {"mfa", "espeak"}:
+            return textgrids.fingerprint(list(self._paths.values()))
+        return ""
+
+    @cached_property
+    def _paths(self) -> dict[int, Path]:
+        """The TextGrid of each recording in which something is said, by position."""
+        index = self.prepared.index
+        said = [position for position, words in enumerate(self._written) if words]
+        if self.data.durations == "mfa":
+            if self.data.alignments is None:
+                raise InputError("data.durations: mfa needs the folder of its TextGrids; name it by data.alignments")
+            found = textgrids.in_folder(Path(self.data.alignments), [index.id[position] for position in said])
+        else:
+            found = textgrids.beside([Path(index.path[position]) for position in said])
+        return dict(zip(said, found, strict=True))
+
+    @cached_property
+    def _textgrids(self) -> TextGridTimes:
+        index, audio = self.prepared.index, self.data.audio
+        return TextGridTimes(self._paths, index.id, index.frames, audio.frames_per_second, self.phonemizer.symbols)
+
     def _aligner(self) -> Aligner:
         if self.data.durations == "pocketsphinx":
-            from phonate.tasks.speech.durations.pocketsphinx import PocketsphinxAligner
+            return self._pocketsphinx()
+        if self.data.durations == "mfa":
+            return self._textgrids
+        frames_per_second = self.data.audio.frames_per_second
+        if self.data.durations == "espeak":
+            from phonate.tasks.speech.durations.espeak import EspeakTimes
 
-            if self.phonemizer.name != "english":
-                raise InputError(
-                    "data.durations: pocketsphinx only knows English phones; set data.phonemes to english, or "
-                    "data.durations to learnt"
-                )
-            return PocketsphinxAligner(self.words)
-        raise InputError(f"data.durations: {self.data.durations} is not built yet")
+            if self.phonemizer.name != "espeak":
+                raise InputError("data.durations: espeak gives times of espeak's phones; set data.phonemes to espeak")
+            return EspeakTimes(self._paths, self.prepared.index.frames, frames_per_second)
+        from phonate.tasks.speech.durations.learnt import LearntAligner, Recordings
+
+        recordings = Recordings(self.prepared, self.words, self.inventory, frames_per_second)
+        return LearntAligner(recordings, self.prepared.folder, self.data.aligner_steps)
+
+    def _pocketsphinx(self) -> Aligner:
+        from phonate.tasks.speech.durations.pocketsphinx import PocketsphinxAligner
+
+        if self.phonemizer.name != "english":
+            raise InputError(
+                "data.durations: pocketsphinx only knows English phones; set data.phonemes to english, or "
+                "data.durations to learnt"
+            )
+        aligner, audio = PocketsphinxAligner(self.words), self.data.audio
+
+        def align(position: int, words: Sequence[Word]) -> Durations:
+            waveform, frames = self.prepared.cache.waveform(position), int(self.prepared.index.frames[position])
+            return aligner(waveform, audio.sample_rate, words, frames, audio.frames_per_second)
+
+        return align
 
 
 def _never(position: int) -> FloatArray:

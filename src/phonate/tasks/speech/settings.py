@@ -20,10 +20,13 @@ class SpeechData(VoiceData):
     """Language of the texts, as espeak calls it."""
     durations: Literal["pocketsphinx", "mfa", "learnt", "espeak"] = "pocketsphinx"
     """Where the durations of phones come from: forced alignment with pocketsphinx (English; needs phonate[align]),
-    TextGrids of the Montreal Forced Aligner, a learnt aligner (any language, needs nothing), or the times that espeak
-    itself gave (only for speech that espeak made)."""
+    TextGrids of the Montreal Forced Aligner (`alignments`; needs phonate[align]), an aligner that is trained on the
+    corpus first (any language, needs nothing), or the TextGrids that lie beside speech that espeak made."""
     alignments: str | None = None
-    """The folder of TextGrids for `durations: mfa`."""
+    """The folder of TextGrids for `durations: mfa`, one a recording, called after its id; sub-folders are looked
+    into."""
+    aligner_steps: PositiveInt = 1000
+    """Steps for which the aligner of `durations: learnt` is trained, some minutes on a processor."""
     vocoder: str | None = None
     """A run of the task vocoder, by which mels become sound. Null: Griffin-Lim."""
     judged: NonNegativeInt = 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phonate.text.phonemes import Word
+
 Durations = NDArray[np.int64]
+Aligner = Callable[[int, Sequence[Word]], Durations]
+"""Position of a recording in the corpus, its words -> frames of each token. Raises DataError where it can't."""
 
 
 def frames_between(seconds: Sequence[float], frames: int, frames_per_second: float) -> Durations:

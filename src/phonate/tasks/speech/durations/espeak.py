@@ -1,0 +1,98 @@
+"""Durations by espeak-ng itself, for speech that it made: exact, from the TextGrid beside each recording.
+
+`phonate.workflows.embedded_corpus.say` writes them.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.config.errors import DataError
+from phonate.tasks.speech.durations import textgrids
+from phonate.tasks.speech.durations.boundaries import Durations, frames_between
+from phonate.tasks.speech.durations.textgrids import Span
+from phonate.text import espeak
+from phonate.text.phonemes import Word
+
+_Timed = tuple[str, float, float]
+"""A phone, its start and its end in seconds."""
+_LEAST_HEARD = 0.9
+"""Share of the phones that espeak must have told of."""
+
+
+def starts(words: Sequence[Word], phones: Sequence[Span], length: float) -> list[float]:
+    """The second at which each token but the first begins; `phones` are those of a recording of `length` seconds.
+
+    Pauses between words belong to the boundary there, and pauses in a word to the phone before them. Raises DataError
+    where other phones were said than the words have.
+    """
+    begins = _matched([phone for word in words for phone in word.phones], phones)
+    found: list[float] = []
+    at = 0
+    for word in words:
+        found += [start for _, start, _ in begins[at : at + len(word.phones)]]
+        at += len(word.phones)
+        found.append(begins[at - 1][2] if at else 0.0)
+    return [min(second, length) for second in found]
+
+
+def _matched(wanted: Sequence[str], spans: Sequence[Span]) -> list[_Timed]:
+    """When each of the `wanted` phones was said.
+
+    espeak tells nothing of a few phones (the l of "twelve"): such a one has half of what was said before it.
+    """
+    heard = [phone for span in spans for phone in _code_points(span)]
+    found: list[_Timed] = []
+    at = 0
+    for phone in wanted:
+        if at < len(heard) and heard[at][0] == phone:
+            found.append(heard[at])
+            at += 1
+        elif found:
+            before, start, end = found[-1]
+            found[-1:] = [(before, start, (start + end) / 2), (phone, (start + end) / 2, end)]
+    if at < len(heard) or len(heard) < _LEAST_HEARD * len(wanted) or len(found) < len(wanted):
+        said = "".join(phone for phone, _, _ in heard)
+        raise DataError(f"espeak said {said!r}, the text has {''.join(wanted)!r}")
+    return found
+
+
+def _code_points(span: Span) -> list[_Timed]:
+    """(phone, start, end) of each code point of an event: stress and combining marks last no time, the others are
+    equally long."""
+    phones = espeak.plain(span.label)
+    timed = [not is_silent_mark(phone) for phone in phones]
+    share = (span.end - span.start) / max(1, sum(timed))
+    found, at = [], span.start
+    for phone, lasts in zip(phones, timed, strict=True):
+        end = at + share * lasts
+        found.append((phone, at, end))
+        at = end
+    return found
+
+
+def is_silent_mark(phone: str) -> bool:
+    """Whether a code point of espeak's IPA only says something of its neighbour: stress, a diacritic."""
+    return phone in {"ˈ", "ˌ"} or all(unicodedata.category(letter) == "Mn" for letter in phone)
+
+
+class EspeakTimes:
+    """The aligner of a corpus: reads the TextGrid beside each recording."""
+
+    def __init__(self, paths: Mapping[int, Path], lengths: NDArray[np.int64], frames_per_second: float) -> None:
+        """`paths`: the TextGrid of each position; `lengths`: its frames."""
+        self._paths = paths
+        self._lengths = lengths
+        self._frames_per_second = frames_per_second
+
+    def __call__(self, position: int, words: Sequence[Word]) -> Durations:
+        """Frames of each token."""
+        frames = int(self._lengths[position])
+        grid = textgrids.read(self._paths[position])
+        seconds = starts(words, grid.phones, frames / self._frames_per_second)
+        return frames_between(seconds, frames, self._frames_per_second)

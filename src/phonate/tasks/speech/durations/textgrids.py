@@ -1,0 +1,97 @@
+"""Files of Praat (TextGrids) with a tier `words` and a tier `phones`, as the Montreal Forced Aligner writes them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonate.config.errors import DataError, MissingPackageError
+
+
+@dataclass(frozen=True)
+class Span:
+    """What is said from `start` to `end`, in seconds; an empty label is a pause."""
+
+    start: float
+    end: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One file: its words and phones in order."""
+
+    path: Path
+    words: list[Span]
+    phones: list[Span]
+
+
+def read(path: Path) -> Grid:
+    """The two tiers of a file. Raises DataError for what is no such file, MissingPackageError without praatio."""
+    try:
+        from praatio.textgrid import openTextgrid
+    except ImportError as error:
+        raise MissingPackageError(
+            "TextGrids are read by praatio, which is not installed; pip install 'phonate[align]'"
+        ) from error
+    try:
+        grid = openTextgrid(str(path), includeEmptyIntervals=False, reportingMode="silence")
+    except Exception as error:  # praatio raises whatever the parsing of a broken file meets
+        raise DataError(f"{path}: no TextGrid that can be read ({' '.join(str(error).split())[:100]})") from error
+    tiers = {}
+    for wanted in ("words", "phones"):
+        # MFA calls the tiers of a recording with several speakers "NAME - words"
+        named = [name for name in grid.tierNames if name == wanted or name.endswith(f" - {wanted}")]
+        if len(named) != 1:
+            raise DataError(f"{path}: has {len(named)} tiers called {wanted}, one is needed")
+        spans = [Span(*entry) for entry in grid.getTier(named[0]).entries]
+        tiers[wanted] = spans
+    return Grid(path, tiers["words"], tiers["phones"])
+
+
+def in_folder(folder: Path, ids: Sequence[str]) -> list[Path]:
+    """The file of each recording: `<id>.TextGrid` in `folder`, or in a sub-folder (MFA makes one for each speaker).
+
+    Raises DataError for a folder that isn't there, and naming recordings without a file or with several.
+    """
+    if not folder.is_dir():
+        raise DataError(f"data.alignments: {folder}: no such folder")
+    by_name: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*.TextGrid")):
+        by_name.setdefault(path.stem, []).append(path)
+    return [_chosen(folder, identity, by_name) for identity in ids]
+
+
+def _chosen(folder: Path, identity: str, by_name: Mapping[str, Sequence[Path]]) -> Path:
+    direct = folder / f"{identity}.TextGrid"
+    if direct.is_file():
+        return direct
+    # an id may hold the speaker's folder; then several files may have its last part as their names
+    found = by_name.get(identity.rsplit("/", 1)[-1], [])
+    if len(found) > 1:
+        raise DataError(f"{identity}: several TextGrids have its name ({found[0]}, {found[1]}); ids must be unique")
+    if not found:
+        raise DataError(f"{identity}: has no TextGrid in {folder}; align it, or leave the recording out with data.drop")
+    return found[0]
+
+
+def beside(recordings: Sequence[Path]) -> list[Path]:
+    """The file beside each recording. Raises DataError naming one that has none."""
+    paths = [recording.with_suffix(".TextGrid") for recording in recordings]
+    for path in paths:
+        if not path.is_file():
+            raise DataError(
+                f"{path}: no such file; data.durations: espeak is for speech that espeak made, with TextGrids beside it"
+            )
+    return paths
+
+
+def fingerprint(paths: Sequence[Path]) -> str:
+    """Changes with every file's place, size and time."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in paths:
+        status = path.stat()
+        digest.update(repr((str(path), status.st_size, status.st_mtime_ns)).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()

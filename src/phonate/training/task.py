@@ -31,6 +31,7 @@ __all__ = [
     "Terms",
     "all_parameters",
     "move",
+    "parameters_of",
 ]
 
 Count = Tensor | float
@@ -41,6 +42,15 @@ Terms = dict[str, tuple[Tensor, Count]]
 def all_parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
     """Every trainable parameter with its name."""
     return ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+
+
+def parameters_of(part: str) -> Callable[[nn.Module], Iterable[tuple[str, nn.Parameter]]]:
+    """What gives a phase the parameters of one part of a model, such as the generator of a GAN."""
+
+    def parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+        return ((name, p) for name, p in all_parameters(model) if name.startswith(f"{part}."))
+
+    return parameters
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ its module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -27,7 +27,7 @@ from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.judges import Clip, Judges, quality
 from phonate.tasks.speech.parallel import Prosody, Said
 from phonate.tasks.speech.samples import SpeechSamples
-from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms
+from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms, parameters_of
 
 GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
@@ -42,13 +42,6 @@ class SpeechModelGAN(nn.Module):
         super().__init__()
         self.acoustic = acoustic
         self.discriminator = discriminator
-
-
-def _part(name: str) -> Any:
-    def parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
-        return ((key, value) for key, value in model.named_parameters() if key.startswith(f"{name}."))
-
-    return parameters
 
 
 class SpeechTask(Task):
@@ -82,11 +75,11 @@ class SpeechTask(Task):
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The acoustic model; then its discriminator, from its first step on."""
-        acoustic = Phase(GENERATOR, _part(GENERATOR))
+        acoustic = Phase(GENERATOR, parameters_of(GENERATOR))
         start = self.recipe.training.adversarial_start
         if start is None:
             return (acoustic,)
-        return (acoustic, Phase(DISCRIMINATOR, _part(DISCRIMINATOR), start=start))
+        return (acoustic, Phase(DISCRIMINATOR, parameters_of(DISCRIMINATOR), start=start))
 
     @property
     def loss_weights(self) -> Mapping[str, float]:

@@ -8,7 +8,7 @@ own trains the discriminators.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -20,19 +20,12 @@ from phonate.audio.processor import normalised_peak
 from phonate.nn.discriminators import magnitudes
 from phonate.tasks.vocoder.model import VocoderGAN
 from phonate.tasks.vocoder.samples import Corpus, VocoderSamples
-from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms
+from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms, parameters_of
 
 _FLOOR = 1e-5
 _MEL_WEIGHT = 15.0
 _PREVIEW_SECONDS = 6.0
 GENERATOR, DISCRIMINATOR = "vocoder", "discriminators"
-
-
-def _part(name: str) -> Any:
-    def parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
-        return ((key, value) for key, value in model.named_parameters() if key.startswith(f"{name}."))
-
-    return parameters
 
 
 class VocoderTask(Task):
@@ -59,11 +52,11 @@ class VocoderTask(Task):
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The vocoder; then its discriminators, from their first step on."""
-        vocoder = Phase(GENERATOR, _part("vocoder"))
+        vocoder = Phase(GENERATOR, parameters_of("vocoder"))
         start = self.recipe.training.adversarial_start
         if start is None:
             return (vocoder,)
-        return (vocoder, Phase(DISCRIMINATOR, _part("discriminators"), start=start))
+        return (vocoder, Phase(DISCRIMINATOR, parameters_of("discriminators"), start=start))
 
     @property
     def loss_weights(self) -> Mapping[str, float]:

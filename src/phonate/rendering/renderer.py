@@ -15,12 +15,9 @@ import torch
 from phonate.audio.chunks import joined
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
-from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError
-from phonate.config.resolve import resolve_document
 from phonate.nn.vocoder import Vocoder
-from phonate.training.checkpoints import best_or_latest
-from phonate.training.checkpoints.loading import load
+from phonate.training.checkpoints.trained import open_trained
 
 _PIECE_SECONDS = 20.0
 
@@ -69,24 +66,17 @@ class TrainedVocoder:
         Raises CheckpointError where there is none, or it was trained on other features than `processor` makes.
         """
         try:
-            checkpoint = load(best_or_latest(source), weights_only=True)
+            trained = open_trained(source, "vocoder")
         except InputError as error:
             raise InputError(f"vocoder {error}") from error
-        recipe = resolve_document(parse(checkpoint.recipe_yaml, str(checkpoint.path / "recipe.yaml"))).recipe
-        if recipe.task != "vocoder":
-            raise CheckpointError(f"{source}: holds a model for {recipe.task}, not a vocoder")
-        theirs = checkpoint.inference["features"]
+        theirs = trained.facts["features"]
         if theirs != processor.fingerprint:
             raise CheckpointError(
                 f"{source}: this vocoder understands features {theirs}, the model makes {processor.fingerprint}; "
                 "train one with the model's data.audio"
             )
-        network = Vocoder.of(processor, recipe.model.width, recipe.model.layers)
-        prefix = "vocoder."
-        weights = {
-            name.removeprefix(prefix): value for name, value in checkpoint.weights.items() if name.startswith(prefix)
-        }
-        network.load_state_dict(weights)
+        network = Vocoder.of(processor, trained.recipe.model.width, trained.recipe.model.layers)
+        network.load_state_dict(trained.part("vocoder"))
         return cls(network)
 
     def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:

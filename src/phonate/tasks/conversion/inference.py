@@ -12,16 +12,13 @@ import torch
 from phonate.audio.chunks import overlap_add
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.processor import normalised_peak
-from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
-from phonate.config.resolve import resolve_document
 from phonate.rendering.renderer import Renderer, renderer
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.conversion.voices import Voice
-from phonate.training.checkpoints import best_or_latest
-from phonate.training.checkpoints.loading import load
+from phonate.training.checkpoints.trained import open_trained
 
 _WINDOW_SECONDS = 10.0
 _OVERLAP_SECONDS = 1.0
@@ -60,12 +57,14 @@ class Converter:
 
         Raises CheckpointError where there is none, or it is damaged, or of another task.
         """
-        checkpoint = load(best_or_latest(source), weights_only=True)
-        recipe = resolve_document(parse(checkpoint.recipe_yaml, str(checkpoint.path / "recipe.yaml"))).recipe
-        if recipe.task != "conversion":
-            raise CheckpointError(f"{source}: holds a model for {recipe.task}, not for conversion")
-        facts = checkpoint.inference
+        trained = open_trained(source, "conversion")
+        recipe, facts = trained.recipe, trained.facts
         extractor = FeatureExtractor(recipe.data)
+        trained.require_features(extractor.processor.fingerprint)
+        if recipe.data.content == "whisper" and facts["content"] != extractor.whisper.fingerprint:
+            raise CheckpointError(
+                f"{trained.path}: was trained on another Whisper model than the {recipe.data.whisper_model} here"
+            )
         model = build_model(
             recipe.model,
             n_speakers=len(facts["voices"]),
@@ -73,24 +72,9 @@ class Converter:
             output_dim=recipe.data.audio.n_mels,
             prosody_dim=extractor.prosody_dim,
         )
-        model.load_state_dict(checkpoint.weights)
+        model.load_state_dict(trained.weights)
         voices = {name: Voice.read(document) for name, document in facts["voices"].items()}
-        converter = cls(model, recipe.data, voices, facts["target"], facts, vocoder)
-        converter._check_features(checkpoint.path, facts)
-        return converter
-
-    def _check_features(self, path: Path, facts: dict[str, Any]) -> None:
-        """A model only understands the features that it was trained on."""
-        here = self.extractor.processor.fingerprint
-        if facts["features"] != here:
-            raise CheckpointError(
-                f"{path}: was trained on features {facts['features']}, this phonate makes {here}; "
-                "train it again, or use the version that it was trained with"
-            )
-        if self.extractor.data.content == "whisper" and facts["content"] != self.extractor.whisper.fingerprint:
-            raise CheckpointError(
-                f"{path}: was trained on another Whisper model than the {self.extractor.data.whisper_model} here"
-            )
+        return cls(model, recipe.data, voices, facts["target"], facts, vocoder)
 
     def _window(self) -> tuple[int, int]:
         """Frames that the model sees at once, and how many neighbouring windows share.

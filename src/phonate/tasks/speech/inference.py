@@ -11,18 +11,15 @@ import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor, normalised_peak
-from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.config.resolve import resolve_document
 from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer
 from phonate.tasks.speech.acoustic import Acoustic, build_acoustic
 from phonate.tasks.speech.parallel import ParallelModel
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Word
 from phonate.text.sentences import sentences
-from phonate.training.checkpoints import best_or_latest
-from phonate.training.checkpoints.loading import load
+from phonate.training.checkpoints.trained import open_trained
 
 _PEAK = 0.95
 _STREAM_PEAK = 0.6
@@ -63,23 +60,12 @@ class Synthesiser:
 
         Raises CheckpointError where there is none, or it is damaged, or of another task.
         """
-        checkpoint = load(best_or_latest(source), weights_only=True)
-        recipe = resolve_document(parse(checkpoint.recipe_yaml, str(checkpoint.path / "recipe.yaml"))).recipe
-        if recipe.task != "speech":
-            raise CheckpointError(f"{source}: holds a model for {recipe.task}, not for speech")
-        facts = checkpoint.inference
-        processor = AudioProcessor(recipe.data.audio)
-        if facts["features"] != processor.fingerprint:
-            raise CheckpointError(
-                f"{checkpoint.path}: was trained on features {facts['features']}, this phonate makes "
-                f"{processor.fingerprint}; train it again, or use the version that it was trained with"
-            )
+        trained = open_trained(source, "speech")
+        recipe, facts = trained.recipe, trained.facts
+        trained.require_features(AudioProcessor(recipe.data.audio).fingerprint)
         inventory = Inventory.read(facts["inventory"])
         model = build_acoustic(recipe.model, len(inventory), len(facts["speakers"]), recipe.data.audio.n_mels)
-        prefix = "acoustic."
-        model.load_state_dict(
-            {key.removeprefix(prefix): value for key, value in checkpoint.weights.items() if key.startswith(prefix)}
-        )
+        model.load_state_dict(trained.part("acoustic"))
         return cls(model, recipe.data, inventory, facts["speakers"], facts, vocoder)
 
     def speaker(self, name: str | None) -> int:

@@ -166,7 +166,7 @@ def test_padding_changes_nothing(task: SpeechTask) -> None:
 
 def test_frames_are_given_to_their_tokens() -> None:
     torch.manual_seed(0)
-    model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0)
+    model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0, 0.0)
     encoded = torch.arange(3.0)[None, :, None].expand(1, 3, 8)
     with torch.no_grad():
         for layer in (model.energy_embedding, model.place_embedding):
@@ -177,7 +177,7 @@ def test_frames_are_given_to_their_tokens() -> None:
 
 
 def test_predicted_lengths_sum_to_what_was_predicted() -> None:
-    model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0)
+    model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0, 0.0)
     predicted = torch.zeros(1, 40, 2)
     predicted[..., 0] = np.log(1.4 + 1.0)  # 1.4 frames each
     prosody = model.prosody(predicted)

@@ -36,4 +36,5 @@ def build_acoustic(settings: Any, n_tokens: int, n_speakers: int, n_mels: int) -
         settings.decoder_layers,
         settings.predictor_layers,
         settings.dropout,
+        settings.predictor_dropout,
     )

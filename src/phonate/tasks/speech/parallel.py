@@ -79,7 +79,8 @@ class ParallelModel(nn.Module):
         encoder_layers: Blocks over tokens.
         decoder_layers: Blocks over frames.
         predictor_layers: Blocks of the prosody predictor.
-        dropout: In the predictor and the encoder.
+        dropout: In the encoder.
+        predictor_dropout: In what predicts prosody and melody, and of what they are given.
     """
 
     def __init__(
@@ -92,16 +93,18 @@ class ParallelModel(nn.Module):
         decoder_layers: int,
         predictor_layers: int,
         dropout: float,
+        predictor_dropout: float,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(n_tokens, width, padding_idx=0)
         self.speakers = nn.Embedding(n_speakers, width) if n_speakers > 1 else None
         self.encoder = ConvNeXt(width, encoder_layers, dropout=dropout)
-        self.predictor = ConvNeXt(width, predictor_layers, dropout=dropout)
+        self.given = nn.Dropout(predictor_dropout)
+        self.predictor = ConvNeXt(width, predictor_layers, dropout=predictor_dropout)
         self.prosody_head = nn.Linear(width, 2)
         self.energy_embedding = nn.Linear(1, width)
         self.place_embedding = nn.Linear(_PLACES, width)
-        self.melody = ConvNeXt(width, predictor_layers, dropout=dropout)
+        self.melody = ConvNeXt(width, predictor_layers, dropout=predictor_dropout)
         self.pitch_head = nn.Linear(width, 2)
         self.pitch_embedding = nn.Linear(2, width)
         self.noise_embedding = nn.Linear(NOISE, width, bias=False)
@@ -118,7 +121,7 @@ class ParallelModel(nn.Module):
 
     def predict(self, encoded_BLD: Tensor, mask_BL: Tensor | None) -> Tensor:
         """(B, L, 2): log of the duration in frames plus 1, and energy."""
-        out: Tensor = self.prosody_head(self.predictor(encoded_BLD, mask_BL))
+        out: Tensor = self.prosody_head(self.predictor(self.given(encoded_BLD), mask_BL))
         return out
 
     def prosody(self, predicted_BL2: Tensor, speed: float | Tensor = 1.0, mask_BL: Tensor | None = None) -> Prosody:
@@ -141,7 +144,7 @@ class ParallelModel(nn.Module):
 
     def pitch(self, regulated_BTD: Tensor, mask_BT: Tensor | None) -> Tensor:
         """(B, T, 2): log F0 over 200 Hz, and the logit of there being a voice, as predicted for each frame."""
-        out: Tensor = self.pitch_head(self.melody(regulated_BTD, mask_BT))
+        out: Tensor = self.pitch_head(self.melody(self.given(regulated_BTD), mask_BT))
         return out
 
     def decode(self, regulated_BTD: Tensor, pitch_BT2: Tensor, noise_BTN: Tensor, mask_BT: Tensor | None) -> Tensor:

@@ -60,6 +60,8 @@ class SpeechModel(Settings):
     the GPU's memory. Null: none (autoregressive)."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of activations that are dropped while training."""
+    predictor_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    """The same, in what predicts durations, pitch and energy, which learns a small corpus by heart (parallel)."""
     discriminator_channels: PositiveInt = 16
     """Channels of the discriminator's first layer (only used in training; parallel)."""
 
@@ -79,7 +81,7 @@ class SpeechModel(Settings):
 
 
 OWN = {
-    "parallel": ("predictor_layers", "discriminator_channels"),
+    "parallel": ("predictor_layers", "predictor_dropout", "discriminator_channels"),
     "autoregressive": ("heads", "feed_forward", "postnet_channels", "checkpoint_segments"),
 }
 """What only one kind of model has."""

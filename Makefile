@@ -33,7 +33,7 @@ $(DOCS): $(READY)
 
 setup: $(READY)  ## Make .venv with everything that development needs
 
-demo: $(READY)  ## Train, stop, resume, convert, report (DATA=folder: your own recordings; TASK=speech: a voice)
+demo: $(READY)  ## Train a voice, stop, resume, speak, report (DATA=folder: your recordings; TASK=conversion)
 	$(BIN)/phonate demo $(if $(DATA),--data '$(DATA)') $(if $(TASK),--task $(TASK))
 
 test: $(READY)  ## Run the tests that take under ten minutes together

@@ -37,7 +37,8 @@ def phonate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_whole_path_on_a_persons_recordings(tone_corpus: Path, tmp_path: Path) -> None:
-    ran = phonate("demo", "--data", str(tone_corpus), "--output", "out", "--minutes", "0.1", cwd=tmp_path)
+    arguments = ["--task", "conversion", "--data", str(tone_corpus), "--output", "out", "--minutes", "0.1"]
+    ran = phonate("demo", *arguments, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "report: out/report.html"
     run = tmp_path / "out"
@@ -68,7 +69,7 @@ def test_recordings_with_texts_become_a_voice(tmp_path: Path) -> None:
     if missing := [name for name in JUDGES if importlib.util.find_spec(name) is None]:
         pytest.skip(f"needs {', '.join(missing)}: pip install 'phonate[all]'")
     embedded_voice.make(tmp_path / "mine", count=12)
-    ran = phonate("demo", "--task", "speech", "--data", "mine", "--output", "out", "--minutes", "0.1", cwd=tmp_path)
+    ran = phonate("demo", "--data", "mine", "--output", "out", "--minutes", "0.1", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "report: out/report.html"
     run = tmp_path / "out"
@@ -121,6 +122,11 @@ def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
     ran = phonate("demo", "--data", "nothing", "--output", "out", cwd=tmp_path)
     assert ran.returncode == 2
     assert len(ran.stderr.splitlines()) == 1
+
+
+def test_recordings_without_texts_are_sent_to_conversion(tone_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none of the recordings has a text.*--task conversion"):
+        demo(tmp_path / "out", tone_corpus)
 
 
 def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The whole path in a few minutes: corpus, training, a stop, a resume, what the model can do then, a report.
 
-Without --data it makes a small corpus of synthetic speech (needs phonate[espeak]). With it, it learns from your own
-recordings: a folder with a sub-folder for each of two or more speakers, or with --task speech recordings and texts.
+Without --data it makes a small corpus of synthetic speech (needs phonate[espeak,align]). With it, it learns from your
+own recordings and their texts, or with --task conversion from a folder with a sub-folder for each of two or more
+speakers.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--task",
-        choices=("conversion", "speech"),
-        default="conversion",
-        help="convert voices, or speak texts (default: conversion)",
+        choices=("speech", "conversion"),
+        default="speech",
+        help="speak texts, or convert voices (default: speech)",
     )
     parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
-    parser.add_argument("--minutes", type=float, default=3.5, help="about how long training takes (default: 3.5)")
+    parser.add_argument(
+        "--minutes", type=float, help="about how long training takes (default: 5 for speech, 3.5 for conversion)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from phonate.config.errors import InputError
     from phonate.workflows.demo import demo, free_folder
 
-    if args.minutes <= 0:
+    if args.minutes is not None and args.minutes <= 0:
         raise InputError(f"--minutes {args.minutes:g}: training takes more than no time")
     output = args.output or free_folder(Path("runs/demo"))
     report = demo(output, args.data, args.minutes, lambda line: print(line, flush=True), args.task)

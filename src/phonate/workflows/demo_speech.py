@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from phonate.config.errors import InputError
 from phonate.data.manifest import list_corpus
+from phonate.data.rows import Row
 from phonate.data.settings import VoiceData
 from phonate.training.run import Run
 from phonate.workflows import embedded_voice
@@ -23,10 +25,16 @@ _JUDGES = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r
 
 def learn_to_speak(data: Path | None, output: Path, minutes: float, say: Say) -> None:
     """Train a vocoder and a voice on `data`, or on the embedded voice, and let it speak; all goes to `output`."""
+    exact = data is None
     if data is None:
         say(f"making a corpus: {_SENTENCES} sentences, put together by chance and spoken by espeak-ng")
         data = embedded_voice.make(output / "corpus", _SENTENCES).folder
     listed, _ = list_corpus(VoiceData(path=str(data)))
+    if not any(isinstance(row, Row) and row.text for row in listed):
+        raise InputError(
+            f"{data}: none of the recordings has a text, and a voice is learnt from both; add the texts (docs/data.md "
+            "says how), or convert voices instead, which needs none: --task conversion (make demo TASK=conversion)"
+        )
     share = min(0.2, _KEPT / len(listed))
     corpus = ["size=tiny", f"data.path={quoted(data)}", f"data.validation={share:.4f}"]
     vocoder = output / "vocoder"
@@ -35,7 +43,9 @@ def learn_to_speak(data: Path | None, output: Path, minutes: float, say: Say) ->
     train_through(["vocoder", *corpus, plain], vocoder, _VOCODER_SHARE * minutes, say)
     say("\nthen the voice, which makes mel spectrograms of text")
     recipe = ["speech", *corpus, plain, f"data.vocoder={quoted(vocoder)}"]
-    if importlib.util.find_spec("pocketsphinx") is None:
+    if exact:  # espeak-ng told when it says each of its phones
+        recipe += ["data.phonemes=espeak", "data.durations=espeak"]
+    elif importlib.util.find_spec("pocketsphinx") is None:
         recipe.append("data.durations=learnt")
     train_stop_resume(recipe, output, (1.0 - _VOCODER_SHARE) * minutes, say)
     if missing := [name for name in _JUDGES if importlib.util.find_spec(name) is None]:

@@ -77,13 +77,14 @@ def sentences(count: int, seed: int = 0) -> list[str]:
 
 
 def make(folder: Path, count: int = 500, unseen: int = 40, speaker: Speaker = SPEAKER) -> EmbeddedVoice:
-    """Write `folder/wavs/<nnnn>.wav`, 22,050 Hz, mono, and `folder/metadata.csv` (`id|text`).
+    """Write `folder/wavs/<nnnn>.wav`, 22,050 Hz, mono, each with a TextGrid of its phones beside it, and
+    `folder/metadata.csv` (`id|text`).
 
-    The same call writes the same bytes. Raises MissingPackageError without espeakng-loader.
+    The same call writes the same bytes. Raises MissingPackageError without espeakng-loader and praatio.
     """
     texts = sentences(count + unseen)
     spoken = {f"{number:04d}": text for number, text in enumerate(texts[:count])}
-    say([(folder / "wavs" / f"{name}.wav", text, speaker) for name, text in spoken.items()])
+    say([(folder / "wavs" / f"{name}.wav", text, speaker) for name, text in spoken.items()], alignments=True)
     rows = "".join(f"{name}|{text}\n" for name, text in spoken.items())
     (folder / "metadata.csv").write_text(rows, encoding="utf-8")
     return EmbeddedVoice(folder, tuple(texts[count:]))

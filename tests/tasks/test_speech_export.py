@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -336,3 +337,14 @@ def test_what_cant_be_exported_is_one_line(
 def test_a_task_without_files_of_its_own_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "export", str(folder / "vocoder"), "-o", str(folder / "v"), "--format", "onnx"]) == 2
     assert "weights only" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_is_judged_with_the_vocoder_that_is_given(
+    run: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if missing := [name for name in ("faster_whisper", "distillmos", "resemblyzer") if find_spec(name) is None]:
+        pytest.skip(f"needs the judges {', '.join(missing)}: pip install 'phonate[eval]'")
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--vocoder", str(folder / "vocoder"), "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["systems"]) == ["natural", "vocoder copy", "synthesised"]

@@ -13,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate evaluate`."""
     parser.add_argument("run", metavar="RUN", help="the run's folder")
     parser.add_argument("--data", metavar="PATH", help="a corpus to judge on, such as recordings kept out of training")
+    parser.add_argument("--vocoder", metavar="RUN", help="a run of the task vocoder (default: the recipe's)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
 
     from phonate.workflows.evaluate import evaluate
 
-    found = evaluate(args.run, args.data)
+    found = evaluate(args.run, args.data, args.vocoder)
     if args.json:
         print_json(found.document())
     else:

@@ -16,12 +16,13 @@ from phonate.workflows.exhibits import LISTENING, Clip, Example, Listening
 FIGURES = "evaluation.json"
 
 
-def evaluate(run: str | Path, data: str | None = None) -> Evaluation:
-    """Judge the run in the folder `run` on the corpus `data`, or on what its recipe keeps for that.
+def evaluate(run: str | Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
+    """Judge the run in the folder `run` on the corpus `data`, or on what its recipe keeps for that, with the sound of
+    the run `vocoder`, or else of the one that the recipe names.
 
     Writes `evaluation.json`: the figures of the report, and what was measured on each item; and `samples/` for the
     report's players, where the evaluation has sounds. A task can be judged
-    when its package has a module `evaluation` with `evaluate(run, data)`.
+    when its package has a module `evaluation` with `evaluate(run, data, vocoder)`.
 
     Raises InputError for a folder that is no run, or a task that has no evaluation.
     """
@@ -32,7 +33,7 @@ def evaluate(run: str | Path, data: str | None = None) -> Evaluation:
     home = TASKS.find(task)
     if not isinstance(home, str) or importlib.util.find_spec(f"{home}.evaluation") is None:
         raise InputError(f"{run}: the task {task} has no evaluation")
-    found: Evaluation = importlib.import_module(f"{home}.evaluation").evaluate(folder.path, data)
+    found: Evaluation = importlib.import_module(f"{home}.evaluation").evaluate(folder.path, data, vocoder)
     folder.write_json(FIGURES, found.document())
     if found.sounds:
         _write_sounds(folder, found)

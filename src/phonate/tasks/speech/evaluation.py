@@ -41,12 +41,13 @@ _LEGEND = (
 )
 
 
-def evaluate(run: Path, data: str | None = None) -> Evaluation:
-    """Judge the voice of `run` on the texts of the corpus `data`, or on what its training kept for validation.
+def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
+    """Judge the voice of `run` on the texts of the corpus `data`, or on what its training kept for validation, with the
+    sound of the run `vocoder`, or of the recipe's.
 
     Raises InputError when there is no text to speak there, or a speaker whom the run does not know.
     """
-    synthesiser = Synthesiser.load(run)
+    synthesiser = Synthesiser.load(run, vocoder)
     clips = list(_kept_for_validation(synthesiser) if data is None else _clips_of(synthesiser, data))[:MOST]
     if not clips:
         raise InputError(f"{data or run}: there is no recording with a text to judge by")

@@ -348,3 +348,21 @@ def test_a_run_is_judged_with_the_vocoder_that_is_given(
     capsys.readouterr()
     assert main(["evaluate", str(run), "--vocoder", str(folder / "vocoder"), "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["systems"]) == ["natural", "vocoder copy", "synthesised"]
+
+
+@pytest.mark.slow
+def test_sentences_that_nobody_recorded_are_judged(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if missing := [name for name in ("faster_whisper", "distillmos") if find_spec(name) is None]:
+        pytest.skip(f"needs the judges {', '.join(missing)}: pip install 'phonate[eval]'")
+    (tmp_path / "mine.txt").write_text("The kettle began to whistle.\n\nNobody noticed the fox.\n", encoding="utf-8")
+    copy = shutil.copytree(run, tmp_path / "run")
+    capsys.readouterr()
+    assert main(["evaluate", str(copy), "--data", str(tmp_path / "mine.txt"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["systems"]) == ["synthesised"]
+    assert {"wer", "skipped", "repeated", "mos", "rtf"} <= found["systems"]["synthesised"].keys()
+    assert found["notes"]["texts"] == 2
+    assert found["notes"]["words"] == 9
+    assert main(["evaluate", str(copy), "--data", str(tmp_path / "no.txt")]) == 2

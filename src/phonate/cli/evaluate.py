@@ -12,7 +12,11 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate evaluate`."""
     parser.add_argument("run", metavar="RUN", help="the run's folder")
-    parser.add_argument("--data", metavar="PATH", help="a corpus to judge on, such as recordings kept out of training")
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        help="a corpus to judge on, such as recordings kept out of training; for speech also sentences, a .txt",
+    )
     parser.add_argument("--vocoder", metavar="RUN", help="a run of the task vocoder (default: the recipe's)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 

@@ -23,7 +23,7 @@ from phonate.data.prepared import prepare
 from phonate.evaluation.distances import distances
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.judges import Clip, Judges
+from phonate.tasks.speech.judges import Clip, Judges, Sentence
 
 logger = logging.getLogger("phonate")
 
@@ -43,20 +43,21 @@ _LEGEND = (
 
 def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
     """Judge the voice of `run` on the texts of the corpus `data`, or on what its training kept for validation, with the
-    sound of the run `vocoder`, or of the recipe's.
+    sound of the run `vocoder`, or of the recipe's. `data` may also be a file *.txt of sentences, one a line, that
+    nobody recorded: then nothing stands beside the model.
 
     Raises InputError when there is no text to speak there, or a speaker whom the run does not know.
     """
     synthesiser = Synthesiser.load(run, vocoder)
-    clips = list(_kept_for_validation(synthesiser) if data is None else _clips_of(synthesiser, data))[:MOST]
+    clips = list(_clips(synthesiser, data))[:MOST]
     if not clips:
         raise InputError(f"{data or run}: there is no recording with a text to judge by")
     judges = Judges(synthesiser.data.language)
-    systems: dict[str, Callable[[Clip], FloatArray]] = {
-        "natural": lambda clip: clip.waveform,
-        f"{synthesiser.render.name} copy": lambda clip: _copy(synthesiser, clip.waveform),
-        _SPOKEN: lambda clip: synthesiser.speak(clip.text, clip.speaker),
-    }
+    systems: dict[str, Callable[[Any], FloatArray]] = {}
+    if isinstance(clips[0], Clip):
+        systems["natural"] = lambda clip: clip.waveform
+        systems[f"{synthesiser.render.name} copy"] = lambda clip: _copy(synthesiser, clip.waveform)
+    systems[_SPOKEN] = lambda clip: synthesiser.speak(clip.text, clip.speaker)
     results: dict[str, dict[str, float]] = {}
     items: dict[str, dict[str, Any]] = {}
     sounds: dict[str, dict[str, FloatArray]] = {f"{clip.id}: {clip.text}": {} for clip in clips[:SOUNDS]}
@@ -67,15 +68,16 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
         spent = time.perf_counter() - started
         for own, waveform in zip(sounds.values(), waveforms, strict=False):
             own[name] = waveform
+        made = sum(map(len, waveforms))
         results[name], said = _judge(judges, clips, waveforms, synthesiser.sample_rate)
         if name == _SPOKEN:
             items = said
         if name != "natural":
-            results[name]["rtf"] = spent * synthesiser.sample_rate / sum(map(len, waveforms))
+            results[name]["rtf"] = spent * synthesiser.sample_rate / made
     notes = {
         "texts": len(clips),
         "words": sum(len(clip.text.split()) for clip in clips),
-        "seconds": round(sum(len(clip.waveform) for clip in clips) / synthesiser.sample_rate, 1),
+        "seconds": round(made / synthesiser.sample_rate, 1),
         "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}",
         "naturalness": "distillmos",
         "speaker_judge": "resemblyzer",
@@ -85,6 +87,23 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
 
 def _copy(synthesiser: Synthesiser, waveform: FloatArray) -> FloatArray:
     return _PEAK * normalised_peak(synthesiser.render(synthesiser.processor.mel(waveform)))
+
+
+def _clips(synthesiser: Synthesiser, data: str | None) -> Iterator[Sentence]:
+    if data is None:
+        return _kept_for_validation(synthesiser)
+    lines = _lines(Path(data))
+    if not lines or any("|" in line for line in lines):  # wav|text, say
+        return _clips_of(synthesiser, data)
+    first = synthesiser.speakers[0]
+    return (Sentence(f"{Path(data).stem}:{number}", first, line) for number, line in enumerate(lines, start=1))
+
+
+def _lines(path: Path) -> list[str]:
+    """What is written in a text file; nothing where `path` is none."""
+    if path.suffix != ".txt" or not path.is_file():
+        return []
+    return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
 
 
 def _kept_for_validation(synthesiser: Synthesiser) -> Iterator[Clip]:
@@ -110,7 +129,7 @@ def _clips_of(synthesiser: Synthesiser, data: str) -> Iterator[Clip]:
 
 
 def _judge(
-    judges: Judges, clips: Sequence[Clip], waveforms: Sequence[FloatArray], rate: int
+    judges: Judges, clips: Sequence[Sentence], waveforms: Sequence[FloatArray], rate: int
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
     """Metrics of one system's `waveforms`, and what was measured on each."""
     items: dict[str, dict[str, Any]] = {}
@@ -120,11 +139,12 @@ def _judge(
             "text": clip.text,
             "heard": heard,
             "mos": judges.naturalness.score(waveform, rate, clip.id),
-            "seconds": len(waveform) / len(clip.waveform),
             **judges.word_errors([clip.text], [heard]),
         }
-        if waveform is not clip.waveform:
-            items[clip.id] |= _against(judges, clip, waveform, rate)
+        if isinstance(clip, Clip):
+            items[clip.id]["seconds"] = len(waveform) / len(clip.waveform)
+            if waveform is not clip.waveform:
+                items[clip.id] |= _against(judges, clip, waveform, rate)
     metrics = judges.word_errors([clip.text for clip in clips], [item["heard"] for item in items.values()])
     for name in ("mos", "speaker", "mcd", "f0", "voicing", "seconds"):
         values = [item[name] for item in items.values() if item.get(name) is not None]

@@ -19,12 +19,18 @@ WORD_WEIGHT = 5.0
 
 
 @dataclass(frozen=True)
-class Clip:
-    """A held-out recording with its text."""
+class Sentence:
+    """A text that was kept out of training."""
 
     id: str
     speaker: str
     text: str
+
+
+@dataclass(frozen=True)
+class Clip(Sentence):
+    """A held-out recording with its text."""
+
     waveform: FloatArray
 
 
@@ -54,7 +60,7 @@ class Judges:
         return rates
 
 
-def quality(judges: Judges, clips: Sequence[Clip], waveforms: Sequence[FloatArray], rate: int) -> dict[str, float]:
+def quality(judges: Judges, clips: Sequence[Sentence], waveforms: Sequence[FloatArray], rate: int) -> dict[str, float]:
     """`wer` and `mos` of spoken texts, and `quality` = mos - 5 wer, by which checkpoints can be chosen: a loss ranks
     them the wrong way round, for it likes blur."""
     heard = [judges.recogniser.transcribe(waveform, rate) for waveform in waveforms]

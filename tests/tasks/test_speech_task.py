@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from safetensors.torch import load_file
 
 from phonate.audio.decoding import MADE, read_audio
 from phonate.cli import main
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said
@@ -33,11 +34,19 @@ from phonate.workflows.train import train
 SENTENCES = 8
 
 
+BY_LOSS = {
+    "data.judged": 0,
+    "training.validation.metric_for_best_model": "val_loss",
+    "training.validation.greater_is_better": False,
+}
+
+
 def settings(folder: Path, **changes: Any) -> dict[str, Any]:
     return {
         "data.path": str(folder / "voice"),
         "data.cache_dir": str(folder / "cache"),
         "data.validation": 0.2,
+        **BY_LOSS,
         "model.width": 48,
         "model.encoder_layers": 2,
         "model.decoder_layers": 2,
@@ -336,4 +345,24 @@ def test_what_does_not_fit_is_refused(run: Path, folder: Path, tmp_path: Path) -
 
 def test_recordings_without_text_are_one_clear_error(tone_corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no text"):
-        train("speech", {"data.path": str(tone_corpus), "data.cache_dir": str(tmp_path / "c")}, output=tmp_path / "run")
+        train(
+            "speech",
+            {"data.path": str(tone_corpus), "data.cache_dir": str(tmp_path / "c"), **BY_LOSS},
+            output=tmp_path / "run",
+        )
+
+
+def test_who_is_to_judge_is_known_before_training(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {"training.validation.metric_for_best_model": "quality"}
+    with pytest.raises(InputError, match=r"data\.judged says, and that is 0.*data\.judged=0 .*=val_loss"):
+        train("speech", settings(folder, **chosen), output=tmp_path / "run")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distillmos" else find(name))
+    with pytest.raises(MissingPackageError, match=r"judging needs distillmos, .*data\.judged=0"):
+        train("speech", settings(folder, **{"data.judged": 2}), output=tmp_path / "run")
+    monkeypatch.undo()
+    require("faster_whisper", "distillmos")
+    with pytest.raises(InputError, match="quality, which is better when higher; set it to true"):
+        train("speech", settings(folder, **{"data.judged": 2, **chosen}), output=tmp_path / "run")

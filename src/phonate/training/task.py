@@ -127,6 +127,11 @@ class Task(ABC):
         """Weight of each loss term; a term that is not named weighs 1."""
         return {}
 
+    @property
+    def better_higher(self) -> frozenset[str]:
+        """Metrics of `evaluate` that are better when higher; choosing the lowest of them as the best is refused."""
+        return frozenset()
+
     def saved(self, model: nn.Module) -> dict[str, Tensor]:
         """The tensors a checkpoint holds for `model`: everything by default; adapters, say, for LoRA."""
         return dict(model.state_dict())

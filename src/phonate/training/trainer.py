@@ -70,6 +70,13 @@ class Trainer:
         if task.couples_items and self.ranks.world_size > 1:
             raise InputError("this task's loss couples the items of a batch, which ranks would split; use one process")
 
+        best = settings.best_metric
+        if best.removeprefix("val_") in task.better_higher and not settings.validation.greater_is_better:
+            raise InputError(
+                f"training.validation.greater_is_better: the best checkpoint is chosen by {best}, which is better when "
+                "higher; set it to true"
+            )
+
         self.step = 0
         """Optimizer steps done."""
         self.epoch = 0
@@ -112,7 +119,7 @@ class Trainer:
         self.ema = EMA(self.model, settings.ema) if settings.ema else None
         self.averaged_is_better = settings.ema is not None and settings.ema.validate_with != "raw"
         self.epoch_meter = Meter()
-        self.best = Best(settings.best_metric, settings.validation.greater_is_better)
+        self.best = Best(best, settings.validation.greater_is_better)
         store = settings.checkpoint
         self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path)
         self.signals = Signals(immediate=self.ranks.world_size == 1)

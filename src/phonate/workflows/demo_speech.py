@@ -20,6 +20,12 @@ _VOCODER_SHARE = 0.25
 _SENTENCES = 400
 _KEPT = 12
 """Sentences that are kept out of training and spoken at the end."""
+_BY_LOSS = (
+    "data.judged=0",
+    "training.validation.metric_for_best_model=val_loss",
+    "training.validation.greater_is_better=false",
+)
+"""Judging at every validation takes longer than a demo may."""
 _JUDGES = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa", "resemblyzer")
 
 
@@ -42,7 +48,7 @@ def learn_to_speak(data: Path | None, output: Path, minutes: float, say: Say) ->
     plain = "training.adversarial_start=null"
     train_through(["vocoder", *corpus, plain], vocoder, _VOCODER_SHARE * minutes, say)
     say("\nthen the voice, which makes mel spectrograms of text")
-    recipe = ["speech", *corpus, plain, f"data.vocoder={quoted(vocoder)}"]
+    recipe = ["speech", *corpus, plain, *_BY_LOSS, f"data.vocoder={quoted(vocoder)}"]
     if exact:  # espeak-ng told when it says each of its phones
         recipe += ["data.phonemes=espeak", "data.durations=espeak"]
     elif importlib.util.find_spec("pocketsphinx") is None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
+from phonate.config.errors import InputError, MissingPackageError
 from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.speaker_similarity import SpeakerJudge
 from phonate.evaluation.transcription import Recogniser, character_error_rate, word_error_rate
@@ -58,6 +61,27 @@ class Judges:
             errors: WordErrors = count(texts, heard)
             rates |= {"wer": errors.rate, "skipped": float(errors.skipped), "repeated": float(errors.repeated)}
         return rates
+
+
+def check_judges(recipe: Any) -> None:
+    """Raise where a recipe asks for judges that are not there (MissingPackageError), or for nobody's judgement
+    (InputError): at once, not at the first validation."""
+    without = (
+        "data.judged=0 training.validation.metric_for_best_model=val_loss training.validation.greater_is_better=false"
+    )
+    best = recipe.training.best_metric.removeprefix("val_")
+    if recipe.data.judged:
+        packages = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa")
+        if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+            raise MissingPackageError(
+                f"data.judged={recipe.data.judged}: judging needs {', '.join(missing)}, not installed; pip install "
+                f"'phonate[eval]' and --no-deps distillmos xls-r-sqa, or choose the best checkpoint by loss: {without}"
+            )
+    elif best in ("wer", "mos", "quality"):
+        raise InputError(
+            f"training.validation.metric_for_best_model: {best} is measured on as many texts as data.judged says, and "
+            f"that is 0; raise it, or choose by loss: {without}"
+        )
 
 
 def quality(judges: Judges, clips: Sequence[Sentence], waveforms: Sequence[FloatArray], rate: int) -> dict[str, float]:

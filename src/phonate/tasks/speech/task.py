@@ -24,7 +24,7 @@ from phonate.tasks.speech.acoustic import Acoustic, build_acoustic
 from phonate.tasks.speech.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.judges import Clip, Judges, quality
+from phonate.tasks.speech.judges import Clip, Judges, check_judges, quality
 from phonate.tasks.speech.parallel import Prosody, Said
 from phonate.tasks.speech.samples import SpeechSamples
 from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms, parameters_of
@@ -55,6 +55,7 @@ class SpeechTask(Task):
                 "training.adversarial_start: an autoregressive model is trained without a discriminator; set it to "
                 "null, or start from the recipe speech-autoregressive"
             )
+        check_judges(recipe)
         self._corpus: Corpus | None = None
         self._judges: Judges | None = None
         self._made: tuple[Batch, tuple[Tensor, Tensor, Tensor]] | None = None
@@ -92,6 +93,11 @@ class SpeechTask(Task):
             "adversarial": training.adversarial_weight,
             "features": training.feature_matching_weight,
         }
+
+    @property
+    def better_higher(self) -> frozenset[str]:
+        """What judges give, but for errors."""
+        return frozenset({"mos", "quality"})
 
     def model(self) -> nn.Module:
         """An acoustic model for the corpus's phones and speakers, with a discriminator."""

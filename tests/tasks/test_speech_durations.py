@@ -21,6 +21,7 @@ from phonate.nn.aligner import best_durations
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.durations import espeak as espeak_times
 from phonate.tasks.speech.durations import textgrids
+from phonate.tasks.speech.durations.boundaries import frames_between
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text.phonemes import Word, phonemizer
 from phonate.workflows import embedded_corpus
@@ -387,3 +388,11 @@ def test_a_phone_that_espeak_tells_nothing_of_shares_the_one_before_it(espeak: N
     )
     with pytest.raises(DataError, match="espeak said"):
         espeak_times.starts([*words, *words], spans, 10.0)
+
+
+def test_times_that_only_differ_by_rounding_are_in_order() -> None:
+    """Half a frame and a hair less: one would be rounded up, the next one down."""
+    assert frames_between([0.5, 0.5 - 1e-12, 2.0], 3, 1.0).tolist() == [0, 0, 2, 1]
+    assert frames_between([1.5, 1.5 - 1e-12, 2.0], 3, 1.0).tolist() == [2, 0, 0, 1]
+    with pytest.raises(ValueError, match="begins before"):
+        frames_between([1.5, 1.4, 2.0], 3, 1.0)

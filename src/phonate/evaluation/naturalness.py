@@ -18,6 +18,8 @@ from phonate.config.errors import DataError
 from phonate.evaluation.packages import empty_torchaudio, judge_package
 
 SAMPLE_RATE = 16000
+LOWEST = 1.0
+"""The worst score there is."""
 _INSTALL = "--no-deps distillmos xls-r-sqa"
 _LEAST_SECONDS = 0.25
 _SILENCE = 1e-4  # a peak 80 dB under full scale

@@ -48,7 +48,7 @@ _LEGEND = (
     "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
     "share nearer to the target's profile than to that of their own speaker, first: share for which the target's "
     "profile ranks first of all speakers', all profiles of equally much speech; cer, wer: errors of the recogniser; "
-    "f0 in Hz."
+    "mos: predicted mean opinion score, 1 to 5; f0 in Hz."
 )
 
 
@@ -94,6 +94,7 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
         "ranked_among": 1 + len(judges.profiles),
         "speaker_judge": "resemblyzer",
         "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}",
+        "naturalness": "not judged: distillmos is not installed" if judges.naturalness is None else "distillmos",
         "trained_on": _overlap(converter, [*target, *(source.clip for source in sources)]),
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
     }
@@ -186,6 +187,7 @@ def _judge(
             "closer": float(np.mean([one > to_own for one in to_target])),
             "first": float(np.mean([one > to_others for one in to_target])),
             "cer": character_error_rate([text], [heard]),
+            "mos": judges.mos(waveform),
             "f0": _finite(median_f0(waveform, judges.rate)),
             "reference": plain(text),
             "heard": plain(heard),
@@ -196,6 +198,7 @@ def _judge(
     }
     metrics["cer"] = character_error_rate(*zip(*texts, strict=True))
     metrics["wer"] = word_error_rate(*zip(*texts, strict=True))
+    metrics |= _mean_mos([item["mos"] for item in items.values()])
     return {**metrics, **_median_pitch([item["f0"] for item in items.values()])}, items
 
 
@@ -203,13 +206,20 @@ def _ceiling(judges: Judges, converter: Converter, target: Sequence[Clip]) -> di
     """The target's own clips, through the vocoder, against her other clips."""
     pairs: list[float] = []
     pitch: list[float | None] = []
+    scores: list[float | None] = []
     for number, clip in enumerate(target):
         waveform = _copy(converter, clip.waveform)
+        scores.append(judges.mos(waveform))
         rest = judges.target[:number] + judges.target[number + 1 :]
         if rest:
             pairs.append(similarity(judges.embed(waveform, clip.id), rest))
         pitch.append(_finite(median_f0(waveform, judges.rate)))
-    return {**({"pair": float(np.mean(pairs))} if pairs else {}), **_median_pitch(pitch)}
+    return {**({"pair": float(np.mean(pairs))} if pairs else {}), **_mean_mos(scores), **_median_pitch(pitch)}
+
+
+def _mean_mos(scores: Sequence[float | None]) -> dict[str, float]:
+    known = [score for score in scores if score is not None]
+    return {"mos": float(np.mean(known))} if known else {}
 
 
 def _finite(hertz: float) -> float | None:

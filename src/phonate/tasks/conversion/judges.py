@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
+from phonate.evaluation.naturalness import LOWEST, NaturalnessJudge
 from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge, profiles
 from phonate.evaluation.transcription import Recogniser, plain, weights_fingerprint, whisper_model
 from phonate.tasks.conversion.inference import Converter
@@ -50,6 +52,8 @@ class Judges:
         content = converter.facts["content"] if converter.extractor.data.content == "whisper" else ""
         # Whoever lent the content features can't be asked how clear the words are.
         self.recogniser = independent_recogniser(content)
+        self.naturalness = NaturalnessJudge() if importlib.util.find_spec("distillmos") is not None else None
+        """Predicts listeners' scores, where it is installed."""
         self.target = [self.embed(clip.waveform, clip.id) for clip in target]
         self.target_profiles: list[Embedding] = []
         """Several, each of as much speech as the others' profiles."""
@@ -66,6 +70,15 @@ class Judges:
             return self.embed(waveform, "")
         except DataError:
             return np.zeros_like(self.target[0])
+
+    def mos(self, waveform: FloatArray) -> float | None:
+        """Predicted mean opinion score of a sound that a system made; the lowest, if there is nothing to hear."""
+        if self.naturalness is None:
+            return None
+        try:
+            return self.naturalness.score(waveform, self.rate)
+        except DataError:
+            return LOWEST
 
     def transcribe(self, waveform: FloatArray) -> str:
         """Words of a recording."""

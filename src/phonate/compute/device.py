@@ -8,7 +8,8 @@ import os
 import torch
 
 from phonate.compute.gpus import GIB, Gpu
-from phonate.compute.resources import Mode, NoDeviceError, Probe, ResourceDetector, SystemProbe
+from phonate.compute.resources import Mode as Mode
+from phonate.compute.resources import NoDeviceError, Probe, ResourceDetector, SystemProbe
 from phonate.config.errors import InputError
 
 logger = logging.getLogger("phonate")

@@ -124,7 +124,7 @@ def test_five_gb_are_wanted_unless_told_otherwise():
 
 
 def test_gpu_mode_without_one():
-    with pytest.raises(RuntimeError, match="^GPU mode requested but no CUDA devices available") as caught:
+    with pytest.raises(RuntimeError, match=r"^GPU mode requested but no CUDA devices available") as caught:
         ResourceDetector(Table()).select_best_device("gpu")
     assert isinstance(caught.value, PhonateError)
     with pytest.raises(RuntimeError, match=r"no device has 6\.5 GB free \(GPU 0 has 5\.55 of 5\.62, GPU 1 has 3\.89"):
@@ -183,7 +183,7 @@ def test_gpus_that_torch_has_and_nvml_has_not(monkeypatch):
 def test_a_gpu_that_torch_can_not_use(monkeypatch, caplog):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(NoDeviceError, match="no CUDA devices available; torch .* can't use NVIDIA GeForce GTX 1660"):
+    with pytest.raises(NoDeviceError, match=r"no CUDA devices available; torch .* can't use NVIDIA GeForce GTX 1660"):
         devices.choose("gpu", probe=two())
     assert devices.choose("mixed", probe=two()) == torch.device("cpu")
     assert "can't use NVIDIA GeForce" in caplog.text

@@ -77,9 +77,9 @@ def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
 def voice_score(rms: float, peak: float, centroid: float, seconds: float) -> tuple[float, list[str]]:
     """How well a recording serves to train a voice, from 0 to 1, and what lowers it.
 
-    The score is 1, times 0.5 if the RMS is under 0.01, 0.8 if the peak is over 0.99 (clipped, most likely), 0.9 if the
-    spectral centroid is under 1 kHz (muffled), and 0.9 if it is shorter than 3 s. Amplitudes are in units of full scale,
-    `centroid` is in Hz.
+    The score is 1, times 0.5 if the RMS is under 0.01, 0.8 if the peak is over 0.99 (clipped, most likely), 0.9 if
+    the spectral centroid is under 1 kHz (muffled), and 0.9 if it is shorter than 3 s. Amplitudes are in units of full
+    scale, `centroid` is in Hz.
     """
     factors = [
         (rms < _QUIET_RMS, 0.5, f"quiet (RMS {rms:.4f} is under {_QUIET_RMS:g})"),

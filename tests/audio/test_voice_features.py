@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from phonate.audio.decoding import read_audio, read_start, resample, write_audio
-from phonate.audio.quality import voice_score
 from phonate.audio.voice_features import voice_features
+from phonate.audio.voice_quality import VoiceLevels, exact_levels, voice_levels, voice_score
 from phonate.config.errors import DataError
 from sounds import voiced_tone
 
@@ -90,9 +90,40 @@ def test_silence_has_no_pitch():
     ],
 )
 def test_the_score_and_what_lowers_it(facts, score, why):
-    found, reasons = voice_score(*facts)
+    found, reasons = voice_score(VoiceLevels(*facts[:3]), facts[3])
     assert found == pytest.approx(score)
     assert [reason.split()[0] for reason in reasons] == why
+
+
+def judged(samples: np.ndarray, rate: int) -> bool:
+    """Asserts that the levels lead to the exact judgement; says whether they are the exact ones."""
+    found, exact = voice_levels(samples, rate, RATE), exact_levels(samples, rate, RATE)
+    assert voice_score(found, 5.0)[0] == voice_score(exact, 5.0)[0], (found, exact)
+    assert found.rms == pytest.approx(exact.rms, rel=0.1)
+    return found == exact
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 44_100, 48_000])
+def test_estimates_judge_as_the_exact_levels_do(rate):
+    """Sounds of all colours and levels, over all thresholds."""
+    rng = np.random.default_rng(rate)
+    exactly = 0
+    for _ in range(60):
+        spectrum = np.fft.rfft(rng.standard_normal(int(rate * rng.uniform(2.0, 4.0))))
+        hertz = np.linspace(0.0, rate / 2, len(spectrum))
+        noise = np.fft.irfft(spectrum / (1.0 + (hertz / 10 ** rng.uniform(1.8, 4.0)) ** rng.uniform(1.0, 3.0)))
+        envelope = np.abs(np.sin(np.pi * rng.uniform(0.2, 4.0) * np.arange(len(noise)) / rate)) ** rng.uniform(0.0, 3.0)
+        sound = noise * envelope
+        sound *= 10 ** rng.uniform(-2.5, 0.2) / np.abs(sound).max()
+        exactly += judged(np.clip(sound, -1.0, 1.0).astype(np.float32), rate)
+    assert 10 < exactly < 55  # both ways are taken
+
+
+def test_estimates_judge_real_speech_as_the_exact_levels_do(recordings):
+    for path in sorted(recordings.glob("asr_en_an4/wavs/*.flac"))[:60]:
+        samples, rate = read_audio(path)
+        for gain in (1.0, 0.05, 0.02, 1.0 / np.abs(samples).max()):
+            judged((gain * samples).astype(np.float32), rate)
 
 
 @pytest.mark.parametrize("suffix", [".wav", ".flac"])

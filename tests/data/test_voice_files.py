@@ -162,7 +162,7 @@ def test_the_rules(tmp_path):
     assert by_name["at_two_seconds.wav"].quality == pytest.approx(0.9)
     assert by_name["at_two_seconds.wav"].lowered_by == ("short (2.00 s is under 3)",)
     assert by_name["stereo.wav"].channels == 2
-    assert by_name["stereo.wav"].rms == pytest.approx(by_name["fine.wav"].rms, rel=1e-3)
+    assert by_name["stereo.wav"].levels.rms == pytest.approx(by_name["fine.wav"].levels.rms, rel=1e-3)
     assert (by_name["long.wav"].seconds, by_name["long.wav"].whole_seconds) == (30.0, 35.0)
     refused = {Path(one.place).name: one for one in report.refused}
     assert refused["brief.wav"].reason == "too short"

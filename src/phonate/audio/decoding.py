@@ -87,8 +87,9 @@ def read_audio(
     return waveform, rate
 
 
-def read_start(path: str | Path, seconds: float, sample_rate: int) -> tuple[FloatArray, AudioInfo]:
-    """The first `seconds` of a recording, mono and at `sample_rate`, with what the header says of the whole.
+def read_start(path: str | Path, seconds: float, sample_rate: int | None = None) -> tuple[FloatArray, AudioInfo]:
+    """The first `seconds` of a recording, mono and at `sample_rate` (its own by default), with what the header says of
+    the whole.
 
     The file is opened once, and no more of it is decoded, so that hours cost as little as a minute.
 
@@ -111,7 +112,7 @@ def read_start(path: str | Path, seconds: float, sample_rate: int) -> tuple[Floa
                 raise _cut_short(path, info.duration, len(samples) / rate)
             waveform = _mono(samples)
     _require_finite(path, waveform, rate, 0.0)
-    return (waveform if rate == sample_rate else resample(waveform, rate, sample_rate)), info
+    return (waveform if sample_rate in (None, rate) else resample(waveform, rate, sample_rate)), info
 
 
 def _require_finite(path: Path, waveform: FloatArray, rate: int, offset: float) -> None:

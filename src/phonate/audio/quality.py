@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +12,6 @@ _SILENT_DB = -40.0
 _CLIPPED_RUN = 3
 _FULL = 1.0 - 1e-4
 _QUIETEST_CLIPPING = 0.1  # in a nearly silent 16-bit recording the peak is a step that many samples share
-
-_QUIET_RMS = 0.01
-_CLIPPED_PEAK = 0.99
-_DULL_HZ = 1000.0
-_SHORT_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -72,23 +66,6 @@ def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
         longest_pause=longest * _FRAME_SECONDS,
         noise_db=_noise_db(loudness),
     )
-
-
-def voice_score(rms: float, peak: float, centroid: float, seconds: float) -> tuple[float, list[str]]:
-    """How well a recording serves to train a voice, from 0 to 1, and what lowers it.
-
-    The score is 1, times 0.5 if the RMS is under 0.01, 0.8 if the peak is over 0.99 (clipped, most likely), 0.9 if
-    the spectral centroid is under 1 kHz (muffled), and 0.9 if it is shorter than 3 s. Amplitudes are in units of full
-    scale, `centroid` is in Hz.
-    """
-    factors = [
-        (rms < _QUIET_RMS, 0.5, f"quiet (RMS {rms:.4f} is under {_QUIET_RMS:g})"),
-        (peak > _CLIPPED_PEAK, 0.8, f"clipped (peak {peak:.3f} is over {_CLIPPED_PEAK:g})"),
-        (centroid < _DULL_HZ, 0.9, f"muffled (spectral centroid {centroid:.0f} Hz is under {_DULL_HZ:.0f})"),
-        (seconds < _SHORT_SECONDS, 0.9, f"short ({seconds:.2f} s is under {_SHORT_SECONDS:g})"),
-    ]
-    lowering = [(factor, why) for holds, factor, why in factors if holds]
-    return math.prod(factor for factor, _ in lowering), [why for _, why in lowering]
 
 
 def _clipping_share(samples: npt.NDArray[np.float32], peak: float) -> float:

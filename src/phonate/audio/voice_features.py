@@ -99,7 +99,7 @@ def magnitudes(waveform: FloatArray) -> FloatArray:
     windowed = np.empty((_FRAMES_PER_BLOCK, N_FFT), dtype=np.float32)
     for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
         block = frames_TN[start : start + _FRAMES_PER_BLOCK]
-        part = np.multiply(block, _window(), out=windowed[: len(block)])
+        part = np.multiply(block, hann(N_FFT), out=windowed[: len(block)])
         np.abs(scipy.fft.rfft(part, overwrite_x=True), out=magnitude_TF[start : start + len(block)])
     return magnitude_TF
 
@@ -147,9 +147,9 @@ def _frames(padded: FloatArray) -> FloatArray:
 
 
 @cache
-def _window() -> FloatArray:
-    """Hann's, periodic."""
-    return (0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)).astype(np.float32)
+def hann(size: int) -> FloatArray:
+    """(size,) Hann's window, periodic."""
+    return (0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(size) / size)).astype(np.float32)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Which recordings of a folder a voice can be learnt from, and why not from the others.
 
-Fast enough for tens of thousands: a file is opened once, its beginning decoded once, one spectrum made of it.
+Fast enough for tens of thousands: a file is opened once and its beginning decoded once.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from phonate.audio.decoding import read_start
-from phonate.audio.quality import voice_score
-from phonate.audio.voice_features import centroids, magnitudes
+from phonate.audio.voice_quality import VoiceLevels, voice_levels, voice_score
 from phonate.config.errors import DataError
 from phonate.data.parallel import Progress, map_files
 from phonate.data.rows import Problem, printable
@@ -36,7 +33,7 @@ class VoiceRules:
     max_seconds: float = 30.0
     """Of longer ones only the beginning is used."""
     min_quality: float = 0.7
-    """Score under which a recording is refused; see `phonate.audio.quality.voice_score`."""
+    """Score under which a recording is refused; see `phonate.audio.voice_quality.voice_score`."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +52,8 @@ class VoiceFile:
     """From 0 to 1."""
     lowered_by: tuple[str, ...]
     """What lowers the quality."""
-    rms: float
-    peak: float
-    centroid: float
-    """Hz."""
+    levels: VoiceLevels
+    """What the quality is judged by."""
 
 
 def validate_voice_files(
@@ -93,23 +88,19 @@ def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
     """What is in one file, or the reason why it can't be used."""
     name = printable(str(path))
     try:
-        waveform, info = read_start(path, rules.max_seconds, rules.sample_rate)
+        waveform, info = read_start(path, rules.max_seconds)
     except FAILURES as error:
         return Problem(name, name, "unreadable", reason_of(error))
     if info.duration < rules.min_seconds:
         short = f"{info.duration:.2f} s, shorter than {rules.min_seconds:g}; record longer ones, or join them"
         return Problem(name, name, "too short", short)
     seconds = min(info.duration, rules.max_seconds)
-    rms = float(np.sqrt(np.dot(waveform, waveform) / len(waveform)))
-    peak = float(max(waveform.max(), -waveform.min()))
-    centroid = float(centroids(magnitudes(waveform), rules.sample_rate).mean())
-    quality, lowered_by = voice_score(rms, peak, centroid, seconds)
+    levels = voice_levels(waveform, info.sample_rate, rules.sample_rate)
+    quality, lowered_by = voice_score(levels, seconds)
     if quality < rules.min_quality:
         low = f"quality {quality:.2f} is under {rules.min_quality:g}: {', '.join(lowered_by)}"
         return Problem(name, name, "low quality", low)
-    return VoiceFile(
-        path, seconds, info.duration, info.sample_rate, info.channels, quality, tuple(lowered_by), rms, peak, centroid
-    )
+    return VoiceFile(path, seconds, info.duration, info.sample_rate, info.channels, quality, tuple(lowered_by), levels)
 
 
 def reason_of(error: BaseException) -> str:

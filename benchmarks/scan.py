@@ -4,8 +4,8 @@
 
 The recordings are of 1 to 5 s: harmonics of a gliding pitch with breath noise, of which every tenth is too quiet, and
 every fifth as loud as it can be. Of ten, six are WAV at 22.05 kHz, two WAV at 16 kHz, one is FLAC, one Ogg Vorbis. Both
-sides find the files, decode them to mono (30 s at most), judge RMS, peak and mean spectral centroid as they are at
-16 kHz, and decide by the same rules. They must take the same files.
+sides find the files, decode them to mono (30 s at most), judge by the peak, and by RMS and mean spectral centroid as
+they are at 16 kHz, and decide by the same rules. They must take the same files.
 
 Each kind is cut into as many parts as there are rounds. In a round both sides go through the same part, in another
 order each time, in one process each; times are processor time. The ratio is the median over rounds of librosa's time
@@ -84,10 +84,11 @@ def by_librosa(folder: Path) -> set[str]:
             continue
         if (whole := librosa.get_duration(path=path)) < RULES.min_seconds:
             continue
-        samples, rate = librosa.load(path, sr=RULES.sample_rate, mono=True, duration=RULES.max_seconds)
-        rms = float(np.sqrt(np.mean(samples**2)))
+        samples, rate = librosa.load(path, sr=None, mono=True, duration=RULES.max_seconds)
         peak = float(np.abs(samples).max())
-        centroid = float(librosa.feature.spectral_centroid(y=samples, sr=rate).mean())
+        samples = librosa.resample(samples, orig_sr=rate, target_sr=RULES.sample_rate)
+        rms = float(np.sqrt(np.mean(samples**2)))
+        centroid = float(librosa.feature.spectral_centroid(y=samples, sr=RULES.sample_rate).mean())
         if voice_score(VoiceLevels(rms, peak, centroid), min(whole, RULES.max_seconds))[0] >= RULES.min_quality:
             taken.add(path.name)
     return taken

@@ -116,7 +116,7 @@ def test_estimates_judge_as_the_exact_levels_do(rate):
         sound = noise * envelope
         sound *= 10 ** rng.uniform(-2.5, 0.2) / np.abs(sound).max()
         exactly += judged(np.clip(sound, -1.0, 1.0).astype(np.float32), rate)
-    assert 10 < exactly < 55  # both ways are taken
+    assert 0 < exactly < 60  # both ways are taken
 
 
 def test_estimates_judge_real_speech_as_the_exact_levels_do(recordings):

@@ -23,7 +23,6 @@ SHORT_SECONDS = 3.0
 
 _FRAME_SECONDS = 0.1
 _DOUBT = 1.25  # an estimate within this factor of a threshold decides nothing
-_PEAK_DOUBT = 1.4  # filters overshoot
 _TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -33,6 +32,7 @@ class VoiceLevels:
 
     rms: float
     peak: float
+    """Largest absolute sample of the recording as it is: resampling would hide clipping, or make some up."""
     centroid: float
     """Mean over frames of the mean frequency, weighted by magnitude, in Hz."""
 
@@ -57,21 +57,18 @@ def voice_score(levels: VoiceLevels, seconds: float) -> tuple[float, list[str]]:
 def voice_levels(waveform: FloatArray, sample_rate: int, judged_rate: int) -> VoiceLevels:
     """The levels of a waveform (N,) as they are at `judged_rate`, exact wherever a threshold is near."""
     estimate = _estimate(waveform, sample_rate, judged_rate)
-    if not (
-        _near(estimate.rms, QUIET_RMS, _DOUBT)
-        or _near(estimate.centroid, DULL_HZ, _DOUBT)
-        or estimate.peak > CLIPPED_PEAK / _PEAK_DOUBT
-    ):
-        return estimate
-    return exact_levels(waveform, sample_rate, judged_rate)
+    if _near(estimate.rms, QUIET_RMS) or _near(estimate.centroid, DULL_HZ):
+        return exact_levels(waveform, sample_rate, judged_rate)
+    return estimate
 
 
 def exact_levels(waveform: FloatArray, sample_rate: int, judged_rate: int) -> VoiceLevels:
     """The levels of a waveform (N,) resampled to `judged_rate`, by librosa's definition of the centroid."""
+    peak = _peak(waveform)
     if sample_rate != judged_rate:
         waveform = resample(waveform, sample_rate, judged_rate)
     centroid = float(centroids(magnitudes(waveform), judged_rate).mean())
-    return VoiceLevels(_rms(waveform), _peak(waveform), centroid)
+    return VoiceLevels(_rms(waveform), peak, centroid)
 
 
 def _estimate(waveform: FloatArray, sample_rate: int, judged_rate: int) -> VoiceLevels:
@@ -89,8 +86,8 @@ def _estimate(waveform: FloatArray, sample_rate: int, judged_rate: int) -> Voice
     return VoiceLevels(_rms(waveform) * math.sqrt(share), _peak(waveform), float(centroid_T.mean()))
 
 
-def _near(value: float, threshold: float, factor: float) -> bool:
-    return threshold / factor < value < threshold * factor
+def _near(value: float, threshold: float) -> bool:
+    return threshold / _DOUBT < value < threshold * _DOUBT
 
 
 def _rms(waveform: FloatArray) -> float:

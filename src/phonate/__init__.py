@@ -9,7 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from phonate.compute.resources import ResourceDetector
     from phonate.config.errors import PhonateError
+    from phonate.data.voice_files import VoiceDataDetector
     from phonate.tasks.speech.english import EnglishTrainingConfig
     from phonate.training.trainer import Trainer
     from phonate.training.voice import TrainingConfig, VoiceTrainer
@@ -20,8 +22,10 @@ __version__: str
 __all__ = [
     "EnglishTrainingConfig",
     "PhonateError",
+    "ResourceDetector",
     "Trainer",
     "TrainingConfig",
+    "VoiceDataDetector",
     "VoiceTrainer",
     "__version__",
     "train",
@@ -30,8 +34,10 @@ __all__ = [
 _HOMES = {
     "EnglishTrainingConfig": "phonate.tasks.speech.english",
     "PhonateError": "phonate.config.errors",
+    "ResourceDetector": "phonate.compute.resources",
     "Trainer": "phonate.training.trainer",
     "TrainingConfig": "phonate.training.voice",
+    "VoiceDataDetector": "phonate.data.voice_files",
     "VoiceTrainer": "phonate.training.voice",
     "train": "phonate.workflows.train",
 }

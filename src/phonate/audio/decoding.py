@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".
 # otherwise make it open other files and addresses.
 _AV_CONTAINERS = {".m4a": "mov", ".aac": "aac"}
 _SUBTYPES = {".wav": "PCM_16", ".flac": "PCM_16"}
+_SLOWEST, _FASTEST = 1_000, 1_000_000  # Hz; a damaged header may say anything, and memory is taken by it
 _SLACK_SECONDS = 0.05  # codecs round a recording's length to their own frames
 
 
@@ -79,12 +81,45 @@ def read_audio(
         waveform, rate = _read_av(path, offset, duration)
     else:
         waveform, rate = _read_soundfile(path, offset, duration)
-    if not np.isfinite(waveform).all():
-        bad = int(np.argmin(np.isfinite(waveform)))
-        raise DataError(f"{path}: sample {bad} ({offset + bad / rate:.3f} s) is NaN or infinite; export it again")
+    _require_finite(path, waveform, rate, offset)
     if sample_rate is not None and sample_rate != rate:
         waveform, rate = resample(waveform, rate, sample_rate), sample_rate
     return waveform, rate
+
+
+def read_start(path: str | Path, seconds: float, sample_rate: int | None = None) -> tuple[FloatArray, AudioInfo]:
+    """The first `seconds` of a recording, mono and at `sample_rate` (its own by default), with what the header says of
+    the whole.
+
+    The file is opened once, and no more of it is decoded, so that hours cost as little as a minute.
+
+    Raises:
+        DataError: as `read_audio` does, but of what lies behind the part that is read.
+    """
+    path = _checked(path)
+    if path.suffix.lower() in _AV_CONTAINERS:
+        info = _probe_av(path)
+        waveform, rate = _read_av(path, 0.0, seconds if info.duration > seconds else None)
+    else:
+        with _opened(path) as file:
+            rate = file.samplerate
+            info = AudioInfo(file.frames / rate, rate, file.channels, str(file.format))
+            if not _SLOWEST <= rate <= _FASTEST:
+                raise DataError(f"{path}: {rate} samples a second is no recording's rate; export it again")
+            count = min(file.frames, round(seconds * rate))
+            samples = file.read(count, dtype="float32", always_2d=True)
+            if len(samples) < count:
+                raise _cut_short(path, info.duration, len(samples) / rate)
+            waveform = _mono(samples)
+    _require_finite(path, waveform, rate, 0.0)
+    return (waveform if sample_rate in (None, rate) else resample(waveform, rate, sample_rate)), info
+
+
+def _require_finite(path: Path, waveform: FloatArray, rate: int, offset: float) -> None:
+    finite = np.isfinite(waveform)
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        raise DataError(f"{path}: sample {bad} ({offset + bad / rate:.3f} s) is NaN or infinite; export it again")
 
 
 def resample(waveform: FloatArray, rate: float, new_rate: float) -> FloatArray:
@@ -238,13 +273,20 @@ def _read_av(path: Path, offset: float, duration: float | None) -> tuple[FloatAr
         rate = stream.codec_context.sample_rate
         promised = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
         resampler = av.AudioResampler(format="fltp", rate=rate)
-        parts = [part.to_ndarray() for frame in [*container.decode(stream), None] for part in resampler.resample(frame)]
+        needed = None if duration is None else round((offset + duration) * rate)
+        parts, held = [], 0
+        for frame in chain(container.decode(stream), [None]):
+            for part in resampler.resample(frame):
+                parts.append(part.to_ndarray())
+                held += parts[-1].shape[1]
+            if needed is not None and held >= needed:
+                break
     if not parts:
         raise DataError(f"{path}: holds no samples; remove it or export it again")
     samples = _mono(np.concatenate(parts, axis=1).T.astype(np.float32, copy=False))
     # A bare AAC stream has no header: FFmpeg's length for it is a guess from the bit rate.
     if path.suffix.lower() != ".aac":
-        if len(samples) / rate < promised - _SLACK_SECONDS:
+        if (needed is None or held < needed) and len(samples) / rate < promised - _SLACK_SECONDS:
             raise _cut_short(path, promised, len(samples) / rate)
         samples = samples[: round(promised * rate)]  # the last AAC frame is filled up
     start, count = _span(path, len(samples), rate, offset, duration)

@@ -10,6 +10,7 @@ COMMANDS = {
     "convert": ("phonate.cli.convert", "speak a recording again in another voice"),
     "evaluate": ("phonate.cli.evaluate", "judge a run beside a baseline and the ceiling"),
     "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
+    "resources": ("phonate.cli.resources", "show the GPUs, cores and memory there are to train on"),
     "explain": ("phonate.cli.explain", "print every value of a recipe with where it came from"),
     "report": ("phonate.cli.report", "write a run's report: curves, sounds and figures on one page"),
     "checkpoints": ("phonate.cli.checkpoints", "list, verify, prune, export and compare a run's checkpoints"),

@@ -2,32 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import logging
+import os
 
 import torch
 
+from phonate.compute.gpus import GIB, Gpu
+from phonate.compute.resources import Mode as Mode
+from phonate.compute.resources import NoDeviceError, Probe, ResourceDetector, SystemProbe
 from phonate.config.errors import InputError
 
-Mode = Literal["gpu", "cpu", "mixed"]
+logger = logging.getLogger("phonate")
 
 
-def choose(mode: Mode = "mixed", device: str | None = None) -> torch.device:
+def choose(
+    mode: Mode = "mixed", device: str | None = None, min_memory_gb: float = 0.0, probe: Probe | None = None
+) -> torch.device:
     """The device that was named, else the one that `mode` allows.
 
-    gpu: a GPU or an error; cpu: never a GPU; mixed: a GPU where there is one. Of several GPUs, each rank
-    started by torchrun takes its own.
+    gpu: a GPU or an error; cpu: never a GPU; mixed: a GPU where there is one. Of several GPUs the first with
+    `min_memory_gb` free is taken (`ResourceDetector.select_best_device`); each rank started by torchrun takes its own.
+
+    Raises:
+        NoDeviceError: mode "gpu", and no GPU will do.
+        InputError: `device` or `mode` is not known, or the device is not there.
     """
     if device is not None:
         return _named(device)
     if mode == "cpu":
         return torch.device("cpu")
-    if torch.cuda.is_available():
-        return torch.device("cuda", _local_rank())
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
+    probe = probe or SystemProbe()
+    found = probe.gpus()  # before torch asks CUDA anything: it may settle the order of the GPUs
+    if not torch.cuda.is_available() and not torch.backends.mps.is_available():
+        return _without_gpu(mode, found)
+    if "LOCAL_RANK" in os.environ and torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return torch.device(ResourceDetector(probe if found else _TorchProbe()).select_best_device(mode, min_memory_gb))
+
+
+def _without_gpu(mode: Mode, found: list[Gpu]) -> torch.device:
+    """What is left where torch has no GPU to compute on, though the machine may have one."""
+    unused = f"; torch {torch.__version__} can't use {found[0].name}, install a build for its CUDA" if found else ""
     if mode == "gpu":
-        raise InputError("GPU mode requested but no CUDA devices available; use --mode mixed or --mode cpu")
+        raise NoDeviceError(
+            f"GPU mode requested but no CUDA devices available{unused or '; use --mode mixed or --mode cpu'}"
+        )
+    if mode != "mixed":
+        raise InputError(f"mode {mode!r} is not known; say gpu, cpu or mixed")
+    logger.log(logging.WARNING if found else logging.INFO, "Falling back to CPU: no CUDA devices available%s", unused)
     return torch.device("cpu")
+
+
+class _TorchProbe(SystemProbe):
+    """For GPUs that torch has and NVML does not know, such as AMD's; being asked costs a context on each."""
+
+    def gpus(self) -> list[Gpu]:
+        """What torch calls cuda."""
+        return [self._gpu(number) for number in range(torch.cuda.device_count())]
+
+    def _gpu(self, number: int) -> Gpu:
+        free, total = torch.cuda.mem_get_info(number)
+        about = torch.cuda.get_device_properties(number)
+        return Gpu(number, about.name, free / GIB, total / GIB, f"{about.major}.{about.minor}")
 
 
 def _named(name: str) -> torch.device:
@@ -46,9 +82,3 @@ def _named(name: str) -> torch.device:
     elif device.type not in {"cpu", "mps"}:
         raise InputError(f"device {name!r} can't be trained on; say cpu, cuda:0 or mps")
     return device
-
-
-def _local_rank() -> int:
-    import os
-
-    return int(os.environ.get("LOCAL_RANK", "0"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,29 +73,50 @@ def _as_text(value: object) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def audio_files(folder: Path) -> Iterator[Path]:
-    """Audio files under `folder` in a fixed order; hidden ones are left out, links are followed once."""
+def audio_files(
+    folder: Path,
+    suffixes: Collection[str] = AUDIO_SUFFIXES,
+    unreadable: Callable[[Path, OSError], None] | None = None,
+) -> Iterator[Path]:
+    """Audio files under `folder` in a fixed order; hidden ones are left out, links are followed once.
+
+    Folders that can't be read are handed to `unreadable` and left out; without it they raise DataError. Links that
+    lead nowhere are listed as files, so that whoever opens them says so.
+    """
     seen: set[tuple[int, int]] = set()
 
-    def walk(current: Path) -> Iterator[Path]:
-        status = current.stat()
-        if (status.st_dev, status.st_ino) in seen:
-            return
-        seen.add((status.st_dev, status.st_ino))
+    def entries(current: Path) -> Iterator[os.DirEntry[str]]:
         try:
-            entries = sorted(os.scandir(current), key=lambda entry: entry.name)
+            status = current.stat()
+            if (status.st_dev, status.st_ino) in seen:
+                return iter(())
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(current) as found:
+                return iter(sorted(found, key=lambda entry: entry.name))
         except OSError as error:
-            raise DataError(f"{printable(str(current))}: {error.strerror}") from error
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            path = Path(entry.path)
-            if entry.is_dir():
-                yield from walk(path)
-            elif path.suffix.lower() in AUDIO_SUFFIXES:
-                yield path
+            if unreadable is None:
+                raise DataError(f"{printable(str(current))}: {error.strerror}") from error
+            unreadable(current, error)
+            return iter(())
 
-    yield from walk(folder)
+    below = [entries(folder)]  # a stack, for folders may be deeper than Python's
+    while below:
+        entry = next(below[-1], None)
+        if entry is None:
+            below.pop()
+        elif entry.name.startswith("."):
+            continue
+        elif _is_folder(entry):
+            below.append(entries(Path(entry.path)))
+        elif os.path.splitext(entry.name)[1].lower() in suffixes:
+            yield Path(entry.path)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle
+        return False
 
 
 def printable(name: str) -> str:

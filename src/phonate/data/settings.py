@@ -41,6 +41,11 @@ class VoiceData(Settings):
 
 def cache_root(settings: VoiceData) -> Path:
     """The folder of all caches."""
-    if settings.cache_dir is not None:
-        return Path(settings.cache_dir).expanduser()
+    return cache_folder(settings.cache_dir)
+
+
+def cache_folder(cache_dir: str | Path | None) -> Path:
+    """`cache_dir`, or where caches are kept when nobody says."""
+    if cache_dir is not None:
+        return Path(cache_dir).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phonate"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,11 +14,9 @@ from phonate.audio.decoding import probe, read_audio
 from phonate.audio.quality import describe
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
+from phonate.data.parallel import Progress as Progress
 from phonate.data.rows import Checked, Problem, Row, printable
 from phonate.data.text_checks import has_words, speech_warnings
-
-Progress = Callable[[str, int, int], None]
-"""Called with (what, done, total)."""
 
 THREADS = 4
 SILENT_SHARE = 0.5

@@ -1,0 +1,409 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+import phonate
+from phonate.config.errors import DataError, InputError
+from phonate.data.parallel import map_files
+from phonate.data.rows import audio_files
+from phonate.data.voice_extraction import extract_features
+from phonate.data.voice_files import VoiceDataDetector
+from phonate.data.voice_profile import voice_profile, write_profile
+from phonate.data.voice_validation import VoiceRules, problem_lines, validate_voice_files
+from sounds import voiced_tone
+
+FOUND = """
+================================================================================
+Voice Training Data Check
+================================================================================
+
+✅ Voice data found in: recordings
+
+Statistics:
+  Total files: 150
+  Total size: 245.67 MB
+  Formats:
+    .wav: 150 files"""
+
+MISSING = """
+================================================================================
+Voice Training Data Check
+================================================================================
+
+❌ No voice data found in: recordings
+
+Supported formats: .wav, .mp3, .flac, .ogg, .m4a"""
+
+RATE = 22_050
+
+
+def tone(seconds: float, pitch: float = 150.0, seed: int = 1) -> np.ndarray:
+    return voiced_tone(seconds, pitch, (700.0, 1800.0, 2900.0), seed)
+
+
+def write(path: Path, samples: np.ndarray, rate: int = RATE) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(os.fsencode(path), samples, rate, format=path.suffix[1:].upper(), subtype=None)
+    return path
+
+
+# --- finding
+
+
+def test_the_check_is_printed_as_it_always_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path("recordings")
+    folder.mkdir()
+    total = round(245.67 * 1024**2)
+    for number in range(150):
+        size = total // 150 + (total % 150 if number == 0 else 0)
+        with (folder / f"{number:03d}.wav").open("wb") as file:
+            file.truncate(size)  # no bytes on the disk
+    assert VoiceDataDetector(folder).text() == FOUND
+    shutil.rmtree(folder)
+    assert VoiceDataDetector(folder).text() == MISSING
+    folder.mkdir()
+    (folder / "notes.txt").write_text("no voice")
+    assert VoiceDataDetector(folder).text() == MISSING
+
+
+def test_recordings_in_any_case_and_depth_are_found(tmp_path):
+    for name in ("a.WAV", "b.Mp3", "deep/er/c.flac", "deep/d.OGG", "e.m4a", "f.txt", ".hidden.wav", "g.aiff"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345678")
+    detector = phonate.VoiceDataDetector(tmp_path)
+    assert detector.has_voice_data()
+    assert [path.name for path in detector.get_voice_files()] == ["a.WAV", "b.Mp3", "d.OGG", "c.flac", "e.m4a"]
+    assert detector.get_stats() == {
+        "total_files": 5,
+        "total_size_mb": 40 / 1024**2,
+        "formats": {".wav": 1, ".mp3": 1, ".flac": 1, ".ogg": 1, ".m4a": 1},
+    }
+
+
+def test_nothing_is_found_where_nothing_is(tmp_path):
+    detector = VoiceDataDetector(str(tmp_path / "recordings"))
+    assert not detector.has_voice_data()
+    assert detector.get_voice_files() == []
+    assert detector.get_stats() == {"total_files": 0, "total_size_mb": 0.0, "formats": {}}
+    (tmp_path / "file.wav").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"file\.wav: is a file; give the folder"):
+        VoiceDataDetector(tmp_path / "file.wav").has_voice_data()
+
+
+def test_links_in_circles_and_into_nothing(tmp_path):
+    write(tmp_path / "one" / "a.wav", tone(0.1))
+    (tmp_path / "one" / "loop").symlink_to(tmp_path)
+    (tmp_path / "self").symlink_to(tmp_path / "self")
+    (tmp_path / "nowhere.wav").symlink_to(tmp_path / "gone.wav")
+    detector = VoiceDataDetector(tmp_path)
+    assert [path.name for path in detector.get_voice_files()] == ["nowhere.wav", "a.wav"]
+    assert detector.problems == []
+
+
+def test_folders_that_can_not_be_read_are_passed_over_and_told(tmp_path, monkeypatch):
+    """Root may read everything, so the refusal is the system call's."""
+    write(tmp_path / "open" / "a.wav", tone(0.1))
+    write(tmp_path / "closed" / "b.wav", tone(0.1))
+    scandir = os.scandir
+
+    def refuse(folder):
+        if Path(folder).name == "closed":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    detector = VoiceDataDetector(tmp_path)
+    assert [path.name for path in detector.get_voice_files()] == ["a.wav"]
+    assert [(one.reason, Path(one.place).name) for one in detector.problems] == [("unreadable folder", "closed")]
+    _, report = validate_voice_files(detector)
+    assert "unreadable folder" in report.reasons()
+    with pytest.raises(DataError, match="Permission denied"):  # corpora of recipes are to be whole
+        list(audio_files(tmp_path))
+
+
+def test_what_the_suffix_says_is_compared_with_what_is_there(tmp_path):
+    write(tmp_path / "good.wav", tone(0.5))
+    write(tmp_path / "good.flac", tone(0.5))
+    write(tmp_path / "good.ogg", tone(0.5))
+    write(tmp_path / "good.mp3", tone(0.5))
+    shutil.copy(tmp_path / "good.flac", tmp_path / "renamed.wav")
+    (tmp_path / "text.wav").write_text("this is no recording")
+    found = {Path(one.place).name: one for one in VoiceDataDetector(tmp_path).validate_formats()}
+    assert set(found) == {"renamed.wav", "text.wav"}
+    assert found["renamed.wav"].reason == "wrong suffix"
+    assert "holds FLAC" in found["renamed.wav"].detail
+    assert found["text.wav"].reason == "unreadable"
+
+
+# --- validation
+
+
+def test_the_rules(tmp_path):
+    loud = tone(5.0)
+    write(tmp_path / "fine.wav", loud)
+    write(tmp_path / "at_two_seconds.wav", tone(2.0))
+    write(tmp_path / "brief.wav", tone(1.99))
+    write(tmp_path / "quiet.wav", loud * 0.005)
+    write(tmp_path / "long.wav", np.tile(loud, 7))
+    write(tmp_path / "stereo.wav", np.stack([loud, loud], axis=1))
+    usable, report = validate_voice_files(VoiceDataDetector(tmp_path))
+    by_name = {file.path.name: file for file in usable}
+    assert set(by_name) == {"fine.wav", "at_two_seconds.wav", "long.wav", "stereo.wav"}
+    assert by_name["fine.wav"].quality == 1.0
+    assert by_name["at_two_seconds.wav"].quality == pytest.approx(0.9)
+    assert by_name["at_two_seconds.wav"].lowered_by == ("short (2.00 s is under 3)",)
+    assert by_name["stereo.wav"].channels == 2
+    assert by_name["stereo.wav"].levels.rms == pytest.approx(by_name["fine.wav"].levels.rms, rel=1e-3)
+    assert (by_name["long.wav"].seconds, by_name["long.wav"].whole_seconds) == (30.0, 35.0)
+    refused = {Path(one.place).name: one for one in report.refused}
+    assert refused["brief.wav"].reason == "too short"
+    assert refused["quiet.wav"].reason == "low quality"
+    assert "quality 0.50 is under 0.7: quiet (RMS 0.000" in refused["quiet.wav"].detail
+    assert [(Path(one.place).name, one.reason) for one in report.warnings] == [("long.wav", "too long")]
+    assert (report.listed, report.usable) == (6, 4)
+    assert report.seconds == pytest.approx(5 + 2 + 30 + 5)
+
+
+def test_other_rules(tmp_path):
+    write(tmp_path / "a.wav", tone(1.5))
+    usable, _ = validate_voice_files(VoiceDataDetector(tmp_path), VoiceRules(min_seconds=1.0, min_quality=0.95))
+    assert usable == []
+    usable, _ = validate_voice_files(VoiceDataDetector(tmp_path), VoiceRules(min_seconds=1.0))
+    assert len(usable) == 1
+
+
+@pytest.fixture(scope="module")
+def garbage(tmp_path_factory) -> Path:
+    """Everything that a folder of recordings should not hold, and three good ones."""
+    folder = tmp_path_factory.mktemp("garbage")
+    good = write(folder / "good.wav", tone(3.0))
+    write(folder / "good.flac", tone(3.0))
+    write(folder / "good.ogg", tone(3.0))
+    content = good.read_bytes()
+    (folder / "truncated.wav").write_bytes(content[: len(content) // 2])
+    (folder / "headless.wav").write_bytes(content[:20])
+    flac, ogg = ((folder / f"good{suffix}").read_bytes() for suffix in (".flac", ".ogg"))
+    (folder / "truncated.flac").write_bytes(flac[: len(flac) // 2])
+    (folder / "truncated.ogg").write_bytes(ogg[: len(ogg) // 2])
+    (folder / "zero.wav").write_bytes(b"")
+    (folder / "zero.m4a").write_bytes(b"")
+    (folder / "text.wav").write_text("dear diary\n" * 500)
+    (folder / "text.mp3").write_text("dear diary\n" * 500)
+    (folder / "text.m4a").write_text("dear diary\n" * 500)
+    rng = np.random.default_rng(0)
+    for suffix in (".wav", ".mp3", ".flac", ".ogg", ".m4a"):
+        (folder / f"noise{suffix}").write_bytes(rng.bytes(20_000))
+    (folder / "folder.wav").mkdir()
+    os.mkfifo(folder / "pipe.wav")
+    (folder / "loop").symlink_to(folder)
+    (folder / "nowhere.wav").symlink_to(folder / "gone")
+    (folder / "circle.wav").symlink_to(folder / "circle.wav")
+    (folder / os.fsdecode(b"caf\xe9.wav")).write_bytes(content)
+    (folder / os.fsdecode(b"na\xefve.m4a")).write_bytes(b"text")
+    nan = tone(3.0)
+    nan[1000] = np.nan
+    soundfile.write(folder / "nan.wav", nan, RATE, subtype="FLOAT")
+    write(folder / "empty.wav", np.zeros(0))
+    write(folder / "silent.wav", np.zeros(3 * RATE))
+    write(folder / "hours.wav", tone(32.0), 8000)
+    hours = bytearray((folder / "hours.wav").read_bytes()[:44])
+    size = 8 * 3600 * 8000 * 2
+    hours[4:8], hours[40:44] = (size + 36).to_bytes(4, "little"), size.to_bytes(4, "little")
+    with (folder / "hours.wav").open("r+b") as file:
+        file.write(hours)
+        file.truncate(44 + size)  # eight hours, of which nearly none is on the disk
+    return folder
+
+
+UNREADABLE = {
+    "truncated.wav", "headless.wav", "truncated.flac", "truncated.ogg", "zero.wav", "zero.m4a", "text.wav", "text.mp3",
+    "text.m4a", "noise.wav", "noise.mp3", "noise.flac", "noise.ogg", "noise.m4a", "pipe.wav", "nowhere.wav",
+    "circle.wav", "na\\udcefve.m4a", "nan.wav", "empty.wav",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_folder_of_garbage_ends_in_a_table_of_reasons(garbage, processes):
+    said: list[tuple[str, int, int]] = []
+    usable, report = validate_voice_files(
+        VoiceDataDetector(garbage), progress=lambda *what: said.append(what), processes=processes
+    )
+    names = {os.fsencode(file.path.name) for file in usable}
+    assert names == {b"good.wav", b"good.flac", b"good.ogg", b"caf\xe9.wav", b"hours.wav"}
+    reasons = {Path(one.place).name: one.reason for one in report.refused}
+    assert {name for name, reason in reasons.items() if reason == "unreadable"} == UNREADABLE
+    assert reasons["silent.wav"] == "low quality"
+    assert [(one.reason, Path(one.place).name) for one in report.warnings] == [("too long", "hours.wav")]
+    assert "28800.0 s, of which the first 30 are used" in report.warnings[0].detail
+    lines = problem_lines(report.refused)
+    assert len(lines) == len(report.refused) + 1
+    for line in lines:
+        line.encode("utf-8")  # what terminals and JSON take
+        assert "\n" not in line
+        assert "Traceback" not in line
+    json.dumps(report.to_json()).encode("utf-8")
+    assert said[-1] == ("checking recordings", report.listed, report.listed)
+    assert len(said) == report.listed
+    assert problem_lines([]) == []
+
+
+def test_garbage_has_no_features_but_reasons(garbage, tmp_path):
+    detector = VoiceDataDetector(garbage)
+    usable, _ = validate_voice_files(detector)
+    found = extract_features(usable, cache_dir=tmp_path)
+    assert len(found.features) == len(usable) == 5
+    assert found.computed == 4  # two names of the same recording
+    longest = max(one.duration for one in found.features)
+    assert longest == pytest.approx(30.0)
+
+
+# --- several processes
+
+
+def die_at(number: int, deadly: tuple[int, ...] = ()) -> int:
+    """What a decoder that crashes does."""
+    if number in deadly:
+        os.kill(os.getpid(), 9)
+    return number * number
+
+
+def test_a_process_that_dies_takes_one_file_with_it():
+    said: list[int] = []
+    found = list(
+        map_files(
+            partial(die_at, deadly=(5, 41, 42)),
+            range(60),
+            crashed=lambda number: -number,
+            what="squares",
+            progress=lambda what, done, total: said.append(done),
+            processes=2,
+        )
+    )
+    assert found == [-n if n in (5, 41, 42) else n * n for n in range(60)]
+    assert said == list(range(1, 61))
+
+
+# --- features and profile
+
+
+@pytest.fixture(scope="module")
+def voices(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("voices")
+    for number in range(6):
+        write(folder / f"{number}.wav", tone(2.5 + 0.3 * number, 140.0 + 4 * number, seed=number))
+    return folder
+
+
+def test_features_are_kept_by_content(voices, tmp_path, caplog):
+    folder, cache = tmp_path / "voices", tmp_path / "cache"
+    shutil.copytree(voices, folder)
+    files, _ = validate_voice_files(VoiceDataDetector(folder))
+    first = extract_features(files, cache_dir=cache)
+    assert (len(first.features), first.computed) == (6, 6)
+    (folder / "0.wav").rename(folder / "renamed.wav")
+    write(folder / "1.wav", tone(3.0, 190.0, seed=9))
+    files, _ = validate_voice_files(VoiceDataDetector(folder))
+    second = extract_features(files, cache_dir=cache)
+    assert second.computed == 1  # the one whose content is new
+    by_name = {file.path.name: one for file, one in zip(second.files, second.features, strict=True)}
+    assert by_name["renamed.wav"] == first.features[0]
+    assert by_name["1.wav"].pitch_mean == pytest.approx(190.0, rel=0.05)
+    shorter = extract_features(files, VoiceRules(max_seconds=1.0), cache_dir=cache)
+    assert shorter.computed == 6
+    assert shorter.features[0].duration == 1.0
+
+    kept = next(cache.glob("*.jsonl"))
+    kept.write_bytes(kept.read_bytes()[:-40])  # as after a loss of power
+    assert extract_features(files, VoiceRules(max_seconds=1.0), cache_dir=cache).computed == 1
+    assert "1 lines are damaged" in caplog.text
+    assert extract_features(files, VoiceRules(max_seconds=1.0), cache_dir=cache).computed == 0
+
+
+def test_a_recording_that_is_gone_is_a_problem(voices, tmp_path):
+    folder = tmp_path / "voices"
+    shutil.copytree(voices, folder)
+    files, _ = validate_voice_files(VoiceDataDetector(folder))
+    (folder / "2.wav").unlink()
+    found = extract_features(files, cache_dir=tmp_path / "cache")
+    assert [Path(one.place).name for one in found.problems] == ["2.wav"]
+    assert len(found.files) == len(found.features) == 5
+
+
+def test_a_cache_that_can_not_be_written_is_warned_of(voices, tmp_path, caplog):
+    (tmp_path / "file").write_text("in the way")
+    files, _ = validate_voice_files(VoiceDataDetector(voices))
+    assert extract_features(files, cache_dir=tmp_path / "file").computed == 6
+    assert "can't be written" in caplog.text
+
+
+def test_the_profile_is_that_of_all_frames(voices, tmp_path):
+    import librosa
+
+    from phonate.audio.pitch import f0
+
+    files, _ = validate_voice_files(VoiceDataDetector(voices))
+    found = extract_features(files, cache_dir=tmp_path / "cache")
+    path = write_profile(voice_profile(found.files, found.features), tmp_path / "output")
+    assert path == tmp_path / "output" / "voice_profile.json"
+    profile = json.loads(path.read_text())
+    assert list(profile) == [
+        "sample_count", "total_duration", "avg_quality_score", "voice_pitch", "spectral_profile", "mfcc_profile",
+        "energy_profile",
+    ]  # fmt: skip
+    assert profile["sample_count"] == 6
+    assert profile["total_duration"] == pytest.approx(sum(2.5 + 0.3 * n for n in range(6)), abs=1e-3)
+    assert profile["avg_quality_score"] == pytest.approx((2 * 0.9 + 4) / 6)
+
+    waveforms = [librosa.load(file.path, sr=16_000)[0] for file in files]
+    pitch = np.concatenate([f0(samples, 16_000, 160) for samples in waveforms])
+    pitch = pitch[pitch > 0]
+    wanted = {"mean": pitch.mean(), "std": pitch.std(), "min": pitch.min(), "max": pitch.max()}
+    assert profile["voice_pitch"] == pytest.approx(wanted, rel=1e-3)
+    centroid = np.concatenate([librosa.feature.spectral_centroid(y=one, sr=16_000)[0] for one in waveforms])
+    assert profile["spectral_profile"]["centroid_mean"] == pytest.approx(centroid.mean(), rel=1e-3)
+    assert profile["spectral_profile"]["centroid_std"] == pytest.approx(centroid.std(), rel=1e-3)
+    coefficients = np.concatenate([librosa.feature.mfcc(y=one, sr=16_000, n_mfcc=13) for one in waveforms], axis=1)
+    assert profile["mfcc_profile"]["mean"] == pytest.approx(coefficients.mean(axis=1).tolist(), rel=1e-3, abs=0.05)
+    assert profile["mfcc_profile"]["std"] == pytest.approx(coefficients.std(axis=1).tolist(), rel=1e-3, abs=0.05)
+    loudness = np.concatenate([librosa.feature.rms(y=one)[0] for one in waveforms])
+    assert profile["energy_profile"]["mean"] == pytest.approx(loudness.mean(), rel=1e-3)
+    assert profile["energy_profile"]["std"] == pytest.approx(loudness.std(), rel=1e-3)
+    assert profile["energy_profile"]["min"] < profile["energy_profile"]["max"]
+
+
+def test_a_profile_needs_recordings():
+    with pytest.raises(DataError, match="needs recordings"):
+        voice_profile([], [])
+
+
+def test_noise_has_no_pitch_in_the_profile(tmp_path):
+    write(tmp_path / "noise.wav", 0.1 * np.random.default_rng(0).standard_normal(3 * RATE))
+    files, _ = validate_voice_files(VoiceDataDetector(tmp_path))
+    found = extract_features(files, cache_dir=tmp_path / "cache")
+    profile = voice_profile(found.files, found.features)
+    if found.features[0].voiced_frames == 0:
+        assert profile["voice_pitch"] == {"mean": None, "std": None, "min": None, "max": None}
+    write_profile(profile, tmp_path)
+
+
+def test_real_speech(recordings, tmp_path):
+    folder = tmp_path / "speech"
+    folder.mkdir()
+    for path in sorted(recordings.glob("asr_en_an4/wavs/*.flac"))[:40]:
+        (folder / path.name).symlink_to(path)
+    usable, report = validate_voice_files(VoiceDataDetector(folder))
+    assert report.listed == 40
+    assert set(report.reasons()) <= {"too short", "low quality"}
+    found = extract_features(usable, cache_dir=tmp_path / "cache")
+    profile = voice_profile(found.files, found.features)
+    assert 90 < profile["voice_pitch"]["mean"] < 260
+    assert not found.problems

@@ -66,9 +66,9 @@ def task_of(path: Path, **changes: Any) -> LanguageTask:
     return LanguageTask(resolve("language", settings(path, **changes)).recipe)
 
 
-def save_base(texts: Path, folder: Path) -> Path:
+def save_base(texts: Path, folder: Path, **changes: Any) -> Path:
     """A small model of Hugging Face with its tokenizer, in files as they lie on the hub."""
-    recipe = resolve("language", settings(texts)).recipe
+    recipe = resolve("language", settings(texts, **changes)).recipe
     tokenizer = Corpus(recipe.data).learn_tokenizer(320)
     model: Any = models.new_model(recipe.model, tokenizer, 64)
     model.save_pretrained(folder)

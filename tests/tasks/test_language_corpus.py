@@ -188,7 +188,7 @@ def test_packing_changes_no_loss_and_no_gradient(texts: tuple[Path, Path], kind:
         **packed_batch,
         "position_ids": torch.arange(packed_batch["labels"].shape[1]).expand_as(packed_batch["labels"]),
     }
-    nll = float(negative_log_likelihood(model, crossed).sum())
+    nll = negative_log_likelihood(model, crossed).sum().item()
     assert nll != pytest.approx(float(terms["nll"][0]), rel=1e-5)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -25,8 +26,8 @@ def require(*packages: str) -> None:
     """Raise MissingPackageError where one of `packages` is absent."""
     for name in packages:
         if importlib.util.find_spec(name) is None:
-            extra = name if name == "bitsandbytes" else "'phonate[language]'"
-            raise MissingPackageError(f"language models need the package {name}; pip install {extra}")
+            extra = "qlora" if name == "bitsandbytes" else "language"
+            raise MissingPackageError(f"language models need the package {name}; pip install 'phonate[{extra}]'")
 
 
 def new_model(settings: LanguageModel, tokenizer: TextTokenizer, max_length: int) -> nn.Module:
@@ -118,12 +119,15 @@ def _quantization(settings: LanguageModel) -> Any:
 def prepare(model: nn.Module, settings: LanguageModel) -> nn.Module:
     """`model` with gradients where `settings.trains` says, and adapters where they are wanted."""
     lm: Any = model
-    if settings.trains == "freeze":
-        _freeze(lm, settings.trained_layers)
-    elif settings.adapted:
-        lm = with_adapters(lm, settings.lora)
-    if settings.gradient_checkpointing:
-        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    with warnings.catch_warnings():
+        # peft, and this file for the sake of transformers 5.0, call checkpointing by the name that it had first
+        warnings.simplefilter("ignore", FutureWarning)
+        if settings.trains == "freeze":
+            _freeze(lm, settings.trained_layers)
+        elif settings.adapted:
+            lm = with_adapters(lm, settings.lora)
+        if settings.gradient_checkpointing:
+            lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     trained: nn.Module = lm
     return trained
 

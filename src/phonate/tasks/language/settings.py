@@ -49,7 +49,7 @@ class LanguageModel(Settings):
     """A folder with a causal language model of Hugging Face, in safetensors, or its name on the hub. Null: a new
     model of the sizes below, with a tokenizer that is learnt from the texts."""
     strategy: Strategy | None = None
-    """full: every weight. lora: low-rank adapters. qlora: the same on weights of 4 bits (needs bitsandbytes). freeze:
+    """full: every weight. lora: low-rank adapters. qlora: the same on weights of 4 bits (needs phonate[qlora]). freeze:
     the top layers only. Null: lora where there is a `name`, else full."""
     lora: LoRASettings = LoRASettings()
     """Adapters (lora, qlora)."""

@@ -6,6 +6,8 @@ reads. describe: speakers, minutes and lengths. PATH is a folder, a metadata fil
 prepare PATH --split --transcribe -o FOLDER makes a data set of a long recording, or of a folder of them: cut at
 pauses, written down by Whisper. check PATH --page OUT.html (prepare too) writes a page of the worst twenty clips, to
 hear and to leave out.
+
+prepare PATH -o OUT.jsonl makes prompts and responses of a folder of texts (.txt, .md, .jsonl), for language models.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache-dir", metavar="D", help="where to prepare (default: ~/.cache/phonate)")
     parser.add_argument("--split", action="store_true", help="cut recordings at pauses into pieces of 2 to 14 s")
     parser.add_argument("--transcribe", action="store_true", help="write down what is said, by Whisper")
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="a new folder for what --split, --transcribe make")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="a new folder for --split, --transcribe; of texts OUT.jsonl"
+    )
     parser.add_argument("--rate", type=int, metavar="HZ", help="highest rate there (default: 22050; 0: as recorded)")
     parser.add_argument("--language", metavar="L", help="spoken language, such as de (default: en)")
     parser.add_argument("--model", metavar="M", help="Whisper's model (default: tiny.en, or base if not English)")
@@ -54,6 +58,10 @@ def _outcome(args: argparse.Namespace, progress: Callable[[str, int, int], None]
     from phonate.workflows import prepare
 
     outcome: dict[str, Any]
+    if _of_texts(args):
+        from phonate.workflows.texts import build_pairs
+
+        return build_pairs(args.path, args.output, progress)
     recogniser = None
     if args.transcribe:
         from phonate.workflows.dataset import recogniser as load_recogniser
@@ -78,12 +86,21 @@ def _outcome(args: argparse.Namespace, progress: Callable[[str, int, int], None]
     return outcome
 
 
+def _of_texts(args: argparse.Namespace) -> bool:
+    """Whether texts, and not recordings, are prepared."""
+    return args.action == "prepare" and args.output is not None and args.output.lower().endswith(".jsonl")
+
+
 def _refuse_what_has_no_use(args: argparse.Namespace) -> None:
     """Options that would be passed over in silence, and those that lack another one."""
     from phonate.config.errors import InputError
 
     prepares, page, output, rate = args.action == "prepare", args.page, args.output, args.rate
+    of_recordings = (args.split, args.transcribe, args.cache_dir, args.rate, args.language, args.model, args.page)
     mistakes = {
+        f"--output {output}: a data set of texts; the options of recordings are of no use for it": (
+            _of_texts(args) and any(option not in (None, False) for option in of_recordings)
+        ),
         f"--cache-dir: data {args.action} keeps nothing; leave it out, or use data prepare": (
             args.cache_dir is not None and not prepares
         ),
@@ -92,7 +109,7 @@ def _refuse_what_has_no_use(args: argparse.Namespace) -> None:
         ),
         "--split: name the folder to write to by --output FOLDER": args.split and output is None,
         "--output: say what to do by --split, --transcribe, or both": (
-            output is not None and not args.split and not args.transcribe
+            output is not None and not args.split and not args.transcribe and not _of_texts(args)
         ),
         "--cache-dir: nothing is cached of long recordings; leave it out, then prepare the new folder": (
             output is not None and args.cache_dir is not None

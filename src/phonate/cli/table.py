@@ -8,6 +8,7 @@ COMMANDS = {
     "speak": ("phonate.cli.speak", "say a text in a trained voice"),
     "predict": ("phonate.cli.predict", "write the mels that a voice makes of its corpus, for a vocoder to learn from"),
     "convert": ("phonate.cli.convert", "speak a recording again in another voice"),
+    "generate": ("phonate.cli.generate", "let a trained language model answer a prompt, or go on with a text"),
     "evaluate": ("phonate.cli.evaluate", "judge a run beside a baseline and the ceiling"),
     "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
     "resources": ("phonate.cli.resources", "show the GPUs, cores and memory there are to train on"),

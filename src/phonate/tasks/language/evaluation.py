@@ -1,0 +1,117 @@
+"""How well a language model foretells held-out text, beside itself before training and a model without context.
+
+Perplexity is the inverse of the geometric mean of the probabilities that the text's tokens were given. Per token it
+depends on the tokenizer; per character, or as bits, models of any tokenizers compare.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from phonate.config.errors import InputError
+from phonate.evaluation.tables import Evaluation
+from phonate.tasks.language import model as models
+from phonate.tasks.language.corpus import IGNORED, Corpus, LanguageSamples, pieces_of
+from phonate.tasks.language.documents import read_texts, tell
+from phonate.tasks.language.inference import Generator
+from phonate.tasks.language.task import scores
+from phonate.training.step import seed_torch
+from phonate.training.task import Batch, move
+
+logger = logging.getLogger("phonate")
+
+_LEGEND = (
+    "perplexity: inverse of the geometric mean of the probabilities of the tokens, per token of this tokenizer; "
+    "character_perplexity: the same per character of the text, bits_per_character its logarithm to base 2, which "
+    "compare across tokenizers. unigram: each token as often as in the training texts, whatever came before."
+)
+
+
+def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
+    """Judge the model of `run` on the texts at `data`, or on those that its training kept for validation.
+
+    Raises InputError when there is no text to judge by, or for a vocoder, which text has no use for.
+    """
+    if vocoder is not None:
+        raise InputError("--vocoder: text is not made sound of; leave it out")
+    generator = Generator.load(run)
+    corpus = Corpus(generator.recipe.data)
+    held_out = _samples(generator, corpus, data)
+    if not len(held_out.ids):
+        raise InputError(f"{run}: its training kept no text to judge by (data.validation); give some by --data")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    batches = [move(batch, device) for batch in _batches(held_out, generator.recipe.training.batch_size)]
+    characters = sum(float(batch["characters"].sum()) for batch in batches)
+    systems: dict[str, dict[str, float]] = {}
+    systems["unigram"] = _figures(*_unigram(generator, corpus, batches), characters)
+    systems["untrained"] = _judged(_untrained(generator).to(device), batches, characters)
+    systems["trained"] = _judged(generator.model.to(device), batches, characters)
+    notes = {
+        "texts": data or f"{generator.recipe.data.path}, kept for validation",
+        "documents": len(held_out.pieces),
+        "tokens": sum(int((batch["labels"] != IGNORED).sum()) for batch in batches),
+        "characters": int(characters),
+        "vocabulary": len(generator.tokenizer),
+    }
+    return Evaluation("language", systems, "trained", _LEGEND, notes)
+
+
+def _samples(generator: Generator, corpus: Corpus, data: str | None) -> LanguageSamples:
+    """What is judged on."""
+    settings = corpus.data
+    if data is None:
+        return corpus.samples("validation", generator.tokenizer)
+    documents = read_texts(data, settings.documents).documents
+    pieces, refused = pieces_of(generator.tokenizer, documents, settings.max_length)
+    tell(Path(data), refused)
+    if not pieces:
+        raise InputError(f"{data}: nothing to judge by; {refused[0].place}: {refused[0].reason}")
+    return LanguageSamples(pieces, settings.max_length, settings.packing, generator.tokenizer.pad)
+
+
+def _batches(samples: LanguageSamples, size: int) -> list[Batch]:
+    rng = np.random.default_rng(0)
+    items = [samples.get(index, rng) for index in range(len(samples.ids))]
+    return [samples.collate(items[start : start + size]) for start in range(0, len(items), size)]
+
+
+def _judged(model: nn.Module, batches: Sequence[Batch], characters: float) -> dict[str, float]:
+    found = [scores(model.eval(), batch) for batch in batches]
+    return _figures(sum(nll for nll, _ in found), sum(count for _, count in found), characters)
+
+
+def _untrained(generator: Generator) -> nn.Module:
+    """The model as it was before the first step: the pretrained one, or fresh weights of the run's seed."""
+    recipe = generator.recipe
+    if recipe.model.name is not None:
+        return models.load_base(recipe.model)
+    seed_torch(torch.device("cpu"), recipe.training.random_seed, "model")
+    return models.new_model(recipe.model, generator.tokenizer, recipe.data.max_length)
+
+
+def _unigram(generator: Generator, corpus: Corpus, batches: Sequence[Batch]) -> tuple[float, int]:
+    """Sum of -log p, and tokens, under the frequencies of the training labels, one added to each (Laplace)."""
+    counts = np.ones(len(generator.tokenizer))
+    train = corpus.samples("train", generator.tokenizer)
+    for batch in _batches(train, generator.recipe.training.batch_size):
+        labels = batch["labels"][batch["labels"] != IGNORED]
+        counts += np.bincount(labels.numpy(), minlength=len(counts))
+    log_p = np.log(counts / counts.sum())
+    wanted = np.concatenate([batch["labels"][batch["labels"] != IGNORED].cpu().numpy() for batch in batches])
+    return -float(log_p[wanted].sum()), len(wanted)
+
+
+def _figures(nll: float, tokens: int, characters: float) -> dict[str, float]:
+    """Perplexities from a sum of -log p."""
+    return {
+        "perplexity": math.exp(nll / tokens),
+        "character_perplexity": math.exp(nll / characters),
+        "bits_per_character": nll / characters / math.log(2.0),
+    }

@@ -1,0 +1,27 @@
+"""A trained language model as a folder that transformers, and what builds on it, loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phonate.config.errors import InputError
+from phonate.tasks.language.inference import Generator
+
+FORMATS = ("transformers",)
+
+
+def export(source: Path, target: Path, form: str, vocoder: str | None = None) -> list[Path]:
+    """Write the checkpoint `source`, adapters merged, with its tokenizer to the new folder `target`; returns the
+    files.
+
+    Raises InputError for a folder with something in it, or for 4-bit weights.
+    """
+    if vocoder is not None:
+        raise InputError("--vocoder: text is not made sound of; leave it out")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(f"{target}: is there already; name a new folder")
+    generator = Generator.load(source)
+    model = generator.merged()
+    model.save_pretrained(target)  # type: ignore[operator]  # every model of transformers has it
+    generator.tokenizer.tokenizer.save_pretrained(target)
+    return sorted(file for file in target.iterdir() if file.is_file())

@@ -1,0 +1,340 @@
+"""Language models from texts to generated text: new ones, adapters, frozen ones; resumed, judged and exported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
+pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
+
+import torch
+from language_texts import ANIMALS, save_base, settings, task_of, write_texts
+from safetensors.torch import load_file, save_file
+
+from phonate.cli import main
+from phonate.config.errors import CheckpointError, InputError, MissingPackageError
+from phonate.config.resolve import resolve
+from phonate.tasks.language import model as models
+from phonate.tasks.language.inference import Generator
+from phonate.tasks.language.task import LanguageTask
+from phonate.training.checkpoints import best_or_latest
+from phonate.workflows.train import train
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `lines.txt`, `pairs.jsonl` and `base/`, a small pretrained model."""
+    folder = tmp_path_factory.mktemp("language")
+    lines, _ = write_texts(folder)
+    torch.manual_seed(1)
+    save_base(lines, folder / "base")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    train("language", settings(folder / "lines.txt"), output=folder / "run")
+    return folder / "run"
+
+
+def adapters(folder: Path, **changes: Any) -> dict[str, Any]:
+    changes = {"model.name": str(folder / "base"), "training.optimizer.lr": 1e-2, **changes}
+    return settings(folder / "pairs.jsonl", **changes)
+
+
+@pytest.fixture(scope="module")
+def adapted(folder: Path) -> Path:
+    train("language-lora", adapters(folder), output=folder / "adapted")
+    return folder / "adapted"
+
+
+def lines(run: Path, split: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in found if line["split"] == split]
+
+
+def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_file(run / f"checkpoints/step-{step:08d}/weights.safetensors")
+
+
+def test_a_new_model_learns_texts_by_heart_and_says_them(folder: Path, tmp_path: Path) -> None:
+    changes = {"training.max_steps": 150, "training.checkpoint.interval": 150, "training.validation.interval": 150}
+    train("language", settings(folder / "lines.txt", **changes), output=tmp_path / "run")
+    losses = [line["nll"] for line in lines(tmp_path / "run", "train")]
+    assert np.mean(losses[-5:]) < 0.2 * losses[0]
+    generator = Generator.load(tmp_path / "run")
+    said = generator.generate("The red", temperature=0)
+    assert any(said == f" {animal} saw {len(animal + 'red')} more." for animal in ANIMALS)
+
+
+def test_responses_are_learnt_by_heart_and_given(tmp_path: Path) -> None:
+    """Eight prompts that differ in a word: their answers can only be told apart by looking at the prompt."""
+    rows = [{"prompt": f"Say {word}.", "response": f"{word[::-1]} it is"} for word in ANIMALS]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    changes = {"training.max_steps": 120, "training.checkpoint.interval": 120, "training.validation.interval": 120}
+    changes |= {"data.validation": 0.0, "training.batch_size": 8}
+    train("language", settings(path, **changes), output=tmp_path / "run")
+    generator = Generator.load(tmp_path / "run")
+    said = [generator.generate(row["prompt"], temperature=0, max_tokens=20) for row in rows]
+    assert said == [row["response"] for row in rows]
+
+
+def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000012")
+    (tmp_path / "run/checkpoints/best.json").unlink()
+    train("language", settings(folder / "lines.txt"), output=tmp_path / "run", resume="auto")
+    first, second = weights(run, 12), weights(tmp_path / "run", 12)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_resumed_adapters_are_the_undisturbed_ones(adapted: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(adapted, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000012")
+    (tmp_path / "run/checkpoints/best.json").unlink()
+    train("language-lora", adapters(folder), output=tmp_path / "run", resume="auto")
+    first, second = weights(adapted, 12), weights(tmp_path / "run", 12)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_other_texts_do_not_go_on_with_a_tokenizer(run: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000012")
+    with pytest.raises(InputError, match="another tokenizer"):
+        train("language", settings(folder / "pairs.jsonl"), output=tmp_path / "run", resume="auto")
+
+
+def test_a_checkpoint_of_a_new_model_stands_alone(run: Path, tmp_path: Path) -> None:
+    """Nothing else of the run is needed, and each weight is there once, though the head is the embedding."""
+    names = weights(run, 12).keys()
+    assert "model.embed_tokens.weight" in names
+    assert "lm_head.weight" not in names
+    shutil.copytree(best_or_latest(run), tmp_path / "alone")
+    said = [Generator.load(one).generate("The", max_tokens=8, seed=3) for one in (run, tmp_path / "alone")]
+    assert said[0] == said[1]
+
+
+def test_the_average_of_a_tied_model_is_what_is_loaded(folder: Path, tmp_path: Path) -> None:
+    changes = {"training.ema.decay": 0.5, "training.ema.warmup": False}
+    train("language", settings(folder / "lines.txt", **changes), output=tmp_path / "run")
+    loaded: Any = Generator.load(tmp_path / "run/checkpoints/step-00000012").model
+    saved = weights(tmp_path / "run", 12)["model.embed_tokens.weight"]
+    assert torch.equal(loaded.lm_head.weight, saved)
+    assert torch.equal(loaded.model.embed_tokens.weight, saved)
+
+
+def test_adapters_alone_are_trained_and_saved(adapted: Path, folder: Path) -> None:
+    saved = weights(adapted, 12)
+    assert saved
+    assert all("lora_" in name for name in saved)
+    base = sum(tensor.nbytes for tensor in load_file(folder / "base/model.safetensors").values())
+    recipe = resolve("language-lora", adapters(folder)).recipe
+    fresh = models.prepare(models.load_base(recipe.model), recipe.model)
+    trained = {name for name, p in fresh.named_parameters() if p.requires_grad}
+    assert trained == saved.keys()
+    wanted = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert {name.split(".")[-4] for name in saved if "lora_A" in name} == wanted
+    assert base > 0
+    loaded = dict(Generator.load(adapted).model.named_parameters())
+    before = dict(fresh.named_parameters())
+    assert all(torch.equal(loaded[name], before[name]) for name in loaded.keys() - saved.keys())
+    assert any(bool(tensor.any()) for name, tensor in saved.items() if "lora_B" in name)
+
+
+def test_fresh_adapters_change_nothing_and_trained_ones_merge(adapted: Path, folder: Path, tmp_path: Path) -> None:
+    recipe = resolve("language-lora", adapters(folder)).recipe
+    ids, positions = torch.arange(10)[None], torch.arange(10)[None]
+    with torch.no_grad():
+        base = models.logits(models.load_base(recipe.model).eval(), ids, positions)
+        fresh = models.prepare(models.load_base(recipe.model), recipe.model).eval()
+        assert torch.allclose(models.logits(fresh, ids, positions), base)
+        generator = Generator.load(adapted)
+        trained = models.logits(generator.model, ids, positions)
+        assert not torch.allclose(trained, base, atol=1e-2)
+        assert (
+            main(["checkpoints", "export", str(adapted), "--format", "transformers", "-o", str(tmp_path / "out")]) == 0
+        )
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        merged: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+        assert torch.allclose(models.logits(merged, ids, positions), trained, atol=1e-4)
+    assert not any("lora" in name for name in merged.state_dict())
+    again = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert again("The red cat")["input_ids"] == generator.tokenizer.tokenizer("The red cat")["input_ids"]
+    assert again.chat_template == generator.tokenizer.tokenizer.chat_template
+    assert main(["checkpoints", "export", str(adapted), "--format", "transformers", "-o", str(tmp_path / "out")]) == 2
+
+
+def test_adapters_load_and_answer_the_same_and_only_on_their_base(adapted: Path, folder: Path, tmp_path: Path) -> None:
+    said = [Generator.load(adapted).generate("What?", max_tokens=12, seed=5) for _ in range(2)]
+    assert said[0] == said[1]
+    path = folder / "base" / "model.safetensors"
+    before = path.read_bytes()
+    tensors = load_file(path)
+    save_file({**tensors, "model.norm.weight": tensors["model.norm.weight"] + 1.0}, path, metadata={"format": "pt"})
+    try:
+        with pytest.raises(CheckpointError, match="belongs to other weights"):
+            Generator.load(adapted)
+    finally:
+        path.write_bytes(before)
+
+
+@pytest.mark.parametrize(("layers", "expected"), [(0, {"model.norm.weight"}), (1, {"model.norm.weight", "layers.1"})])
+def test_freezing_trains_the_top_and_nothing_else(
+    folder: Path, layers: int, expected: set[str], tmp_path: Path
+) -> None:
+    changes = {"model.strategy": "freeze", "model.trained_layers": layers, "training.optimizer.lr": 1e-2}
+    changes |= {"training.validation.interval": 4, "training.max_steps": 4}
+    train("language", adapters(folder, **changes), output=tmp_path / "run")
+    saved, base = weights(tmp_path / "run", 4), load_file(folder / "base/model.safetensors")
+    assert "model.embed_tokens.weight" in saved  # the head, which is the embedding
+    others = saved.keys() - {"model.embed_tokens.weight"}
+    assert all(any(part in name for part in expected) for name in others)
+    assert all(any(part in name for name in others) for part in expected)
+    assert not any(torch.equal(saved[name], base[name]) for name in saved)
+    loaded = Generator.load(tmp_path / "run").model.state_dict()
+    assert all(torch.equal(loaded[name], saved.get(name, base[name])) for name in base)
+
+
+def test_a_pretrained_model_can_be_trained_whole(folder: Path, tmp_path: Path) -> None:
+    changes = {"model.strategy": "full", "training.max_steps": 4, "training.validation.interval": 4}
+    train("language", adapters(folder, **changes), output=tmp_path / "run")
+    saved, base = weights(tmp_path / "run", 4), load_file(folder / "base/model.safetensors")
+    assert saved.keys() == base.keys()
+    assert not any(torch.equal(saved[name], base[name]) for name in saved)
+    assert isinstance(Generator.load(tmp_path / "run").generate("What?", max_tokens=4), str)
+
+
+def test_gradient_checkpointing_gives_the_same_gradient(folder: Path) -> None:
+    gradients = []
+    for on in (False, True):
+        recipe = resolve(
+            "language-lora", adapters(folder, **{"model.gradient_checkpointing": on, "model.lora.dropout": 0.0})
+        ).recipe
+        task = LanguageTask(recipe)
+        torch.manual_seed(0)
+        model = task.model().train()
+        samples = task.samples("train")
+        task.loss(model, samples.collate([samples.get(0, np.random.default_rng(0))]), "main")["nll"][0].backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
+    assert all(torch.allclose(gradients[0][name], gradients[1][name], atol=1e-6) for name in gradients[0])
+    assert any(bool(gradient.any()) for gradient in gradients[0].values())
+
+
+def test_the_command_generates_the_same_text_from_the_same_seed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*options: str) -> str:
+        assert main(["generate", str(run), "The red", "--max-tokens", "12", *options]) == 0
+        return capsys.readouterr().out
+
+    assert said("--seed", "1") == said("--seed", "1")
+    assert len({said("--seed", str(seed), "--temperature", "1.5") for seed in range(4)}) > 1
+    assert said("--temperature", "0") == said("--temperature", "0", "--seed", "9")
+    document = json.loads(said("--json", "--temperature", "0"))
+    assert (document["prompt"], document["text"] + "\n") == ("The red", said("--temperature", "0"))
+    assert main(["generate", str(run), "The red", "--max-tokens", "0"]) == 2
+    assert main(["generate", str(run), "The red", "--temperature", "-1"]) == 2
+    assert main(["generate", str(run), "word " * 100]) == 2
+    assert "tokens; the model sees 64 at most" in capsys.readouterr().err
+
+
+def test_generating_leaves_the_global_generator_alone(run: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    Generator.load(run).generate("The", max_tokens=4, temperature=1.0)
+    # `load` draws fresh weights; generating itself draws from a generator of its own
+    generator, before = Generator.load(run), torch.get_rng_state()
+    generator.generate("The", max_tokens=4, temperature=1.0)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_evaluation_stands_beside_the_untrained_and_the_unigram(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train("language", settings(folder / "lines.txt", **{"training.max_steps": 60}), output=tmp_path / "run")
+    run = tmp_path / "run"
+    assert main(["evaluate", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    systems = found["systems"]
+    assert systems["trained"]["perplexity"] < systems["unigram"]["perplexity"] < systems["untrained"]["perplexity"]
+    assert systems["untrained"]["perplexity"] == pytest.approx(found["notes"]["vocabulary"], rel=0.2)
+    for system in systems.values():
+        assert system["bits_per_character"] == pytest.approx(np.log2(system["character_perplexity"]))
+    # what training's own validation saw of the same checkpoint, to rounding
+    last = lines(run, "validation")[-1]
+    assert np.log(systems["trained"]["perplexity"]) == pytest.approx(last["nll"], rel=1e-4)
+    assert systems["trained"]["bits_per_character"] == pytest.approx(last["bits_per_character"], rel=1e-4)
+    (tmp_path / "other.txt").write_text("The red dog saw 6 more.\n", encoding="utf-8")
+    assert main(["evaluate", str(run), "--data", str(tmp_path / "other.txt"), "--json"]) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert (other["notes"]["documents"], other["notes"]["characters"]) == (1, 23)
+    assert main(["evaluate", str(run), "--vocoder", "x"]) == 2
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"model.strategy": "lora"}, "starts from a trained model; say which by model.name"),
+    ({"model.name": "BASE", "model.lora.targets": ["q_prj"]}, "did you mean q_proj?"),
+    ({"model.name": "no/such-model"}, "model.name: no/such-model"),
+    ({"model.name": "BASE", "data.max_length": 100}, "made for 64 at most"),
+    ({"model.name": "BASE", "model.strategy": "freeze", "model.trained_layers": 9}, "this model has 2 layers"),
+    ({"model.width": 30, "model.heads": 4}, "can't be divided into even parts"),
+    ({"model.name": "BASE", "model.strategy": "full", "model.dtype": "bf16"}, "trains in fp32"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), MISTAKES)
+def test_mistakes_are_told_in_one_line(folder: Path, changes: dict[str, Any], message: str) -> None:
+    changes = {name: str(folder / "base") if value == "BASE" else value for name, value in changes.items()}
+    with pytest.raises(InputError, match=message.replace("?", r"\?")) as caught:
+        task_of(folder / "lines.txt", **changes).model()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_lacks_weights_is_refused(folder: Path, tmp_path: Path) -> None:
+    """transformers would start them at random, and say so in a warning."""
+    shutil.copytree(folder / "base", tmp_path / "base")
+    tensors = load_file(tmp_path / "base/model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, tmp_path / "base/model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"lacks 1 weights, such as model\.layers\.1\.mlp\.up_proj\.weight"):
+        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model()
+
+
+def test_pickled_weights_are_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "base", tmp_path / "base")
+    torch.save(load_file(tmp_path / "base/model.safetensors"), tmp_path / "base/pytorch_model.bin")
+    (tmp_path / "base/model.safetensors").unlink()
+    with pytest.raises(InputError, match="no causal language model can be loaded"):
+        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model()
+
+
+def test_without_the_packages_there_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"package transformers; pip install 'phonate\[language\]'"):
+        models.require("transformers")
+    with pytest.raises(MissingPackageError, match=r"pip install 'phonate\[qlora\]'"):
+        models.require("bitsandbytes")
+
+
+def test_four_bits_train_where_bitsandbytes_runs(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes: pip install 'phonate[qlora]'")
+    # rows of 64 numbers, which share a scale: bitsandbytes computes with no others on a processor
+    save_base(folder / "lines.txt", tmp_path / "base", **{"model.width": 192, "model.heads": 4})
+    changes = {"model.strategy": "qlora", "training.max_steps": 8, "training.validation.interval": 8}
+    changes |= {"model.name": str(tmp_path / "base")}
+    train("language-lora", adapters(folder, **changes), output=tmp_path / "run")
+    losses = [line["nll"] for line in lines(tmp_path / "run", "train")]
+    assert losses[-1] < losses[0]
+    generator = Generator.load(tmp_path / "run")
+    assert any(type(module).__name__ == "Linear4bit" for module in generator.model.modules())
+    assert isinstance(generator.generate("What?", max_tokens=4), str)
+    with pytest.raises(InputError, match="4-bit"):
+        generator.merged()

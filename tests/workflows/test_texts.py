@@ -1,0 +1,51 @@
+"""`phonate data prepare FOLDER -o OUT.jsonl`: samples become pairs that a language model is trained on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phonate.cli import main
+from phonate.tasks.language.documents import read_texts
+
+
+def test_samples_become_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = tmp_path / "samples"
+    (samples / "sub").mkdir(parents=True)
+    (samples / "a.txt").write_text("Who is it?\nIt is I.\n And he.\n\n\nJust a line.\n", encoding="utf-8")
+    (samples / "sub" / "b.md").write_text(
+        "Before.\n\n# Ask #\n\nOne.\n\nTwo.\n## Empty\n## Last\nÜ.\n", encoding="utf-8"
+    )
+    (samples / "c.jsonl").write_text(
+        '{"prompt": "p", "response": "r"}\n{"prompt": "p"}\n{"text": "t"}\n', encoding="utf-8"
+    )
+    out = tmp_path / "new" / "pairs.jsonl"
+    assert main(["data", "prepare", str(samples), "-o", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["files"], told["pairs"], told["texts"]) == (3, 4, 3)
+    assert told["refused"] == {"c.jsonl:2": "no 'response'"}
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert rows == [
+        {"prompt": "Who is it?", "response": "It is I.\n And he."},
+        {"text": "Just a line."},
+        {"prompt": "p", "response": "r"},
+        {"text": "t"},
+        {"text": "Before."},
+        {"prompt": "Ask", "response": "One.\n\nTwo."},
+        {"prompt": "Last", "response": "Ü."},
+    ]
+    assert len(read_texts(out).documents) == 7
+    assert main(["data", "prepare", str(samples), "-o", str(out)]) == 2
+    assert "is there already; name a new file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--split"], ["--transcribe"], ["--rate", "8000"], ["--cache-dir", "x"]])
+def test_options_of_recordings_are_refused(
+    tmp_path: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("x\ny\n", encoding="utf-8")
+    assert main(["data", "prepare", str(tmp_path), "-o", str(tmp_path / "o.jsonl"), *option]) == 2
+    assert "a data set of texts" in capsys.readouterr().err
+    assert not (tmp_path / "o.jsonl").exists()

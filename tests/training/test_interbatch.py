@@ -11,7 +11,6 @@ import torch
 from small_tasks import RegressionTask
 from test_trainer import same, train, weights
 
-from phonate.training.callbacks import Callback
 from phonate.training.interbatch import STAGES, EventTimeline, HostTimeline, InterbatchProfiler, Profile
 
 CPU = torch.device("cpu")
@@ -176,23 +175,17 @@ class Slow(RegressionTask):
 
 def test_a_run_reports_where_its_time_went(tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    wall = []
-
-    class Watch(Callback):
-        def on_optimizer_step(self, trainer):
-            wall.append(time.perf_counter())
-
-    train(tmp_path / "run", Slow(), callbacks=[Watch()], max_steps=12, performance={"profile_batches": 8})
+    train(tmp_path / "run", Slow(), max_steps=12, performance={"profile_batches": 8})
     found = json.loads((tmp_path / "run/profile/interbatch-rank0.json").read_text())
     assert (found["steps"], found["items"]) == (8, 32)
     assert sum(found["seconds"].values()) == pytest.approx(found["wall_seconds"], rel=0.02)
-    assert found["wall_seconds"] == pytest.approx(wall[10] - wall[2], rel=0.2)
     # a sleep of 20 ms in each of the eight forward passes, and none in validations, which are pauses
-    assert 8 * 0.02 <= found["seconds"]["forward"] < 8 * 0.04
-    assert found["seconds"]["pause"] > 0.04
+    assert found["seconds"]["forward"] >= 8 * 0.02
+    assert found["seconds"]["pause"] >= 4 * 0.02
     assert all(found["seconds"][stage] > 0 for stage in STAGES)
     assert "profile of 8 steps" in caplog.text
-    assert "training.validation.interval" in " ".join(found["advice"])
+    assert found["advice"]
+    assert found["advice"][0] in caplog.text
 
 
 def test_a_run_that_ends_before_reports_what_there_was(tmp_path):

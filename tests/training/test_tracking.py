@@ -264,8 +264,8 @@ def wandb(monkeypatch):
 
     module = types.ModuleType("wandb")
     module.init, module.Artifact = init, Artifact
+    module.__spec__ = types.SimpleNamespace()
     monkeypatch.setitem(sys.modules, "wandb", module)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     return calls
 
 

@@ -64,7 +64,7 @@ def test_waiting_for_data_is_said_once_with_the_remedies(tmp_path, caplog):
 
     class Slow(Sequences):
         def get(self, index, rng):
-            time.sleep(0.01)
+            time.sleep(0.02)
             return super().get(index, rng)
 
     class Task(RegressionTask):

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("phonate")
 
+WORTH_A_WORD = 0.005
+"""Seconds a step that are spent waiting for data: shorter waits are not worth a loader process."""
+
 
 def log(trainer: Trainer) -> None:
     """Send the training metrics since the last log line to the stream; TrainingError when one is not finite."""
@@ -42,7 +45,8 @@ def log(trainer: Trainer) -> None:
             **(trainer.memory.metrics() if trainer.memory is not None and trainer.settings.logging.system else {}),
         }
     )
-    if step and wait > DATA_LIMIT and not trainer.told_slow_data:  # the first line counts the loader's start too
+    long = trainer.waited > WORTH_A_WORD * (trainer.step - step)
+    if step and long and wait > DATA_LIMIT and not trainer.told_slow_data:  # the first line has the loader's start
         trainer.told_slow_data = True
         logger.warning("%s", slow_data(wait, trainer.settings))
     trainer.waited = 0.0

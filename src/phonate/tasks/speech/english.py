@@ -124,7 +124,7 @@ class EnglishTrainingConfig(Settings):
     wandb_tags: tuple[str, ...] = ()
     """W&B tags."""
     enable_profiling: bool = False
-    """Time the parts of 100 steps, with advice, and record a profiler trace of a few."""
+    """Time the parts of 100 steps, and say what holds training up."""
     seed: NonNegativeInt = 42
     """Seed of everything random."""
 
@@ -222,7 +222,6 @@ class EnglishTrainingConfig(Settings):
             "training.logging.wandb_name": self.wandb_name,
             "training.logging.wandb_tags": list(self.wandb_tags),
             "training.performance.profile_batches": _PROFILED if self.enable_profiling else None,
-            "training.profiling": self.enable_profiling,
         }
 
 

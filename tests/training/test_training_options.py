@@ -163,6 +163,10 @@ def wandb(tmp_path, monkeypatch, **options):
     return calls
 
 
+def logged(calls):
+    return [call for call in calls if call[0] == "log" and "train/learning_rate" in call[1][0]]
+
+
 def init_of(calls):
     return next(kwargs for name, _, kwargs in calls if name == "init")
 
@@ -546,6 +550,9 @@ OBSERVED = {
         bool(train(t / "a", logging={"tensorboard": True})) and any((t / "a/events").iterdir())
     ),
     "logging.wandb": lambda t, m: bool(wandb(t, m)),
+    "logging.wandb_interval": lambda t, m: (
+        [call[1][0]["step"] for call in logged(wandb(t, m, wandb_interval=5, interval=9))] == [5, 9, 10]
+    ),
     "logging.wandb_project": lambda t, m: init_of(wandb(t, m, wandb_project="voices"))["project"] == "voices",
     "logging.wandb_entity": lambda t, m: init_of(wandb(t, m, wandb_entity="team"))["entity"] == "team",
     "logging.wandb_name": lambda t, m: init_of(wandb(t, m, wandb_name="first"))["name"] == "first",
@@ -572,6 +579,13 @@ OBSERVED = {
     "performance.compile_model": compile_model,
     "performance.batch_shim": batch_shim,
     "performance.threads": threads,
+    "performance.memory_management": lambda t, m: (
+        train(t / "a", max_steps=1).memory is not None
+        and train(t / "b", max_steps=1, performance={"memory_management": False}).memory is None
+    ),
+    "performance.profile_batches": lambda t, m: (
+        bool(train(t / "a", performance={"profile_batches": 4})) and any((t / "a/profile").iterdir())
+    ),
     "distributed.backend": lambda t, m: ranks(m, backend="mpi")["backend"] == "mpi",
     "distributed.world_size": world_size,
     "distributed.sync_gradient_barrier": sync_gradient_barrier,

@@ -8,14 +8,14 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch.utils.data
 
-from phonate.config.errors import DataError, PhonateError
+from phonate.config.errors import DataError, InputError, PhonateError
 from phonate.config.randomness import generator
 from phonate.data.plan import Indices, epoch_plan, slice_for
 from phonate.data.samples import Batch, Samples
@@ -58,6 +58,7 @@ class PlannedBatches(torch.utils.data.Dataset[Planned]):
         self.max_frames = max_frames
         self.rank = rank
         self.world_size = world_size
+        self._positions: dict[str, int] = {}
         self._check()
         # Two epochs: the current one, and the next for workers that run ahead.
         self.plan = functools.lru_cache(maxsize=2)(self._plan)
@@ -99,6 +100,23 @@ class PlannedBatches(torch.utils.data.Dataset[Planned]):
         collated = self.samples.collate(items)
         return Planned(ids, padded_to(collated, self.multiple), weight)
 
+    def halves(self, planned: Planned, epoch: int) -> tuple[Planned, Planned] | None:
+        """`planned`, a micro-batch of `epoch`, as two of half the items, the same to the bit; None where it has one.
+
+        Items are loaded again: what is random about them follows from seed, epoch and id.
+        """
+        if len(planned.ids) < 2:
+            return None
+        middle = (len(planned.ids) + 1) // 2
+        if not self._positions:
+            self._positions.update({name: i for i, name in enumerate(self.ids)})
+
+        def part(ids: list[str]) -> Planned:
+            items = [self._item(self._positions[name], epoch, name) for name in ids]
+            return Planned(ids, padded_to(self.samples.collate(items), self.multiple), planned.weight)
+
+        return part(planned.ids[:middle]), part(planned.ids[middle:])
+
     def _item(self, index: int, epoch: int, name: str) -> Any:
         try:
             return self.samples.get(index, generator(self.seed, epoch, name))
@@ -128,6 +146,22 @@ def padded_to(batch: Batch, multiple: int) -> Batch:
         return torch.nn.functional.pad(value, (*([0, 0] * (value.dim() - 2)), 0, missing))
 
     return {name: padded(value) for name, value in batch.items()}
+
+
+def halves_of(batch: Batch, items: int) -> tuple[Batch, Batch]:
+    """A collated batch of `items` items as two batches, for loaders whose items nobody knows.
+
+    What is as long as there are items is cut; single numbers, texts and None go into both. Raises InputError for
+    anything else: a list or tensor of another length may be about all items together.
+    """
+    middle = (items + 1) // 2
+    first, second = {}, {}
+    for name, value in batch.items():
+        single = not hasattr(value, "__len__") or isinstance(value, str) or getattr(value, "ndim", 1) == 0
+        if not single and (isinstance(value, Mapping) or len(value) != items):
+            raise InputError(f"the batch's {name!r} is not one entry for each of its {items} items")
+        first[name], second[name] = (value, value) if single else (value[:middle], value[middle:])
+    return first, second
 
 
 class BatchSource:
@@ -163,6 +197,10 @@ class BatchSource:
     def steps(self, epoch: int) -> int:
         """Micro-batches in `epoch`."""
         return len(self._batches.plan(epoch))
+
+    def halves(self, planned: Planned, epoch: int) -> tuple[Planned, Planned] | None:
+        """The halves of a micro-batch of `epoch`; None where it has one item."""
+        return self._batches.halves(planned, epoch)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Planned]:
         """The micro-batches of `epoch` from number `start` on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,26 +12,57 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from phonate.compute.device_type import DeviceType
 from phonate.config.errors import InputError
+from phonate.training.mps_scaler import MPSGradScaler
 
 log = logging.getLogger(__name__)
 
+FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-def resolve(setting: str | bool, device: torch.device) -> str:
+
+def try_out(name: str, device: torch.device) -> None:
+    """A forward and backward pass of a few numbers in format `name`. Raises torch's RuntimeError where it can't."""
+    with torch.autocast(device.type, dtype=FORMATS[name]):
+        weight = torch.ones(8, 8, device=device, requires_grad=True)
+        (weight @ weight).float().sum().backward()  # type: ignore[no-untyped-call]
+
+
+def scaler_for(device: torch.device, init_scale: float) -> torch.amp.GradScaler | MPSGradScaler:
+    """What scales losses in fp16 on `device`: torch's own where it has kernels for it."""
+    if DeviceType.of(device) is DeviceType.MPS:
+        return MPSGradScaler(init_scale)
+    return torch.amp.GradScaler(device.type, init_scale=init_scale)
+
+
+def resolve(setting: str | bool, device: torch.device, try_out: Callable[[str, torch.device], None] = try_out) -> str:
     """fp32, fp16 or bf16 for `training.mixed_precision` on `device`.
 
-    auto takes the 16-bit format in which the device computes natively. On a CPU that is fp32: bf16 without
-    hardware support was measured 2.8 times slower.
+    auto takes the 16-bit format in which the device computes natively: bf16 or fp16 on CUDA, fp16 on MPS. On a CPU
+    that is fp32: bf16 without hardware support was measured 2.8 times slower.
+
+    `try_out` computes a little in the format. Where it fails, auto says so and takes fp32; a format that was asked for
+    by name is an InputError.
     """
-    if setting is False:
+    if setting is False or setting == "fp32":
         return "fp32"
-    if setting is True or setting == "auto":
-        if device.type == "cuda":
-            return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+    chosen, kind = str(setting), DeviceType.of(device)
+    if automatic := setting is True or setting == "auto":
+        if kind is DeviceType.CPU:
+            return "fp32"
+        native = kind is DeviceType.CUDA and torch.cuda.is_bf16_supported(including_emulation=False)
+        chosen = "bf16" if native else "fp16"
+    try:
+        try_out(chosen, device)
+    except RuntimeError as error:
+        words = " ".join(str(error).split())
+        if not automatic:
+            raise InputError(
+                f"training.mixed_precision: {device} can't compute in {chosen} ({words}); use fp32 or auto"
+            ) from error
+        log.warning("training.mixed_precision: %s can't compute in %s (%s); training in fp32", device, chosen, words)
         return "fp32"
-    if setting == "fp16" and device.type == "mps":
-        raise InputError("training.mixed_precision: fp16 loss scaling is not available on mps; use fp32 or bf16")
-    return str(setting)
+    return chosen
 
 
 class Precision:
@@ -42,12 +74,11 @@ class Precision:
         if loss_scale is not None and self.name != "fp16":
             log.warning("training.amp_loss_scale: only fp16 has a loss scale, and this run is in %s", self.name)
         self._autocast: AbstractContextManager[Any] = contextlib.nullcontext()
-        self._scaler: torch.amp.GradScaler | None = None
+        self._scaler: torch.amp.GradScaler | MPSGradScaler | None = None
         if self.name != "fp32":
-            dtype = torch.bfloat16 if self.name == "bf16" else torch.float16
-            self._autocast = torch.autocast(device.type, dtype=dtype)
+            self._autocast = torch.autocast(device.type, dtype=FORMATS[self.name])
         if self.name == "fp16":
-            self._scaler = torch.amp.GradScaler(device.type, init_scale=loss_scale or 65536.0)
+            self._scaler = scaler_for(device, loss_scale or 65536.0)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of a forward pass."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import time
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from phonate.config.errors import TrainingError
+from phonate.training.interbatch import DATA_LIMIT
 from phonate.training.meter import Meter
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import hyperparameters, model_summary
@@ -19,10 +21,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("phonate")
 
+WORTH_A_WORD = 0.005
+"""Seconds a step that are spent waiting for data: shorter waits are not worth a loader process."""
+
 
 def log(trainer: Trainer) -> None:
     """Send the training metrics since the last log line to the stream; TrainingError when one is not finite."""
     train_step, (step, since) = trainer.train_step, trainer.logged_at
+    train_step.check_losses()
     means = finite_means(trainer, train_step.meter)
     trainer.epoch_meter.absorb(train_step.meter)
     now = time.perf_counter()
@@ -35,11 +41,46 @@ def log(trainer: Trainer) -> None:
             **{name: float(value) for name, value in train_step.grad_norms.items()},
             **({} if scale is None else {"grad_scale": scale}),
             "steps_per_second": (trainer.step - step) / seconds,
-            "data_wait": min(trainer.waited / seconds, 1.0),
+            "data_wait": (wait := min(trainer.waited / seconds, 1.0)),
+            **(trainer.memory.metrics() if trainer.memory is not None and trainer.settings.logging.system else {}),
         }
     )
+    long = trainer.waited > WORTH_A_WORD * (trainer.step - step)
+    if step and long and wait > DATA_LIMIT and not trainer.told_slow_data:  # the first line has the loader's start
+        trainer.told_slow_data = True
+        logger.warning("%s", slow_data(wait, trainer.settings))
     trainer.waited = 0.0
     trainer.logged_at = (trainer.step, now)
+
+
+def slow_data(wait: float, settings: TrainingSettings) -> str:
+    """What to do where training waits for its data for the share `wait` of the time."""
+    performance = settings.performance
+    remedies = [
+        f"set training.performance.num_workers (now {performance.num_workers}) to 2 to 4, or lower where the "
+        "processors are all busy",
+        "prepare the corpus with `phonate data prepare`",
+        "raise training.batch_size if there is memory",
+    ]
+    if performance.profile_batches is None:
+        remedies.append("see where the time goes with training.performance.profile_batches=100")
+    return f"slow data: {wait:.0%} of the time went into waiting for batches; {', '.join(remedies)}"
+
+
+def tell_profile(trainer: Trainer) -> None:
+    """Log what the profiler found, with advice, and write it to RUN/profile/interbatch-rankN.json."""
+    assert trainer.profiler is not None
+    profile = trainer.profiler.profile
+    if profile is None:
+        return
+    share = 1.0 if trainer.memory is None else trainer.memory.usage.share
+    advice = profile.advice(trainer.train_step.precision.name, trainer.device.type, share)
+    folder = trainer.run.path / "profile"
+    folder.mkdir(exist_ok=True)
+    found = {**dataclasses.asdict(profile), "advice": advice}
+    trainer.run.write_json(f"profile/interbatch-rank{trainer.ranks.rank}.json", found)
+    if trainer.ranks.is_main:
+        logger.info("profile of %d steps\n%s\n%s", profile.steps, profile.table(), "\n".join(advice))
 
 
 def finite_means(trainer: Trainer, meter: Meter) -> dict[str, float]:
@@ -48,7 +89,8 @@ def finite_means(trainer: Trainer, meter: Meter) -> dict[str, float]:
     if not all(math.isfinite(value) for value in means.values()):
         raise TrainingError(
             f"the loss was not finite at step {trainer.step} or since the log line of step {trainer.logged_at[0]}: "
-            f"{means}; lower training.optimizer.lr or set training.mixed_precision: fp32; the last checkpoint is intact"
+            f"{means}; lower training.optimizer.lr or training.gradient_clipping, or set training.mixed_precision: "
+            "fp32; the last checkpoint is intact"
         )
     return means
 

@@ -155,6 +155,8 @@ class LoggingSettings(Settings):
     """Write TensorBoard events to RUN/events."""
     wandb: bool = False
     """Report to Weights & Biases (needs phonate[wandb])."""
+    wandb_interval: PositiveInt = 10
+    """Optimizer steps between lines where W&B is on; they go to every tracker, beside those of `interval`."""
     wandb_project: str = "phonate"
     """W&B project."""
     wandb_entity: str | None = None
@@ -174,6 +176,10 @@ class LoggingSettings(Settings):
     verbosity: Literal["quiet", "normal", "debug"] = "normal"
     """What the console shows: only warnings and the end, progress and metrics, or everything."""
 
+    def due(self, step: int) -> bool:
+        """Whether a line of training metrics is due after `step` optimizer steps."""
+        return step % self.interval == 0 or (self.wandb and step % self.wandb_interval == 0)
+
 
 class PerformanceSettings(Settings):
     """How the machine is used."""
@@ -192,6 +198,11 @@ class PerformanceSettings(Settings):
     """Pad each batch up to a multiple of 64 frames, so that few shapes occur (for compile_model and CUDA)."""
     threads: PositiveInt | None = None
     """Threads torch computes with. Null: torch's choice."""
+    memory_management: bool = True
+    """Look at free memory at every batch, and clean up under pressure. Costs under 1 % of the time."""
+    profile_batches: PositiveInt | None = None
+    """Time data, forward, backward, optimizer step and the gaps between over so many optimizer steps, and say what
+    holds training up (in the log and in RUN/profile). Costs under 1 % of the time. Null: not."""
 
 
 class DistributedSettings(Settings):

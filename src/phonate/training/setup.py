@@ -17,6 +17,7 @@ from phonate.data.loading import BatchSource, Planned
 from phonate.training.callbacks import Callback, build_callbacks
 from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.checkpoints import CheckpointManager, resolve_checkpoint
+from phonate.training.interbatch import InterbatchProfiler
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.task import Samples, Task
@@ -36,6 +37,10 @@ class Source(Protocol):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Planned]:
         """The micro-batches of `epoch` from number `start` on."""
+        ...
+
+    def halves(self, planned: Planned, epoch: int) -> tuple[Planned, Planned] | None:
+        """The halves of a micro-batch of `epoch`, for when memory has no room for it; None where it has one item."""
         ...
 
     def close(self) -> None:
@@ -86,6 +91,12 @@ def callbacks_of(settings: TrainingSettings, run: Run) -> list[Callback]:
 
         callbacks.append(ProfilingCallback(run.path / "profile"))
     return callbacks
+
+
+def profiler_of(settings: TrainingSettings, device: torch.device) -> InterbatchProfiler | None:
+    """The profiler that the recipe asks for, if it does."""
+    steps = settings.performance.profile_batches
+    return None if steps is None else InterbatchProfiler(steps, device)
 
 
 def check_watched(settings: TrainingSettings, callbacks: Sequence[Callback], validated: bool) -> None:

@@ -15,13 +15,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from phonate.compute.distributed import Ranks
+from phonate.compute.memory import out_of_memory
 from phonate.config.errors import InputError, TrainingError
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import nearest
 from phonate.data.loading import Planned
 from phonate.training.ema import EMA
+from phonate.training.memory import AdaptiveMemoryManager
 from phonate.training.meter import Meter
 from phonate.training.precision import Precision
+from phonate.training.recovery import Part, Recovery, Split
 from phonate.training.schedules import Schedule
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Batch, Phase, Task, Terms, move
@@ -87,6 +90,19 @@ def weighted_loss(terms: Terms, totals: Mapping[str, float] | None, weights: Map
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
 
+def unmarked(stage: str) -> None:
+    """Nobody measures."""
+
+
+def _why_whole(task: Task, ranks: Ranks) -> str | None:
+    """Why the batches of this run can't be split when memory runs out. None: they can."""
+    if task.couples_items:
+        return "this task's loss couples the items of a batch"
+    if ranks.world_size > 1:
+        return f"the other ranks wait for rank {ranks.rank} within the step"
+    return None
+
+
 class TrainStep:
     """Runs optimizer steps. Holds the phases; everything else belongs to the trainer."""
 
@@ -101,6 +117,9 @@ class TrainStep:
         after_backward: Sequence[Callable[[], None]] = (),
         before_batch: Sequence[Callable[[Batch], None]] = (),
         after_batch: Sequence[Callable[[Batch, dict[str, float]], None]] = (),
+        split: Split | None = None,
+        memory: AdaptiveMemoryManager | None = None,
+        mark: Callable[[str], None] = unmarked,
     ) -> None:
         self.task = task
         self.model = model
@@ -111,8 +130,16 @@ class TrainStep:
         self.after_backward = after_backward
         self.before_batch = before_batch
         self.after_batch = after_batch
-        self._means: dict[int, dict[str, float]] = {}
-        """What earlier phases of this step have found of each micro-batch."""
+        self.mark = mark
+        """Told where a stage of the step ends (see `interbatch.py`)."""
+        self.recovery = Recovery(device, split, _why_whole(task, ranks), memory)
+        self.check_memory: Callable[[], object] = memory.check if memory is not None else lambda: None
+        self.reads_losses = device.type == "cpu"
+        """Whether a loss can be looked at without waiting for a device."""
+        self.unread: list[tuple[int, Sequence[str], Tensor]] = []
+        """Else: step, ids and loss of each micro-batch since `check_losses`."""
+        self._at = 0
+        """The micro-batch that is being computed."""
         self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale)
         self.weights = {**task.loss_weights, **settings.loss.weights}
         self.compute: Callable[[Batch, str], Terms] = partial(task.loss, model)
@@ -126,17 +153,28 @@ class TrainStep:
     def __call__(self, window: Sequence[Planned], step: int, ema: EMA | None) -> None:
         """Optimizer step number `step` (from 0) on the micro-batches of `window`."""
         self.task.step = step
-        batches = [move(planned.batch, self.device) for planned in window]
+        parts = [Part(planned, move(planned.batch, self.device)) for planned in window]
+        self.mark("data")
         due = [state for state in self.phases if step >= state.phase.start and step % state.phase.every == 0]
         for state in due:
             with self._only(state) if len(self.phases) > 1 else NOTHING:
-                self._forward_backward(state.phase.name, window, batches, step, state is due[0], state is due[-1])
+                self._gradients(state, parts, step, last=state is due[-1])
                 self._update(state, step)
         if self._unknown:
             self._check_weights(step)
         self.precision.update()
         if ema is not None:
             ema.update(step + 1)
+        self.recovery.tell(step, parts)
+        self.mark("step")
+
+    def check_losses(self) -> None:
+        """Look at the losses that nobody has looked at yet: a device is waited for. Raises TrainingError, naming the
+        first batch whose loss was not finite."""
+        unread, self.unread = self.unread, []
+        if unread and not torch.stack([loss for _, _, loss in unread]).isfinite().all():
+            step, ids, loss = next(one for one in unread if not one[2].isfinite())
+            raise not_finite("loss", loss.item(), step, ids, {})
 
     def _check_weights(self, step: int) -> None:
         """Refuse a weight of a term that there is not, as soon as every phase has shown its terms."""
@@ -147,47 +185,71 @@ class TrainStep:
             raise InputError(f"training.loss.weights.{name}: the loss has no such term; {nearest(name, terms)}")
         self._unknown = set()
 
-    def _forward_backward(
-        self, phase: str, window: Sequence[Planned], batches: Sequence[Batch], step: int, first: bool, last: bool
-    ) -> None:
-        """The gradients of one phase; `first` and `last` say whether it is that of the phases of this step."""
-        totals = self._totals(phase, window, batches)
-        final = len(batches) - 1
-        for i, (planned, batch) in enumerate(zip(window, batches, strict=True)):
-            if first:
+    def _gradients(self, state: PhaseState, parts: list[Part], step: int, last: bool) -> None:
+        """The gradients of one phase. Where memory runs out, the micro-batch is halved and the phase begun anew."""
+        counted = self.meter.copy()
+        while not self._fits(state.phase.name, parts, step, last):
+            # Here the exception is gone, and with its frames all that the failed attempt had made.
+            self.meter = counted.copy()
+            for parameter in state.parameters:
+                parameter.grad = None
+            at = self._at
+            parts[at:at] = self.recovery.halves(parts.pop(at), step)
+
+    def _fits(self, phase: str, parts: Sequence[Part], step: int, last: bool) -> bool:
+        """Forward and backward passes of one phase. False: memory ran out in that of micro-batch `_at`."""
+        try:
+            self._forward_backward(phase, parts, step, last)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            return False
+        return True
+
+    def _forward_backward(self, phase: str, parts: Sequence[Part], step: int, last: bool) -> None:
+        """The gradients of one phase; `last` says whether it is the last one of this step."""
+        totals = self._totals(phase, parts)
+        final = len(parts) - 1
+        for i, part in enumerate(parts):
+            self._at = i
+            self.check_memory()
+            if not part.begun:
+                part.begun = True
                 for hook in self.before_batch:
-                    hook(batch)
+                    hook(part.batch)
             seed_torch(self.device, self.settings.random_seed, "step", step, phase, i, self.ranks.rank)
             with self._gradients_stay_local(i < final):
                 with self.precision.autocast():
-                    terms = self.compute(batch, phase)
-                if planned.weight != 1.0:  # a rank without items of its own: it takes part and adds nothing
-                    terms = {name: (total * planned.weight, 0.0) for name, (total, _) in terms.items()}
+                    terms = self.compute(part.batch, phase)
+                if part.planned.weight != 1.0:  # a rank without items of its own: it takes part and adds nothing
+                    terms = {name: (total * part.planned.weight, 0.0) for name, (total, _) in terms.items()}
                 loss = weighted_loss(terms, totals, self.weights)
-                if self.device.type == "cpu" and not math.isfinite(value := loss.item()):
-                    raise not_finite("loss", value, step, planned.ids, terms)
+                if not self.reads_losses:
+                    self.unread.append((step, part.planned.ids, loss.detach()))
+                elif not math.isfinite(value := loss.item()):
+                    raise not_finite("loss", value, step, part.planned.ids, terms)
+                self.mark("forward")
                 # DDP averages over ranks; the totals already count all ranks, so the sum is wanted.
                 self.precision.backward(loss * self.ranks.world_size if self.ranks.world_size > 1 else loss)
+            self.mark("backward")
             self.meter.add(terms)
             if self.after_batch:
-                self._tell(i, batch, terms, last)
+                self._tell(part, terms, last)
+                self.mark("gap")
 
-    def _tell(self, number: int, batch: Batch, terms: Terms, last: bool) -> None:
+    def _tell(self, part: Part, terms: Terms, last: bool) -> None:
         """Give the callbacks the means of a micro-batch, once the last phase has found its own."""
-        means = self._means.pop(number, {})
         for name, (total, count) in terms.items():
             if counted := float(count):
-                means[name] = total.item() / counted
-        if not last:
-            self._means[number] = means
+                part.means[name] = total.item() / counted
+        if not last or part.told:
             return
+        part.told = True
+        means = dict(part.means)
         if means:
-            weights, loss = self.weights, 0.0
-            for name, mean in means.items():
-                loss += weights.get(name, 1.0) * mean
-            means["loss"] = loss
+            means["loss"] = sum(self.weights.get(name, 1.0) * mean for name, mean in means.items())
         for hook in self.after_batch:
-            hook(batch, means)
+            hook(part.batch, means)
 
     def _update(self, state: PhaseState, step: int) -> None:
         """Gradients -> weights."""
@@ -197,7 +259,7 @@ class TrainStep:
         for hook in self.after_backward:
             hook()
         logging = self.settings.logging
-        if logging.log_gradients and (step + 1) % logging.interval == 0:
+        if logging.log_gradients and logging.due(step + 1):
             self.grad_norms.update(module_norms(self.model))
         if self.settings.gradient_clipping is not None:
             norm = clip(state.parameters, self.settings.gradient_clipping)
@@ -209,16 +271,17 @@ class TrainStep:
         for parameter in state.parameters:
             parameter.grad = None
 
-    def _totals(self, phase: str, window: Sequence[Planned], batches: Sequence[Batch]) -> dict[str, float] | None:
+    def _totals(self, phase: str, parts: Sequence[Part]) -> dict[str, float] | None:
         """Counts of each term over the micro-batches and ranks of this step; None for one undivided batch."""
-        if len(batches) == 1 and self.ranks.world_size == 1:
+        if len(parts) == 1 and self.ranks.world_size == 1:
             return None
         totals: dict[str, float] = {}
-        for planned, batch in zip(window, batches, strict=True):
+        for i, part in enumerate(parts):
+            self._at = i
             # asked of the batch as it was loaded, so that a GPU is not waited for
-            counts = self.task.counts(planned.batch, phase) or self._counted_by_running(batch, phase)
+            counts = self.task.counts(part.planned.batch, phase) or self._counted_by_running(part.batch, phase)
             for name, count in counts.items():
-                totals[name] = totals.get(name, 0.0) + planned.weight * float(count)
+                totals[name] = totals.get(name, 0.0) + part.planned.weight * float(count)
         names = sorted(totals)
         return dict(zip(names, self.ranks.sum([totals[name] for name in names]), strict=True))
 
@@ -298,6 +361,6 @@ def not_finite(what: str, value: float, step: int, ids: Sequence[str], terms: Te
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
     return TrainingError(
         f"{what} is {value} at step {step} ({', '.join(bad) or 'the sum of terms'}; batch: {shown}). Lower "
-        f"training.optimizer.lr, set training.mixed_precision: fp32, or check these recordings with "
-        f"`phonate data check`; the last checkpoint is intact"
+        f"training.optimizer.lr or training.gradient_clipping, set training.mixed_precision: fp32, or check these "
+        f"recordings with `phonate data check`; the last checkpoint is intact"
     )

@@ -28,16 +28,26 @@ from phonate.training import state
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager
 from phonate.training.ema import EMA
+from phonate.training.memory import memory_manager
 from phonate.training.meter import Meter
 from phonate.training.optimizers import build_optimizer
-from phonate.training.reporting import describe, finite_means, log
+from phonate.training.recovery import told_as_mistake
+from phonate.training.reporting import describe, finite_means, log, tell_profile
 from phonate.training.run import Run
 from phonate.training.schedules import build_schedule
 from phonate.training.settings import Interval, TrainingSettings
-from phonate.training.setup import Source, batch_source, callbacks_of, check_watched, hyperparameters, initialise_from
+from phonate.training.setup import (
+    Source,
+    batch_source,
+    callbacks_of,
+    check_watched,
+    hyperparameters,
+    initialise_from,
+    profiler_of,
+)
 from phonate.training.signals import Signals, StopNow
 from phonate.training.state import seed_global_generators
-from phonate.training.step import PhaseState, TrainStep, seed_torch
+from phonate.training.step import PhaseState, TrainStep, seed_torch, unmarked
 from phonate.training.task import Preview, Samples, Task
 from phonate.training.tracking import MetricStream, build_stream
 from phonate.training.validation import Best, named, validate
@@ -105,6 +115,10 @@ class Trainer:
         self.schedules = {one.phase.name: one.schedule for one in self.phases}
         self.callbacks = CallbackList([*callbacks_of(settings, run), *callbacks])
         check_watched(settings, self.callbacks.callbacks, validated=self.validation_source is not None)
+        watched = settings.performance.memory_management
+        self.memory = memory_manager(self.device) if watched else None
+        self.profiler = profiler_of(settings, self.device)
+        self.mark = unmarked if self.profiler is None else self.profiler.mark
         self.train_step = TrainStep(
             task,
             self.model,
@@ -115,6 +129,9 @@ class Trainer:
             after_backward=[partial(hook, self) for hook in self.callbacks.on_backward_end],
             before_batch=[partial(hook, self) for hook in self.callbacks.on_batch_begin],
             after_batch=[partial(hook, self) for hook in self.callbacks.on_batch_end],
+            split=self._halves,
+            memory=self.memory,
+            mark=self.mark,
         )
         self.ema = EMA(self.model, settings.ema) if settings.ema else None
         self.averaged_is_better = settings.ema is not None and settings.ema.validate_with != "raw"
@@ -126,8 +143,14 @@ class Trainer:
         self.stream: MetricStream | None = None
         self.waited = 0.0
         """Seconds spent waiting for data since the last log line."""
+        self.told_slow_data = False
+        """Whether the log has said that data are slow."""
         self.logged_at = (0, time.perf_counter())
         """Step and time of the last log line."""
+
+    def _halves(self, planned: Planned) -> tuple[Planned, Planned] | None:
+        """The halves of a micro-batch of this epoch that memory had no room for."""
+        return self.train_source.halves(planned, self.epoch)
 
     def _plan_sources(self) -> tuple[Source, Source | None]:
         """The batches of the task's samples; without validation samples none for validation."""
@@ -175,6 +198,11 @@ class Trainer:
             except TrainingError:
                 self._tell_failed_save()
                 raise
+            except (RuntimeError, MemoryError) as error:
+                if (mistake := told_as_mistake(error, self.step)) is None:
+                    raise
+                self._tell_failed_save()
+                raise mistake from error
             finally:
                 self.checkpoints.close()
                 self.train_source.close()
@@ -232,6 +260,7 @@ class Trainer:
             for hook in self.callbacks.on_epoch_begin:
                 hook(self, self.epoch)
         windows = self.windows(self.epoch, self.batch)
+        self.mark("gap")
         while not self.finished:
             started = time.perf_counter()
             self.signals.enter()
@@ -246,6 +275,8 @@ class Trainer:
             for hook in self.callbacks.on_optimizer_step:
                 hook(self)
             self._after_step()
+            if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in window)):
+                tell_profile(self)
 
     def windows(self, epoch: int, start: int) -> Iterator[list[Planned]]:
         """The micro-batches of each optimizer step of `epoch`, from micro-batch `start` on; the last step may have
@@ -264,7 +295,7 @@ class Trainer:
         """Everything that follows an optimizer step. Most steps only pass through the comparisons."""
         if self.batch >= self.train_source.steps(self.epoch):
             self.epoch, self.batch = self.epoch + 1, 0
-        if self.step % self.settings.logging.interval == 0:
+        if self.settings.logging.due(self.step):
             log(self)
         assert self.stream is not None
         self.stream.tick(self.step)
@@ -310,6 +341,9 @@ class Trainer:
             hook(self, self.epoch - 1, {**{f"train_{k}": v for k, v in means.items()}, **metrics})
 
     def _end(self) -> None:
+        if self.profiler is not None and self.profiler.running:
+            self.profiler.finish()
+            tell_profile(self)
         for hook in self.callbacks.on_train_end:
             hook(self)
 
@@ -326,6 +360,7 @@ class Trainer:
     def _validate(self) -> tuple[dict[str, float], bool]:
         """Validate; returns the metrics (`val_` and the task's own) and whether they are the best so far."""
         assert self.validation_source is not None
+        self.mark("gap")
         for hook in self.callbacks.on_validation_begin:
             hook(self)
         metrics = validate(self)
@@ -341,6 +376,7 @@ class Trainer:
             self.best.value, self.best.step = value, self.step
         for hook in self.callbacks.on_validation_end:
             hook(self, known)
+        self.mark("pause")
         return known, is_best
 
     def emit(self, metrics: Mapping[str, float], split: str = "train") -> None:
@@ -360,6 +396,12 @@ class Trainer:
         if self.step == self._saved_step and not is_best:
             return
         self._saved_step = self.step
+        self.mark("gap")
+        self._save(is_best)
+        self.mark("pause")
+
+    def _save(self, is_best: bool) -> None:
+        self.train_step.check_losses()  # weights that a bad batch has spoilt are not saved over good ones
         counted = state.meters(self)
         if not self.ranks.is_main:
             return

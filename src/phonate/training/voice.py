@@ -22,7 +22,7 @@ from phonate.compute import distributed
 from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 from phonate.config.settings import Settings
-from phonate.data.loading import Planned
+from phonate.data.loading import Planned, halves_of
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.losses import LossManager
@@ -200,8 +200,24 @@ class LoaderSource:
                 ids = [str(name) for name in batch.get("ids", [])] or [f"{self.split} batch {number}"]
                 yield Planned(ids, batch, 1.0)
 
+    def halves(self, planned: Planned, epoch: int) -> tuple[Planned, Planned] | None:
+        """The halves of a batch; None where it has one item. Raises InputError where it can't be told apart."""
+        batch = planned.batch
+        items = len(inputs_of(batch))
+        if items < 2:
+            return None
+        middle = (items + 1) // 2
+        names = planned.ids if len(planned.ids) == items else [f"{planned.ids[0]}, item {i}" for i in range(items)]
+        first, second = halves_of(batch, items)
+        return Planned(names[:middle], first, planned.weight), Planned(names[middle:], second, planned.weight)
+
     def close(self) -> None:
         """The loader is the caller's."""
+
+
+def inputs_of(batch: Batch) -> Any:
+    """What of a loader's batch goes into the model; its first dimension is the items."""
+    return batch["features"] if "features" in batch else batch["mel_spec"]
 
 
 class LoaderTask(Task):
@@ -227,7 +243,7 @@ class LoaderTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """The configured loss between the model's output and the batch's target."""
-        inputs = batch["features"] if "features" in batch else batch["mel_spec"]
+        inputs = inputs_of(batch)
         given: dict[str, Any] = {}
         if "speaker_id" in batch:
             given["speaker_id"] = batch["speaker_id"]

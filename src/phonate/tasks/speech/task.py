@@ -205,6 +205,15 @@ class SpeechTask(Task):
             for i in self.corpus.positions("validation")[:count]
         ]
 
+    def metric_names(self) -> Mapping[str, str]:
+        """Trackers show terms as losses of batches and of epochs: train/batch_mel_loss, train/epoch_mel_loss."""
+        names = {"loss": "total", **{name: name for name in self.loss_weights}}
+        return {
+            **{f"train/{ours}": f"train/batch_{shown}_loss" for ours, shown in names.items()},
+            **{f"epoch/{ours}": f"train/epoch_{shown}_loss" for ours, shown in names.items()},
+            "train/steps_per_second": "train/throughput",
+        }
+
     def mismatch(self, exported: Mapping[str, Any]) -> str | None:
         """Other speakers, phones or features."""
         mine = self.export(nn.Module())

@@ -38,10 +38,10 @@ def build_stream(
     Raises:
         MissingPackageError: a tracker is asked for and not installed.
     """
-    from phonate.training.tracking.system import MemoryWatch, SystemMonitor
+    from phonate.training.tracking.system import SystemMonitor
 
     if not is_main:
-        return MetricStream(memory=MemoryWatch())
+        return MetricStream()
     sinks: list[Sink] = []
     if settings.wandb:
         from phonate.training.tracking.wandb import WeightsAndBiases
@@ -55,4 +55,4 @@ def build_stream(
     sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step))
     sinks.append(ConsoleSink(total_steps, resume_step or 0, verbosity or settings.verbosity))
     system = SystemMonitor() if settings.system else None
-    return MetricStream(sinks, only=settings.log_metrics, system=system, memory=MemoryWatch())
+    return MetricStream(sinks, only=settings.log_metrics, system=system)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from phonate.training.task import Preview
-    from phonate.training.tracking.system import MemoryWatch, SystemMonitor
+    from phonate.training.tracking.system import SystemMonitor
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,6 @@ class MetricStream:
         only: Names or wildcards; other metrics are dropped (`logging.log_metrics`). "loss" stands for
             "val_loss" too. None: all are kept.
         system: Read beside the training metrics of a step.
-        memory: Looked at after every step.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class MetricStream:
         sinks: Iterable[Sink] = (),
         only: Iterable[str] | None = None,
         system: SystemMonitor | None = None,
-        memory: MemoryWatch | None = None,
     ) -> None:
         self.sinks = list(sinks)
         self._ticking = [sink.tick for sink in self.sinks if type(sink).tick is not Sink.tick]
@@ -58,7 +56,6 @@ class MetricStream:
         self._wanted: dict[str, bool] = {}
         self._system = system
         self._system_step: int | None = None
-        self._memory = memory
 
     def emit(self, step: int, split: str, values: Mapping[str, float], epoch: int | None = None) -> None:
         """Send metrics of optimizer step `step` (steps taken so far); `split` is "train" or "validation"."""
@@ -92,9 +89,7 @@ class MetricStream:
             sink.artifact(path)
 
     def tick(self, step: int) -> None:
-        """After every optimizer step: moves the progress bar and watches memory, in about a microsecond."""
-        if self._memory is not None:
-            self._memory.check()
+        """After every optimizer step: moves the progress bar, in about a microsecond."""
         for tick in self._ticking:
             tick(step)
 

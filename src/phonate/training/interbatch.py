@@ -1,0 +1,265 @@
+"""Where the time of training goes: data, forward, backward, optimizer step, the gap between steps, and pauses.
+
+The trainer calls `mark(stage)` where a stage ends; all time since the mark before is that stage's. So the stages add up
+to the whole, and nothing falls between them. On a GPU the marks are events in its stream: they measure what the GPU
+did and waited for, and nobody waits for them; they are read when they have passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from phonate.compute.device_type import DeviceType
+
+STAGES = {
+    "data": "waiting for batches and copying them to the device",
+    "forward": "the model and its loss",
+    "backward": "gradients",
+    "step": "clipping, optimizer, averages",
+    "gap": "between steps: metrics, callbacks, trackers",
+    "pause": "validation and saving",
+}
+"""What a step consists of, in order."""
+
+WARM_UP = 3
+"""Optimizer steps before the profile: the first ones allocate and compile."""
+
+DATA_LIMIT, GAP_LIMIT, PAUSE_LIMIT, BACKWARD_LIMIT = 0.20, 0.10, 0.25, 1.5
+
+
+class Timeline(Protocol):
+    """Adds up seconds by stage."""
+
+    seconds: dict[str, float]
+
+    def begin(self) -> None:
+        """Time counts from here."""
+        ...
+
+    def mark(self, stage: str) -> None:
+        """All since the last mark was `stage`."""
+        ...
+
+    def end_step(self) -> None:
+        """A step is over."""
+        ...
+
+    def finish(self) -> None:
+        """The last mark is made: all of `seconds` are wanted."""
+        ...
+
+
+class HostTimeline:
+    """Times by the host's clock: right where the host does the work or waits for it."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._clock = clock
+        self._last = 0.0
+
+    def begin(self) -> None:
+        """See `Timeline`."""
+        self._last = self._clock()
+
+    def mark(self, stage: str) -> None:
+        """See `Timeline`."""
+        now = self._clock()
+        self.seconds[stage] += now - self._last
+        self._last = now
+
+    def end_step(self) -> None:
+        """See `Timeline`."""
+
+    def finish(self) -> None:
+        """See `Timeline`."""
+
+
+class EventTimeline:
+    """Times by events in a GPU's stream. Only `begin` and `finish` wait, once each.
+
+    Args:
+        event: Makes an event that can time; None: CUDA's.
+        wait: Waits until the GPU has done everything; None: CUDA's.
+    """
+
+    def __init__(self, event: Callable[[], Any] | None = None, wait: Callable[[], None] | None = None) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._make = event or (lambda: torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
+        self._wait = wait or torch.cuda.synchronize
+        self._spare: list[Any] = []
+        self._waiting: deque[tuple[str, Any]] = deque()
+        self._last: Any = None
+
+    def begin(self) -> None:
+        """See `Timeline`."""
+        self._wait()
+        self._last = self._recorded()
+
+    def mark(self, stage: str) -> None:
+        """See `Timeline`."""
+        self._waiting.append((stage, self._recorded()))
+
+    def _recorded(self) -> Any:
+        event = self._spare.pop() if self._spare else self._make()
+        event.record()
+        return event
+
+    def end_step(self) -> None:
+        """Read the events that have passed."""
+        while self._waiting and self._waiting[0][1].query():
+            stage, event = self._waiting.popleft()
+            self.seconds[stage] += self._last.elapsed_time(event) / 1000.0
+            self._spare.append(self._last)
+            self._last = event
+
+    def finish(self) -> None:
+        """See `Timeline`."""
+        self._wait()
+        self.end_step()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was found. `seconds` by stage add up to `wall_seconds`."""
+
+    steps: int
+    items: int
+    wall_seconds: float
+    seconds: Mapping[str, float]
+
+    def share(self, stage: str) -> float:
+        """The stage's share of the time, from 0 to 1."""
+        whole = sum(self.seconds.values())
+        return self.seconds[stage] / whole if whole else 0.0
+
+    def table(self) -> str:
+        """A line for each stage, and the throughput."""
+        lines = [f"{'stage':<10}{'ms a step':>10}{'share':>9}"]
+        for stage, meaning in STAGES.items():
+            ms = 1000 * self.seconds[stage] / max(self.steps, 1)
+            lines.append(f"{stage:<10}{ms:>10.2f}{100 * self.share(stage):>7.1f} %  {meaning}")
+        wall = max(self.wall_seconds, 1e-9)
+        lines.append(
+            f"{self.steps} steps in {wall:.2f} s: {self.steps / wall:.2f} steps/s, {self.items / wall:.1f} items/s"
+        )
+        return "\n".join(lines)
+
+    def advice(self, precision: str = "fp32", device: str = "cpu", memory_share: float = 1.0) -> list[str]:
+        """What to try, most of it first.
+
+        Args:
+            precision: fp32, fp16 or bf16.
+            device: cpu, cuda or mps.
+            memory_share: How full the device's memory is, 0 to 1.
+        """
+        found = []
+        if (data := self.share("data")) > DATA_LIMIT:
+            found.append(
+                f"data: {data:.0%} of the time goes into waiting for batches. Set training.performance.num_workers to "
+                "2 to 4 (to fewer where the processors are all busy), or prepare the corpus with `phonate data prepare`"
+            )
+        if (gap := self.share("gap")) > GAP_LIMIT:
+            found.append(
+                f"gap: {gap:.0%} of the time passes between steps. Raise training.logging.interval, leave out "
+                "callbacks that look at every batch, and set training.logging.log_gradients to false"
+            )
+        if (pause := self.share("pause")) > PAUSE_LIMIT:
+            found.append(
+                f"pause: {pause:.0%} of the time goes into validation and saving. Raise training.validation.interval "
+                "and training.checkpoint.interval"
+            )
+        found += self._advice_on_computing(precision, device, memory_share)
+        return found or ["nothing holds training up: most of the time is forward and backward"]
+
+    def _advice_on_computing(self, precision: str, device: str, memory_share: float) -> list[str]:
+        found = []
+        forward, backward = self.seconds["forward"], self.seconds["backward"]
+        if forward and backward > BACKWARD_LIMIT * forward:
+            found.append(
+                f"backward: {backward / forward:.1f} times as long as forward (2 is usual, 3 with gradient "
+                "checkpointing). Where memory allows, leave that out (model.checkpoint_segments: null)"
+            )
+        if device != DeviceType.CPU:
+            if precision == "fp32":
+                found.append("precision: the run is in fp32; training.mixed_precision: auto is faster on a GPU")
+            if memory_share < 0.5:
+                found.append(
+                    f"memory: {memory_share:.0%} of it is in use; a larger training.batch_size keeps the GPU busier"
+                )
+        return found
+
+
+class InterbatchProfiler:
+    """Profiles `steps` optimizer steps, after some to warm up; then it does nothing any more.
+
+    Args:
+        steps: Optimizer steps to profile.
+        device: On CUDA the times are the GPU's.
+        warm_up: Optimizer steps before.
+        timeline: None: the one that fits the device.
+        clock: Seconds of the host, for the wall time.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        device: torch.device,
+        *,
+        warm_up: int = WARM_UP,
+        timeline: Timeline | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        on_gpu = DeviceType.of(device) is DeviceType.CUDA
+        self.timeline: Timeline = timeline or (EventTimeline() if on_gpu else HostTimeline(clock))
+        self.running = False
+        self._left = steps
+        self._warm_up = warm_up
+        self._clock = clock
+        self._began = 0.0
+        self._wall = 0.0
+        self._steps = self._items = 0
+
+    def mark(self, stage: str) -> None:
+        """All since the last mark was `stage`, one of `STAGES`."""
+        if self.running:
+            self.timeline.mark(stage)
+
+    def end_step(self, items: int) -> bool:
+        """An optimizer step on `items` items, and what follows it, is over. True when the profile is complete."""
+        if self.running:
+            self.timeline.mark("gap")
+            self.timeline.end_step()
+            self._steps += 1
+            self._items += items
+            self._left -= 1
+            if self._left == 0:
+                self.finish()
+                return True
+        elif self._left:
+            self._warm_up -= 1
+            if self._warm_up <= 0:
+                self.running = True
+                self.timeline.begin()
+                self._began = self._clock()
+        return False
+
+    def finish(self) -> None:
+        """Stop here: the profile is complete, or the run is over."""
+        if self.running:
+            self.running = False
+            self._left = 0
+            self.timeline.finish()
+            self._wall = self._clock() - self._began
+
+    @property
+    def profile(self) -> Profile | None:
+        """What was found. None: no step has been profiled."""
+        if self.running or not self._steps:
+            return None
+        return Profile(self._steps, self._items, self._wall, dict(self.timeline.seconds))

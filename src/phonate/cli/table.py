@@ -8,6 +8,7 @@ COMMANDS = {
     "speak": ("phonate.cli.speak", "say a text in a trained voice"),
     "predict": ("phonate.cli.predict", "write the mels that a voice makes of its corpus, for a vocoder to learn from"),
     "convert": ("phonate.cli.convert", "speak a recording again in another voice"),
+    "transcribe": ("phonate.cli.transcribe", "write down what is said in a recording"),
     "evaluate": ("phonate.cli.evaluate", "judge a run beside a baseline and the ceiling"),
     "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
     "explain": ("phonate.cli.explain", "print every value of a recipe with where it came from"),

@@ -19,7 +19,7 @@ from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
 from phonate.evaluation.transcription import word_error_rate
 from phonate.tasks.recognition.inference import Transcriber
-from phonate.tasks.recognition.model import CtcModel, reduced
+from phonate.tasks.recognition.model import CtcModel, build_model, reduced
 from phonate.tasks.recognition.samples import standardised
 from phonate.tasks.recognition.symbols import Symbols, Wording
 from phonate.tasks.recognition.task import RecognitionTask
@@ -31,6 +31,7 @@ from phonate.workflows.train import train
 
 pytest.importorskip("jiwer", reason="needs error rates: pip install jiwer")
 
+PAGE = Path(__file__).parents[2] / "docs" / "recognition.md"
 SAMPLE_RATE = 16000
 SOUNDS = {"a": (120, 800, 1300), "e": (150, 450, 2200), "o": (110, 450, 800), "u": (210, 320, 2900)}
 """A sound for each letter: pitch and two formants."""
@@ -141,6 +142,14 @@ def test_the_model_gives_as_many_frames_as_it_says(frames: int) -> None:
     logits, lengths = model(torch.zeros(1, frames, 8), torch.tensor([frames]))
     assert logits.shape == (1, int(lengths), 5)
     assert int(lengths) == reduced(frames)
+
+
+@pytest.mark.parametrize(("size", "millions"), [("tiny", 0.7), ("small", 2.1), ("default", 5.2), ("large", 26.8)])
+def test_sizes_are_those_of_the_documentation(size: str, millions: float) -> None:
+    recipe = resolve("recognition", {"data.path": "x", "size": size}).recipe
+    model = build_model(recipe.model, recipe.data.audio.n_mels, 29)
+    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(1e6 * millions, abs=0.5e5)
+    assert f"| {size} | {recipe.model.width} | {recipe.model.layers} | {millions} M |" in PAGE.read_text()
 
 
 def test_padding_changes_nothing(task: RecognitionTask) -> None:

@@ -14,7 +14,7 @@ from phonate.tasks.recognition.language import END, History, SymbolModel
 from phonate.tasks.recognition.symbols import BLANK
 
 _NEVER = -math.inf
-LEAST = math.log(1e-5)
+LEAST = math.log(1e-4)
 """Log probability under which a symbol is not tried at a frame."""
 
 

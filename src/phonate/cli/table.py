@@ -9,6 +9,7 @@ COMMANDS = {
     "predict": ("phonate.cli.predict", "write the mels that a voice makes of its corpus, for a vocoder to learn from"),
     "convert": ("phonate.cli.convert", "speak a recording again in another voice"),
     "generate": ("phonate.cli.generate", "let a trained language model answer a prompt, or go on with a text"),
+    "transcribe": ("phonate.cli.transcribe", "write down what is said in a recording"),
     "evaluate": ("phonate.cli.evaluate", "judge a run beside a baseline and the ceiling"),
     "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
     "resources": ("phonate.cli.resources", "show the GPUs, cores and memory there are to train on"),

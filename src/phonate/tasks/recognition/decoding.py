@@ -1,0 +1,133 @@
+"""From probabilities of symbols to the likeliest text. Shapes: U frames, S symbols, of which 0 is the blank."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.tasks.recognition.language import END, History, SymbolModel
+from phonate.tasks.recognition.symbols import BLANK
+
+_NEVER = -math.inf
+LEAST = math.log(1e-4)
+"""Log probability under which a symbol is not tried at a frame."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the search looks for beside the network's probabilities."""
+
+    model: SymbolModel | None = None
+    weight: float = 0.0
+    """Of the model's log probabilities."""
+    bonus: float = 0.0
+    """For each symbol."""
+
+    def of(self, history: History, symbol: int) -> float:
+        """What a symbol, or END, adds to a text's score."""
+        said = 0.0 if self.model is None else self.weight * math.log(self.model.probability(history, symbol))
+        return said + (self.bonus if symbol != END else 0.0)
+
+
+class _Prefix:
+    """The beginning of a text: its last symbol, and the prefix before."""
+
+    __slots__ = ("__weakref__", "before", "history", "number", "symbol", "wished")
+
+    def __init__(self, number: int, before: _Prefix | None, symbol: int, history: History, wished: float) -> None:
+        self.number, self.before, self.symbol = number, before, symbol
+        self.history, self.wished = history, wished
+
+    def ids(self) -> list[int]:
+        found: list[int] = []
+        prefix = self
+        while prefix.before is not None:
+            found.append(prefix.symbol)
+            prefix = prefix.before
+        return found[::-1]
+
+
+class _Prefixes:
+    """Each prefix is there once, for as long as the search, or a longer one, holds it."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self.wishes = wishes
+        self.root = _Prefix(0, None, BLANK, wishes.model.begin() if wishes.model else (), 0.0)
+        self._known: WeakValueDictionary[tuple[int, int], _Prefix] = WeakValueDictionary()
+        self._count = 0
+
+    def longer(self, before: _Prefix, symbol: int) -> _Prefix:
+        found = self._known.get((before.number, symbol))
+        if found is None:
+            self._count += 1
+            model = self.wishes.model
+            history = model.after(before.history, symbol) if model else ()
+            wished = before.wished + self.wishes.of(before.history, symbol)
+            found = _Prefix(self._count, before, symbol, history, wished)
+            self._known[before.number, symbol] = found
+        return found
+
+
+def greedy(log_probs_US: FloatArray) -> list[int]:
+    """The likeliest symbol of each frame, repetitions made one and blanks left out (Graves et al. 2006, section 3.2,
+    "best path decoding")."""
+    best_U = log_probs_US.argmax(axis=1)
+    first_U = np.flatnonzero(np.diff(best_U, prepend=-1))
+    return [int(symbol) for symbol in best_U[first_U] if symbol != BLANK]
+
+
+def beam_search(log_probs_US: FloatArray, beam: int, wishes: Wishes | None = None, least: float = LEAST) -> list[int]:
+    """The text of the highest score: log probability over all its alignments plus `wishes`.
+
+    Prefix beam search (Hannun et al. 2014, "First-pass large vocabulary continuous speech recognition using
+    bi-directional recurrent DNNs", algorithm 1), with a language model of symbols in the place of one of words. Of
+    all prefixes the `beam` best are kept at each frame; symbols whose log probability is under `least` are not tried.
+    """
+    wishes = wishes or Wishes()
+    prefixes = _Prefixes(wishes)
+    # Log probabilities of a prefix whose last frame was a blank, and of one whose last frame was its last symbol.
+    kept: dict[_Prefix, tuple[float, float]] = {prefixes.root: (0.0, _NEVER)}
+    for row_S in np.asarray(log_probs_US, dtype=np.float64):
+        tried = np.flatnonzero(row_S >= min(least, float(row_S.max())))
+        kept = _best(_step(prefixes, kept, list(zip(tried.tolist(), row_S[tried].tolist(), strict=True))), beam)
+    ends = {prefix: _sum(*logs) + prefix.wished + wishes.of(prefix.history, END) for prefix, logs in kept.items()}
+    return max(ends, key=ends.__getitem__).ids()
+
+
+def _step(
+    prefixes: _Prefixes, kept: dict[_Prefix, tuple[float, float]], tried: list[tuple[int, float]]
+) -> dict[_Prefix, tuple[float, float]]:
+    """All prefixes after one more frame."""
+    found: dict[_Prefix, tuple[float, float]] = {}
+
+    def add(prefix: _Prefix, blank: float, symbol: float) -> None:
+        before = found.get(prefix, (_NEVER, _NEVER))
+        found[prefix] = _sum(before[0], blank), _sum(before[1], symbol)
+
+    for prefix, (blank, last) in kept.items():
+        either = _sum(blank, last)
+        for symbol, log in tried:
+            if symbol == BLANK:
+                add(prefix, either + log, _NEVER)
+            elif symbol == prefix.symbol:
+                add(prefix, _NEVER, last + log)  # still the same one
+                add(prefixes.longer(prefix, symbol), _NEVER, blank + log)  # once more, after a blank
+            else:
+                add(prefixes.longer(prefix, symbol), _NEVER, either + log)
+    return found
+
+
+def _best(found: dict[_Prefix, tuple[float, float]], beam: int) -> dict[_Prefix, tuple[float, float]]:
+    best = heapq.nlargest(beam, found, key=lambda prefix: _sum(*found[prefix]) + prefix.wished)
+    return {prefix: found[prefix] for prefix in best}
+
+
+def _sum(one: float, two: float) -> float:
+    """The logarithm of the sum of two probabilities given by theirs."""
+    high, low = (one, two) if one > two else (two, one)
+    return high if low == _NEVER else high + math.log1p(math.exp(low - high))

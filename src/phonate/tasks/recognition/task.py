@@ -1,0 +1,132 @@
+"""Recognition as a task: the letters that are said in a recording, by connectionist temporal classification.
+
+The one term, `ctc`, is the negative log probability of a text over all its alignments (Graves et al. 2006, equation
+5), per symbol. Validation adds `wer` and `cer`, words and letters that the likeliest symbols of all frames get wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from phonate.evaluation.packages import judge_package
+from phonate.evaluation.transcription import character_error_rate, word_error_rate
+from phonate.tasks.recognition.decoding import greedy
+from phonate.tasks.recognition.language import SymbolModel
+from phonate.tasks.recognition.model import CtcModel, build_model
+from phonate.tasks.recognition.samples import Corpus, RecognitionSamples
+from phonate.tasks.recognition.symbols import BLANK
+from phonate.training.task import Batch, Count, Picture, Preview, Samples, Task, Terms, move
+
+
+class RecognitionTask(Task):
+    """Trains a CtcModel as `recipe` says."""
+
+    def __init__(self, recipe: Any) -> None:
+        self.recipe = recipe
+        judge_package("jiwer", "word error rates of recognition", "jiwer")  # now, not after the first thousand steps
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The corpus, prepared when it is first needed."""
+        return Corpus(self.recipe.data)
+
+    def model(self) -> nn.Module:
+        """A model for the corpus's letters."""
+        return build_model(self.recipe.model, self.recipe.data.audio.n_mels, len(self.corpus.symbols))
+
+    def samples(self, split: str) -> RecognitionSamples:
+        """Whole recordings; varied for training as the recipe says."""
+        return RecognitionSamples(self.corpus, split)
+
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
+        """See the module."""
+        logits_BUS, lengths_B = model(batch["mel"], batch["lengths"])
+        # In single precision whatever the model computes in: a text's probability is a product over its frames.
+        log_probs_UBS = logits_BUS.float().log_softmax(-1).transpose(0, 1)
+        total = F.ctc_loss(
+            log_probs_UBS, batch["symbols"], lengths_B, batch["symbol_lengths"], blank=BLANK, reduction="sum"
+        )
+        return {"ctc": (total, batch["symbol_lengths"].sum())}
+
+    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
+        """Symbols."""
+        return {"ctc": float(batch["symbol_lengths"].sum())}
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+        """`wer` and `cer` of all validation recordings, read greedily."""
+        own = cast(RecognitionSamples, samples)
+        if not own.positions:
+            return {}
+        said, heard = own.wordings, self._heard(model, own)
+        return {"wer": word_error_rate(said, heard), "cer": character_error_rate(said, heard)}
+
+    def _heard(self, model: nn.Module, samples: RecognitionSamples) -> list[str]:
+        """What is read in each sample, recordings of like length together."""
+        device = cast(CtcModel, model).output.weight.device
+        size = self.recipe.training.validation.batch_size or self.recipe.training.batch_size
+        order = np.argsort(samples.lengths, kind="stable")
+        heard = [""] * len(order)
+        for start in range(0, len(order), size):
+            chosen = [int(index) for index in order[start : start + size]]
+            items = [samples.get(index, np.random.default_rng(0)) for index in chosen]  # validation draws nothing
+            batch = move(samples.collate(items), device)
+            logits_BUS, lengths_B = model(batch["mel"], batch["lengths"])
+            for index, logits_US, length in zip(chosen, logits_BUS.float().cpu(), lengths_B.tolist(), strict=True):
+                heard[index] = self.corpus.symbols.text(greedy(logits_US[:length].numpy()))
+        return heard
+
+    @torch.no_grad()
+    def previews(self, model: nn.Module) -> dict[str, Preview]:
+        """A validation recording: its mel, and how likely each symbol is at each frame."""
+        samples = self.samples("validation")
+        if not samples.positions:
+            return {}
+        mel_TM = samples.get(0, np.random.default_rng(0)).mel_TM
+        device = cast(CtcModel, model).output.weight.device
+        mel_1TM = torch.from_numpy(mel_TM)[None].to(device)
+        logits_1US, _ = model(mel_1TM, torch.tensor([len(mel_TM)], device=device))
+        shown = self.corpus.prepared.cache.features(samples.positions[0])
+        return {
+            "mel": Picture(np.ascontiguousarray(shown.T)),
+            "symbols": Picture(np.ascontiguousarray(logits_1US[0].float().softmax(-1).cpu().numpy().T)),
+        }
+
+    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+        """Other letters or features."""
+        mine = {"symbols": self.corpus.symbols.document(), "features": self.corpus.processor.fingerprint}
+        for name, what in (("symbols", "letters"), ("features", "features (data.audio)")):
+            if exported[name] != mine[name]:
+                return f"was trained on other {what}; put them back, or start another run with training.init_from"
+        return None
+
+    def export(self, model: nn.Module) -> Mapping[str, Any]:
+        """What transcription needs beside the weights and the recipe."""
+        return self._exported
+
+    @cached_property
+    def _exported(self) -> dict[str, Any]:
+        index, data, symbols = self.corpus.prepared.index, self.recipe.data, self.corpus.symbols
+        training = self.corpus.positions("train")
+        texts = [self.corpus.wordings[position] for position in training]
+        order = self.recipe.model.language_order
+        model = SymbolModel.of([symbols.ids(text) for text in texts], order, len(symbols) - 1) if order else None
+        words = [word for text in texts for word in text.split()]
+        seconds = sum(int(index.frames[position]) for position in training) / data.audio.frames_per_second
+        return {
+            "symbols": symbols.document(),
+            "features": self.corpus.processor.fingerprint,
+            "language_model": model.document() if model else None,
+            "validation": [index.id[position] for position in self.corpus.positions("validation")],
+            "recordings": len(training),
+            "seconds": round(seconds, 1),
+            "most_frequent_word": max(sorted(set(words)), key=words.count),
+            "words_per_second": len(words) / seconds,
+        }

@@ -290,10 +290,12 @@ def one_speaker(folder: Path, where: Path, **changes: Any) -> Path:
         return trained(where, "run", **changes)
 
 
-def test_a_voice_of_one_speaker_has_no_sid(folder: Path, tmp_path: Path) -> None:
-    """And the recipe's vocoder is exported where no other is given."""
+def test_a_voice_of_one_speaker_has_no_sid(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """And the recipe's vocoder is exported where no other is given, without the exporter's chatter."""
     run = one_speaker(folder, tmp_path)
+    capfd.readouterr()
     assert main(["checkpoints", "export", str(run), str(tmp_path / "out"), "--format", "piper"]) == 0
+    assert capfd.readouterr().err == ""
     names = [given.name for given in session(tmp_path / "out" / "voice.onnx").get_inputs()]
     assert names == ["input", "input_lengths", "scales"]
     assert "was not judged" in (tmp_path / "out" / "MODEL_CARD.md").read_text(encoding="utf-8")

@@ -7,12 +7,14 @@ Its output is `output` (1, 1, N). Its metadata say how text becomes tokens: `inv
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
 import logging
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,10 @@ from phonate.tasks.speech.model_card import facts_of, figures_beside, model_card
 from phonate.tasks.speech.piper import piper_config, piper_numbers
 
 FORMATS = ("onnx", "piper")
+_CHATTER = (
+    "torch.onnx._internal.exporter._registration",  # tells of torchvision, which nobody asked for
+    "torch.fx.experimental.symbolic_shapes",  # the number of frames is not known yet: the exporter's first way fails
+)
 _CARD = "MODEL_CARD.md"
 _OPSET = 18
 _EXAMPLE = 40  # tokens to trace with; any number runs
@@ -128,6 +134,20 @@ def _metadata(synthesiser: Synthesiser, facts: Mapping[str, str]) -> dict[str, s
     }
 
 
+@contextlib.contextmanager
+def _silent(names: Sequence[str]) -> Iterator[None]:
+    """Within, these loggers tell of nothing but errors."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
 def _write(
     graph: nn.Module,
     example: tuple[Tensor, ...],
@@ -137,11 +157,10 @@ def _write(
     metadata: Mapping[str, str],
 ) -> None:
     """Write `graph` whole or not at all."""
-    chatter = logging.getLogger("torch.onnx._internal.exporter._registration")  # of torchvision, which nobody asked for
-    level = chatter.level
-    with warnings.catch_warnings(), torch.no_grad():
+    # what it prints is the whole graph, at that first way; it raises when the next ones fail too
+    printed = contextlib.redirect_stderr(io.StringIO())
+    with _silent(_CHATTER), printed, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of the exporter's own use of what torch is about to drop
-        chatter.setLevel(logging.ERROR)
         program = torch.onnx.export(
             graph,
             example,
@@ -152,7 +171,6 @@ def _write(
             dynamo=True,
             verbose=False,
         )
-    chatter.setLevel(level)
     assert program is not None
     program.model.metadata_props.update(metadata)
     beside = target.with_name(f".{target.name}.{os.getpid()}")

@@ -53,7 +53,8 @@ format: $(READY)  ## Mend style in place
 	$(BIN)/ruff format .
 
 bench: $(BENCH)  ## Measure trainer, checkpoints, batching, cache, features and aligners beside their peers
-	set -e; for name in trainer_overhead checkpoint_stall padding feature_cache features alignment; do \
+	set -e; for name in trainer_overhead checkpoint_stall padding feature_cache features alignment \
+	  watch_overhead; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 
 docs: $(DOCS)  ## Build the documentation into site/

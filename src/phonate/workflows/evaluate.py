@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 from pathlib import Path
 
 from phonate.config.errors import InputError
@@ -23,7 +22,7 @@ def evaluate(run: str | Path, data: str | None = None, vocoder: str | None = Non
 
     Writes `evaluation.json`: the figures of the report, and what was measured on each item; and `samples/` for the
     report's players, where the evaluation has sounds. A task can be judged
-    when its package has a module `evaluation` with `evaluate(run, data)`, and `vocoder` where it makes mels.
+    when its package has a module `evaluation` with `evaluate(run, data, vocoder)`.
 
     Raises InputError for a folder that is no run, or a task that has no evaluation.
     """
@@ -34,13 +33,7 @@ def evaluate(run: str | Path, data: str | None = None, vocoder: str | None = Non
     home = TASKS.find(task)
     if not isinstance(home, str) or importlib.util.find_spec(f"{home}.evaluation") is None:
         raise InputError(f"{run}: the task {task} has no evaluation")
-    judge = importlib.import_module(f"{home}.evaluation").evaluate
-    if vocoder is None:
-        found: Evaluation = judge(folder.path, data)
-    elif "vocoder" in inspect.signature(judge).parameters:
-        found = judge(folder.path, data, vocoder)
-    else:
-        raise InputError(f"--vocoder: what the task {task} makes does not sound; leave it out")
+    found: Evaluation = importlib.import_module(f"{home}.evaluation").evaluate(folder.path, data, vocoder)
     folder.write_json(FIGURES, found.document())
     if found.sounds:
         _write_sounds(folder, found)

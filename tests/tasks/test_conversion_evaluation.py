@@ -43,11 +43,21 @@ def test_a_corpus_that_can_not_be_judged_on_is_refused() -> None:
         _divided(NamedTarget(), clips(("anna", 3)))
 
 
+class FakeNaturalness:
+    """Finds every sound fair, and can't judge silence."""
+
+    def score(self, waveform: np.ndarray, sample_rate: int, name: str = "") -> float:
+        if not np.abs(waveform).max() > 0:
+            raise DataError("silent")
+        return 3.0
+
+
 class FakeJudges(Judges):
     """Hears a waveform's first three samples as its voice, and always the same words."""
 
     def __init__(self) -> None:
         self.rate = 22050
+        self.naturalness = FakeNaturalness()
         self.target = [self.embed(np.array([1.0, 0.1, 0.0])), self.embed(np.array([1.0, -0.1, 0.0]))]
         self.target_profiles = self.target
         self.profiles = {"ben": self.embed(np.array([0.0, 1.0, 0.0])), "cleo": self.embed(np.array([0.0, 0.0, 1.0]))}
@@ -125,7 +135,7 @@ def test_a_converter_that_makes_silence_is_scored_and_a_silent_recording_refused
     judges = Silent()
     source = Source(Clip("b0", "ben", np.ones(2000, np.float32)), own=[judges.profiles["ben"]])
     metrics, _ = _judge(judges, [np.zeros(2000, np.float32)], [source], ["some words"])
-    assert (metrics["closer"], metrics["first"], metrics["cer"]) == (0.0, 0.0, 1.0)
+    assert (metrics["closer"], metrics["first"], metrics["cer"], metrics["mos"]) == (0.0, 0.0, 1.0, 1.0)
     with pytest.raises(DataError, match="b1: no words are heard"):
         reference(judges, Clip("b1", "ben", np.zeros(2000, np.float32), text="..."))
 

@@ -136,8 +136,10 @@ def test_a_strided_or_shared_tensor_is_stored_by_its_values(tmp_path: Path) -> N
 
 def test_the_package_never_unpickles() -> None:
     source = Path(phonate.__file__).parent
+    # joblib's processes are welcome, its files are pickles
+    by_joblib = r"\bjoblib\.(?:load|dump)\b|from joblib import [^\n]*\b(?:load|dump)\b"
     for path in source.rglob("*.py"):
-        found = re.findall(r"torch\.load\(|\bpickle\b|\bjoblib\b|allow_pickle=True", _code(path))
+        found = re.findall(rf"torch\.load\(|\bpickle\b|allow_pickle=True|{by_joblib}", _code(path))
         assert not found, f"{path} uses {found}"
 
 

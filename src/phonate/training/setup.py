@@ -99,6 +99,18 @@ def profiler_of(settings: TrainingSettings, device: torch.device) -> InterbatchP
     return None if steps is None else InterbatchProfiler(steps, device)
 
 
+def check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
+    """Refuse settings under which a task can't be trained as they mean it. Raises InputError."""
+    if task.couples_items and ranks.world_size > 1:
+        raise InputError("this task's loss couples the items of a batch, which ranks would split; use one process")
+    best = settings.best_metric
+    if best.removeprefix("val_") in task.better_higher and not settings.validation.greater_is_better:
+        raise InputError(
+            f"training.validation.greater_is_better: the best checkpoint is chosen by {best}, which is better when "
+            "higher; set it to true"
+        )
+
+
 def check_watched(settings: TrainingSettings, callbacks: Sequence[Callback], validated: bool) -> None:
     """Refuse what waits for validations in a run that has none. Raises InputError, naming the option."""
     if validated:

@@ -40,6 +40,7 @@ from phonate.training.setup import (
     Source,
     batch_source,
     callbacks_of,
+    check_task,
     check_watched,
     hyperparameters,
     initialise_from,
@@ -77,15 +78,7 @@ class Trainer:
         self.device = device or torch.device("cpu")
         self.ranks = ranks or Ranks()
         self.recipe_yaml = recipe_yaml
-        if task.couples_items and self.ranks.world_size > 1:
-            raise InputError("this task's loss couples the items of a batch, which ranks would split; use one process")
-
-        best = settings.best_metric
-        if best.removeprefix("val_") in task.better_higher and not settings.validation.greater_is_better:
-            raise InputError(
-                f"training.validation.greater_is_better: the best checkpoint is chosen by {best}, which is better when "
-                "higher; set it to true"
-            )
+        check_task(task, settings, self.ranks)
 
         self.step = 0
         """Optimizer steps done."""
@@ -119,24 +112,11 @@ class Trainer:
         self.memory = memory_manager(self.device) if watched else None
         self.profiler = profiler_of(settings, self.device)
         self.mark = unmarked if self.profiler is None else self.profiler.mark
-        self.train_step = TrainStep(
-            task,
-            self.model,
-            self.phases,
-            settings,
-            self.device,
-            self.ranks,
-            after_backward=[partial(hook, self) for hook in self.callbacks.on_backward_end],
-            before_batch=[partial(hook, self) for hook in self.callbacks.on_batch_begin],
-            after_batch=[partial(hook, self) for hook in self.callbacks.on_batch_end],
-            split=self._halves,
-            memory=self.memory,
-            mark=self.mark,
-        )
+        self.train_step = self._build_step()
         self.ema = EMA(self.model, settings.ema) if settings.ema else None
         self.averaged_is_better = settings.ema is not None and settings.ema.validate_with != "raw"
         self.epoch_meter = Meter()
-        self.best = Best(best, settings.validation.greater_is_better)
+        self.best = Best(settings.best_metric, settings.validation.greater_is_better)
         store = settings.checkpoint
         self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path)
         self.signals = Signals(immediate=self.ranks.world_size == 1)
@@ -147,6 +127,23 @@ class Trainer:
         """Whether the log has said that data are slow."""
         self.logged_at = (0, time.perf_counter())
         """Step and time of the last log line."""
+
+    def _build_step(self) -> TrainStep:
+        """Forward, backward and update, with what takes part in them."""
+        return TrainStep(
+            self.task,
+            self.model,
+            self.phases,
+            self.settings,
+            self.device,
+            self.ranks,
+            after_backward=[partial(hook, self) for hook in self.callbacks.on_backward_end],
+            before_batch=[partial(hook, self) for hook in self.callbacks.on_batch_begin],
+            after_batch=[partial(hook, self) for hook in self.callbacks.on_batch_end],
+            split=self._halves,
+            memory=self.memory,
+            mark=self.mark,
+        )
 
     def _halves(self, planned: Planned) -> tuple[Planned, Planned] | None:
         """The halves of a micro-batch of this epoch that memory had no room for."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from phonate.tasks.speech.english import EnglishTrainingConfig
     from phonate.training.trainer import Trainer
     from phonate.training.voice import TrainingConfig, VoiceTrainer
+    from phonate.workflows.session import TrainingSession
     from phonate.workflows.train import train
 
 __version__: str
@@ -25,6 +26,7 @@ __all__ = [
     "ResourceDetector",
     "Trainer",
     "TrainingConfig",
+    "TrainingSession",
     "VoiceDataDetector",
     "VoiceTrainer",
     "__version__",
@@ -37,6 +39,7 @@ _HOMES = {
     "ResourceDetector": "phonate.compute.resources",
     "Trainer": "phonate.training.trainer",
     "TrainingConfig": "phonate.training.voice",
+    "TrainingSession": "phonate.workflows.session",
     "VoiceDataDetector": "phonate.data.voice_files",
     "VoiceTrainer": "phonate.training.voice",
     "train": "phonate.workflows.train",

@@ -13,8 +13,7 @@ prepare PATH -o OUT.jsonl makes prompts and responses of a folder of texts (.txt
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 SHOWN = 20
@@ -40,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what `action` says; returns 2 when a check finds nothing that can be used."""
-    from phonate.cli.output import print_json
+    from phonate.cli.output import print_json, progress_bar
 
     _refuse_what_has_no_use(args)
-    with _progress() as progress:
+    with progress_bar() as progress:
         outcome = _outcome(args, progress)
     if args.json:
         print_json(outcome)
@@ -132,25 +131,6 @@ def _refuse_what_has_no_use(args: argparse.Namespace) -> None:
     for mistake, made in mistakes.items():
         if made:
             raise InputError(mistake)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar with the time left, on standard error where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    tasks: dict[str, Any] = {}
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-
-        def update(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done)
-
-        yield update
 
 
 def _print_report(outcome: dict[str, Any]) -> None:

@@ -6,8 +6,12 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 LEVELS = {"quiet": logging.WARNING, "normal": logging.INFO, "debug": logging.DEBUG}
 
@@ -35,6 +39,33 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for one thing after the other, called with (what, done, total): with the time left, on standard error
+    where that is a terminal. It goes away when all is done, so that training may show its own."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    shown: dict[str, TaskID] = {}
+
+    def update(what: str, done: int, total: int) -> None:
+        if what not in shown:
+            bar.start()
+            shown[what] = bar.add_task(what, total=total)
+        bar.update(shown[what], completed=done)
+        if done >= total:
+            bar.remove_task(shown.pop(what))
+            bar.stop()
+
+    try:
+        yield update
+    finally:
+        bar.stop()
 
 
 class _Console(logging.Handler):

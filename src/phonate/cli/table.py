@@ -4,6 +4,7 @@ from __future__ import annotations
 
 COMMANDS = {
     "demo": ("phonate.cli.demo", "the whole path on an embedded corpus, or on your own recordings"),
+    "session": ("phonate.cli.session", "find a device and recordings or texts, and train a model on them"),
     "train": ("phonate.cli.train", "train a recipe into a run folder"),
     "speak": ("phonate.cli.speak", "say a text in a trained voice"),
     "predict": ("phonate.cli.predict", "write the mels that a voice makes of its corpus, for a vocoder to learn from"),

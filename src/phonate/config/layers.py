@@ -28,8 +28,10 @@ PARTS = ("data", "model", "training")
 class Layers:
     """The recipe's values under construction, lowest layer first, and where each was written."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, base: Document | None = None) -> None:
         self.document = document
+        self.documents = [document] if base is None else [base, document]
+        """Lowest first."""
         self.values: dict[str, Any] = {}
         self.places: dict[Key, Place] = {}
 
@@ -45,15 +47,17 @@ class Layers:
 
     def top(self, key: str, changes: list[Override]) -> tuple[str, Any]:
         """Place and value of a top-level key, before anything is merged."""
-        place = self.document.places.get((key,), Place.of(self.document.name)).value
-        value = self.document.values.get(key)
+        place, value = self.document.name, None
+        for document in self.documents:
+            if key in document.values:
+                place, value = document.places[(key,)].value, document.values[key]
         for change in changes:
             if change.path == (key,):
                 place, value = change.source, change.value
         return place, value
 
     def stack(self, typed: type[Settings], settings: TaskSettings, changes: list[Override]) -> None:
-        """Preset, then recipe, then overrides."""
+        """Preset, then recipes, then overrides."""
         place, size = self.top("size", changes)
         size = "default" if size is None else size
         preset: Mapping[str, Any] = {}
@@ -63,18 +67,21 @@ class Layers:
             if size not in sizes and size != "default":
                 hint = nearest(size, list(sizes)) if sizes else "this task has no sizes"
                 raise RecipeError(f"{place} size: there is no {size!r}; {hint}")
-        # `training:` with nothing under it is a section left empty, not null
-        written = {key: {} if value is None and key in PARTS else value for key, value in self.document.values.items()}
         self._merge(typed, preset, (), lambda path: Place.of(f"size {size}"))
         self._merge(typed, {part: {} for part in PARTS}, (), lambda path: None)
-        self._merge(typed, written, (), self.document.places.get)
+        for document in self.documents:
+            # `training:` with nothing under it is a section left empty, not null
+            written = {key: {} if value is None and key in PARTS else value for key, value in document.values.items()}
+            self._merge(typed, written, (), document.places.get)
         for change in changes:
             self._set(typed, change)
 
     def _kind(self, changes: list[Override]) -> Any:
         """The value of `model.kind`, before anything is merged."""
-        written = self.document.values.get("model")
-        kind = written.get("kind") if isinstance(written, Mapping) else None
+        kind = None
+        for document in self.documents:
+            written = document.values.get("model")
+            kind = written.get("kind", kind) if isinstance(written, Mapping) else kind
         for change in changes:
             if change.path == ("model", "kind"):
                 kind = change.value

@@ -81,10 +81,12 @@ def resolve(source: str | Path, overrides: Iterable[str] | Mapping[str, Any] = (
     return resolve_document(read(source), overrides)
 
 
-def resolve_document(document: Document, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Resolved:
-    """As `resolve`, for a document that was read already."""
+def resolve_document(
+    document: Document, overrides: Iterable[str] | Mapping[str, Any] = (), base: Document | None = None
+) -> Resolved:
+    """As `resolve`, for a document that was read already, and lies over the recipe `base` if there is one."""
     changes = parse_overrides(overrides)
-    layers = Layers(document)
+    layers = Layers(document, base)
     task = layers.task(changes)
     typed = recipe_class(task)
     layers.stack(typed, task_settings(task), changes)

@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from phonate.audio.decoding import read_start
 from phonate.audio.voice_quality import VoiceLevels, voice_levels, voice_score
 from phonate.config.errors import DataError
+from phonate.config.settings import Settings
 from phonate.data.parallel import Progress, map_files
 from phonate.data.rows import Problem, printable
 from phonate.data.validation import Report
@@ -22,18 +26,17 @@ FAILURES = (DataError, OSError, ValueError, RuntimeError, MemoryError)
 """What decoders raise for files that are damaged; each becomes a reason."""
 
 
-@dataclass(frozen=True)
-class VoiceRules:
+class VoiceRules(Settings):
     """What is taken."""
 
-    sample_rate: int = 16_000
+    sample_rate: Annotated[int, Field(ge=8000)] = 16_000
     """Hz that recordings are judged at, mixed to mono."""
-    min_seconds: float = 2.0
+    min_seconds: NonNegativeFloat = 2.0
     """Shorter ones are refused."""
-    max_seconds: float = 30.0
+    max_seconds: PositiveFloat = 30.0
     """Of longer ones only the beginning is used."""
-    min_quality: float = 0.7
-    """Score under which a recording is refused; see `phonate.audio.voice_quality.voice_score`."""
+    min_quality: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7
+    """Score, from 0 to 1, under which a recording is refused."""
 
 
 @dataclass(frozen=True)

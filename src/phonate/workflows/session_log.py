@@ -1,0 +1,168 @@
+"""The log of a session: one JSON document that is whole at every moment, mirrored on the console."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from phonate.config.errors import InputError
+
+Level = Literal["INFO", "SUCCESS", "WARNING", "ERROR"]
+Say = Callable[[str], None]
+
+EMOJI: dict[Level, str] = {"INFO": "ℹ️ ", "SUCCESS": "✅", "WARNING": "⚠️ ", "ERROR": "❌"}
+SHOWN = 20
+"""Of many entries at once, those that the console shows; the file has all."""
+
+_TRAINING = "phonate"
+_METRICS = "phonate.metrics"
+_METRIC_SECONDS = 60.0
+"""Training metrics go to the file at most once in so many seconds; those of validations always."""
+
+
+def to_console(line: str) -> None:
+    """Print a line on standard output, looked up anew each time, for a progress bar may stand in for it."""
+    print(line, file=sys.stdout, flush=True)
+
+
+class SessionLog:
+    """OUTPUT/logs/session_YYYYmmdd_HHMMSS.json: {session_id, mode, voice_mode, device, log}, whose `log` is a list of
+    {timestamp, level, message}.
+
+    The file is written anew beside its name and renamed at each entry, so that whenever the process ends, and however,
+    what lies there is a whole document.
+
+    Args:
+        output: the output directory. The sub-folders `logs`, and `session_YYYYmmdd_HHMMSS` for what the session makes,
+            come into being in it.
+        facts: mode, voice_mode and device, as they were asked for.
+        say: gets each entry as a line with an emoji.
+
+    Raises:
+        InputError: nothing can be written there.
+    """
+
+    def __init__(self, output: Path, facts: dict[str, str | None], say: Say = to_console) -> None:
+        self._say = say
+        self._entries: list[dict[str, str]] = []
+        self._lock = threading.RLock()
+        self._unwritable = False
+        try:
+            (output / "logs").mkdir(parents=True, exist_ok=True)
+            self.session_id, self.folder = _take_name(output)
+        except OSError as error:
+            raise InputError(f"{output}: can't be written to ({error.strerror}); choose another --output-dir") from None
+        self.path = output / "logs" / f"session_{self.session_id}.json"
+        self._document: dict[str, Any] = {"session_id": self.session_id, **facts, "log": self._entries}
+        self._write()
+
+    def set(self, name: str, value: str) -> None:
+        """Put down what was found out, such as the device. It is written with the next entry."""
+        assert name in self._document
+        self._document[name] = value
+
+    def info(self, message: str) -> None:
+        """What is going on."""
+        self.add("INFO", [message])
+
+    def success(self, message: str) -> None:
+        """A stage that is done."""
+        self.add("SUCCESS", [message])
+
+    def warning(self, *messages: str) -> None:
+        """What went wrong and did not end the session, such as files that can't be used."""
+        self.add("WARNING", messages)
+
+    def error(self, message: str) -> None:
+        """What ended the session."""
+        self.add("ERROR", [message])
+
+    def add(self, level: Level, messages: Iterable[str], mirrored: bool = True) -> None:
+        """Entries of one level, written at once."""
+        with self._lock:
+            listed = list(messages)
+            now = datetime.now().isoformat(timespec="microseconds")
+            self._entries += [{"timestamp": now, "level": level, "message": message} for message in listed]
+            self._write()
+            for message in listed[:SHOWN] if mirrored else ():
+                self._say(f"{EMOJI[level]} {message}")
+            if mirrored and len(listed) > SHOWN:
+                self._say(f"{EMOJI[level]} ... and {len(listed) - SHOWN} more; {self.path} has all")
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take in what phonate logs while the block runs."""
+        logger = logging.getLogger(_TRAINING)
+        listener = _Listener(self)
+        level = logger.level
+        logger.addHandler(listener)
+        logger.setLevel(min(level or logging.INFO, logging.INFO))
+        try:
+            yield
+        finally:
+            logger.removeHandler(listener)
+            logger.setLevel(level)
+
+    def _write(self) -> None:
+        """Write all of it beside its name, and rename. A full disk does not end what the log is of."""
+        beside = self.path.with_name(f".{self.path.name}.tmp")
+        try:
+            with beside.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                json.dump(self._document, file, indent=2, ensure_ascii=False)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self.path)
+        except OSError as error:
+            if not self._unwritable:
+                self._unwritable = True
+                self._say(f"{EMOJI['WARNING']} {self.path}: can't be written ({error.strerror}); the session goes on")
+
+
+class _Listener(logging.Handler):
+    """Log records become entries. Metrics, which training prints by itself, only go to the file."""
+
+    def __init__(self, log: SessionLog) -> None:
+        super().__init__(logging.INFO)
+        self._log = log
+        self._next_metrics = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if record.name == _METRICS:
+            if "  train  " in message:
+                if time.monotonic() < self._next_metrics:
+                    return
+                self._next_metrics = time.monotonic() + _METRIC_SECONDS
+            self._log.add("INFO", [message], mirrored=False)
+        else:
+            self._log.add(_level(record), message.splitlines())
+
+
+def _level(record: logging.LogRecord) -> Level:
+    if record.levelno < logging.WARNING:
+        return "INFO"
+    return "WARNING" if record.levelno < logging.ERROR else "ERROR"
+
+
+def _take_name(output: Path) -> tuple[str, Path]:
+    """An id of the time that no other session has, and the session's folder, which nobody else has made."""
+    moment = datetime.now()
+    while True:
+        name = moment.strftime("%Y%m%d_%H%M%S")
+        folder = output / f"session_{name}"
+        try:
+            folder.mkdir()
+        except FileExistsError:  # another session began in the same second
+            moment += timedelta(seconds=1)
+        else:
+            return name, folder

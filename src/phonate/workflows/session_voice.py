@@ -1,0 +1,230 @@
+"""Recordings -> a voice model: scan, validate, extract, analyse, train, save."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonate.audio.decoding import read_start, write_audio
+from phonate.config.errors import DataError, InputError
+from phonate.config.resolve import Resolved
+from phonate.data.manifest import list_corpus
+from phonate.data.rows import Problem, Row, printable
+from phonate.data.settings import VoiceData
+from phonate.data.voice_extraction import Extracted, extract_features
+from phonate.data.voice_files import VOICE_FORMATS, VoiceDataDetector
+from phonate.data.voice_profile import voice_profile, write_profile
+from phonate.data.voice_validation import VoiceFile, validate_voice_files
+from phonate.workflows.session_samples import sample
+from phonate.workflows.session_work import Work
+
+RECORDINGS = Path("recordings")
+MODEL = "voice_model"
+NEED_TEXT = ("speech", "recognition")
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """A recording that can be trained on."""
+
+    row: Row
+    file: VoiceFile
+
+
+def train_voice(work: Work) -> Path:
+    """The whole flow; returns the folder of the model.
+
+    Raises RecipeError for mistakes in the configuration, InputError where a recogniser is to be trained without texts,
+    DataError where no recording can be used.
+    """
+    log = work.log
+    log.info("Starting voice training")
+    detector = scan(work)
+    if work.config.settings.transcribe:
+        detector = _transcribe(work, detector)
+    rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir)))
+    task = _task(work, rows)
+    work.check(_recipe(work, task, detector.voice_data_dir))
+    files = _validate(work, detector)
+    extracted = _extract(work, files)
+    _analyse(work, extracted)
+    listed, first = _write_list(work, task, _match(work, rows, extracted.files))
+    resolved = _with_vocoder(work, _recipe(work, task, listed))
+    log.info(f"Training a model of the task {task} on {work.device}")
+    work.train(resolved, "model")
+    model = work.keep(MODEL)
+    log.success(f"Voice model saved to: {model}")
+    log.success(sample(task, model, first))
+    return model
+
+
+def scan(work: Work) -> VoiceDataDetector:
+    """The recordings that are there. Raises DataError where there are none."""
+    detector = VoiceDataDetector(work.voice_data_dir)
+    stats = detector.get_stats()
+    if not stats["total_files"]:
+        raise DataError(
+            f"No voice data found in: {printable(str(work.voice_data_dir))}; put {', '.join(VOICE_FORMATS)} files "
+            "there, name another folder by --voice-data-dir, or train on texts by --voice-mode text"
+        )
+    work.log.success(f"Found {stats['total_files']} voice files ({stats['total_size_mb']:.2f} MB)")
+    return detector
+
+
+def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
+    """Cut recordings at pauses and write down what is said; goes on with the pieces."""
+    from phonate.workflows.dataset import make_dataset, recogniser
+
+    settings = work.config.settings
+    work.log.info("Cutting recordings at pauses and writing down what is said")
+    whisper = recogniser(settings.whisper_model, settings.language)
+    made = make_dataset(
+        detector.voice_data_dir,
+        work.folder / "dataset",
+        split=True,
+        transcribe=whisper,
+        sample_rate=None,
+        progress=work.progress,
+    )
+    work.log.warning(*(f"{one['source']}: {one['why']}" for one in made["dropped"] if one["why"] == "unreadable"))
+    left_out = ", ".join(f"{count} {why}" for why, count in made["why"].items())
+    work.log.success(
+        f"Wrote down {made['pieces']} pieces, {made['seconds']['kept'] / 60:.1f} minutes"
+        + (f" (left out: {left_out})" if left_out else "")
+    )
+    return VoiceDataDetector(work.folder / "dataset")
+
+
+def _validate(work: Work, detector: VoiceDataDetector) -> list[VoiceFile]:
+    """Quality and format of each file. Raises DataError where none can be used."""
+    work.log.info("Validating voice files")
+    files, report = validate_voice_files(detector, work.config.settings.rules, work.progress)
+    work.log.warning(*map(_line, report.refused))
+    work.log.warning(*map(_line, report.warnings))
+    if not files:
+        raise DataError(
+            f"None of {report.listed} voice files can be used "
+            f"({', '.join(f'{count} {why}' for why, count in report.reasons().items())}); the log has each one's reason"
+        )
+    work.log.success(f"{len(files)} of {report.listed} voice files can be used, {report.seconds / 60:.1f} minutes")
+    return files
+
+
+def _line(problem: Problem) -> str:
+    return f"{problem.place}: {problem.reason}: {problem.detail}"
+
+
+def _extract(work: Work, files: Sequence[VoiceFile]) -> Extracted:
+    """MFCC, pitch, spectrum and energy of each file, computed once."""
+    work.log.info("Extracting voice features")
+    rules, cache = work.config.settings.rules, work.config.value("data", "cache_dir")
+    extracted = extract_features(files, rules, cache, work.progress)
+    work.log.warning(*map(_line, extracted.problems))
+    if not extracted.files:
+        raise DataError(f"None of {len(files)} voice files could be read any more; the log has each one's reason")
+    kept = len(extracted.files) - extracted.computed
+    work.log.success(
+        f"Extracted features of {len(extracted.files)} samples" + (f", {kept} of them earlier" if kept else "")
+    )
+    return extracted
+
+
+def _analyse(work: Work, extracted: Extracted) -> None:
+    """The profile of the voice, as JSON and as a page."""
+    work.log.info("Analysing the voice")
+    profile = voice_profile(extracted.files, extracted.features)
+    path = write_profile(profile, work.folder)
+    pitch = profile["voice_pitch"]
+    heard = "no pitch" if pitch["mean"] is None else f"pitch {pitch['mean']:.0f} Hz (deviation {pitch['std']:.0f})"
+    work.log.success(
+        f"Voice profile of {profile['sample_count']} samples, {profile['total_duration'] / 60:.1f} minutes, {heard}, "
+        f"quality {profile['avg_quality_score']:.2f}: {path}"
+    )
+
+
+def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
+    """What is made of the recordings. Raises InputError where it needs texts and there are none."""
+    wanted = work.config.task or work.config.settings.voice
+    recordings = [row for row in rows if isinstance(row, Row)]
+    with_text = sum(bool(row.text) for row in recordings)
+    if wanted == "auto":
+        wanted = "speech" if recordings and 2 * with_text >= len(recordings) else "conversion"
+        work.log.info(f"{with_text} of {len(recordings)} recordings have a text: {wanted}")
+    if wanted in NEED_TEXT and not with_text:
+        raise InputError(
+            f"{printable(str(work.voice_data_dir))}: {wanted} is learnt from recordings with texts, and none has one; "
+            "put a .txt beside each recording, or a metadata.csv, or set session.transcribe: true"
+        )
+    return wanted
+
+
+def _recipe(work: Work, task: str, path: Path) -> Resolved:
+    """The recipe, for the recordings at `path`."""
+    return work.config.recipe(task, {"data.path": str(path.resolve())})
+
+
+def _match(work: Work, rows: Sequence[Row | Problem], files: Sequence[VoiceFile]) -> list[_Recording]:
+    """The usable files as the corpus lists them, with speakers and texts. Raises DataError where it lists none."""
+    usable = {file.path.resolve(): file for file in files}
+    recordings, problems = [], []
+    for row in rows:
+        if isinstance(row, Problem):
+            problems.append(_line(row))
+        elif (file := usable.pop(row.path.resolve(), None)) is not None:
+            recordings.append(_Recording(row, file))
+    problems += [f"{printable(str(path))}: the list of recordings does not name it; left out" for path in usable]
+    work.log.warning(*problems)
+    if not recordings:
+        raise DataError(
+            f"{printable(str(work.voice_data_dir))}: the list of recordings there names none that can be used; mend it"
+        )
+    return recordings
+
+
+def _write_list(work: Work, task: str, recordings: Sequence[_Recording]) -> tuple[Path, Path]:
+    """List what is trained on, as JSON lines; returns the list and the first recording in it.
+
+    Of long recordings only the beginning is used, which their texts are not of.
+    """
+    lines: list[dict[str, str | None]] = []
+    left_out: list[str] = []
+    for one in recordings:
+        place, long = printable(str(one.row.path)), one.file.seconds < one.file.whole_seconds
+        if task in NEED_TEXT and not one.row.text:
+            left_out.append(f"{place}: no text; left out")
+        elif task in NEED_TEXT and long:
+            left_out.append(f"{place}: its text is of more than is used of it; left out, cut it at pauses")
+        else:
+            audio = _beginning(work, one, len(lines)) if long else one.row.path.resolve()
+            speaker = one.row.speaker or printable(one.row.path.parent.name)
+            lines.append({"id": one.row.id, "audio_path": str(audio), "speaker_id": speaker, "text": one.row.text})
+    work.log.warning(*left_out)
+    if not lines:
+        raise DataError(f"None of {len(recordings)} recordings can be used for {task}; the log has each one's reason")
+    listed = work.folder / "recordings.jsonl"
+    listed.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
+    return listed, Path(str(lines[0]["audio_path"]))
+
+
+def _beginning(work: Work, one: _Recording, number: int) -> Path:
+    """What is used of a recording that is too long, as a file of its own."""
+    target = work.folder / "beginnings" / f"{number:05d}.flac"
+    target.parent.mkdir(exist_ok=True)
+    waveform, info = read_start(one.row.path, one.file.seconds)
+    write_audio(target, waveform, info.sample_rate)
+    return target.resolve()
+
+
+def _with_vocoder(work: Work, resolved: Resolved) -> Resolved:
+    """The recipe with what makes sound of its mels: one that is trained now, where none is named."""
+    data, source, config = resolved.recipe.data, work.config.settings.vocoder, work.config
+    if getattr(data, "vocoder", "none") is not None or source is None or (source == "auto" and config.task):
+        return resolved
+    run = Path(source)
+    if not run.is_dir():
+        recipe = config.vocoder_recipe("vocoder" if source == "auto" else source, {"data.path": data.path})
+        work.log.info(f"First a vocoder, which makes sound of mel spectrograms, on {work.device}")
+        run = work.train(recipe, "vocoder").run.path
+    return config.recipe(resolved.recipe.task, {"data.path": data.path, "data.vocoder": str(run.resolve())})

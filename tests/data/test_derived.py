@@ -46,6 +46,13 @@ def test_features_are_written_as_they_come(tmp_path):
     assert peak < 8 << 20
 
 
+def test_several_threads_give_the_same_file(tmp_path):
+    open_derived(tmp_path / "one", 100, values)
+    open_derived(tmp_path / "three", 100, values, threads=3)
+    for name in ("values.npy", "starts.npy"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
+
+
 @pytest.mark.parametrize("name", ["values.npy", "starts.npy"])
 @pytest.mark.parametrize("left", [0, -8])
 def test_damaged_features_are_never_read(tmp_path, name, left):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,11 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
-from phonate.data.prepared import damaged, sync
+from phonate.audio.pitch import f0
+from phonate.audio.settings import AudioConfig
+from phonate.compute.limits import cores
+from phonate.data.prepared import Prepared, damaged, sync
 
 logger = logging.getLogger("phonate")
 
 _SAID_EVERY = 500
+_AHEAD = 32
+_PITCH_VERSION = 2  # raise it when F0 is computed otherwise
 
 
 class DerivedFeatures:
@@ -52,18 +58,22 @@ class DerivedFeatures:
 
 
 def open_derived(
-    folder: Path, count: int, compute: Callable[[int], FloatArray], dtype: npt.DTypeLike = np.float32
+    folder: Path,
+    count: int,
+    compute: Callable[[int], FloatArray],
+    dtype: npt.DTypeLike = np.float32,
+    threads: int = 1,
 ) -> DerivedFeatures:
     """`compute(i)`, (frames, width), for i from 0 to count - 1, read from `folder` if they were computed before.
 
     The folder's name must tell everything that the values depend on. It appears only when it is complete.
-    Raises DataError when it has been damaged since.
+    `compute` is called in `threads` at once, in any order. Raises DataError when it has been damaged since.
     """
     if not folder.is_dir():
         beside = folder.with_name(f".{folder.name}.{os.getpid()}")
         beside.mkdir(parents=True, exist_ok=True)
         try:
-            _write(beside, folder.name, count, compute, dtype)
+            _write(beside, folder.name, count, _in_order(count, compute, threads), dtype)
             sync(beside)
             beside.rename(folder)
         except OSError:
@@ -80,12 +90,32 @@ def open_derived(
     return derived
 
 
-def _write(folder: Path, what: str, count: int, compute: Callable[[int], FloatArray], dtype: npt.DTypeLike) -> None:
+def open_pitch(prepared: Prepared, audio: AudioConfig) -> DerivedFeatures:
+    """F0 (T, 1) in Hz of each recording of a prepared corpus at the frames of its mel, the same for all tasks."""
+    return open_derived(
+        prepared.folder / f"f0-v{_PITCH_VERSION}",
+        len(prepared.index),
+        lambda position: f0(prepared.cache.waveform(position), audio.sample_rate, audio.hop_length)[:, None],
+        threads=cores(),
+    )
+
+
+def _in_order(count: int, compute: Callable[[int], FloatArray], threads: int) -> Iterator[FloatArray]:
+    """`compute` of 0 to `count` - 1, a few ahead of what is asked for."""
+    if threads == 1:
+        yield from map(compute, range(count))
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, count, _AHEAD):
+            yield from pool.map(compute, range(start, min(start + _AHEAD, count)))
+
+
+def _write(folder: Path, what: str, count: int, arrays: Iterable[FloatArray], dtype: npt.DTypeLike) -> None:
     """Each array goes to the disk as it comes: together they may be larger than the memory."""
     starts, width = [0], None
     with (folder / "values.npy").open("wb") as file:
-        for index in range(count):
-            values = np.ascontiguousarray(compute(index), dtype=dtype)
+        for index, array in enumerate(arrays):
+            values = np.ascontiguousarray(array, dtype=dtype)
             if width is None:
                 width = values.shape[1]
                 _write_header(file, dtype, 0, width)

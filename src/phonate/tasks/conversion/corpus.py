@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -11,13 +11,13 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.data.derived import DerivedFeatures, open_derived
+from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.prepared import Prepared, prepare
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.settings import ConversionData
 from phonate.tasks.conversion.voices import Voice
 
-_VERSION = 1  # raise it when F0 or Whisper features are computed otherwise
+_VERSION = 1  # raise it when Whisper features are computed otherwise
 
 
 class Corpus:
@@ -38,7 +38,9 @@ class Corpus:
     def recording(self, position: int) -> Recording:
         """The clean features of a recording."""
         whisper_SW = self._whisper[position] if self.data.content == "whisper" else None
-        return Recording(self.prepared.cache.features(position), self._f0[position][:, 0], whisper_SW)
+        mel_TM = self.prepared.cache.features(position)
+        f0_T = self._f0[position][:, 0] if self.data.prosody else np.zeros(len(mel_TM), dtype=np.float32)
+        return Recording(mel_TM, f0_T, whisper_SW)
 
     def waveform(self, position: int) -> FloatArray:
         """The clean waveform of a recording."""
@@ -79,22 +81,16 @@ class Corpus:
 
     @cached_property
     def _f0(self) -> DerivedFeatures:
-        kind = "f0" if self.data.prosody else "no-f0"
-        return self._derived(kind, lambda waveform: self.extractor.pitch(waveform)[:, None])
+        return open_pitch(self.prepared, self.data.audio)
 
     @cached_property
     def _whisper(self) -> DerivedFeatures:
+        """The features of a Whisper encoder, kept beside the prepared corpus."""
         encoder, rate = self.extractor.whisper, self.data.audio.sample_rate
-        return self._derived(f"whisper-{encoder.fingerprint}", lambda waveform: encoder(waveform, rate), np.float16)
-
-    def _derived(
-        self, kind: str, compute: Callable[[FloatArray], FloatArray], dtype: type[np.floating] = np.float32
-    ) -> DerivedFeatures:
-        """`compute` of every recording's waveform, kept beside the prepared corpus."""
-        name = re.sub(r"[^\w.-]", "_", f"{kind}-v{_VERSION}")
+        name = re.sub(r"[^\w.-]", "_", f"whisper-{encoder.fingerprint}-v{_VERSION}")
         return open_derived(
             self.prepared.folder / name,
             len(self.prepared.index),
-            lambda position: compute(self.waveform(position)),
-            dtype,
+            lambda position: encoder(self.waveform(position), rate),
+            np.float16,
         )

@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
-from phonate.data.derived import DerivedFeatures, open_derived
+from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.prepared import Prepared, prepare
 from phonate.tasks.speech.durations import textgrids
 from phonate.tasks.speech.durations.boundaries import Aligner, Durations
@@ -25,7 +24,7 @@ from phonate.text.phonemes import Word, phonemizer
 
 logger = logging.getLogger("phonate")
 
-_VERSION = 2  # raise it when pitch or durations are computed otherwise
+_VERSION = 2  # raise it when durations are computed otherwise
 _SAID = 5
 
 
@@ -77,12 +76,7 @@ class Corpus:
     @cached_property
     def pitch(self) -> DerivedFeatures:
         """F0 (T, 1) in Hz of each recording."""
-        audio = self.data.audio
-        return open_derived(
-            self.prepared.folder / f"f0-v{_VERSION}",
-            len(self.prepared.index),
-            lambda position: f0(self.prepared.cache.waveform(position), audio.sample_rate, audio.hop_length)[:, None],
-        )
+        return open_pitch(self.prepared, self.data.audio)
 
     @cached_property
     def durations(self) -> DerivedFeatures:

@@ -18,13 +18,12 @@ from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor, preemphasised
-from phonate.data.derived import DerivedFeatures, open_derived
+from phonate.data.derived import DerivedFeatures, open_pitch
 from phonate.data.predicted import PredictedMels
 from phonate.data.prepared import Prepared, prepare
 from phonate.tasks.vocoder.settings import VocoderData
 from phonate.training.task import Batch
 
-_VERSION = 1  # raise it when the pitch is computed otherwise
 _SILENT = 1e-6
 _PREDICTED = 0.5
 """Share of the crops that are of predicted mels, where there are any."""
@@ -73,11 +72,7 @@ class Corpus:
     @cached_property
     def pitch(self) -> DerivedFeatures:
         """F0 (T, 1) in Hz of each recording."""
-        return open_derived(
-            self.prepared.folder / f"f0-v{_VERSION}",
-            len(self.prepared.index),
-            lambda position: self.pitch_of(self.prepared.cache.waveform(position))[:, None],
-        )
+        return open_pitch(self.prepared, self.data.audio)
 
     def pitch_of(self, waveform: FloatArray) -> FloatArray:
         """F0 (T,) in Hz at the mel's frames."""

@@ -205,7 +205,7 @@ def _words(value: float) -> str:
 
 
 def _mark_lines(marks: Sequence[tuple[float, str]], x_axis: _Axis) -> list[str]:
-    parts = []
+    lines, texts = [], []  # texts over the lines of others
     last, row = -math.inf, 0
     for step, text in sorted(marks):
         if x_axis.low <= step <= x_axis.high:
@@ -214,11 +214,10 @@ def _mark_lines(marks: Sequence[tuple[float, str]], x_axis: _Axis) -> list[str]:
             last = x
             top = TOP + 14 * row
             anchor, shift = ("end", -5) if x > WIDTH * 0.75 else ("start", 5)
-            parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{HEIGHT - BOTTOM}"/>')
-            parts.append(
-                f'<text class="tick" x="{x + shift:.1f}" y="{top + 9}" text-anchor="{anchor}">{escape(text)}</text>'
-            )
-    return parts
+            lines.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{HEIGHT - BOTTOM}"/>')
+            place = f'x="{x + shift:.1f}" y="{top + 9}" text-anchor="{anchor}"'
+            texts.append(f'<text class="tick said" {place}>{escape(text)}</text>')
+    return lines + texts
 
 
 def _bar(start: float, end: float, count: int, unit: str, x_axis: _Axis, y_axis: _Axis) -> str:

@@ -90,10 +90,12 @@ def _written(path: Path, text: str) -> Path:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         named = printable(str(path))
         raise InputError(f"{named}: can't be written ({error.strerror}); choose another place or make room") from error
     return path
@@ -104,17 +106,17 @@ def _written(path: Path, text: str) -> Path:
 
 def _summary(profile: dict[str, Any], report: Report) -> str:
     count, left_out = profile["sample_count"], report.listed - profile["sample_count"]
-    text = f"{_recordings(count)} of {report.path}, {duration(profile['total_duration'])} in all"
-    return f"{text}; {left_out:,} more can't be used." if left_out else f"{text}; every one can be used."
+    rest = f"{left_out:,} more {'is' if left_out == 1 else 'are'} left out" if left_out else "none is left out"
+    return f"{_recordings(count)} of {report.path}, {duration(profile['total_duration'])} in all; {rest}."
 
 
 def _figures(profile: dict[str, Any], report: Report) -> list[dict[str, str]]:
     """The headline numbers."""
-    pitch, found = profile["voice_pitch"], max(report.listed, profile["sample_count"])
+    pitch = profile["voice_pitch"]
     heard = pitch["mean"] is not None
     spread = f"mean pitch, from {pitch['min']:.0f} to {pitch['max']:.0f} Hz" if heard else "in none is a voice heard"
     cards = [
-        (f"{profile['sample_count']:,}", f"recordings used of {found:,} found"),
+        (f"{profile['sample_count']:,}", f"recordings used of {report.listed:,} found"),
         (duration(profile["total_duration"]), "of speech"),
         (f"{profile['avg_quality_score']:.2f}", "mean quality, of at most 1"),
         (f"{pitch['mean']:.0f} Hz" if heard else "no pitch", spread),

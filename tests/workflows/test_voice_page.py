@@ -135,6 +135,8 @@ def test_what_lowers_the_quality_is_counted(tones: Path, tmp_path: Path) -> None
     assert "quiet 2 of 12" in lowered
     assert "short 2 of 12" in lowered
     assert "clipped 1 of 12" in lowered
+    drawn = bars(charts(text)["Quality of each recording, from 0 to 1"])
+    assert drawn == [(0.475, 0.525, 2), (0.775, 0.825, 1), (0.875, 0.925, 2), (0.975, 1.025, 7)]
     assert said.index("03.wav quality 0.50") < said.index("04.wav quality 0.50") < said.index("05.wav quality 0.80")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import scipy.fft
 
 from phonate.audio.decoding import FloatArray
@@ -18,7 +19,7 @@ from phonate.audio.pitch import f0
 
 N_FFT, HOP = 2048, 512
 N_MFCC = 13
-_MELS = 128
+N_MELS = 128
 _ROLLOFF = 0.85
 _FLOOR = 1e-10
 _RANGE_DB = 80.0
@@ -113,10 +114,21 @@ def centroids(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
 def mfcc(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
     """(T, 13) mel-frequency cepstral coefficients: the cosine transform of 128 mel bands in dB, at most 80 under the
     loudest."""
+    decibels_TM = mel_decibels(magnitude_TF, sample_rate)
+    return np.asarray(scipy.fft.dct(decibels_TM, type=2, norm="ortho", axis=1)[:, :N_MFCC], dtype=np.float32)
+
+
+def mel_decibels(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
+    """(T, 128) power in mel bands from 0 Hz to half the sample rate, in dB, at most 80 under the loudest."""
     power_TM = np.square(magnitude_TF) @ _mel(sample_rate)
     decibels_TM = 10.0 * np.log10(np.maximum(power_TM, _FLOOR))
-    decibels_TM = np.maximum(decibels_TM, decibels_TM.max() - _RANGE_DB)
-    return np.asarray(scipy.fft.dct(decibels_TM, type=2, norm="ortho", axis=1)[:, :N_MFCC], dtype=np.float32)
+    return np.asarray(np.maximum(decibels_TM, decibels_TM.max() - _RANGE_DB), dtype=np.float32)
+
+
+def envelopes(mfcc_RC: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """(R, 128) the mel bands in dB that coefficients (R, 13) stand for: the inverse of `mfcc`'s cosine transform. The
+    coefficients that `mfcc` leaves out are the finer ripple, which is missing here."""
+    return np.asarray(scipy.fft.idct(np.asarray(mfcc_RC, np.float64), type=2, norm="ortho", axis=-1, n=N_MELS))
 
 
 def _rolloffs(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
@@ -161,4 +173,4 @@ def _frequencies(sample_rate: int) -> FloatArray:
 @cache
 def _mel(sample_rate: int) -> FloatArray:
     """(F, M)."""
-    return np.ascontiguousarray(mel_filters(sample_rate, N_FFT, _MELS, 0.0, sample_rate / 2).T)
+    return np.ascontiguousarray(mel_filters(sample_rate, N_FFT, N_MELS, 0.0, sample_rate / 2).T)

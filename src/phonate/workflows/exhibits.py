@@ -6,7 +6,6 @@ They are plain data in the run's folder: `samples/samples.json` (`Listening`), `
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,6 +79,15 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever reads best."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 def evaluation(path: Path) -> list[dict[str, Any]]:
     """The table of `evaluation.json`, none without that file. Raises InputError when it holds no `Figures`."""
     content = read_json(path)
@@ -133,15 +141,10 @@ def _validated(kind: type[ContentT], content: Any, path: Path) -> ContentT:
 
 
 def _sound(path: Path) -> str:
-    """A recording as a URL in itself: FLAC, which every browser plays, at the recording's own rate."""
-    import soundfile
-
+    """A recording as a URL in itself, at its own rate."""
     from phonate.audio.decoding import read_audio
 
-    samples, sample_rate = read_audio(path)
-    packed = io.BytesIO()
-    soundfile.write(packed, samples, sample_rate, format="FLAC", subtype="PCM_16")
-    return plots.data_url(packed.getvalue(), "audio/flac")
+    return plots.sound_url(*read_audio(path))
 
 
 class _Pictures:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,8 @@ from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.run import Run
 from phonate.training.tracking.jsonl import read_metrics
 from phonate.workflows import plots
-from phonate.workflows.exhibits import LISTENING, evaluation, listening, number, previews, read_json
+from phonate.workflows.exhibits import LISTENING, duration, evaluation, listening, number, previews, read_json
+from phonate.workflows.pages import render
 
 _MOST_NAMES = 20
 _MOST_PROBED = 20_000
@@ -87,16 +86,8 @@ def write_report(path: str | Path) -> Path:
     run = Run(Path(path))
     if not run.recipe.is_file():
         raise InputError(f"{run.path}: not a run (it has no recipe.yaml); phonate train makes one")
-    run.write("report.html", _render(_page(_Story.read(run))))
+    run.write("report.html", render("report.html.jinja", _page(_Story.read(run))))
     return run.path / "report.html"
-
-
-def _render(page: Mapping[str, Any]) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("phonate.workflows", ".")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.get_template("report.html.jinja").render(r=page)
 
 
 def _page(story: _Story) -> dict[str, Any]:
@@ -116,8 +107,6 @@ def _page(story: _Story) -> dict[str, Any]:
         "texts": _texts(run),
         "tables": evaluation(run.path / "evaluation.json"),
         "listening": compared or previews(run.previews),
-        "version": version("phonate"),
-        "made": f"{datetime.now(UTC):%d %B %Y}",
     }
 
 
@@ -145,7 +134,7 @@ def _summary(story: _Story) -> str:
     model = f"A {metadata.model_name} of {_count(metadata.num_parameters)} parameters" if metadata else "A model"
     data = _at(story.recipe, "data", "path")
     text = f"{model}, trained{f' on {data}' if data else ''} for {story.step:,} steps"
-    text += f" in {_duration(story.seconds)}." if story.seconds else "."
+    text += f" in {duration(story.seconds)}." if story.seconds else "."
     if story.resumes:
         at = ", ".join(f"{one:,}" for one in story.resumes)
         text += f" Training was stopped and resumed at step {at}."
@@ -161,7 +150,7 @@ def _figures(story: _Story) -> list[dict[str, str]]:
     cards.append((f"{story.step:,}", "optimizer steps"))
     if story.seconds:
         rate = f"{story.step / story.seconds:.3g} steps a second"
-        cards.append((_duration(story.seconds), f"of training, {rate}"))
+        cards.append((duration(story.seconds), f"of training, {rate}"))
     if story.newest is not None:
         size = f"{story.newest.model_size_mb:.3g} MB"
         cards.append((_count(story.newest.num_parameters), f"parameters, {size}"))
@@ -200,7 +189,7 @@ def _recordings(data: Any) -> str | None:
     paths = [one.path for one in listed if isinstance(one, Row)]
     if len(paths) > _MOST_PROBED:
         return f"{len(paths):,}"
-    return f"{len(paths):,}, {_duration(sum(map(_seconds, paths)))} in all"
+    return f"{len(paths):,}, {duration(sum(map(_seconds, paths)))} in all"
 
 
 def _seconds(path: Path) -> float:
@@ -267,14 +256,6 @@ def _texts(run: Run) -> list[dict[str, str]]:
 
 def _count(count: int) -> str:
     return f"{count / 1e6:.3g} M" if count >= 1e6 else f"{count / 1e3:.3g} k"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 # ---------------------------------------------------------------- charts

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +14,8 @@ from phonate.data.rows import Checked
 from phonate.data.settings import VoiceData
 from phonate.data.text_checks import Finding, Rates, findings, has_words
 from phonate.data.validation import Progress
+from phonate.workflows.pages import render
+from phonate.workflows.plots import sound_url
 
 if TYPE_CHECKING:
     from phonate.evaluation.transcription import Recogniser
@@ -82,12 +81,8 @@ def _misheard(clip: Checked, heard: str | None) -> list[Finding]:
 
 
 def _render(worst: Sequence[Suspect], corpus: str, count: int) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("phonate.workflows", ".")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    page = {"corpus": corpus, "count": count, "clips": [_shown(one) for one in worst], "version": version("phonate")}
-    return environment.get_template("worst.html.jinja").render(r=page)
+    clips = [_shown(one) for one in worst]
+    return render("worst.html.jinja", {"corpus": corpus, "count": count, "clips": clips})
 
 
 def _shown(one: Suspect) -> dict[str, Any]:
@@ -108,12 +103,6 @@ def _shown(one: Suspect) -> dict[str, Any]:
 
 
 def _sound(clip: Checked) -> str:
-    """The recording as FLAC inside of the page; its beginning, if it is very long."""
-    import soundfile
-
+    """The recording inside of the page; its beginning, if it is very long."""
     waveform, rate = read_audio(clip.row.path)
-    encoded = io.BytesIO()
-    soundfile.write(
-        encoded, waveform[: int(_MOST_SECONDS * rate)].clip(-1.0, 1.0), rate, format="FLAC", subtype="PCM_16"
-    )
-    return "data:audio/flac;base64," + base64.b64encode(encoded.getvalue()).decode("ascii")
+    return sound_url(waveform[: int(_MOST_SECONDS * rate)], rate)

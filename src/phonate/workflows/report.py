@@ -177,8 +177,9 @@ def _what(story: _Story) -> dict[str, Any]:
 
 
 def _recordings(data: Any) -> str | None:
-    """How many recordings the corpus has, and how long they are; None when it is no longer where it was."""
-    if not isinstance(data, Mapping) or not Path(str(data.get("path"))).exists():
+    """How many recordings the corpus has, and how long they are; None when it is no longer where it was, or is one of
+    texts."""
+    if not isinstance(data, Mapping) or "audio" not in data or not Path(str(data.get("path"))).exists():
         return None
     from phonate.data.manifest import list_corpus
     from phonate.data.rows import Row

@@ -44,7 +44,7 @@ class SessionSettings(Settings):
     transcribe: bool = False
     """First cut recordings at pauses and write down what is said, by Whisper (needs phonate[eval])."""
     language: str = "en"
-    """What is spoken, for Whisper."""
+    """What is spoken: en, de, ... Others than English are spoken with espeak's phones (needs phonate[espeak])."""
     whisper_model: str | None = None
     """Whisper model for `transcribe`. Null: tiny.en for English, base for others."""
     vocoder: str | None = "auto"
@@ -85,6 +85,20 @@ class SessionConfig:
         if self.task is not None:
             return resolve_document(self.document, overrides)
         return resolve_document(self.document, overrides, base=read(name))
+
+    def of_language(self, task: str) -> dict[str, Any]:
+        """Overrides for the language that is spoken, of what the configuration leaves open. Voices in others than
+        English are not judged in training: that takes a larger recogniser."""
+        if self.task is not None or self.settings.language.split("-")[0] == "en":
+            return {}
+        wanted: dict[str, Any] = {}
+        if task in ("speech", "recognition"):
+            wanted["data.language"] = self.settings.language
+        if task == "speech":
+            wanted |= {"data.phonemes": "espeak", "data.durations": "learnt", "data.judged": 0}
+            wanted |= {"training.validation.metric_for_best_model": "val_loss"}
+            wanted |= {"training.validation.greater_is_better": False}
+        return {path: value for path, value in wanted.items() if self.value(*path.split(".")) is None}
 
     def vocoder_recipe(self, source: str, overrides: dict[str, Any]) -> Resolved:
         """The recipe `source` with what the configuration of the voice says of both."""

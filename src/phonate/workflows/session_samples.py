@@ -6,13 +6,12 @@ from pathlib import Path
 
 from phonate.audio.decoding import MADE, write_audio
 
-SENTENCE = "This is my voice, and I can read anything out."
 PROMPT = "The"
 _TOKENS = 40
 
 
-def sample(task: str, model: Path, recording: Path | None = None) -> str:
-    """Let the model in the folder `model` speak, convert or transcribe `recording`, or write; says what came of it.
+def sample(task: str, model: Path, recording: Path | None = None, text: str | None = None) -> str:
+    """Let the model in the folder `model` say `text`, convert or transcribe `recording`, or write; tells about it.
 
     Sounds are written into the folder as sample.flac.
     """
@@ -21,15 +20,15 @@ def sample(task: str, model: Path, recording: Path | None = None) -> str:
     assert recording is not None
     if task == "recognition":
         return _transcribe(model, recording)
-    return _speak(model) if task == "speech" else _convert(model, recording)
+    return _speak(model, text or "") if task == "speech" else _convert(model, recording)
 
 
-def _speak(model: Path) -> str:
+def _speak(model: Path, text: str) -> str:
     from phonate.tasks.speech.inference import Synthesiser
 
     synthesiser = Synthesiser.load(model)
-    write_audio(model / "sample.flac", synthesiser.speak(SENTENCE), synthesiser.sample_rate, MADE)
-    return f'It says "{SENTENCE}" in {model / "sample.flac"}; let it say more: phonate speak {model} "..." -o out.wav'
+    write_audio(model / "sample.flac", synthesiser.speak(text), synthesiser.sample_rate, MADE)
+    return f'It says "{text}" in {model / "sample.flac"}; let it say more: phonate speak {model} "..." -o out.wav'
 
 
 def _convert(model: Path, recording: Path) -> str:

@@ -13,15 +13,18 @@ from phonate.config.resolve import Resolved
 from phonate.data.manifest import list_corpus
 from phonate.data.rows import Problem, Row, printable
 from phonate.data.settings import VoiceData
+from phonate.data.validation import Report
 from phonate.data.voice_extraction import Extracted, extract_features
 from phonate.data.voice_files import VOICE_FORMATS, VoiceDataDetector
 from phonate.data.voice_profile import voice_profile, write_profile
 from phonate.data.voice_validation import VoiceFile, validate_voice_files
 from phonate.workflows.session_samples import sample
 from phonate.workflows.session_work import Work
+from phonate.workflows.voice_page import write_voice_page
 
 RECORDINGS = Path("recordings")
 MODEL = "voice_model"
+PAGE = "voice_profile.html"
 NEED_TEXT = ("speech", "recognition")
 
 
@@ -31,6 +34,11 @@ class _Recording:
 
     row: Row
     file: VoiceFile
+
+    @property
+    def is_long(self) -> bool:
+        """Whether only its beginning is used."""
+        return self.file.seconds < self.file.whole_seconds
 
 
 def train_voice(work: Work) -> Path:
@@ -47,16 +55,17 @@ def train_voice(work: Work) -> Path:
     rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir)))
     task = _task(work, rows)
     work.check(_recipe(work, task, detector.voice_data_dir))
-    files = _validate(work, detector)
+    files, report = _validate(work, detector)
     extracted = _extract(work, files)
-    _analyse(work, extracted)
+    report.refused += extracted.problems
+    _analyse(work, extracted, report)
     listed, first = _write_list(work, task, _match(work, rows, extracted.files))
     resolved = _with_vocoder(work, _recipe(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(resolved, "model")
     model = work.keep(MODEL)
     log.success(f"Voice model saved to: {model}")
-    log.success(sample(task, model, first))
+    log.success(sample(task, model, first.path, first.text))
     return model
 
 
@@ -97,7 +106,7 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
     return VoiceDataDetector(work.folder / "dataset")
 
 
-def _validate(work: Work, detector: VoiceDataDetector) -> list[VoiceFile]:
+def _validate(work: Work, detector: VoiceDataDetector) -> tuple[list[VoiceFile], Report]:
     """Quality and format of each file. Raises DataError where none can be used."""
     work.log.info("Validating voice files")
     files, report = validate_voice_files(detector, work.config.settings.rules, work.progress)
@@ -109,7 +118,7 @@ def _validate(work: Work, detector: VoiceDataDetector) -> list[VoiceFile]:
             f"({', '.join(f'{count} {why}' for why, count in report.reasons().items())}); the log has each one's reason"
         )
     work.log.success(f"{len(files)} of {report.listed} voice files can be used, {report.seconds / 60:.1f} minutes")
-    return files
+    return files, report
 
 
 def _line(problem: Problem) -> str:
@@ -131,16 +140,19 @@ def _extract(work: Work, files: Sequence[VoiceFile]) -> Extracted:
     return extracted
 
 
-def _analyse(work: Work, extracted: Extracted) -> None:
+def _analyse(work: Work, extracted: Extracted, report: Report) -> None:
     """The profile of the voice, as JSON and as a page."""
     work.log.info("Analysing the voice")
     profile = voice_profile(extracted.files, extracted.features)
-    path = write_profile(profile, work.folder)
+    write_profile(profile, work.folder)
+    name = work.voice_data_dir.resolve().name
+    rules = work.config.settings.rules
+    page = write_voice_page(work.folder / PAGE, name, profile, extracted.files, extracted.features, report, rules)
     pitch = profile["voice_pitch"]
     heard = "no pitch" if pitch["mean"] is None else f"pitch {pitch['mean']:.0f} Hz (deviation {pitch['std']:.0f})"
     work.log.success(
         f"Voice profile of {profile['sample_count']} samples, {profile['total_duration'] / 60:.1f} minutes, {heard}, "
-        f"quality {profile['avg_quality_score']:.2f}: {path}"
+        f"quality {profile['avg_quality_score']:.2f}; to look at: {page}"
     )
 
 
@@ -162,7 +174,7 @@ def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
 
 def _recipe(work: Work, task: str, path: Path) -> Resolved:
     """The recipe, for the recordings at `path`."""
-    return work.config.recipe(task, {"data.path": str(path.resolve())})
+    return work.config.recipe(task, {"data.path": str(path.resolve()), **work.config.of_language(task)})
 
 
 def _match(work: Work, rows: Sequence[Row | Problem], files: Sequence[VoiceFile]) -> list[_Recording]:
@@ -183,29 +195,34 @@ def _match(work: Work, rows: Sequence[Row | Problem], files: Sequence[VoiceFile]
     return recordings
 
 
-def _write_list(work: Work, task: str, recordings: Sequence[_Recording]) -> tuple[Path, Path]:
-    """List what is trained on, as JSON lines; returns the list and the first recording in it.
+def _write_list(work: Work, task: str, recordings: Sequence[_Recording]) -> tuple[Path, Row]:
+    """List what is trained on, as JSON lines; returns the list, and the first recording in it.
 
     Of long recordings only the beginning is used, which their texts are not of.
     """
-    lines: list[dict[str, str | None]] = []
+    used: list[_Recording] = []
     left_out: list[str] = []
     for one in recordings:
-        place, long = printable(str(one.row.path)), one.file.seconds < one.file.whole_seconds
+        place = printable(str(one.row.path))
         if task in NEED_TEXT and not one.row.text:
             left_out.append(f"{place}: no text; left out")
-        elif task in NEED_TEXT and long:
+        elif task in NEED_TEXT and one.is_long:
             left_out.append(f"{place}: its text is of more than is used of it; left out, cut it at pauses")
         else:
-            audio = _beginning(work, one, len(lines)) if long else one.row.path.resolve()
-            speaker = one.row.speaker or printable(one.row.path.parent.name)
-            lines.append({"id": one.row.id, "audio_path": str(audio), "speaker_id": speaker, "text": one.row.text})
+            used.append(one)
     work.log.warning(*left_out)
-    if not lines:
+    if not used:
         raise DataError(f"None of {len(recordings)} recordings can be used for {task}; the log has each one's reason")
     listed = work.folder / "recordings.jsonl"
-    listed.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
-    return listed, Path(str(lines[0]["audio_path"]))
+    lines = (json.dumps(_line_of(work, one, number)) + "\n" for number, one in enumerate(used))
+    listed.write_text("".join(lines), encoding="ascii")
+    return listed, used[0].row
+
+
+def _line_of(work: Work, one: _Recording, number: int) -> dict[str, str | None]:
+    audio = _beginning(work, one, number) if one.is_long else one.row.path.resolve()
+    speaker = one.row.speaker or printable(one.row.path.parent.name)
+    return {"id": one.row.id, "audio_path": str(audio), "speaker_id": speaker, "text": one.row.text}
 
 
 def _beginning(work: Work, one: _Recording, number: int) -> Path:
@@ -227,4 +244,5 @@ def _with_vocoder(work: Work, resolved: Resolved) -> Resolved:
         recipe = config.vocoder_recipe("vocoder" if source == "auto" else source, {"data.path": data.path})
         work.log.info(f"First a vocoder, which makes sound of mel spectrograms, on {work.device}")
         run = work.train(recipe, "vocoder").run.path
-    return config.recipe(resolved.recipe.task, {"data.path": data.path, "data.vocoder": str(run.resolve())})
+    overrides = {"data.path": data.path, "data.vocoder": str(run.resolve()), **config.of_language(resolved.recipe.task)}
+    return config.recipe(resolved.recipe.task, overrides)

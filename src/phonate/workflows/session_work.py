@@ -40,9 +40,11 @@ class Work:
         return self.log.folder
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """Move the bar; every tenth file or tenth of them goes to the log."""
+        """Move the bar; every tenth file or tenth of them goes to the log, but for what is done in a moment."""
         if self.bar is not None:
             self.bar(what, done, total)
+        if what == "reading recordings":
+            return
         every = max(10, -(-total // (10 * _LINES)) * 10)
         if done == total or done % every == 0:
             said = "Processed" if what == "extracting features" else f"{what[:1].upper()}{what[1:]}:"
@@ -60,7 +62,6 @@ class Work:
         trained = train(recipe, output=self.run, device=self.device)
         shown = "".join(f", {metric} {value:.4g}" for metric, value in sorted(trained.metrics.items()))
         self.log.success(f"Trained {trained.step} steps of {resolved.recipe.task}{shown}")
-        write_report(self.run)
         return trained
 
     def keep(self, name: str) -> Path:
@@ -79,4 +80,5 @@ class Work:
             shutil.rmtree(earlier)
         else:
             beside.replace(target)
+        self.log.info(f"How it went: {write_report(self.run)}")
         return target

@@ -21,6 +21,7 @@ from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode
 from phonate.config.errors import InputError, Interrupted, PhonateError
 from phonate.data.parallel import Progress
 from phonate.data.voice_files import VoiceDataDetector
+from phonate.workflows.notices import Outcome, check, send
 from phonate.workflows.session_config import CONFIG, TEXT_TASK, VOICE_TASKS, SessionConfig, read_config
 from phonate.workflows.session_log import Say, SessionLog, to_console
 from phonate.workflows.session_text import train_text
@@ -30,6 +31,7 @@ from phonate.workflows.session_work import Work
 VoiceMode = Literal["voice", "text", "auto"]
 VOICE_MODES: tuple[VoiceMode, ...] = ("voice", "text", "auto")
 OUTPUT = Path("training/output")
+NOTICES = "session.notices"
 
 
 class TrainingSession:
@@ -76,6 +78,7 @@ class TrainingSession:
         """Where the model is, once it is saved."""
         self.log_path: Path | None = None
         """The session's log, once it runs."""
+        self._work: Work | None = None
         self._say = say
         self._bar = bar
 
@@ -90,29 +93,49 @@ class TrainingSession:
         log = SessionLog(self.output_dir, facts, self._say)
         self.log_path = log.path
         started = time.monotonic()
-        work: Work | None = None
         try:
             with _stoppable(), log.listening():
-                work = self._initialise(log)
-                self.model = self._train(work)
+                self._work = self._initialise(log)
+                self.model = self._train(self._work)
         except Interrupted as error:
-            log.error(_interrupted(error, work))
+            self._end(log, "interrupted", _interrupted(error, self._work), time.monotonic() - started)
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever ends a session is told in its log
-            log.error(_told(error, log))
+            self._end(log, "failed", _told(error, log), time.monotonic() - started)
             return False
         finally:
             with contextlib.suppress(OSError):  # something is in it, as it should be
                 log.folder.rmdir()
-        log.success(
-            f"Session {log.session_id} done in {(time.monotonic() - started) / 60:.1f} minutes; log: {log.path}"
-        )
+        seconds = time.monotonic() - started
+        self._end(log, "done", f"Session {log.session_id} done in {seconds / 60:.1f} minutes; log: {log.path}", seconds)
         return True
+
+    def _end(
+        self, log: SessionLog, outcome: Literal["done", "failed", "interrupted"], message: str, seconds: float
+    ) -> None:
+        """The last word in the log, and the notices; one that can't be sent is of the level of how the session ended,
+        so that the last entry of a session that failed is an error."""
+        log.add("SUCCESS" if outcome == "done" else "ERROR", [message])
+        if self._work is None:  # it failed before it knew whom to tell
+            return
+        told = Outcome(
+            session_id=log.session_id,
+            outcome=outcome,
+            message=message,
+            mode=self.mode,
+            voice_mode=self.voice_mode,
+            device=self._work.device,
+            seconds=seconds,
+            output=str(self.output_dir),
+            log=str(log.path),
+        )
+        log.add("WARNING" if outcome == "done" else "ERROR", send(self._work.config.settings.notices, told, NOTICES))
 
     def _initialise(self, log: SessionLog) -> Work:
         """Configuration and device."""
         log.info(f"Session {log.session_id}: mode {self.mode}, voice mode {self.voice_mode}")
         config = read_config(self.config_path)
+        check(config.settings.notices, NOTICES)
         device = str(devices.choose(self.mode, self.device, self.min_gpu_memory))
         log.set("device", device)
         log.success(f"Device: {device}")

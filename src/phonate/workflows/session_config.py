@@ -17,6 +17,7 @@ from phonate.config.resolve import Resolved, resolve_document
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, task_settings
 from phonate.data.voice_validation import VoiceRules
+from phonate.workflows.notices import NoticeSettings
 
 CONFIG = Path("training/config.yaml")
 VOICE_TASKS = ("speech", "conversion", "recognition")
@@ -52,6 +53,8 @@ class SessionSettings(Settings):
     configuration names no task. Null: Griffin-Lim, which needs no training and sounds worse."""
     rules: VoiceRules = VoiceRules()
     """Which recordings are taken."""
+    notices: NoticeSettings = NoticeSettings()
+    """Who is told when the session has ended."""
 
 
 class _Part(Settings):

@@ -214,7 +214,13 @@ def test_our_names_of_elsewhere_exist() -> None:
 
     for path in ELSEWHERE.values():
         *above, last = path.split(".")
-        assert last in names_at(recipe_class("toy"), tuple(above)), path
+        assert last in names_at(recipe_class("speech"), tuple(above)), path
+
+
+def test_a_name_of_elsewhere_is_only_told_where_we_have_it() -> None:
+    assert mistakes(overrides=["training.test_mode=1"]) != [
+        "command line training.test_mode: no such option; phonate calls it data.limit"
+    ]
 
 
 def test_what_is_missing_is_named_with_its_meaning() -> None:

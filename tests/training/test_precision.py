@@ -6,8 +6,11 @@ import copy
 import math
 import random
 
+import hypothesis
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from test_trainer import lines, same, settings, train, weights
 
 from phonate.config.errors import InputError
@@ -233,3 +236,39 @@ def test_a_scaler_on_a_real_gpu_behaves_as_torchs_own():
         runs.append((scaler.get_scale(), model.weight.detach().clone()))
     assert runs[0][0] == runs[1][0]
     assert torch.allclose(runs[0][1], runs[1][1])
+
+
+@hypothesis.settings(deadline=None, max_examples=60)
+@given(
+    init=st.sampled_from([1.0, 1024.0, 65536.0, 2.0**126]),
+    growth=st.sampled_from([1.5, 2.0, 4.0]),
+    backoff=st.sampled_from([0.25, 0.5, 0.9]),
+    interval=st.integers(1, 4),
+    steps=st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from([0.0, math.inf, math.nan])), max_size=25),
+    restored=st.integers(0, 25),
+)
+# the scale does not grow past what fp32 can hold
+@hypothesis.example(2.0**126, 2.0, 0.5, 1, [(False, False, 0.0)] * 4, 2)
+def test_any_course_is_that_of_torchs_own(init, growth, backoff, interval, steps, restored):
+    """Steps (unscaled early or not, clipped or not, what the gradient holds) under any options, restored on the way."""
+    options = {"growth_factor": growth, "backoff_factor": backoff, "growth_interval": interval}
+    courses = []
+    for make in (lambda: torch.amp.GradScaler("cpu", init, **options), lambda: MPSGradScaler(init, **options)):
+        scaler, (model, optimizer), course = make(), model_and_optimizer(), []
+        for number, (early, clipping, bad) in enumerate(steps):
+            if number == restored:
+                state, scaler = scaler.state_dict(), make()
+                scaler.load_state_dict(state)
+            optimizer.zero_grad()
+            scaler.scale(model(torch.full((2, 3), 0.3)).sum() * 1e-3).backward()
+            if bad:
+                model.bias.grad[0] = bad
+            if early or clipping:
+                scaler.unscale_(optimizer)
+            if clipping:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-4)
+            scaler.step(optimizer)
+            scaler.update()
+            course.append([scaler.get_scale(), *model.weight.detach().flatten(), *model.bias.detach()])
+        courses.append(torch.tensor(course, dtype=torch.float64))
+    assert torch.allclose(*courses, rtol=1e-5, atol=1e-9)

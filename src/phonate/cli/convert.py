@@ -13,7 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run of the task conversion, or a checkpoint")
     parser.add_argument("recording", metavar="IN.wav", help="the recording to convert")
     parser.add_argument("--speaker", metavar="NAME", help="whose voice to speak in (default: the run's target)")
-    parser.add_argument("--vocoder", metavar="RUN", help="a run of the task vocoder (default: the recipe's)")
+    parser.add_argument(
+        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
+    )
     parser.add_argument("-o", "--output", metavar="OUT.wav", required=True, help="where to write: .wav or .flac")
 
 

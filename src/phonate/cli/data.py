@@ -143,6 +143,8 @@ def _print_report(outcome: dict[str, Any]) -> None:
     )
     if outcome["dropped"]:
         print(f"{outcome['dropped']} more are left out by data.drop")
+    if outcome["over_limit"]:
+        print(f"{outcome['over_limit']} more are left out by data.limit")
     if "page" in outcome:
         print(f"{outcome['page']}: the worst {outcome['shown']} to hear; {outcome['with_findings']} have findings")
     for kind in ("refused", "warnings"):

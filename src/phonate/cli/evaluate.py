@@ -17,7 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a corpus to judge on, such as recordings kept out of training; for speech also sentences, a .txt",
     )
-    parser.add_argument("--vocoder", metavar="RUN", help="a run of the task vocoder (default: the recipe's)")
+    parser.add_argument(
+        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 

@@ -18,18 +18,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--semitones", type=float, default=0.0, metavar="X", help="raise the voice by so much (default: 0)"
     )
-    parser.add_argument("--vocoder", metavar="RUN", help="a run of the task vocoder (default: the recipe's)")
+    parser.add_argument(
+        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
+    )
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument("-o", "--output", metavar="OUT.wav", required=True, help="where to write: .wav or .flac")
 
 
 def run(args: argparse.Namespace) -> int:
     """Speak, and say what was written."""
     from phonate.audio.decoding import MADE, writable, write_audio
+    from phonate.compute import device as devices
     from phonate.tasks.speech.inference import Synthesiser
 
     writable(args.output)
+    device = devices.choose(device=args.device)
     text = sys.stdin.read() if args.text == "-" else args.text
-    synthesiser = Synthesiser.load(args.run, args.vocoder)
+    synthesiser = Synthesiser.load(args.run, args.vocoder).to(device)
     waveform = synthesiser.speak(text, args.speaker, args.speed, args.semitones)
     write_audio(args.output, waveform, synthesiser.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / synthesiser.sample_rate:.1f} s")

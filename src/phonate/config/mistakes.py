@@ -110,7 +110,9 @@ def _instead(path: Key, root: type[Settings]) -> str:
     last = path[-1]
     elsewhere = ELSEWHERE.get(last)
     if elsewhere and last not in known:
-        return f"phonate calls it {elsewhere}"
+        *above, name = elsewhere.split(".")
+        if name in names_at(root, tuple(above)):  # some belong to tasks with recordings
+            return f"phonate calls it {elsewhere}"
     near = difflib.get_close_matches(last, known, n=1, cutoff=0.6)
     if near:
         return f"did you mean {near[0]}?"

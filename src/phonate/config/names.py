@@ -42,5 +42,12 @@ ELSEWHERE = {
     "early_stopping_min_delta": "training.early_stopping.min_delta",
     "loss_weights": "training.loss.weights",
     "loss_type": "training.loss.main",
+    "corpus": "data.path",
+    "data_dir": "data.path",
+    "validation_split": "data.validation",
+    "val_split": "data.validation",
+    "test_mode": "data.limit",
+    "model_size": "size",
+    "enable_profiling": "training.performance.profile_batches",
 }
 """Their last key -> our path."""

@@ -1,4 +1,4 @@
-"""Recordings that someone heard and does not want: their ids, one a line, in a file."""
+"""Recordings that are left out: those that someone heard and does not want, and those over a limit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phonate.config.errors import DataError
+from phonate.config.randomness import derived_seed
 from phonate.data.corpora._lists import read_lines
 from phonate.data.rows import Problem, Row
 
@@ -34,3 +35,13 @@ def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -
                 )
             )
     return kept
+
+
+def limited(rows: Sequence[Row | Problem], limit: int | None, report: Report) -> list[Row | Problem]:
+    """At most `limit` of the rows: those whose ids hash lowest, so that all speakers may be among them and nearly all
+    stay when others come or go. How many that leaves out is kept in the report."""
+    if limit is None or len(rows) <= limit:
+        return list(rows)
+    lowest = sorted(range(len(rows)), key=lambda i: derived_seed("limit", rows[i].id))[:limit]
+    report.over_limit = len(rows) - limit
+    return [rows[i] for i in sorted(lowest)]

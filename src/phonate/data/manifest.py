@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from phonate.config.errors import DataError
 from phonate.data.detection import detect_format
-from phonate.data.dropping import leave_out
+from phonate.data.dropping import leave_out, limited
 from phonate.data.rows import Checked, Problem, Row
 from phonate.data.settings import CORPORA, VoiceData, cache_root
 from phonate.data.validation import Progress, Report, validate
@@ -21,7 +21,8 @@ Rows = Callable[..., Iterable[Row | Problem]]
 
 
 def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
-    """What a corpus lists, without what `drop` leaves out, and the report that its validation is to fill in."""
+    """What a corpus lists, without what `drop` and `limit` leave out, and the report that its validation is to fill
+    in."""
     path = Path(settings.path).expanduser()
     name = detect_format(path) if settings.format == "auto" else settings.format
     if not path.exists():
@@ -29,7 +30,8 @@ def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
     rows = cast(Rows, CORPORA.get(name))
     extra = {"cache": cache_root(settings) / "audio"} if "cache" in inspect.signature(rows).parameters else {}
     report = Report(str(path), name)
-    return leave_out(list(rows(path, **extra)), settings.drop, report), report
+    listed = leave_out(list(rows(path, **extra)), settings.drop, report)
+    return limited(listed, settings.limit, report), report
 
 
 def check_corpus(

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from phonate.audio.settings import AudioConfig, AugmentationSettings
 from phonate.config.registry import Registry
@@ -28,6 +28,8 @@ class VoiceData(Settings):
     at what is there."""
     drop: str | None = None
     """A file of ids to leave out, one a line."""
+    limit: PositiveInt | None = None
+    """Only so many recordings, to try things out. Which ones depends on their ids alone. Null: all."""
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of the recordings that is kept for validation. Which ones depends on their ids alone; each speaker keeps
     one for training."""

@@ -39,6 +39,8 @@ class Report:
     """Rows that are used, and deserve a look."""
     dropped: int = 0
     """Rows that `data.drop` names; they are not among the listed."""
+    over_limit: int = 0
+    """Rows that `data.limit` leaves out; they are not among the listed."""
 
     def reasons(self) -> dict[str, int]:
         """How many rows were refused for which reason, most frequent first."""
@@ -59,6 +61,7 @@ class Report:
             "format": self.format,
             "listed": self.listed,
             "dropped": self.dropped,
+            "over_limit": self.over_limit,
             "usable": self.usable,
             "seconds": round(self.seconds, 3),
             "speakers": self.speakers,

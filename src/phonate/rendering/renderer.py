@@ -106,6 +106,12 @@ class TrainedVocoder:
             start, end = end, min(end + piece, frames - 1)
 
 
+GRIFFIN_LIM = "griffin_lim"
+"""In the place of a run: no vocoder, even where the recipe has one."""
+
+
 def renderer(source: str | Path | None, processor: AudioProcessor) -> Renderer:
-    """The trained vocoder of `source`, or Griffin-Lim where that is None."""
-    return GriffinLim(processor) if source is None else TrainedVocoder.load(source, processor)
+    """The trained vocoder of `source`, or Griffin-Lim where that is None or "griffin_lim"."""
+    if source is None or source == GRIFFIN_LIM:
+        return GriffinLim(processor)
+    return TrainedVocoder.load(source, processor)

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+_LARGEST = torch.finfo(torch.float32).max
+
 
 class _Stage(Enum):
     READY = "ready"
@@ -110,7 +112,8 @@ class MPSGradScaler:
         else:
             self._growth_tracker += 1
             if self._growth_tracker == self._growth_interval:
-                self._scale *= self._growth_factor
+                if self._scale * self._growth_factor <= _LARGEST:
+                    self._scale *= self._growth_factor
                 self._growth_tracker = 0
         self._stages.clear()
         self._overflow.clear()

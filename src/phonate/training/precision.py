@@ -25,7 +25,10 @@ def try_out(name: str, device: torch.device) -> None:
     """A forward and backward pass of a few numbers in format `name`. Raises torch's RuntimeError where it can't."""
     with torch.autocast(device.type, dtype=FORMATS[name]):
         weight = torch.ones(8, 8, device=device, requires_grad=True)
-        (weight @ weight).float().sum().backward()  # type: ignore[no-untyped-call]
+        product = weight @ weight
+        if product.dtype is not FORMATS[name]:  # for some devices and formats torch only warns, and goes on in fp32
+            raise RuntimeError(f"autocast computes in {str(product.dtype).removeprefix('torch.')}")
+        product.float().sum().backward()  # type: ignore[no-untyped-call]
 
 
 def scaler_for(device: torch.device, init_scale: float) -> torch.amp.GradScaler | MPSGradScaler:
@@ -70,6 +73,7 @@ class Precision:
 
     def __init__(self, setting: str | bool, device: torch.device, loss_scale: float | None = None) -> None:
         self.name = resolve(setting, device)
+        self._asked = setting not in (True, "auto")
         self._fixed = loss_scale
         if loss_scale is not None and self.name != "fp16":
             log.warning("training.amp_loss_scale: only fp16 has a loss scale, and this run is in %s", self.name)
@@ -79,6 +83,15 @@ class Precision:
             self._autocast = torch.autocast(device.type, dtype=FORMATS[self.name])
         if self.name == "fp16":
             self._scaler = scaler_for(device, loss_scale or 65536.0)
+
+    def fall_back(self, error: Exception) -> bool:
+        """Go on in fp32 after `error`, and say so. False: the run is in fp32, or its format was asked for by name."""
+        if self._asked or self.name == "fp32":
+            return False
+        words = " ".join(str(error).split())
+        log.warning("training.mixed_precision: the first step failed in %s (%s); training in fp32", self.name, words)
+        self.name, self._autocast, self._scaler = "fp32", contextlib.nullcontext(), None
+        return True
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of a forward pass."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("phonate")
 
+LEAST_SCALE = 2.0**-14
+"""A run whose gradients only overflow now and then never has so small a loss scale."""
 WORTH_A_WORD = 0.005
 """Seconds a step that are spent waiting for data: shorter waits are not worth a loader process."""
 
@@ -34,6 +36,13 @@ def log(trainer: Trainer) -> None:
     now = time.perf_counter()
     seconds = max(now - since, 1e-9)
     scale = train_step.precision.scale
+    if scale is not None and scale < LEAST_SCALE and trainer.settings.amp_loss_scale is None:
+        raise TrainingError(
+            f"the loss scale of fp16 has fallen to {scale:g} by step {trainer.step}: gradients overflow in step after "
+            "step, and nothing is learnt. Lower training.optimizer.lr or training.gradient_clipping, set "
+            "training.mixed_precision: bf16 or fp32, or check the recordings with `phonate data check`; the last "
+            "checkpoint is intact"
+        )
     trainer.emit(
         {
             **means,
@@ -89,8 +98,8 @@ def finite_means(trainer: Trainer, meter: Meter) -> dict[str, float]:
     if not all(math.isfinite(value) for value in means.values()):
         raise TrainingError(
             f"the loss was not finite at step {trainer.step} or since the log line of step {trainer.logged_at[0]}: "
-            f"{means}; lower training.optimizer.lr or training.gradient_clipping, or set training.mixed_precision: "
-            "fp32; the last checkpoint is intact"
+            f"{means}; lower training.optimizer.lr or training.gradient_clipping, set training.mixed_precision: "
+            "fp32, or check the recordings with `phonate data check`; the last checkpoint is intact"
         )
     return means
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
 from phonate.training.checkpoints import Checkpoint
 from phonate.training.meter import Meter
@@ -39,6 +40,18 @@ def meters(trainer: Trainer) -> list[Any]:
     return trainer.ranks.gather([trainer.train_step.meter.state(), trainer.epoch_meter.state()])
 
 
+def epoch_so_far(trainer: Trainer, counted: list[Any]) -> dict[str, float]:
+    """Means of the current epoch over all ranks, names beginning with `train_`; empty at its beginning. `counted`: the
+    result of `meters`."""
+    whole = Meter()
+    for one in (one for pair in counted for one in pair):
+        part = Meter()
+        part.restore(one)
+        whole.absorb(part)
+    means = whole.means(trainer.train_step.weights, Ranks())
+    return {f"train_{name}": value for name, value in means.items()}
+
+
 def collect(trainer: Trainer, raw: dict[str, Tensor] | None, counted: list[Any]) -> dict[str, Any]:
     """The state as nested plain values and tensors. `raw`: the second result of `weights`; `counted`: of `meters`."""
     snapshot = trainer.settings.checkpoint
@@ -58,6 +71,7 @@ def collect(trainer: Trainer, raw: dict[str, Tensor] | None, counted: list[Any])
             "should_stop": trainer.should_stop,
             "best": dataclasses.asdict(trainer.best),
             "averaged_is_better": trainer.averaged_is_better,
+            "training": trainer.last_training,
             "validation": trainer.last_validation,
         },
         "phases": phases,
@@ -138,6 +152,7 @@ def _restore_progress(trainer: Trainer, progress: Mapping[str, Any]) -> None:
     trainer.should_stop = progress["should_stop"] and progress["unfinished"]
     _restore_best(trainer, progress["best"])
     trainer.averaged_is_better = progress["averaged_is_better"]
+    trainer.last_training = progress.get("training", {})  # checkpoints of 0.1.0 have none
     trainer.last_validation = progress["validation"]
 
 

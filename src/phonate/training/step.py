@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,14 @@ from phonate.training.settings import TrainingSettings
 from phonate.training.task import Batch, Phase, Task, Terms, move
 
 NOTHING = contextlib.nullcontext()
+GRADIENT = "the gradient's norm"
+
+
+class Failure(Enum):
+    """What can be done otherwise in another attempt."""
+
+    MEMORY = "memory"
+    PRECISION = "precision"
 
 
 @dataclass
@@ -136,10 +145,12 @@ class TrainStep:
         self.check_memory: Callable[[], object] = memory.check if memory is not None else lambda: None
         self.reads_losses = device.type == "cpu"
         """Whether a loss can be looked at without waiting for a device."""
-        self.unread: list[tuple[int, Sequence[str], Tensor]] = []
-        """Else: step, ids and loss of each micro-batch since `check_losses`."""
+        self.unread: list[tuple[str, int, Sequence[str], Tensor]] = []
+        """Else: what it is, step, ids and value of each loss and gradient norm since `check_losses`."""
         self._at = 0
         """The micro-batch that is being computed."""
+        self.stepped = False
+        """Whether a step was done since this process began."""
         self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale)
         self.weights = {**task.loss_weights, **settings.loss.weights}
         self.compute: Callable[[Batch, str], Terms] = partial(task.loss, model)
@@ -159,22 +170,23 @@ class TrainStep:
         for state in due:
             with self._only(state) if len(self.phases) > 1 else NOTHING:
                 self._gradients(state, parts, step, last=state is due[-1])
-                self._update(state, step)
+                self._update(state, parts, step)
         if self._unknown:
             self._check_weights(step)
         self.precision.update()
+        self.stepped = True
         if ema is not None:
             ema.update(step + 1)
         self.recovery.tell(step, parts)
         self.mark("step")
 
     def check_losses(self) -> None:
-        """Look at the losses that nobody has looked at yet: a device is waited for. Raises TrainingError, naming the
-        first batch whose loss was not finite."""
+        """Look at the losses and gradient norms that nobody has looked at yet: a device is waited for. Raises
+        TrainingError, naming the first batch where one was not finite."""
         unread, self.unread = self.unread, []
-        if unread and not torch.stack([loss for _, _, loss in unread]).isfinite().all():
-            step, ids, loss = next(one for one in unread if not one[2].isfinite())
-            raise not_finite("loss", loss.item(), step, ids, {})
+        if unread and not torch.stack([value.float() for *_, value in unread]).isfinite().all():
+            what, step, ids, value = next(one for one in unread if not one[-1].isfinite())
+            raise not_finite(what, value.item(), step, ids, {})
 
     def _check_weights(self, step: int) -> None:
         """Refuse a weight of a term that there is not, as soon as every phase has shown its terms."""
@@ -186,25 +198,30 @@ class TrainStep:
         self._unknown = set()
 
     def _gradients(self, state: PhaseState, parts: list[Part], step: int, last: bool) -> None:
-        """The gradients of one phase. Where memory runs out, the micro-batch is halved and the phase begun anew."""
+        """The gradients of one phase. Where memory runs out, the micro-batch is halved and the phase begun anew; where
+        the first step fails in a 16-bit format that nobody asked for by name, it is begun anew in fp32."""
         counted = self.meter.copy()
-        while not self._fits(state.phase.name, parts, step, last):
+        while failure := self._failure(state.phase.name, parts, step, last):
             # Here the exception is gone, and with its frames all that the failed attempt had made.
             self.meter = counted.copy()
             for parameter in state.parameters:
                 parameter.grad = None
-            at = self._at
-            parts[at:at] = self.recovery.halves(parts.pop(at), step)
+            if failure is Failure.MEMORY:
+                at = self._at
+                parts[at:at] = self.recovery.halves(parts.pop(at), step)
 
-    def _fits(self, phase: str, parts: Sequence[Part], step: int, last: bool) -> bool:
-        """Forward and backward passes of one phase. False: memory ran out in that of micro-batch `_at`."""
+    def _failure(self, phase: str, parts: Sequence[Part], step: int, last: bool) -> Failure | None:
+        """Forward and backward passes of one phase; if one fails, that of micro-batch `_at`, why."""
         try:
             self._forward_backward(phase, parts, step, last)
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+        except (RuntimeError, MemoryError, TypeError) as error:
+            if out_of_memory(error):
+                return Failure.MEMORY
+            # Ranks would have to fall back together, and one that has failed can't ask the others.
+            if self.stepped or self.ranks.world_size > 1 or not self.precision.fall_back(error):
                 raise
-            return False
-        return True
+            return Failure.PRECISION
+        return None
 
     def _forward_backward(self, phase: str, parts: Sequence[Part], step: int, last: bool) -> None:
         """The gradients of one phase; `last` says whether it is the last one of this step."""
@@ -225,7 +242,7 @@ class TrainStep:
                     terms = {name: (total * part.planned.weight, 0.0) for name, (total, _) in terms.items()}
                 loss = weighted_loss(terms, totals, self.weights)
                 if not self.reads_losses:
-                    self.unread.append((step, part.planned.ids, loss.detach()))
+                    self.unread.append(("loss", step, part.planned.ids, loss.detach()))
                 elif not math.isfinite(value := loss.item()):
                     raise not_finite("loss", value, step, part.planned.ids, terms)
                 self.mark("forward")
@@ -251,7 +268,7 @@ class TrainStep:
         for hook in self.after_batch:
             hook(part.batch, means)
 
-    def _update(self, state: PhaseState, step: int) -> None:
+    def _update(self, state: PhaseState, parts: Sequence[Part], step: int) -> None:
         """Gradients -> weights."""
         if self.settings.distributed.sync_gradient_barrier:
             self.ranks.barrier()
@@ -263,6 +280,7 @@ class TrainStep:
             self.grad_norms.update(module_norms(self.model))
         if self.settings.gradient_clipping is not None:
             norm = clip(state.parameters, self.settings.gradient_clipping)
+            self._check_gradient(norm, parts, step)
             self.grad_norms["grad_norm" if len(self.phases) == 1 else f"grad_norm/{state.phase.name}"] = norm
         lr = state.schedule.lr(step)
         for group in state.optimizer.param_groups:
@@ -270,6 +288,19 @@ class TrainStep:
         self.precision.step(state.optimizer)
         for parameter in state.parameters:
             parameter.grad = None
+
+    def _check_gradient(self, norm: Tensor, parts: Sequence[Part], step: int) -> None:
+        """A finite loss can have a gradient that is not; the next batch, whose loss it spoils, is not to blame.
+
+        In fp16 such steps are usual, and left out.
+        """
+        if self.precision.name == "fp16":
+            return
+        ids = [name for part in parts for name in part.planned.ids]
+        if not self.reads_losses:
+            self.unread.append((GRADIENT, step, ids, norm))
+        elif not math.isfinite(value := norm.item()):
+            raise not_finite(GRADIENT, value, step, ids, {})
 
     def _totals(self, phase: str, parts: Sequence[Part]) -> dict[str, float] | None:
         """Counts of each term over the micro-batches and ranks of this step; None for one undivided batch."""
@@ -359,8 +390,9 @@ def not_finite(what: str, value: float, step: int, ids: Sequence[str], terms: Te
     """The error for a number that is not finite: which step, which term, which samples, and what to try."""
     bad = [name for name, (total, _) in terms.items() if not torch.isfinite(total.detach()).all()]
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+    where = "" if what == GRADIENT else f"{', '.join(bad) or 'the sum of terms'}; "
     return TrainingError(
-        f"{what} is {value} at step {step} ({', '.join(bad) or 'the sum of terms'}; batch: {shown}). Lower "
+        f"{what} is {value} at step {step} ({where}batch: {shown}). Lower "
         f"training.optimizer.lr or training.gradient_clipping, set training.mixed_precision: fp32, or check these "
         f"recordings with `phonate data check`; the last checkpoint is intact"
     )

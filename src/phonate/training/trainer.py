@@ -50,7 +50,7 @@ from phonate.training.signals import Signals, StopNow
 from phonate.training.state import seed_global_generators
 from phonate.training.step import PhaseState, TrainStep, seed_torch, unmarked
 from phonate.training.task import Preview, Samples, Task
-from phonate.training.tracking import MetricStream, build_stream
+from phonate.training.tracking import MetricStream, build_stream, check_trackers
 from phonate.training.validation import Best, named, validate
 
 logger = logging.getLogger("phonate")
@@ -79,6 +79,7 @@ class Trainer:
         self.ranks = ranks or Ranks()
         self.recipe_yaml = recipe_yaml
         check_task(task, settings, self.ranks)
+        check_trackers(settings.logging)
 
         self.step = 0
         """Optimizer steps done."""
@@ -92,15 +93,17 @@ class Trainer:
         """A signal stopped the run after a step and before the validation and saving that belong to it."""
         self.last_validation: dict[str, float] = {}
         """Metrics of the latest validation, names beginning with `val_`."""
+        self.last_training: dict[str, float] = {}
+        """Means of the latest epoch, names beginning with `train_`."""
         self._saved_step = -1
 
         seed_global_generators(settings.random_seed)
+        self.validation_samples: Samples | None = None
+        self.train_source, self.validation_source = (train, validation) if train is not None else self._plan_sources()
         seed_torch(self.device, settings.random_seed, "model")
         self.model = task.model().to(self.device)
         if settings.performance.compile_model:
             self.model.compile()
-        self.validation_samples: Samples | None = None
-        self.train_source, self.validation_source = (train, validation) if train is not None else self._plan_sources()
         self.steps_per_epoch = math.ceil(self.train_source.steps(0) / settings.gradient_accumulation_steps)
         self.total_steps = settings.max_steps or settings.epochs * self.steps_per_epoch
         self.phases = self._build_phases()
@@ -329,13 +332,15 @@ class Trainer:
 
     def _end_epoch(self, metrics: Mapping[str, float]) -> None:
         """Means over the epoch, to the stream and to the callbacks."""
+        self.train_step.check_losses()  # names the batch, which means can't
         self.epoch_meter.absorb(self.train_step.meter)
         means = finite_means(self, self.epoch_meter)
         self.epoch_meter.clear()
+        self.last_training = {f"train_{name}": value for name, value in means.items()}
         if means:
             self.emit(means, split="epoch")
         for hook in self.callbacks.on_epoch_end:
-            hook(self, self.epoch - 1, {**{f"train_{k}": v for k, v in means.items()}, **metrics})
+            hook(self, self.epoch - 1, {**self.last_training, **metrics})
 
     def _end(self) -> None:
         if self.profiler is not None and self.profiler.running:
@@ -408,7 +413,7 @@ class Trainer:
             epoch=self.epoch,
             weights=weights,
             state=state.collect(self, raw, counted),
-            metrics=self.last_validation,
+            metrics={**(state.epoch_so_far(self, counted) or self.last_training), **self.last_validation},
             learning_rate=self.phases[0].lr,
             model_name=type(self.model).__name__,
             experiment_name=self.run.name,

@@ -185,7 +185,7 @@ def _recordings(data: Any) -> str | None:
     from phonate.data.rows import Row
     from phonate.data.settings import VoiceData
 
-    chosen = {name: data[name] for name in ("format", "drop", "cache_dir") if name in data}
+    chosen = {name: data[name] for name in ("format", "drop", "limit", "cache_dir") if name in data}
     listed, _ = list_corpus(VoiceData(path=str(data["path"]), **chosen))
     paths = [one.path for one in listed if isinstance(one, Row)]
     if len(paths) > _MOST_PROBED:

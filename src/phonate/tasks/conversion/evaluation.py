@@ -115,7 +115,9 @@ def _clips_of(converter: Converter, data: str) -> Iterator[Clip]:
     """The recordings of the corpus `data`, loaded one by one."""
     settings: ConversionData = converter.extractor.data
     processor = AudioProcessor(settings.audio)
-    checked, report = check_corpus(settings.model_copy(update={"path": data, "format": "auto", "drop": None}))
+    checked, report = check_corpus(
+        settings.model_copy(update={"path": data, "format": "auto", "drop": None, "limit": None})
+    )
     if report.refused:
         logger.warning("%s: %d rows can't be used; phonate data check says why", data, len(report.refused))
     for one in checked:

@@ -137,7 +137,9 @@ def _clips_of(transcriber: Transcriber, data: str) -> Iterator[Clip]:
     """The recordings of the corpus `data` that have a text which can be said."""
     settings = transcriber.recipe.data
     wording = Wording(settings.language)
-    checked, report = check_corpus(settings.model_copy(update={"path": data, "format": "auto", "drop": None}))
+    checked, report = check_corpus(
+        settings.model_copy(update={"path": data, "format": "auto", "drop": None, "limit": None})
+    )
     if report.refused:
         logger.warning("%s: %d rows can't be used; phonate data check says why", data, len(report.refused))
     for one in checked:

@@ -118,7 +118,9 @@ def _kept_for_validation(synthesiser: Synthesiser) -> Iterator[Clip]:
 
 def _clips_of(synthesiser: Synthesiser, data: str) -> Iterator[Clip]:
     """The recordings with texts of the corpus `data`. A voice of one speaker says all of them."""
-    checked, report = check_corpus(synthesiser.data.model_copy(update={"path": data, "format": "auto"}))
+    checked, report = check_corpus(
+        synthesiser.data.model_copy(update={"path": data, "format": "auto", "drop": None, "limit": None})
+    )
     if report.refused:
         logger.warning("%s: %d rows can't be used; phonate data check says why", data, len(report.refused))
     for one in checked:

@@ -68,6 +68,13 @@ class Synthesiser:
         model.load_state_dict(trained.part("acoustic"))
         return cls(model, recipe.data, inventory, facts["speakers"], facts, vocoder)
 
+    def to(self, device: torch.device) -> Synthesiser:
+        """Speak on `device` from now on. Returns itself."""
+        self.model.to(device)
+        if isinstance(self.render, TrainedVocoder):
+            self.render.network.to(device)
+        return self
+
     def speaker(self, name: str | None) -> int:
         """Number of a speaker; the first when none is named. Raises InputError with the nearest name."""
         if name is None:

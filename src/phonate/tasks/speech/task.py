@@ -212,6 +212,7 @@ class SpeechTask(Task):
             **{f"train/{ours}": f"train/batch_{shown}_loss" for ours, shown in names.items()},
             **{f"epoch/{ours}": f"train/epoch_{shown}_loss" for ours, shown in names.items()},
             "train/steps_per_second": "train/throughput",
+            f"learning_rate/{GENERATOR}": "train/learning_rate",  # with a discriminator there are two
         }
 
     def mismatch(self, exported: Mapping[str, Any]) -> str | None:

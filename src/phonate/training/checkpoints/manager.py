@@ -354,8 +354,8 @@ def _holds(state: Any, name: str, depth: int = 3) -> bool:
     """Whether a dict in `state`, at most `depth` levels deep, has something under `name` or `name` + "s"."""
     if not isinstance(state, Mapping) or depth == 0:
         return False
-    if any(state.get(key) for key in (name, f"{name}s")):
-        return True
+    if any(state.get(key) is not None for key in (name, f"{name}s")):
+        return True  # an empty one, too: that of a schedule which only counts steps
     return any(_holds(value, name, depth - 1) for value in state.values())
 
 

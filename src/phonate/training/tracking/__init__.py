@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from phonate.training.tracking.build import build_stream
+from phonate.training.tracking.build import build_stream, check_trackers
 from phonate.training.tracking.jsonl import read_metrics
 from phonate.training.tracking.stream import MetricStream, Sink
 
-__all__ = ["MetricStream", "Sink", "build_stream", "read_metrics"]
+__all__ = ["MetricStream", "Sink", "build_stream", "check_trackers", "read_metrics"]

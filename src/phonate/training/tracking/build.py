@@ -13,6 +13,18 @@ from phonate.training.tracking.previews import PreviewFolder
 from phonate.training.tracking.stream import MetricStream, Sink
 
 
+def check_trackers(settings: LoggingSettings) -> None:
+    """Raise MissingPackageError where a tracker is asked for and not installed, before hours go into a corpus."""
+    if settings.wandb:
+        from phonate.training.tracking import wandb
+
+        wandb.require()
+    if settings.tensorboard:
+        from phonate.training.tracking import tensorboard
+
+        tensorboard.require()
+
+
 def build_stream(
     settings: LoggingSettings,
     run_path: Path,

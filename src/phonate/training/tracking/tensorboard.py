@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from phonate.training.task import Preview
 
 
+def require() -> None:
+    """Raise MissingPackageError unless tensorboard is installed."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise MissingPackageError(
+            "training.logging.tensorboard: tensorboard is not installed; pip install tensorboard, or set it to false"
+        )
+
+
 class TensorBoard(Sink):
     """Writes event files. TensorBoard is imported at the first metric, not when the run starts.
 
@@ -28,11 +36,7 @@ class TensorBoard(Sink):
     """
 
     def __init__(self, folder: Path, names: Mapping[str, str], resume_step: int | None = None) -> None:
-        if importlib.util.find_spec("tensorboard") is None:
-            raise MissingPackageError(
-                "training.logging.tensorboard: tensorboard is not installed; pip install tensorboard, "
-                "or set it to false"
-            )
+        require()
         self.folder = folder
         self.names = names
         self._purge_step = None if resume_step is None else resume_step + 1

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from phonate.training.task import Preview
 
 
+def require() -> None:
+    """Raise MissingPackageError unless wandb is installed."""
+    if importlib.util.find_spec("wandb") is None:
+        raise MissingPackageError(
+            'training.logging.wandb: it is not installed; pip install "phonate[wandb]", or set it to false'
+        )
+
+
 class WeightsAndBiases(Sink):
     """Reports to W&B; with WANDB_MODE=offline to RUN/wandb, for `wandb sync` later.
 
@@ -40,10 +48,7 @@ class WeightsAndBiases(Sink):
         names: Mapping[str, str],
         hyperparameters: Mapping[str, Any] | None = None,
     ) -> None:
-        if importlib.util.find_spec("wandb") is None:
-            raise MissingPackageError(
-                'training.logging.wandb: it is not installed; pip install "phonate[wandb]", or set it to false'
-            )
+        require()
         self._wandb: Any = importlib.import_module("wandb")
         self.names = names
         self.log_model = settings.log_model

@@ -175,10 +175,10 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
 
 def _checked(path: str | Path) -> Path:
     path = Path(path)
-    if not path.is_file():  # a pipe or a device would be waited for, or have no end
-        raise DataError(
-            f"{path}: {'is a folder, a pipe or a device; give a file' if path.exists() else 'no such file'}"
-        )
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    if not path.is_file():  # a pipe would be waited for, and a device may have no end
+        raise DataError(f"{path}: is a folder, a pipe or a device; give a file")
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty; copy it again")
     return path

@@ -176,9 +176,10 @@ def test_header_without_samples_missing_file_and_folder_are_refused(tmp_path):
     soundfile.write(tmp_path / "none.wav", np.zeros(0), RATE)
     with pytest.raises(DataError, match="holds no samples"):
         read_audio(tmp_path / "none.wav")
-    for path in (tmp_path / "absent.wav", tmp_path):
-        with pytest.raises(DataError, match="no such file"):
-            probe(path)
+    with pytest.raises(DataError, match="no such file"):
+        probe(tmp_path / "absent.wav")
+    with pytest.raises(DataError, match="is a folder, a pipe or a device"):
+        probe(tmp_path)
 
 
 def test_a_playlist_named_m4a_opens_nothing_else(tmp_path):

@@ -13,7 +13,7 @@ def harmonics(hertz: np.ndarray, rate: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 48000])
-@pytest.mark.parametrize("hertz", [75.0, 110.0, 230.0, 420.0])
+@pytest.mark.parametrize("hertz", [63.0, 75.0, 110.0, 230.0, 420.0, 480.0])
 def test_steady_tones(rate, hertz):
     track = f0(harmonics(np.full(rate, hertz), rate), rate, rate // 100)
     assert len(track) == 1 + rate // (rate // 100)

@@ -170,6 +170,15 @@ def test_training_takes_what_was_selected(monkeypatch):
     assert devices.choose("mixed", probe=two()) == torch.device("cuda", 1)
 
 
+def test_a_gpu_that_is_named_is_the_one_that_is_listed(monkeypatch):
+    """NVML is asked first: it settles CUDA's order, for which it is too late once CUDA was started."""
+    table = two()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2 if table.asked else 0)
+    assert devices.choose(device="cuda:1", probe=table) == torch.device("cuda", 1)
+    assert devices.choose(device="cpu", probe=table) == torch.device("cpu")
+    assert table.asked == 1
+
+
 def test_gpus_that_torch_has_and_nvml_has_not(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

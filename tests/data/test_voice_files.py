@@ -3,10 +3,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import soundfile
 
@@ -266,6 +271,49 @@ def test_garbage_has_no_features_but_reasons(garbage, tmp_path):
     assert longest == pytest.approx(30.0)
 
 
+def test_pipes_and_devices_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.wav")
+    os.mkfifo(tmp_path / "pipe.m4a")
+    (tmp_path / "endless.wav").symlink_to("/dev/zero")
+    (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere")
+    detector = VoiceDataDetector(tmp_path)
+    usable, report = validate_voice_files(detector)
+    assert usable == []
+    details = {Path(one.place).name: one.detail for one in report.refused}
+    assert details.pop("gone.wav").endswith("no such file")
+    assert len(details) == 3
+    assert all(detail.endswith("is a folder, a pipe or a device; give a file") for detail in details.values())
+    assert len(detector.validate_formats()) == 4
+
+
+def test_numbers_that_are_no_sound_are_refused(tmp_path):
+    """Their squares would be infinite, and so would the profile of all recordings."""
+    for name, value in (("huge", 1e30), ("infinite", np.inf), ("nan", np.nan)):
+        samples = tone(3.0).astype(np.float32)
+        samples[1000] = value
+        soundfile.write(tmp_path / f"{name}.wav", samples, RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "unscaled.wav", 32767 * tone(3.0), RATE, subtype="FLOAT")  # clipped, by the rules
+    write(tmp_path / "fine.wav", tone(3.0))
+    usable, report = validate_voice_files(VoiceDataDetector(tmp_path))
+    assert [file.path.name for file in usable] == ["fine.wav", "unscaled.wav"]
+    details = {Path(one.place).name: one.detail for one in report.refused}
+    assert "sample 1000 (0.045 s) is 1e+30, far over full scale" in details["huge.wav"]
+    assert "NaN or infinite" in details["infinite.wav"]
+    assert "NaN or infinite" in details["nan.wav"]
+    found = extract_features(usable, cache_dir=tmp_path / "cache")
+    voice_profile(found.files, found.features)
+
+
+def test_names_can_not_break_the_table(tmp_path):
+    for name in ("two\nlines.wav", "bell\x07\x1b[2J.wav"):
+        (tmp_path / name).write_text("no recording")
+    _, report = validate_voice_files(VoiceDataDetector(tmp_path))
+    lines = problem_lines(report.refused)
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines)
+    assert any("two\\nlines.wav" in line for line in lines)
+
+
 # --- several processes
 
 
@@ -290,6 +338,57 @@ def test_a_process_that_dies_takes_one_file_with_it():
     )
     assert found == [-n if n in (5, 41, 42) else n * n for n in range(60)]
     assert said == list(range(1, 61))
+
+
+def linger(number: int, folder: Path) -> int:
+    """Work that tells who does it, and takes its time."""
+    (folder / str(os.getpid())).touch()
+    time.sleep(0.02)
+    return number
+
+
+BUSY = """
+import sys
+from functools import partial
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from phonate.data.parallel import map_files
+from test_voice_files import linger
+for number in map_files(partial(linger, folder=Path(sys.argv[1])), range(100_000), abs, "numbers", processes=2):
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_no_process_outlives_the_one_that_started_it(tmp_path, name):
+    code = BUSY.format(tests=str(Path(__file__).parent))
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "0\n"
+        workers = [psutil.Process(int(path.name)) for path in tmp_path.iterdir()]
+        assert workers
+        started.send_signal(getattr(signal, name))
+        said = started.communicate(timeout=30)[1]  # its end is also that of all who inherited its streams
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
+    if name == "SIGINT":
+        assert said.rstrip().endswith("KeyboardInterrupt"), said
+        assert "cannot schedule" not in said
+
+
+def test_work_that_is_left_is_not_done(tmp_path):
+    results = map_files(partial(linger, folder=tmp_path), range(2_000), abs, "numbers", processes=2)
+    assert next(results) == 0
+    results.close()
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    assert not any(psutil.pid_exists(worker) for worker in workers)
 
 
 # --- features and profile
@@ -343,6 +442,22 @@ def test_a_cache_that_can_not_be_written_is_warned_of(voices, tmp_path, caplog):
     files, _ = validate_voice_files(VoiceDataDetector(voices))
     assert extract_features(files, cache_dir=tmp_path / "file").computed == 6
     assert "can't be written" in caplog.text
+
+
+def test_a_cache_that_can_not_be_read_is_warned_of(voices, tmp_path, caplog, monkeypatch):
+    """Root may read everything, so the refusal is the call's."""
+    files, _ = validate_voice_files(VoiceDataDetector(voices))
+    assert extract_features(files, cache_dir=tmp_path).computed == 6
+    read_text = Path.read_text
+
+    def refuse(path, *args, **options):
+        if path.suffix == ".jsonl":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read_text(path, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert extract_features(files, cache_dir=tmp_path).computed == 6
+    assert "can't be read" in caplog.text
 
 
 def test_the_profile_is_that_of_all_frames(voices, tmp_path):

@@ -33,6 +33,7 @@ AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".
 _AV_CONTAINERS = {".m4a": "mov", ".aac": "aac"}
 _SUBTYPES = {".wav": "PCM_16", ".flac": "PCM_16"}
 _SLOWEST, _FASTEST = 1_000, 1_000_000  # Hz; a damaged header may say anything, and memory is taken by it
+_LARGEST = 2.0**31  # full scale is 1; no integers that somebody forgot to scale are larger, and squares stay finite
 _SLACK_SECONDS = 0.05  # codecs round a recording's length to their own frames
 
 
@@ -71,8 +72,8 @@ def read_audio(
         waveform (samples,), float32, and its sample rate.
 
     Raises:
-        DataError: the file is missing, unreadable, empty, cut short, holds NaN or infinite samples, or ends
-            before the part asked for.
+        DataError: the file is missing, unreadable, empty, cut short, holds samples that are no sound (NaN, infinite,
+            over 2^31 times full scale), or ends before the part asked for.
     """
     path = _checked(path)
     if offset < 0 or (duration is not None and duration <= 0):
@@ -81,7 +82,7 @@ def read_audio(
         waveform, rate = _read_av(path, offset, duration)
     else:
         waveform, rate = _read_soundfile(path, offset, duration)
-    _require_finite(path, waveform, rate, offset)
+    _require_sound(path, waveform, rate, offset)
     if sample_rate is not None and sample_rate != rate:
         waveform, rate = resample(waveform, rate, sample_rate), sample_rate
     return waveform, rate
@@ -111,15 +112,16 @@ def read_start(path: str | Path, seconds: float, sample_rate: int | None = None)
             if len(samples) < count:
                 raise _cut_short(path, info.duration, len(samples) / rate)
             waveform = _mono(samples)
-    _require_finite(path, waveform, rate, 0.0)
+    _require_sound(path, waveform, rate, 0.0)
     return (waveform if sample_rate in (None, rate) else resample(waveform, rate, sample_rate)), info
 
 
-def _require_finite(path: Path, waveform: FloatArray, rate: int, offset: float) -> None:
-    finite = np.isfinite(waveform)
-    if not finite.all():
-        bad = int(np.argmin(finite))
-        raise DataError(f"{path}: sample {bad} ({offset + bad / rate:.3f} s) is NaN or infinite; export it again")
+def _require_sound(path: Path, waveform: FloatArray, rate: int, offset: float) -> None:
+    # Without an array between: this is done to all recordings. NaN is no larger and no smaller than anything.
+    if not (waveform.max(initial=0.0) <= _LARGEST and waveform.min(initial=0.0) >= -_LARGEST):
+        bad = int(np.argmin(np.abs(waveform) <= _LARGEST))
+        what = f"{waveform[bad]:.3g}, far over full scale" if np.isfinite(waveform[bad]) else "NaN or infinite"
+        raise DataError(f"{path}: sample {bad} ({offset + bad / rate:.3f} s) is {what}; export it again")
 
 
 def resample(waveform: FloatArray, rate: float, new_rate: float) -> FloatArray:
@@ -173,8 +175,10 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
 
 def _checked(path: str | Path) -> Path:
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise DataError(f"{path}: no such file")
+    if not path.is_file():  # a pipe would be waited for, and a device may have no end
+        raise DataError(f"{path}: is a folder, a pipe or a device; give a file")
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty; copy it again")
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import scipy.fft
 
 from phonate.audio.decoding import FloatArray
 
@@ -24,15 +25,22 @@ def f0(
     shortest = max(2, int(sample_rate / highest))
     window = int(1.5 * sample_rate / lowest)
     span = window + longest
-    padded = np.pad(waveform.astype(np.float32), (span // 2, span - span // 2))
-    frames_TN = np.lib.stride_tricks.sliding_window_view(padded, span)[::hop_length]
-    frames_TN = frames_TN[: 1 + len(waveform) // hop_length]
-    loudness = np.empty(len(frames_TN), dtype=np.float32)
-    lags, depths = np.empty_like(loudness), np.empty_like(loudness)
-    for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
+    # Of a length that transforms fast; at no lag does the window leave it, so that its going round does no harm.
+    size = scipy.fft.next_fast_len(span, real=True)
+    padded = np.pad(waveform.astype(np.float32), (span // 2, size - span // 2))
+    energy = np.concatenate([[0.0], np.cumsum(np.square(padded, dtype=np.float64))])
+    count = 1 + len(waveform) // hop_length
+    frames_TN = np.lib.stride_tricks.sliding_window_view(padded, size)[::hop_length][:count]
+    loudness = np.sqrt((energy[span:] - energy[:-span])[::hop_length][:count] / span)
+    moving = (energy[window:] - energy[:-window]).astype(np.float32)  # of the window, begun at each sample
+    moving_TL = np.lib.stride_tricks.sliding_window_view(moving, longest)[::hop_length][:count]
+    lags, depths = np.empty((2, count), dtype=np.float32)
+    windows_TN = np.zeros((min(count, _FRAMES_PER_BLOCK), size), dtype=np.float32)
+    for start in range(0, count, _FRAMES_PER_BLOCK):
         block = slice(start, start + _FRAMES_PER_BLOCK)
-        loudness[block] = np.sqrt(np.square(frames_TN[block]).mean(axis=1))
-        lags[block], depths[block] = _periods(frames_TN[block], window, shortest, longest)
+        frames = frames_TN[block]
+        windows_TN[: len(frames), :window] = frames[:, :window]
+        lags[block], depths[block] = _periods(frames, windows_TN[: len(frames)], moving_TL[block], shortest)
     voiced = (depths < _UNVOICED) & (loudness > _QUIET * loudness.max())
     return _steadied(np.where(voiced, sample_rate / lags, 0.0).astype(np.float32))
 
@@ -45,17 +53,19 @@ def median_f0(waveform: FloatArray, sample_rate: int) -> float:
 
 
 def _periods(
-    frames_TN: FloatArray, window: int, shortest: int, longest: int
+    frames_TN: FloatArray, windows_TN: FloatArray, moving_TL: FloatArray, shortest: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Period in samples and depth of its dip (0: periodic, 1: not at all), each (frames,)."""
-    size = 1 << (frames_TN.shape[1] + window - 1).bit_length()
-    spectrum = np.fft.rfft(frames_TN, size)
-    correlation = np.fft.irfft(spectrum * np.conj(np.fft.rfft(frames_TN[:, :window], size)), size)
-    energy = np.cumsum(np.square(frames_TN, dtype=np.float64), axis=1)
-    energy = np.pad(energy, ((0, 0), (1, 0)))
-    moving = energy[:, window : window + longest] - energy[:, :longest]
-    difference = np.maximum(moving[:, :1] + moving - 2 * correlation[:, :longest], 0.0)  # equation 6
-    mean = np.cumsum(difference[:, 1:], axis=1) / np.arange(1, longest)
+    """Period in samples and depth of its dip (0: periodic, 1: not at all), each (frames,).
+
+    `windows_TN`: the beginnings of the frames that are compared with later parts, zeros behind.
+    `moving_TL`: energy of such a part at each of L lags.
+    """
+    size, longest = frames_TN.shape[1], moving_TL.shape[1]
+    spectrum = scipy.fft.rfft(frames_TN)
+    spectrum *= np.conj(scipy.fft.rfft(windows_TN))
+    correlation = scipy.fft.irfft(spectrum, size, overwrite_x=True)
+    difference = np.maximum(moving_TL[:, :1] + moving_TL - 2 * correlation[:, :longest], 0.0)  # equation 6
+    mean = np.cumsum(difference[:, 1:], axis=1) / np.arange(1, longest, dtype=np.float32)
     normalised = np.ones_like(difference)
     normalised[:, 1:] = difference[:, 1:] / np.maximum(mean, 1e-12)  # equation 8
     inner = normalised[:, shortest:-1]

@@ -27,12 +27,14 @@ def choose(
         NoDeviceError: mode "gpu", and no GPU will do.
         InputError: `device` or `mode` is not known, or the device is not there.
     """
+    probe = probe or SystemProbe()
     if device is not None:
+        if device.startswith("cuda"):
+            probe.gpus()  # settles their order, so that cuda:1 is the GPU 1 that `phonate resources` lists
         return _named(device)
     if mode == "cpu":
         return torch.device("cpu")
-    probe = probe or SystemProbe()
-    found = probe.gpus()  # before torch asks CUDA anything: it may settle the order of the GPUs
+    found = probe.gpus()  # before torch asks CUDA anything, for the same reason
     if not torch.cuda.is_available() and not torch.backends.mps.is_available():
         return _without_gpu(mode, found)
     if "LOCAL_RANK" in os.environ and torch.cuda.is_available():

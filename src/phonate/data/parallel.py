@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from typing import TypeVar
+from contextlib import closing
+from typing import Any, TypeVar
 
 from phonate.compute.limits import cores
 
@@ -19,6 +25,16 @@ FEW = 32
 """Fewer files are worked on in this process: others take longer to start."""
 _BATCH = 16
 _BATCHES_AHEAD = 4
+_IDLE_SECONDS = 5
+"""After so long without work a process ends. Validation and extraction share theirs, training waits for none."""
+_WATCH_SECONDS = 0.5
+_ENVIRONMENT = {
+    # together the processes take all cores already
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    # glibc keeps freed memory: taking the same from the system for each recording is a quarter of the work
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2),
+    "MALLOC_TRIM_THRESHOLD_": str(128 * 1024**2),
+}
 
 
 def map_files(
@@ -39,35 +55,69 @@ def map_files(
     """
     processes = cores() if processes is None else processes
     alone = processes == 1 or len(items) < FEW
-    found = map(function, items) if alone else _spread(function, items, crashed, processes)
-    for done, result in enumerate(found, 1):
-        if progress is not None:
-            progress(what, done, len(items))
-        yield result
+    results = (function(item) for item in items) if alone else _spread(function, items, crashed, processes)
+    with closing(results):
+        for done, result in enumerate(results, 1):
+            if progress is not None:
+                progress(what, done, len(items))
+            yield result
 
 
 def _spread(
     function: Callable[[Item], Result], items: Sequence[Item], crashed: Callable[[Item], Result], processes: int
-) -> Iterator[Result]:
-    """joblib's processes: they need no `if __name__ == "__main__"` in a person's script, as Python's own do."""
-    from joblib import Parallel, delayed
-    from joblib.externals.loky import get_reusable_executor
-
-    run = partial(Parallel, n_jobs=processes, batch_size=_BATCH, pre_dispatch=_BATCHES_AHEAD * _BATCH * processes)
-    done = 0
+) -> Generator[Result]:
+    remaining = deque(items[start : start + _BATCH] for start in range(0, len(items), _BATCH))
+    under_way: deque[tuple[Sequence[Item], Future[list[Result]]]] = deque()
+    pool = _pool(processes)
     try:
-        while done < len(items):
+        while remaining or under_way:
             try:
-                for result in run(return_as="generator")(delayed(function)(item) for item in items[done:]):
-                    done += 1
-                    yield result
+                while remaining and len(under_way) < _BATCHES_AHEAD * processes:
+                    under_way.append((remaining[0], pool.submit(_each, function, remaining[0])))
+                    remaining.popleft()
+                results = under_way[0][1].result()
             except BrokenProcessPool:
                 # Which file it was, nobody tells: those that were under way are tried again, one at a time.
-                for item in items[done : done + 2 * _BATCHES_AHEAD * _BATCH * processes]:
-                    done += 1
+                again = [item for batch, _ in under_way for item in batch]
+                under_way.clear()
+                for item in again:
+                    pool = _pool(processes)
                     try:
-                        yield run()([delayed(function)(item)])[0]
+                        yield pool.submit(function, item).result()
                     except BrokenProcessPool:
                         yield crashed(item)
-    finally:
-        get_reusable_executor().shutdown(wait=True)  # idle processes would hold their memory while training
+                pool = _pool(processes)
+                continue
+            under_way.popleft()
+            yield from results
+    except BaseException:  # interrupted, or nobody wants the rest
+        pool.shutdown(wait=True, kill_workers=True)
+        raise
+
+
+def _pool(processes: int) -> Any:
+    """The executor: the one of the last time, or a new one where that is broken.
+
+    joblib's processes: they need no `if __name__ == "__main__"` in a person's script, as Python's own do.
+    """
+    from joblib.externals.loky import get_reusable_executor
+
+    return get_reusable_executor(
+        processes, timeout=_IDLE_SECONDS, initializer=_serve, initargs=(os.getpid(),), env=_ENVIRONMENT
+    )
+
+
+def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    return [function(item) for item in items]
+
+
+def _serve(parent: int) -> None:
+    """In each process: leave interrupts to the one that started it, and end when that is gone, however it ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_WATCH_SECONDS)
+    os._exit(1)

@@ -112,7 +112,13 @@ class _Cache:
         self.known: dict[str, VoiceFeatures] = {}
         self._file = file
         self._writable = True
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+        try:
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except (FileNotFoundError, NotADirectoryError):  # the latter is told of when it is to be written to
+            lines = []
+        except OSError as error:
+            lines = []
+            logger.warning("%s: can't be read (%s); features are computed anew", file, error)
         damaged = sum(not self._learn(line) for line in lines if line)
         if damaged:
             logger.warning("%s: %d lines are damaged; their recordings are computed again", file, damaged)

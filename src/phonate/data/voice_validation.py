@@ -5,6 +5,7 @@ Fast enough for tens of thousands: a file is opened once and its beginning decod
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -116,9 +117,15 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
     """A table of reasons, files and details, one line each under a header; nothing for no problems."""
     if not problems:
         return []
-    rows = [("why", "where", "detail"), *((one.reason, one.place, one.detail) for one in problems)]
+    found = [(one.reason, one.place, one.detail) for one in problems]
+    rows = [("why", "where", "detail"), *(tuple(map(_one_line, row)) for row in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return [f"{why:<{widths[0]}}  {where:<{widths[1]}}  {detail}" for why, where, detail in rows]
+
+
+def _one_line(text: str) -> str:
+    """With line feeds and other characters that steer a terminal, which names of files may hold, as escapes."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _cut(file: VoiceFile) -> Problem:

@@ -304,6 +304,26 @@ def test_evaluation_stands_beside_what_never_listened(learnt: Path, folder: Path
         evaluate(learnt, vocoder="runs/vocoder")
 
 
+def test_a_run_of_one_recording_says_what_it_can_be_judged_by(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "one").mkdir()
+    for suffix in (".wav", ".txt"):
+        shutil.copy(folder / "words" / f"02{suffix}", tmp_path / "one")
+    changes = {"data.path": str(tmp_path / "one"), "training.max_steps": 2}
+    train("recognition", settings(folder, **changes), output=tmp_path / "run")
+    with pytest.raises(InputError, match="its training kept no recording to judge by"):
+        evaluate(tmp_path / "run")
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    for name, text in (("0", "Zebra señor"), ("1", "..."), ("2", "")):
+        shutil.copy(folder / "words" / "02.wav", strange / f"{name}.wav")
+        (strange / f"{name}.txt").write_text(text, encoding="utf-8")
+    found = evaluate(tmp_path / "run", str(strange))  # letters that the model does not have are its errors
+    assert (found.notes["recordings"], found.notes["words"]) == (1, 2)
+    assert all(system["wer"] >= 1.0 for system in found.systems.values())
+
+
 def test_previews_are_pictures_of_what_is_heard(task: RecognitionTask) -> None:
     shown = task.previews(task.model().eval())
     assert {name: type(preview) for name, preview in shown.items()} == {"mel": Picture, "symbols": Picture}

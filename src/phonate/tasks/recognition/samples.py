@@ -84,7 +84,7 @@ class Corpus:
         for split, found in (("train", self.prepared.train), ("validation", self.prepared.validation)):
             spoken = [int(position) for position in found if self.wordings[int(position)]]
             fit = [position for position in spoken if self._fits(position)]
-            short += [index.id[position] for position in spoken if position not in fit]
+            short += [index.id[position] for position in sorted(set(spoken) - set(fit))]
             usable[split] = fit
         _say("are too short for their texts, and are left out", short)
         if not usable["train"]:

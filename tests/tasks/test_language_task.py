@@ -367,9 +367,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_model_is_one_line(
-    folder: Path, tmp_path: Path, damage: Callable[[Path], Any], message: str
-) -> None:
+def test_a_damaged_model_is_one_line(folder: Path, tmp_path: Path, damage: Callable[[Path], Any], message: str) -> None:
     shutil.copytree(folder / "base", tmp_path / "base")
     damage(tmp_path / "base")
     with pytest.raises(InputError, match=message) as caught:

@@ -86,7 +86,7 @@ def load_base(settings: LanguageModel) -> nn.Module:
             ignore_mismatched_sizes=True,  # they are told below
             **options,
         )
-    except Exception as error:  # noqa: BLE001 - of a damaged file: its readers have errors of their own
+    except Exception as error:  # of a damaged file: its readers have errors of their own
         raise InputError(
             f"model.name: {settings.name}: no causal language model can be loaded ({' '.join(str(error).split())})"
         ) from error

@@ -76,7 +76,7 @@ class TextTokenizer:
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        except Exception as error:  # noqa: BLE001 - of a damaged file: each kind of tokenizer has errors of its own
+        except Exception as error:  # of a damaged file: each kind of tokenizer has errors of its own
             why = " ".join(str(error).split())
             raise InputError(f"model.name: {name}: no tokenizer can be loaded ({why})") from error
         if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):

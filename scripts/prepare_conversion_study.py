@@ -9,9 +9,9 @@ evaluation.json.
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
+
+from studies import Rows, prepare
 
 TARGET = "kathleen"
 TARGET_REFERENCES = 30
@@ -23,7 +23,7 @@ RANKED_SPEAKERS = 37
 """Further voices among which the target must come first: with the twelve sources and the target, fifty."""
 
 
-def read_ljspeech(folder: Path, speaker: str) -> list[dict[str, str]]:
+def read_ljspeech(folder: Path, speaker: str) -> Rows:
     """Rows of a corpus in LJSpeech layout, in the order of its metadata."""
     lines = (folder / "metadata.csv").read_text(encoding="utf-8").splitlines()
     fields = [line.split("|") for line in lines]
@@ -38,12 +38,12 @@ def read_ljspeech(folder: Path, speaker: str) -> list[dict[str, str]]:
     ]
 
 
-def librispeech(files: list[Path]) -> list[dict[str, str]]:
+def librispeech(files: list[Path]) -> Rows:
     """Rows of LibriSpeech clips, whose names begin with their speakers."""
     return [{"id": file.stem, "audio_path": str(file), "speaker_id": file.name.partition("-")[0]} for file in files]
 
 
-def study(recordings: Path) -> dict[str, list[dict[str, str]]]:
+def study(recordings: Path) -> dict[str, Rows]:
     """The rows of both corpora. The judged clips come first, one of each speaker, as the evaluation takes them."""
     target = read_ljspeech(recordings / "tts_en_kathleen", TARGET)
     books = recordings / "spk_en_librispeech"
@@ -61,18 +61,5 @@ def study(recordings: Path) -> dict[str, list[dict[str, str]]]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recordings", type=Path)
-    parser.add_argument("folder", type=Path)
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in study(arguments.recordings.resolve()).items():
-        path = arguments.folder / f"{name}.json"
-        path.write_text(json.dumps({"samples": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        speakers = len({row["speaker_id"] for row in rows})
-        print(f"{path}: {len(rows)} clips of {speakers} speakers")
-
-
 if __name__ == "__main__":
-    main()
+    prepare(__doc__, study)

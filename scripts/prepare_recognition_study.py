@@ -7,16 +7,17 @@ RECORDINGS holds asr_en_an4 (metadata.csv of `id|speaker|TEXT` and wavs/). FOLDE
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
+
+from studies import Rows, prepare
 
 EVERY = 6
 """Every sixth speaker, in the order of their names, is judged and never trained on."""
 
 
-def study(corpus: Path) -> dict[str, list[dict[str, str]]]:
+def study(recordings: Path) -> dict[str, Rows]:
     """The rows of both corpora."""
+    corpus = recordings / "asr_en_an4"
     lines = (corpus / "metadata.csv").read_text(encoding="utf-8").splitlines()
     rows = [
         {"id": name, "audio_path": str(corpus / "wavs" / f"{name}.flac"), "speaker_id": speaker, "text": text}
@@ -29,18 +30,5 @@ def study(corpus: Path) -> dict[str, list[dict[str, str]]]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recordings", type=Path)
-    parser.add_argument("folder", type=Path)
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in study((arguments.recordings / "asr_en_an4").resolve()).items():
-        path = arguments.folder / f"{name}.json"
-        path.write_text(json.dumps({"samples": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        speakers = len({row["speaker_id"] for row in rows})
-        print(f"{path}: {len(rows)} clips of {speakers} speakers")
-
-
 if __name__ == "__main__":
-    main()
+    prepare(__doc__, study)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from phonate.cli import main
+from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
 from phonate.workflows.scaffold import scaffold
+from phonate.workflows.train import log_file
 
 RECIPE = """\
 task: my_task
@@ -91,3 +94,10 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
     assert list((tmp_path / "runs" / "mine" / "logs").iterdir()) == []
     assert main([*arguments, "--resume", "nowhere"]) == 2
     assert capsys.readouterr().err == "error: nowhere: no such run or checkpoint\n"
+
+
+def test_the_log_file_takes_names_that_are_no_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with log_file(tmp_path / "train.log", Ranks()):
+        logging.getLogger("phonate").warning("left out: %s", "a\udcff.wav")
+    assert (tmp_path / "train.log").read_text(encoding="utf-8").endswith("WARNING left out: a\\udcff.wav\n")
+    assert "Logging error" not in capsys.readouterr().err

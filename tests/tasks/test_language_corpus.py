@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,23 @@ def test_a_folder_of_texts_and_what_a_document_is(tmp_path: Path) -> None:
         "one\n\ntwo\nand more\n\n\n  three"
     ]
     assert len(read_texts(tmp_path / "a.txt", "line").documents) == 4
+
+
+def test_a_long_file_is_read_once_and_its_lines_are_numbered(tmp_path: Path) -> None:
+    """200,000 lines; counting from the start for each would take a quarter of an hour."""
+    path = tmp_path / "long.txt"
+    path.write_text("".join(f"{'  ' * (i % 2)}line {i}\r\n" for i in range(1, 200_001)), encoding="utf-8", newline="")
+    found = read_texts(path).documents
+    assert [one.id for one in found[::1000]] == [f"long.txt:{i}" for i in range(1, 200_001, 1000)]
+    assert found[-1].response == "line 200000"
+
+
+def test_names_that_are_no_utf_8_are_shown_and_trained_on(tmp_path: Path) -> None:
+    (tmp_path / "lines").mkdir()
+    for name in (b"a\xff.txt", b"b\xfe.txt"):
+        Path(os.fsdecode(bytes(tmp_path / "lines") + b"/" + name)).write_text("some words\n", encoding="utf-8")
+    found = read_texts(tmp_path / "lines").documents
+    assert [one.id for one in found] == ["a\\udcff.txt:1", "b\\udcfe.txt:1"]
 
 
 BAD = {
@@ -126,6 +144,15 @@ def test_marks_in_a_text_are_text_and_in_a_pair_refused(tokenizer: TextTokenizer
     assert (ids == tokenizer.end).sum() == 1
     _, refused = pieces_of(tokenizer, [Document("p.jsonl:3", "yes", "is <|end|> one?")], 64)
     assert (refused[0].place, "<|end|>" in refused[0].reason) == ("p.jsonl:3", True)
+
+
+def test_a_prompt_is_text_that_the_template_means_nothing_by(tokenizer: TextTokenizer) -> None:
+    with pytest.raises(InputError, match=r"holds '<\|end\|>', which the chat template means as a mark"):
+        tokenizer.prompt("is <|end|> one?", answered=True)
+    assert tokenizer.end not in tokenizer.prompt("is <|end|> one?", answered=False)
+    for answered in (True, False):
+        with pytest.raises(InputError, match="not UTF-8"):
+            tokenizer.prompt("half \udcff", answered)
 
 
 def test_a_template_that_rewrites_prompts_is_refused(tokenizer: TextTokenizer) -> None:

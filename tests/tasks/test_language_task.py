@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +248,18 @@ def test_the_command_generates_the_same_text_from_the_same_seed(run: Path, capsy
     assert main(["generate", str(run), "The red", "--temperature", "-1"]) == 2
     assert main(["generate", str(run), "word " * 100]) == 2
     assert "tokens; the model sees 64 at most" in capsys.readouterr().err
+    assert main(["generate", str(run), "The red", "--temperature", "1e-40"]) == 2
+    assert "0, or 0.001 and more" in capsys.readouterr().err
+    assert main(["generate", str(run), "The \udcff"]) == 2
+
+
+def test_the_command_reads_its_standard_input(run: Path) -> None:
+    command = [sys.executable, "-m", "phonate", "generate", str(run), "-", "--max-tokens", "4", "--json"]
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, input="Gr\u00fcn".encode(), capture_output=True, env=strict, check=True)
+    assert json.loads(done.stdout)["prompt"] == "Gr\u00fcn"
+    done = subprocess.run(command, input=b"Gr\xfcn", capture_output=True, env=strict, check=False)
+    assert (done.returncode, done.stderr) == (2, b"error: the prompt is not UTF-8\n")
 
 
 def test_generating_leaves_the_global_generator_alone(run: Path) -> None:
@@ -279,6 +295,24 @@ def test_evaluation_stands_beside_the_untrained_and_the_unigram(
     assert main(["evaluate", str(run), "--vocoder", "x"]) == 2
 
 
+def test_texts_of_which_no_letter_is_foretold_have_a_perplexity(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a first token, of a text of one token only the end is foretold."""
+    shutil.copytree(folder / "base", tmp_path / "base")
+    (tmp_path / "base/chat_template.jinja").unlink()
+    said = json.loads((tmp_path / "base/tokenizer_config.json").read_text(encoding="utf-8"))
+    del said["bos_token"]
+    (tmp_path / "base/tokenizer_config.json").write_text(json.dumps(said), encoding="utf-8")
+    (tmp_path / "letters.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
+    changes = {"data.path": str(tmp_path / "letters.txt"), "model.name": str(tmp_path / "base")}
+    train("language-lora", adapters(folder, **changes), output=tmp_path / "run")
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["notes"]["characters"] == 0
+    assert all(system.keys() == {"perplexity"} for system in found["systems"].values())
+
+
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model.strategy": "lora"}, "starts from a trained model; say which by model.name"),
     ({"model.name": "BASE", "model.lora.targets": ["q_prj"]}, "did you mean q_proj?"),
@@ -305,6 +339,49 @@ def test_a_file_that_lacks_weights_is_refused(folder: Path, tmp_path: Path) -> N
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, tmp_path / "base/model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"lacks 1 weights, such as model\.layers\.1\.mlp\.up_proj\.weight"):
+        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model()
+
+
+def replaced(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "cut short": (lambda base: os.truncate(base / "model.safetensors", 20_000), "no causal language model can be"),
+    "no number": (
+        lambda base: replaced(base / "config.json", '"hidden_size": 32', '"hidden_size": "wide"'),
+        "no causal language model can be loaded",
+    ),
+    "another size": (
+        lambda base: replaced(base / "config.json", '"hidden_size": 32', '"hidden_size": 64'),
+        r"model\.embed_tokens\.weight is \(\d+, 32\) in its file, \(\d+, 64\) by its config\.json",
+    ),
+    "no tokenizer's file": (
+        lambda base: (base / "tokenizer.json").write_text('{"a": 1}', encoding="utf-8"),
+        "no tokenizer can be loaded",
+    ),
+    "no tokenizer": (lambda base: [file.unlink() for file in base.glob("token*")], "no tokenizer can be loaded"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_model_is_one_line(folder: Path, tmp_path: Path, damage: Callable[[Path], Any], message: str) -> None:
+    shutil.copytree(folder / "base", tmp_path / "base")
+    damage(tmp_path / "base")
+    with pytest.raises(InputError, match=message) as caught:
+        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
+    """transformers makes a GPT-2 one of a single token, with which nothing of any text would be learnt."""
+    from transformers import AutoModelForCausalLM, GPT2Config
+
+    config = GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=320, n_positions=64, bos_token_id=0, eos_token_id=0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "base")
+    with pytest.raises(InputError, match=r"no tokenizer is there \(tokenizer\.json\)"):
         task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model()
 
 

@@ -304,6 +304,49 @@ def test_evaluation_stands_beside_what_never_listened(learnt: Path, folder: Path
         evaluate(learnt, vocoder="runs/vocoder")
 
 
+def test_whole_speakers_are_kept_for_validation_where_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    for number in range(12):
+        speaker = tmp_path / "words" / f"speaker{number % 4}"
+        speaker.mkdir(parents=True, exist_ok=True)
+        for suffix in (".wav", ".txt"):
+            shutil.copy(folder / "words" / f"{number:02d}{suffix}", speaker)
+    changes = {"data.path": str(tmp_path / "words"), "data.validation": 0.25}
+
+    def speakers(split: str, **more: Any) -> set[str]:
+        task = RecognitionTask(resolve("recognition", settings(folder, **changes | more)).recipe)
+        return {name.split("/")[-2] for name in task.samples(split).ids}
+
+    by_speaker = {"data.validation_by": "speaker"}
+    assert len(speakers("validation", **by_speaker)) == 1
+    assert speakers("train", **by_speaker) == {f"speaker{i}" for i in range(4)} - speakers("validation", **by_speaker)
+    assert speakers("train") == {f"speaker{i}" for i in range(4)}  # each has one to train on
+    assert speakers("train", **by_speaker | {"data.validation": 0.0}) == speakers("train")
+    assert len(speakers("train", **by_speaker | {"data.validation": 0.9})) == 1
+    changes["data.path"] = str(tmp_path / "words" / "speaker0")
+    with pytest.raises(DataError, match="one speaker is all there is"):
+        speakers("train", **by_speaker)
+
+
+def test_a_run_of_one_recording_says_what_it_can_be_judged_by(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "one").mkdir()
+    for suffix in (".wav", ".txt"):
+        shutil.copy(folder / "words" / f"02{suffix}", tmp_path / "one")
+    changes = {"data.path": str(tmp_path / "one"), "training.max_steps": 2}
+    train("recognition", settings(folder, **changes), output=tmp_path / "run")
+    with pytest.raises(InputError, match="its training kept no recording to judge by"):
+        evaluate(tmp_path / "run")
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    for name, text in (("0", "Zebra señor"), ("1", "..."), ("2", "")):
+        shutil.copy(folder / "words" / "02.wav", strange / f"{name}.wav")
+        (strange / f"{name}.txt").write_text(text, encoding="utf-8")
+    found = evaluate(tmp_path / "run", str(strange))  # letters that the model does not have are its errors
+    assert (found.notes["recordings"], found.notes["words"]) == (1, 2)
+    assert all(system["wer"] >= 1.0 for system in found.systems.values())
+
+
 def test_previews_are_pictures_of_what_is_heard(task: RecognitionTask) -> None:
     shown = task.previews(task.model().eval())
     assert {name: type(preview) for name, preview in shown.items()} == {"mel": Picture, "symbols": Picture}

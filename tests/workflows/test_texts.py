@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from phonate.cli import main
+from phonate.config.errors import InputError
 from phonate.tasks.language.documents import read_texts
+from phonate.workflows.texts import build_pairs
 
 
 def test_samples_become_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,6 +41,30 @@ def test_samples_become_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert len(read_texts(out).documents) == 7
     assert main(["data", "prepare", str(samples), "-o", str(out)]) == 2
     assert "is there already; name a new file" in capsys.readouterr().err
+
+
+def test_lines_of_code_are_no_headings(tmp_path: Path) -> None:
+    """And a hash that belongs to a heading's last word stays."""
+    text = "# Learning C#\n\n```sh\n# install it\nmake\n```\n\n## How? ##\n~~~~\n```\n# no\n~~~~\nDone.\n"
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    build_pairs(tmp_path / "a.md", tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert rows == [
+        {"prompt": "Learning C#", "response": "```sh\n# install it\nmake\n```"},
+        {"prompt": "How?", "response": "~~~~\n```\n# no\n~~~~\nDone."},
+    ]
+
+
+def test_what_cant_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "a.txt").write_text("x\ny\n", encoding="utf-8")
+    monkeypatch.setattr(Path, "replace", full)
+    for target in (tmp_path / "o.jsonl", tmp_path / "a.txt" / "o.jsonl"):
+        with pytest.raises(InputError, match="can't be written"):
+            build_pairs(tmp_path / "a.txt", target)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
 
 @pytest.mark.parametrize("option", [["--split"], ["--transcribe"], ["--rate", "8000"], ["--cache-dir", "x"]])

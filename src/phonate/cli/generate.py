@@ -27,7 +27,9 @@ def run(args: argparse.Namespace) -> int:
     from phonate.cli.output import print_json
     from phonate.tasks.language.inference import Generator
 
-    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    prompt = args.prompt
+    if prompt == "-":
+        prompt = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
     text = Generator.load(args.run).generate(prompt, args.max_tokens, args.temperature, args.seed)
     if args.json:
         print_json({"prompt": prompt, "text": text})

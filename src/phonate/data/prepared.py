@@ -139,6 +139,28 @@ def split(ids: Sequence[str], speakers: NDArray[np.int64], share: float) -> tupl
     return np.setdiff1d(np.arange(len(ids), dtype=np.int64), validation), validation
 
 
+def split_speakers(
+    names: Sequence[str], speakers: NDArray[np.int64], share: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions for training and for validation, which share no speaker: for validation the speakers whose names hash
+    lowest, until they have `share` of the recordings.
+
+    `speakers` has each recording's number in `names`. Raises DataError where one speaker is all there is.
+    """
+    numbers = np.asarray(speakers)
+    counts = np.bincount(numbers, minlength=len(names))
+    chosen: list[int] = []
+    for number in sorted(range(len(names)), key=lambda i: derived_seed("validation", names[i])):
+        if counts[chosen].sum() < share * len(numbers):
+            chosen.append(number)
+    if len(chosen) == len(names):
+        chosen.pop()
+    if share > 0 and not chosen:
+        raise DataError("one speaker is all there is, so none can be kept for validation (data.validation_by: speaker)")
+    kept = np.isin(numbers, chosen)
+    return np.flatnonzero(~kept), np.flatnonzero(kept)
+
+
 def _build(
     folder: Path, checked: Sequence[Checked], report: Report, processor: AudioProcessor, progress: Progress | None
 ) -> None:

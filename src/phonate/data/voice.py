@@ -26,6 +26,7 @@ from phonate.audio.settings import AudioConfig
 from phonate.config.randomness import generator
 from phonate.data.cache import FloatArray
 from phonate.data.prepared import Prepared, prepare, split
+from phonate.data.recordings import padded
 from phonate.data.settings import VoiceData
 
 logger = logging.getLogger("phonate")
@@ -154,8 +155,8 @@ class VoiceCollator:
 
     def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
         """The batch of `items`."""
-        mel = _padded([item["mel_spec"] for item in items])
-        audio = _padded([item["audio"] for item in items])
+        mel = padded([item["mel_spec"] for item in items])
+        audio = padded([item["audio"] for item in items])
         lengths = torch.tensor([len(item["mel_spec"]) for item in items])
         return {
             "ids": [item["id"] for item in items],
@@ -170,14 +171,6 @@ class VoiceCollator:
             "mask": torch.arange(mel.shape[1]) < lengths[:, None],
             "speaker_id": torch.tensor([item["speaker_id"] for item in items]),
         }
-
-
-def _padded(arrays: Sequence[FloatArray]) -> torch.Tensor:
-    """(B, longest, ...) with zeros after each array's end."""
-    out = np.zeros((len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), dtype=np.float32)
-    for row, array in zip(out, arrays, strict=True):
-        row[: len(array)] = array
-    return torch.from_numpy(out)
 
 
 class VoiceLoader(DataLoader[Item]):

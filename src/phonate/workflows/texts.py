@@ -17,7 +17,9 @@ from phonate.config.errors import InputError
 from phonate.data.validation import Progress
 from phonate.tasks.language.documents import Document, read_texts, text_files
 
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"#{1,6}[ \t](.*)")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+"""Before and behind a code block."""
 
 
 def build_pairs(source: str | Path, target: str | Path, progress: Progress | None = None) -> dict[str, Any]:
@@ -39,8 +41,11 @@ def build_pairs(source: str | Path, target: str | Path, progress: Progress | Non
     beside = goal.with_name(f".{goal.name}.{os.getpid()}")
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        beside.replace(goal)
+        try:
+            beside.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+            beside.replace(goal)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{goal}: can't be written ({error.strerror})") from error
     pairs = sum("prompt" in row for row in rows)
@@ -69,13 +74,35 @@ def _rows(document: Document) -> Iterator[dict[str, str]]:
 
 
 def _sections(text: str) -> Iterator[dict[str, str]]:
-    """A heading with what stands under it, up to the next one; a heading with nothing under it is passed over."""
-    headings = list(_HEADING.finditer(text))
-    before = text[: headings[0].start()] if headings else text
-    yield from _row(before.strip(), "")
-    for found, end in zip(headings, [*(one.start() for one in headings[1:]), len(text)], strict=True):
-        if body := text[found.end() : end].strip():
-            yield {"prompt": found[1], "response": body}
+    """A heading with what stands under it, up to the next one; a heading with nothing under it is passed over. Lines of
+    a code block are no headings."""
+    title, fence = "", ""
+    body: list[str] = []
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+                fence = ""
+        elif mark:
+            fence = mark[1]
+        elif found := _HEADING.match(line):
+            yield from _section(title, body)
+            title, body = _title(found[1]), []
+            continue
+        body.append(line)
+    yield from _section(title, body)
+
+
+def _title(heading: str) -> str:
+    """A heading without the hashes that may close it: "Ask ##" is "Ask", but "Ask C#" is itself."""
+    title = heading.strip()
+    bare = title.rstrip("#")
+    return bare.rstrip() if bare[-1:] in ("", " ", "\t") else title
+
+
+def _section(title: str, lines: list[str]) -> Iterator[dict[str, str]]:
+    if body := "\n".join(lines).strip():
+        yield {"prompt": title, "response": body} if title else {"text": body}
 
 
 def _row(first: str, rest: str) -> Iterator[dict[str, str]]:

@@ -153,7 +153,7 @@ def log_file(path: Path, ranks: Ranks) -> Iterator[None]:
     if not ranks.is_main:
         yield
         return
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -15,6 +15,7 @@ from typing import Any
 
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
+from phonate.data.rows import printable
 
 logger = logging.getLogger("phonate")
 
@@ -23,6 +24,8 @@ ROWS = (".jsonl",)
 SHOWN = 5
 """Refused rows that are named one by one."""
 _BLANK = re.compile(r"\n[ \t]*\n\s*")
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a character: no text has it, but JSON, arguments and names of files may."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def read_texts(path: str | Path, documents: str = "auto") -> Texts:
     good: list[Document] = []
     refused: list[Refused] = []
     for file in text_files(root):
-        name = file.relative_to(root).as_posix() if root.is_dir() else file.name
+        name = printable(file.relative_to(root).as_posix() if root.is_dir() else file.name)
         read: Callable[[str, str], Iterator[Document | Refused]] = _rows
         if file.suffix.lower() in PLAIN:
             read = _plain(documents)
@@ -125,9 +128,11 @@ def _plain(documents: str) -> Callable[[str, str], Iterator[Document | Refused]]
         if unit == "auto":
             unit = "paragraph" if _BLANK.search(text.strip()) else "line"
         pattern = {"line": re.compile(r"\n"), "paragraph": _BLANK, "file": None}[unit]
+        line, counted = 1, 0
         for start, part in _parts(text, pattern):
             if part.strip():
-                line = text.count("\n", 0, start + len(part) - len(part.lstrip())) + 1
+                first = start + len(part) - len(part.lstrip())
+                line, counted = line + text.count("\n", counted, first), first
                 yield Document(f"{name}:{line}", part.strip())
 
     return read
@@ -168,7 +173,7 @@ def _fault(key: str, value: Any) -> str | None:
         return f"no {key!r}"
     if not isinstance(value, str):
         return f"{key!r} is {type(value).__name__}, not a text"
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
+    if HALF.search(value):
         return f"{key!r} holds half a character (a lone surrogate)"
     return None if value.strip() else f"{key!r} is empty"
 

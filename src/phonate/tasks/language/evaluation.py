@@ -109,9 +109,9 @@ def _unigram(generator: Generator, corpus: Corpus, batches: Sequence[Batch]) -> 
 
 
 def _figures(nll: float, tokens: int, characters: float) -> dict[str, float]:
-    """Perplexities from a sum of -log p."""
-    return {
-        "perplexity": math.exp(nll / tokens),
-        "character_perplexity": math.exp(nll / characters),
-        "bits_per_character": nll / characters / math.log(2.0),
-    }
+    """Perplexities from a sum of -log p; those per character where there are any."""
+    figures = {"perplexity": math.exp(nll / tokens)}
+    if characters:
+        figures["character_perplexity"] = math.exp(nll / characters)
+        figures["bits_per_character"] = nll / characters / math.log(2.0)
+    return figures

@@ -16,6 +16,8 @@ from phonate.training.checkpoints.trained import TrainedModel, open_trained
 
 MAX_TOKENS = 200
 TEMPERATURE = 0.7
+_COOLEST = 1e-3
+"""Scores are divided by the temperature: by less, they would overflow."""
 
 
 class Generator:
@@ -61,8 +63,8 @@ class Generator:
         """
         if max_tokens < 1:
             raise InputError(f"max tokens {max_tokens}: at least 1")
-        if not 0.0 <= temperature < float("inf"):
-            raise InputError(f"temperature {temperature:g}: 0 or more")
+        if not (temperature == 0.0 or _COOLEST <= temperature < float("inf")):
+            raise InputError(f"temperature {temperature:g}: 0, or {_COOLEST:g} and more")
         ids = self.tokenizer.prompt(prompt, self.answered)
         if not ids:
             raise InputError("the prompt is empty, and this model's tokenizer has no token to begin with")

@@ -79,9 +79,14 @@ def load_base(settings: LanguageModel) -> nn.Module:
     their_logging.disable_progress_bar()
     try:
         model, found = auto.from_pretrained(
-            settings.name, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
+            settings.name,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told below
+            **options,
         )
-    except (OSError, ValueError, ImportError, RuntimeError, KeyError) as error:
+    except Exception as error:  # of a damaged file: its readers have errors of their own
         raise InputError(
             f"model.name: {settings.name}: no causal language model can be loaded ({' '.join(str(error).split())})"
         ) from error
@@ -91,6 +96,11 @@ def load_base(settings: LanguageModel) -> nn.Module:
             their_logging.enable_progress_bar()
     if missing := sorted(found["missing_keys"]):
         raise InputError(f"model.name: {settings.name}: its file lacks {len(missing)} weights, such as {missing[0]}")
+    if odd := sorted(found["mismatched_keys"]):
+        name, there, wanted = odd[0]
+        raise InputError(
+            f"model.name: {settings.name}: {name} is {tuple(there)} in its file, {tuple(wanted)} by its config.json"
+        )
     loaded: nn.Module = model
     return loaded
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import DataError, InputError
-from phonate.tasks.language.documents import Document
+from phonate.tasks.language.documents import HALF, Document
 
 BEGIN, END, PAD, USER, ASSISTANT = "<|begin|>", "<|end|>", "<|pad|>", "<|user|>", "<|assistant|>"
 _TEMPLATE = (
@@ -70,14 +70,17 @@ class TextTokenizer:
 
     @classmethod
     def load(cls, name: str) -> TextTokenizer:
-        """The tokenizer of the model in a folder or on the hub. Raises InputError."""
+        """The tokenizer of the model in a folder or on the hub. Raises InputError where there is none: for some models
+        transformers then makes one that knows no text."""
         from transformers import AutoTokenizer
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        except (OSError, ValueError, ImportError) as error:
+        except Exception as error:  # of a damaged file: each kind of tokenizer has errors of its own
             why = " ".join(str(error).split())
             raise InputError(f"model.name: {name}: no tokenizer can be loaded ({why})") from error
+        if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+            raise InputError(f"model.name: {name}: no tokenizer is there (tokenizer.json); save it with the model")
         return cls(tokenizer)
 
     @classmethod
@@ -123,10 +126,17 @@ class TextTokenizer:
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def prompt(self, text: str, answered: bool) -> list[int]:
-        """What a model is to continue: a prompt that is to be `answered`, or the beginning of a text."""
+        """What a model is to continue: a prompt that is to be `answered`, or the beginning of a text.
+
+        Raises InputError for what is no text, or where it can't be told from the chat template's own marks.
+        """
+        if HALF.search(text):
+            raise InputError("the prompt is not UTF-8")
         if not answered:
             return [*self._begin, *self._encode(text)[0]]
         if self.tokenizer.chat_template is not None:
+            if (mark := self._mark_in(text)) is not None:
+                raise InputError(f"the prompt holds {mark!r}, which the chat template means as a mark")
             return self._marked(self._written([{"role": "user", "content": text}], generate=True))
         return [*self._begin, *self._encode(text + "\n")[0]]
 
@@ -138,9 +148,8 @@ class TextTokenizer:
         if self.tokenizer.chat_template is None:
             before = self.prompt(document.prompt, answered=True)
             return _joined(before, *self._encode(document.response), self._finish)
-        for mark in self.tokenizer.all_special_tokens:
-            if mark in document.prompt or mark in document.response:
-                raise DataError(f"{document.id}: holds {mark!r}, which the chat template means as a mark")
+        if (mark := self._mark_in(document.prompt, document.response)) is not None:
+            raise DataError(f"{document.id}: holds {mark!r}, which the chat template means as a mark")
         turns = [{"role": "user", "content": document.prompt}, {"role": "assistant", "content": document.response}]
         whole, asked = self._written(turns, generate=False), self._written(turns[:1], generate=True)
         if not whole.startswith(asked) or whole == asked:
@@ -152,6 +161,10 @@ class TextTokenizer:
         # only ever summed over a document, so one token may stand for all letters
         characters = np.array([len(document.response)] + [0] * (len(answer) - 1), dtype=np.int32)
         return _joined(self._marked(asked), answer, characters, [])
+
+    def _mark_in(self, *texts: str) -> str | None:
+        """A special token that is written in one of `texts`."""
+        return next((mark for mark in self.tokenizer.all_special_tokens if any(mark in text for text in texts)), None)
 
     @property
     def _begin(self) -> list[int]:

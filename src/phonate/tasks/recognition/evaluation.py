@@ -58,7 +58,8 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
     transcriber = Transcriber.load(run)
     clips = list(_kept_for_validation(transcriber) if data is None else _clips_of(transcriber, data))
     if not clips:
-        raise InputError(f"{data or run}: there is no recording with a text to judge by")
+        kept = f"{run}: its training kept no recording to judge by (data.validation); give some by --data"
+        raise InputError(kept if data is None else f"{data}: there is no recording with a text to judge by")
     systems, focus = _systems(transcriber)
     results: dict[str, dict[str, float]] = {}
     answers: dict[str, list[str]] = {}

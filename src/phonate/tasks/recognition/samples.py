@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +19,8 @@ from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
-from phonate.data.prepared import Prepared, prepare
+from phonate.data.prepared import Prepared, prepare, split_speakers
+from phonate.data.recordings import WholeRecordings, padded
 from phonate.tasks.recognition.model import reduced
 from phonate.tasks.recognition.settings import RecognitionData
 from phonate.tasks.recognition.symbols import Symbols, Wording
@@ -79,12 +79,15 @@ class Corpus:
     @cached_property
     def _usable(self) -> dict[str, list[int]]:
         index = self.prepared.index
+        train, validation = self.prepared.train, self.prepared.validation
+        if self.data.validation_by == "speaker":
+            train, validation = split_speakers(index.speakers[:], index.speaker, self.data.validation)
         usable: dict[str, list[int]] = {}
         short: list[str] = []
-        for split, found in (("train", self.prepared.train), ("validation", self.prepared.validation)):
+        for split, found in (("train", train), ("validation", validation)):
             spoken = [int(position) for position in found if self.wordings[int(position)]]
             fit = [position for position in spoken if self._fits(position)]
-            short += [index.id[position] for position in spoken if position not in fit]
+            short += [index.id[position] for position in sorted(set(spoken) - set(fit))]
             usable[split] = fit
         _say("are too short for their texts, and are left out", short)
         if not usable["train"]:
@@ -106,14 +109,13 @@ class Corpus:
         return max(1.0, self.data.speed[1] if self.data.speed else 1.0) * max(1.0, stretch[1] if stretch else 1.0)
 
 
-class RecognitionSamples:
-    """One split, whole recordings."""
+class RecognitionSamples(WholeRecordings):
+    """One split, whole recordings; their `lengths` are as recorded."""
 
     def __init__(self, corpus: Corpus, split: str) -> None:
-        self._corpus = corpus
         data = corpus.data
-        self.positions = corpus.positions(split)
-        """Positions of the split's recordings in the corpus."""
+        super().__init__(corpus.prepared, corpus.positions(split), data.audio.frames_per_second)
+        self._corpus = corpus
         training = split == "train"
         self._speed = data.speed if training else None
         self._augmentation = None
@@ -121,24 +123,9 @@ class RecognitionSamples:
             self._augmentation = DataAugmentation(data.augmentation, data.audio.sample_rate)
 
     @property
-    def ids(self) -> Sequence[str]:
-        """Ids of recordings."""
-        return [self._corpus.prepared.index.id[position] for position in self.positions]
-
-    @property
     def wordings(self) -> list[str]:
         """What is said in each."""
         return [self._corpus.wordings[position] for position in self.positions]
-
-    @cached_property
-    def lengths(self) -> NDArray[np.int64]:
-        """Frames of each sample as recorded."""
-        return np.asarray(self._corpus.prepared.index.frames[self.positions], dtype=np.int64)
-
-    @property
-    def frames_per_second(self) -> float:
-        """Mel frames in a second."""
-        return self._corpus.data.audio.frames_per_second
 
     @property
     def cached(self) -> bool:
@@ -169,11 +156,10 @@ class RecognitionSamples:
 
     def collate(self, items: list[Any]) -> Batch:
         """`mel` (B, T, M) and `symbols` (B, L) with zeros after the ends, `lengths` (B,), `symbol_lengths` (B,)."""
-        mels = [torch.from_numpy(item.mel_TM) for item in items]
-        symbols = [torch.from_numpy(item.symbols_L) for item in items]
+        mels, symbols = [item.mel_TM for item in items], [item.symbols_L for item in items]
         return {
-            "mel": torch.nn.utils.rnn.pad_sequence(mels, batch_first=True),
-            "symbols": torch.nn.utils.rnn.pad_sequence(symbols, batch_first=True),
+            "mel": padded(mels),
+            "symbols": padded(symbols),
             "lengths": torch.tensor([len(mel) for mel in mels]),
             "symbol_lengths": torch.tensor([len(one) for one in symbols]),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -15,6 +15,9 @@ class RecognitionData(VoiceData):
 
     language: str = "en-us"
     """Language of the texts. English ones are normalised to spoken words first; of others the letters are taken."""
+    validation_by: Literal["recording", "speaker"] = "recording"
+    """What `validation` keeps: recordings of speakers who are trained on too, or all recordings of some speakers. The
+    second one chooses the checkpoint that hears strangers best, and wants a corpus of many speakers."""
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
     """Slowest and fastest speed at which a training recording is played, drawn anew each time; pitch and formants move
     with it, as if another person spoke. 1.1 is a tenth faster. Null: as recorded."""

@@ -6,6 +6,7 @@ The one term, `ctc`, is the negative log probability of a text over all its alig
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, cast
@@ -118,7 +119,7 @@ class RecognitionTask(Task):
         texts = [self.corpus.wordings[position] for position in training]
         order = self.recipe.model.language_order
         model = SymbolModel.of([symbols.ids(text) for text in texts], order, len(symbols) - 1) if order else None
-        words = [word for text in texts for word in text.split()]
+        words = Counter(word for text in texts for word in text.split())
         seconds = sum(int(index.frames[position]) for position in training) / data.audio.frames_per_second
         return {
             "symbols": symbols.document(),
@@ -127,6 +128,6 @@ class RecognitionTask(Task):
             "validation": [index.id[position] for position in self.corpus.positions("validation")],
             "recordings": len(training),
             "seconds": round(seconds, 1),
-            "most_frequent_word": max(sorted(set(words)), key=words.count),
-            "words_per_second": len(words) / seconds,
+            "most_frequent_word": max(sorted(words), key=words.__getitem__),
+            "words_per_second": words.total() / seconds,
         }

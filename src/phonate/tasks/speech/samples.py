@@ -5,9 +5,7 @@ Shapes: B batch, L tokens, T frames, M mel bands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
+from phonate.data.recordings import WholeRecordings, padded
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.parallel import MIDDLE_F0, NOISE
 from phonate.training.task import Batch
@@ -37,33 +36,12 @@ class Item:
     """Where the discriminator looks, from 0 to 1."""
 
 
-class SpeechSamples:
+class SpeechSamples(WholeRecordings):
     """One split, whole recordings."""
 
     def __init__(self, corpus: Corpus, split: str) -> None:
+        super().__init__(corpus.prepared, corpus.positions(split), corpus.data.audio.frames_per_second)
         self._corpus = corpus
-        self.positions = corpus.positions(split)
-        """Positions of the split's recordings in the corpus."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Ids of recordings."""
-        return [self._corpus.prepared.index.id[position] for position in self.positions]
-
-    @cached_property
-    def lengths(self) -> NDArray[np.int64]:
-        """Frames of each sample."""
-        return np.asarray(self._corpus.prepared.index.frames[self.positions], dtype=np.int64)
-
-    @property
-    def frames_per_second(self) -> float:
-        """Mel frames in a second."""
-        return self._corpus.data.audio.frames_per_second
-
-    @property
-    def cached(self) -> bool:
-        """Nothing is computed for a sample that takes long."""
-        return True
 
     def get(self, index: int, rng: np.random.Generator) -> Item:
         """Sample number `index`."""
@@ -85,15 +63,15 @@ class SpeechSamples:
         """`tokens` (B, L) with 0 after the ends, `durations` (B, L), `pitch` (B, T, 2), `energy` (B, L), `target`
         (B, T, M), `speaker_id` (B,), `token_lengths` (B,), `lengths` (B,), `noise` (B, T, 16), `crop` (B,)."""
         return {
-            "tokens": _padded([item.tokens_L for item in items]),
-            "durations": _padded([item.durations_L for item in items]),
-            "pitch": _padded([item.pitch_T2 for item in items]),
-            "energy": _padded([item.energy_L for item in items]),
-            "target": _padded([item.mel_TM for item in items]),
+            "tokens": padded([item.tokens_L for item in items]),
+            "durations": padded([item.durations_L for item in items]),
+            "pitch": padded([item.pitch_T2 for item in items]),
+            "energy": padded([item.energy_L for item in items]),
+            "target": padded([item.mel_TM for item in items]),
             "speaker_id": torch.tensor([item.speaker for item in items]),
             "token_lengths": torch.tensor([len(item.tokens_L) for item in items]),
             "lengths": torch.tensor([len(item.mel_TM) for item in items]),
-            "noise": _padded([item.noise_TN for item in items]),
+            "noise": padded([item.noise_TN for item in items]),
             "crop": torch.tensor([item.crop for item in items], dtype=torch.float32),
         }
 
@@ -114,12 +92,3 @@ def melody(f0_T: FloatArray) -> FloatArray:
         frames = np.flatnonzero(voiced_T)
         contour_T = np.interp(np.arange(len(f0_T)), frames, np.log(f0_T[frames] / MIDDLE_F0)).astype(np.float32)
     return np.stack([contour_T, voiced_T.astype(np.float32)], axis=1)
-
-
-def _padded(arrays: Sequence[NDArray[Any]]) -> torch.Tensor:
-    """(B, longest, ...) of arrays (length, ...), zeros after their ends."""
-    shape = (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:])
-    out = np.zeros(shape, dtype=arrays[0].dtype)
-    for row, array in zip(out, arrays, strict=True):
-        row[: len(array)] = array
-    return torch.from_numpy(out)

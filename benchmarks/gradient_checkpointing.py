@@ -52,10 +52,10 @@ def segments_of(name: str) -> Segments:
     return None if name == "none" else "auto" if name == "auto" else int(name)
 
 
-def highest() -> int:
-    """The most bytes that this process has held so far. (ru_maxrss would count what its parent held, too.)"""
+def held(name: str) -> int:
+    """Bytes of this process: VmRSS now, VmHWM at most so far. (ru_maxrss would count what its parent held, too.)"""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    return int(status.partition(f"{name}:")[2].split()[0]) * 1024
 
 
 def network(segments: str, width: int) -> AutoregressiveModel:
@@ -96,11 +96,11 @@ def memory(segments: str, width: int, frames: int, sentences: int) -> dict[str, 
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    before = highest()
+    before = held("VmRSS")
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         terms = loss_terms(model, batch)
     torch.stack([total / count for total, count in terms.values()]).sum().backward()
-    peak = highest() - before
+    peak = held("VmHWM") - before
     return {"kept": sum(kept.values()) / _MIB, "peak": peak / _MIB}
 
 

@@ -52,9 +52,9 @@ format: $(READY)  ## Mend style in place
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(BENCH)  ## Measure trainer, checkpoints, batching, cache, features and aligners beside their peers
+bench: $(BENCH)  ## Measure trainer, checkpoints, batching, features, aligners, precision, memory and start-up
 	set -e; for name in trainer_overhead checkpoint_stall padding feature_cache features alignment \
-	  watch_overhead; do \
+	  watch_overhead gradient_checkpointing precision lora_parameters startup; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 
 docs: $(DOCS)  ## Build the documentation into site/

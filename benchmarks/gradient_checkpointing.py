@@ -1,44 +1,94 @@
 """Memory and time of one training step of the autoregressive voice with and without gradient checkpointing, on a CPU.
 
-    OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=65536 python benchmarks/gradient_checkpointing.py [--width N] [--frames N]
+    OMP_NUM_THREADS=1 python benchmarks/gradient_checkpointing.py [--width N] [--frames N] [--rounds 3] [--out FILE.md]
 
-Each setting runs in a process of its own. `kept` is what the forward pass holds for the backward pass, weights left
-out; `peak` is by how much the step raises the process's memory over that of weights and gradients (Linux).
+Four sentences, forward and backward. Memory: each setting runs one step in a process of its own, with an allocator
+that gives back what is freed. `kept` is what the forward pass holds for the backward pass, weights left out; `peak` is
+by how much the step raises the process's memory over that of weights and gradients (Linux); `cut` is what that is less
+than without; `of all` the same with the weights, gradients and Adam's two moments, which nobody saves, on both sides.
+Time: all settings take turns in one process; `/ none` is the median over rounds of the ratio of processor times.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import json
+import os
+import platform
+import shlex
+import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from phonate.nn.checkpointing import Segments, segments_for
 from phonate.tasks.speech.autoregressive import AutoregressiveModel, loss_terms
 
-SEGMENTS = ("none", "1", "2", "3", "6")
+SEGMENTS = ("none", "1", "2", "3", "4", "6", "auto")
 _MIB = 2**20
+_COPIES = 4 * 4
+"""Bytes of a parameter in training: itself, its gradient and Adam's two moments, in fp32."""
+_HEADER = """# What gradient checkpointing saves, and what it costs
+
+    OMP_NUM_THREADS=1 python {command}
+
+One step, forward and backward, of {sentences} sentences of {frames} frames by the autoregressive voice of width {width}
+(6 + 6 blocks, {parameters:.1f} M parameters, with gradients and Adam's moments {states:.0f} MiB). `kept`: what the
+forward pass holds for the backward pass. `peak`: by how much the step raises the process's memory over weights and
+gradients, in a process of its own. `cut`: what that is less than without; `of all`: the same with weights, gradients
+and moments on both sides. `/ none`: processor time, median over {rounds} rounds of the ratio to none in the same round.
+`auto` on a CPU is {auto} segments.
+
+{machine}, {cores} cores, one thread, load {load:.2f}; torch {torch}, Python {python}
+"""
 
 
-def measure(segments: str, width: int, frames: int) -> None:
-    """Print a line of figures for one step of four sentences."""
+def segments_of(name: str) -> Segments:
+    """A setting as the model takes it."""
+    return None if name == "none" else "auto" if name == "auto" else int(name)
+
+
+def held(name: str) -> int:
+    """Bytes of this process: VmRSS now, VmHWM at most so far. (ru_maxrss would count what its parent held, too.)"""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition(f"{name}:")[2].split()[0]) * 1024
+
+
+def network(segments: str, width: int) -> AutoregressiveModel:
+    """The model, with a gradient for each parameter."""
     torch.manual_seed(0)
-    count = None if segments == "none" else int(segments)
-    model = AutoregressiveModel(63, 1, 80, width, 8, 4 * width, 6, 6, 0.1, 512, count)
-    tokens = frames // 5
-    batch = {
-        "tokens": torch.randint(1, 63, (4, tokens)),
-        "durations": torch.full((4, tokens), 5),
-        "target": torch.rand(4, frames, 80),
-        "token_lengths": torch.full((4,), tokens),
-        "lengths": torch.full((4,), frames),
-        "speaker_id": torch.zeros(4, dtype=torch.long),
-    }
+    model = AutoregressiveModel(63, 1, 80, width, 8, 4 * width, 6, 6, 0.1, 512, segments_of(segments))
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
+    return model
+
+
+def batch_of(sentences: int, frames: int) -> dict[str, Tensor]:
+    """Sentences of equal length."""
+    tokens = frames // 5
+    return {
+        "tokens": torch.randint(1, 63, (sentences, tokens)),
+        "durations": torch.full((sentences, tokens), 5),
+        "target": torch.rand(sentences, frames, 80),
+        "token_lengths": torch.full((sentences,), tokens),
+        "lengths": torch.full((sentences,), frames),
+        "speaker_id": torch.zeros(sentences, dtype=torch.long),
+    }
+
+
+def step(model: AutoregressiveModel, batch: dict[str, Tensor]) -> None:
+    """Forward and backward."""
+    terms = loss_terms(model, batch)
+    torch.stack([total / count for total, count in terms.values()]).sum().backward()
+
+
+def memory(segments: str, width: int, frames: int, sentences: int) -> dict[str, float]:
+    """MiB kept and at the peak of one step."""
+    model, batch = network(segments, width), batch_of(sentences, frames)
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -46,29 +96,100 @@ def measure(segments: str, width: int, frames: int) -> None:
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
+    before = held("VmRSS")
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         terms = loss_terms(model, batch)
     torch.stack([total / count for total, count in terms.values()]).sum().backward()
-    seconds = time.perf_counter() - start
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    print(f"{segments:>8} {sum(kept.values()) / _MIB:>9.0f} MiB {peak / _MIB:>9.0f} MiB {seconds:>8.1f} s")
+    peak = held("VmHWM") - before
+    return {"kept": sum(kept.values()) / _MIB, "peak": peak / _MIB}
+
+
+def times(width: int, frames: int, sentences: int, rounds: int) -> dict[str, list[float]]:
+    """Processor seconds of each setting's steps, in turns, after one that is not counted."""
+    model, batch = network("none", width), batch_of(sentences, frames)
+    taken: dict[str, list[float]] = {name: [] for name in SEGMENTS}
+    step(model, batch)
+    for number in range(rounds):
+        shift = number * 3 % len(SEGMENTS)
+        for name in SEGMENTS[shift:] + SEGMENTS[:shift]:
+            model.encoder.segments = model.decoder.segments = segments_of(name)
+            started = time.process_time()
+            step(model, batch)
+            taken[name].append(time.process_time() - started)
+    return taken
+
+
+def in_a_process_of_its_own(segments: str, options: argparse.Namespace) -> dict[str, float]:
+    """`memory`, with what is freed given back to the system."""
+    sizes = ["--width", options.width, "--frames", options.frames, "--sentences", options.sentences]
+    ran = subprocess.run(
+        [sys.executable, __file__, "--segments", segments, *map(str, sizes)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},
+    )
+    figures: dict[str, float] = json.loads(ran.stdout)
+    return figures
+
+
+def table(
+    figures: dict[str, dict[str, float]], taken: dict[str, list[float]], width: int, frames: int, sentences: int
+) -> str:
+    """All of it as Markdown."""
+    plain = figures["none"]
+    parameters = sum(parameter.numel() for parameter in network("none", width).parameters())
+    states = parameters * _COPIES / _MIB
+    lines = [
+        _HEADER.format(
+            command=shlex.join(sys.argv),
+            sentences=sentences,
+            frames=frames,
+            width=width,
+            parameters=parameters / 1e6,
+            states=states,
+            rounds=len(taken["none"]),
+            auto=segments_for(torch.device("cpu")),
+            machine=platform.machine(),
+            cores=os.cpu_count(),
+            load=os.getloadavg()[0],
+            torch=torch.__version__,
+            python=platform.python_version(),
+        ),
+        "| segments | kept, MiB | peak, MiB | cut | of all | step, s | / none |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in SEGMENTS:
+        kept, peak = figures[name]["kept"], figures[name]["peak"]
+        cut, of_all = 1 - peak / plain["peak"], 1 - (peak + states) / (plain["peak"] + states)
+        ratio = statistics.median(own / base for own, base in zip(taken[name], taken["none"], strict=True))
+        lines.append(
+            f"| {name} | {kept:.0f} | {peak:.0f} | {100 * cut:.0f} % | {100 * of_all:.0f} % "
+            f"| {statistics.median(taken[name]):.1f} | {ratio:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Run every setting, or the one that is named."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Run every setting and print the table; or one step of the setting that is named, and print its memory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--frames", type=int, default=500)
+    parser.add_argument("--sentences", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--segments", choices=SEGMENTS)
     options = parser.parse_args()
+    torch.set_num_threads(1)
     if options.segments:
-        measure(options.segments, options.width, options.frames)
+        print(json.dumps(memory(options.segments, options.width, options.frames, options.sentences)))
         return
-    print(f"{'segments':>8} {'kept':>13} {'peak':>13} {'step':>10}", flush=True)
-    for segments in SEGMENTS:
-        subprocess.run([sys.executable, *sys.argv, "--segments", segments], check=True)
+    figures = {name: in_a_process_of_its_own(name, options) for name in SEGMENTS}
+    taken = times(options.width, options.frames, options.sentences, options.rounds)
+    text = table(figures, taken, options.width, options.frames, options.sentences)
+    print(text)
+    if options.out:
+        options.out.write_text(text)
 
 
 if __name__ == "__main__":

@@ -381,6 +381,7 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path, name):
     if name == "SIGINT":
         assert said.rstrip().endswith("KeyboardInterrupt"), said
         assert "cannot schedule" not in said
+        assert "ExecutorManagerThread" not in said
 
 
 def test_work_that_is_left_is_not_done(tmp_path):

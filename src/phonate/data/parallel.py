@@ -91,7 +91,9 @@ def _spread(
             under_way.popleft()
             yield from results
     except BaseException:  # interrupted, or nobody wants the rest
-        pool.shutdown(wait=True, kill_workers=True)
+        for _, batch_done in under_way:
+            batch_done.cancel()
+        pool.shutdown(wait=True)  # with kill_workers=True its thread stumbles over results that still come in
         raise
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import tracemalloc
 
 import numpy as np
 import pytest
 
+from phonate.audio.pitch import f0
+from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
-from phonate.data.derived import open_derived
+from phonate.data.derived import open_derived, open_pitch
+from phonate.data.prepared import prepare
+from phonate.data.settings import VoiceData
 
 
 def values(index, width=3):
@@ -46,11 +51,17 @@ def test_features_are_written_as_they_come(tmp_path):
     assert peak < 8 << 20
 
 
-def test_several_threads_give_the_same_file(tmp_path):
-    open_derived(tmp_path / "one", 100, values)
-    open_derived(tmp_path / "three", 100, values, threads=3)
-    for name in ("values.npy", "starts.npy"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
+def test_pitch_is_the_same_from_several_processes(tmp_path, tone_corpus):
+    for clip in range(8):  # more than are worked on in one process
+        for file in sorted(tone_corpus.glob("*/0[0-4].wav")):
+            shutil.copy(file, tmp_path / f"{file.parent.name}-{file.stem}-{clip}.wav")
+    audio = AudioConfig()
+    prepared = prepare(VoiceData(path=str(tmp_path), cache_dir=str(tmp_path / "cache")))
+    pitch = open_pitch(prepared, audio)
+    assert len(pitch) == 120
+    for position in range(0, 120, 17):
+        waveform = prepared.cache.waveform(position)
+        assert np.array_equal(pitch[position][:, 0], f0(waveform, audio.sample_rate, audio.hop_length))
 
 
 @pytest.mark.parametrize("name", ["values.npy", "starts.npy"])

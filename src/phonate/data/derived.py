@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,15 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig
-from phonate.compute.limits import cores
+from phonate.data.parallel import map_files
+from phonate.data.pitch import crashed, pitch_of
 from phonate.data.prepared import Prepared, damaged, sync
 
 logger = logging.getLogger("phonate")
 
 _SAID_EVERY = 500
-_AHEAD = 32
 _PITCH_VERSION = 2  # raise it when F0 is computed otherwise
 
 
@@ -62,18 +61,18 @@ def open_derived(
     count: int,
     compute: Callable[[int], FloatArray],
     dtype: npt.DTypeLike = np.float32,
-    threads: int = 1,
+    each: Callable[[Callable[[int], FloatArray], range], Iterable[FloatArray]] = map,
 ) -> DerivedFeatures:
     """`compute(i)`, (frames, width), for i from 0 to count - 1, read from `folder` if they were computed before.
 
     The folder's name must tell everything that the values depend on. It appears only when it is complete.
-    `compute` is called in `threads` at once, in any order. Raises DataError when it has been damaged since.
+    `each` calls `compute` for a range, as `map` does. Raises DataError when it has been damaged since.
     """
     if not folder.is_dir():
         beside = folder.with_name(f".{folder.name}.{os.getpid()}")
         beside.mkdir(parents=True, exist_ok=True)
         try:
-            _write(beside, folder.name, count, _in_order(count, compute, threads), dtype)
+            _write(beside, folder.name, count, each(compute, range(count)), dtype)
             sync(beside)
             beside.rename(folder)
         except OSError:
@@ -95,19 +94,9 @@ def open_pitch(prepared: Prepared, audio: AudioConfig) -> DerivedFeatures:
     return open_derived(
         prepared.folder / f"f0-v{_PITCH_VERSION}",
         len(prepared.index),
-        lambda position: f0(prepared.cache.waveform(position), audio.sample_rate, audio.hop_length)[:, None],
-        threads=cores(),
+        partial(pitch_of, prepared.folder, audio),
+        each=lambda compute, positions: map_files(compute, positions, crashed, "computing pitch"),
     )
-
-
-def _in_order(count: int, compute: Callable[[int], FloatArray], threads: int) -> Iterator[FloatArray]:
-    """`compute` of 0 to `count` - 1, a few ahead of what is asked for."""
-    if threads == 1:
-        yield from map(compute, range(count))
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for start in range(0, count, _AHEAD):
-            yield from pool.map(compute, range(start, min(start + _AHEAD, count)))
 
 
 def _write(folder: Path, what: str, count: int, arrays: Iterable[FloatArray], dtype: npt.DTypeLike) -> None:

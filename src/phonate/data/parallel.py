@@ -25,7 +25,7 @@ FEW = 32
 """Fewer files are worked on in this process: others take longer to start."""
 _BATCH = 16
 _BATCHES_AHEAD = 4
-_IDLE_SECONDS = 5
+_IDLE_SECONDS = 10
 """After so long without work a process ends. Validation and extraction share theirs, training waits for none."""
 _WATCH_SECONDS = 0.5
 _ENVIRONMENT = {

@@ -13,7 +13,7 @@ import pytest
 
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.config.errors import DataError, MissingPackageError
-from phonate.evaluation.naturalness import NaturalnessJudge
+from phonate.evaluation.naturalness import LOWEST, NaturalnessJudge
 
 RATE = 16000
 needs_judge = pytest.mark.skipif(
@@ -73,12 +73,20 @@ def test_what_is_no_speech_is_refused_by_name(judge: NaturalnessJudge, waveform:
 
 
 @needs_judge
+def test_a_voice_that_says_nothing_gets_the_lowest_score_and_ends_no_training(judge: NaturalnessJudge) -> None:
+    for waveform in (np.zeros(RATE, dtype=np.float32), np.ones(100, dtype=np.float32), np.zeros(0, dtype=np.float32)):
+        assert judge.score_made(waveform, RATE, "clip 7") == LOWEST
+    with pytest.raises(DataError, match="no finite numbers"):
+        judge.score_made(np.full(RATE, np.nan, dtype=np.float32), RATE, "clip 7")
+
+
+@needs_judge
 def test_nothing_is_printed_and_nobody_believes_that_torchaudio_is_there() -> None:
     if find_spec("torchaudio") is not None:
         pytest.skip("torchaudio is installed")
     code = (
         "import sys, importlib.util\n"
-        "from phonate.evaluation.naturalness import NaturalnessJudge\n"
+        "from phonate.evaluation.naturalness import LOWEST, NaturalnessJudge\n"
         "NaturalnessJudge()\n"
         "assert 'torchaudio' not in sys.modules\n"
         "assert importlib.util.find_spec('torchaudio') is None"

@@ -47,15 +47,29 @@ class NaturalnessJudge:
         import soxr
 
         samples = np.asarray(waveform, dtype=np.float32)
-        if len(samples) < _LEAST_SECONDS * sample_rate:
-            raise DataError(
-                f"{name}: {len(samples) / sample_rate:.2f} s is too short to be judged; "
-                f"the naturalness judge needs {_LEAST_SECONDS} s or more"
-            )
         if not np.isfinite(samples).all():
             raise DataError(f"{name}: has samples that are no finite numbers, so its naturalness can't be judged")
-        if np.abs(samples).max() < _SILENCE:
-            raise DataError(f"{name}: is silent, so its naturalness can't be judged")
+        if (nothing := _nothing_to_hear(samples, sample_rate)) is not None:
+            raise DataError(f"{name}: {nothing}")
         if sample_rate != SAMPLE_RATE:
             samples = soxr.resample(samples, sample_rate, SAMPLE_RATE)
         return float(self._model(torch.from_numpy(samples)[None]))
+
+    def score_made(self, waveform: FloatArray, sample_rate: int, name: str) -> float:
+        """As `score`, for what a system made: the lowest score, if there is nothing to hear in it."""
+        samples = np.asarray(waveform, dtype=np.float32)
+        if np.isfinite(samples).all() and _nothing_to_hear(samples, sample_rate) is not None:
+            return LOWEST
+        return self.score(samples, sample_rate, name)
+
+
+def _nothing_to_hear(samples: FloatArray, sample_rate: int) -> str | None:
+    """Why a sound can't be judged."""
+    if len(samples) < _LEAST_SECONDS * sample_rate:
+        return (
+            f"{len(samples) / sample_rate:.2f} s is too short to be judged; the naturalness judge needs "
+            f"{_LEAST_SECONDS} s or more"
+        )
+    if np.abs(samples).max() < _SILENCE:
+        return "is silent, so its naturalness can't be judged"
+    return None

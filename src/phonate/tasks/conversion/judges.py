@@ -11,7 +11,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
-from phonate.evaluation.naturalness import LOWEST, NaturalnessJudge
+from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge, profiles
 from phonate.evaluation.transcription import Recogniser, plain, weights_fingerprint, whisper_model
 from phonate.tasks.conversion.inference import Converter
@@ -75,10 +75,7 @@ class Judges:
         """Predicted mean opinion score of a sound that a system made; the lowest, if there is nothing to hear."""
         if self.naturalness is None:
             return None
-        try:
-            return self.naturalness.score(waveform, self.rate)
-        except DataError:
-            return LOWEST
+        return self.naturalness.score_made(waveform, self.rate, "the sound")
 
     def transcribe(self, waveform: FloatArray) -> str:
         """Words of a recording."""

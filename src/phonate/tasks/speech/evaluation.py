@@ -137,15 +137,17 @@ def _judge(
     items: dict[str, dict[str, Any]] = {}
     for clip, waveform in zip(clips, waveforms, strict=True):
         heard = judges.recogniser.transcribe(waveform, rate)
+        natural = isinstance(clip, Clip) and waveform is clip.waveform
+        score = judges.naturalness.score if natural else judges.naturalness.score_made
         items[clip.id] = {
             "text": clip.text,
             "heard": heard,
-            "mos": judges.naturalness.score(waveform, rate, clip.id),
+            "mos": score(waveform, rate, clip.id),
             **judges.word_errors([clip.text], [heard]),
         }
         if isinstance(clip, Clip):
             items[clip.id]["seconds"] = len(waveform) / len(clip.waveform)
-            if waveform is not clip.waveform:
+            if not natural:
                 items[clip.id] |= _against(judges, clip, waveform, rate)
     metrics = judges.word_errors([clip.text for clip in clips], [item["heard"] for item in items.values()])
     for name in ("mos", "speaker", "mcd", "f0", "voicing", "seconds"):

@@ -90,7 +90,7 @@ def quality(judges: Judges, clips: Sequence[Sentence], waveforms: Sequence[Float
     heard = [judges.recogniser.transcribe(waveform, rate) for waveform in waveforms]
     wer = judges.word_errors([clip.text for clip in clips], heard)["wer"]
     scores = [
-        judges.naturalness.score(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)
+        judges.naturalness.score_made(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)
     ]
     mos = float(np.mean(scores))
     return {"wer": wer, "mos": mos, "quality": mos - WORD_WEIGHT * wer}

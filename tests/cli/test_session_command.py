@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
-
 from sessions import make_recordings, messages, read_log, write_config
 
 LONG = """

@@ -96,7 +96,10 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
     assert capsys.readouterr().err == "error: nowhere: no such run or checkpoint\n"
 
 
-def test_the_log_file_takes_names_that_are_no_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_file_takes_names_that_are_no_utf_8(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("phonate"), "handlers", [])  # the console's, which other tests left
     with log_file(tmp_path / "train.log", Ranks()):
         logging.getLogger("phonate").warning("left out: %s", "a\udcff.wav")
     assert (tmp_path / "train.log").read_text(encoding="utf-8").endswith("WARNING left out: a\\udcff.wav\n")

@@ -381,6 +381,7 @@ needs_sessions = pytest.mark.skipif(
 SESSION_CONFIG = """\
 size: tiny
 training: {max_steps: 2, batch_size: 4, validation: {interval: 2}, checkpoint: {interval: 2}}
+session: {vocoder: null, rules: {min_seconds: 0.5}}
 """
 
 

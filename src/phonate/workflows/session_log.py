@@ -30,8 +30,10 @@ _METRIC_SECONDS = 60.0
 
 
 def to_console(line: str) -> None:
-    """Print a line on standard output, looked up anew each time, for a progress bar may stand in for it."""
-    print(line, file=sys.stdout, flush=True)
+    """Mirror a line on standard output, looked up anew each time, for a progress bar may stand in for it. A session
+    does so from Python, too, as its documentation says."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 class SessionLog:

@@ -1,0 +1,135 @@
+"""Every command of the pages on sessions, run to its end on small data, on a machine that seems to have two GPUs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fake_gpus
+from phonate.workflows.session_config import read_config
+from sessions import CONFIG, make_recordings, make_texts
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("training-modes.md", "quick-reference.md")
+BLOCK = re.compile(r"(?:<!-- (\w+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = [found for page in PAGES for found in BLOCK.findall((ROOT / "docs" / page).read_text("utf-8"))]
+TABLED = re.findall(
+    r"`(scripts/train_\w+\.sh[^`]*)`", "".join((ROOT / "docs" / page).read_text("utf-8") for page in PAGES)
+)
+COMMANDS = list(
+    dict.fromkeys(
+        [line for _, kind, code in BLOCKS if kind == "bash" for line in code.splitlines() if line.strip()] + TABLED
+    )
+)
+TRAINING = [one for one in COMMANDS if one.startswith(("phonate session", "scripts/")) and "--show" not in one]
+TRAINING = [one for one in TRAINING if "--check" not in one]
+OTHERS = [one for one in COMMANDS if one not in TRAINING]
+
+NEEDS = {
+    "phonate speak": "speech",
+    "phonate convert": "conversion",
+    "phonate transcribe": "recognition",
+    "phonate generate": "text",
+    "phonate checkpoints": "conversion",
+    "phonate train": "conversion",
+}
+"""What a command is used on -> the kind of session that makes it."""
+
+
+def lay_out(place: Path) -> Path:
+    """A folder as the pages suppose it."""
+    make_recordings(place / "recordings")
+    make_texts(place / "datasets/samples")
+    (place / "training").mkdir()
+    (place / "training/config.yaml").write_text(CONFIG, "utf-8")
+    shutil.copy(place / "recordings/ben/00.wav", place / "somebody.wav")
+    (place / "scripts").symlink_to(ROOT / "scripts")
+    return place
+
+
+def run(place: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """A command, with a `phonate` that finds the fake GPUs."""
+    program = place / "bin/phonate"
+    if not program.exists():
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{fake_gpus.__file__}" "$@"\n')
+        program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(place / "cache")}
+    return subprocess.run(
+        shlex.split(command, comments=True), cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """Folders in which a session of each kind was run, made when they are first asked for."""
+    places: dict[str, Path] = {}
+
+    def of(kind: str) -> Path:
+        if kind not in places:
+            place = lay_out(tmp_path_factory.mktemp(kind))
+            if kind in ("speech", "recognition"):
+                for number, file in enumerate(sorted(place.glob("recordings/*/*.wav"))):
+                    file.with_suffix(".txt").write_text(f"these are words, number {number}", "utf-8")
+                more = "data: {durations: learnt, aligner_steps: 2, judged: 0}\n" if kind == "speech" else ""
+                plain = "  validation: {metric_for_best_model: val_loss, greater_is_better: false}\n"
+                config = CONFIG.replace("session:", f"{plain}{more}session:") + f"  voice: {kind}\n"
+                (place / "training/config.yaml").write_text(config, "utf-8")
+            ran = run(place, f"phonate session --device cpu --voice-mode {'text' if kind == 'text' else 'voice'}")
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+            (folder,) = (place / "training/output").glob("session_*")
+            folder.with_name("session_20261121_143022").symlink_to(folder.name)
+            places[kind] = place
+        return places[kind]
+
+    return of
+
+
+def test_there_are_commands() -> None:
+    assert len(TRAINING) >= 14
+    assert len(OTHERS) >= 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", TRAINING)
+def test_sessions_train(command: str, tmp_path: Path) -> None:
+    ran = run(lay_out(tmp_path), command)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    kept = [*tmp_path.glob("training/*/voice_model/weights.*"), *tmp_path.glob("training/*/text_model/weights.*")]
+    assert kept
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", OTHERS)
+def test_other_commands_run(command: str, made, tmp_path: Path) -> None:
+    kind = next((kind for start, kind in NEEDS.items() if command.startswith(start)), None)
+    place = lay_out(tmp_path) if kind is None else made(kind)
+    ran = run(place, command)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.strip()
+
+
+@pytest.mark.parametrize("code", [code for mark, kind, code in BLOCKS if (mark, kind) == ("session", "yaml")])
+def test_configurations_can_be_read(code: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(code, "utf-8")
+    config = read_config(tmp_path / "config.yaml")
+    name = "conversion" if config.value("model", "name") is None else "language-lora"
+    assert config.recipe(name, {"data.path": "recordings"}).recipe.task in ("conversion", "language")
+
+
+@pytest.mark.parametrize("code", [code for mark, kind, code in BLOCKS if (mark, kind) == ("session", "python")])
+def test_python_runs(code: str, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    (tmp_path / "page.py").write_text(code, "utf-8")
+    ran = run(tmp_path, f"{sys.executable} page.py")
+    assert ran.returncode == 0, ran.stderr
+    assert "'total_files': 6" in ran.stdout
+    assert ran.stdout.splitlines()[-1].startswith("training/output/voice_model training/output/logs/session_")

@@ -99,7 +99,9 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
 def test_the_log_file_takes_names_that_are_no_utf_8(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("phonate"), "handlers", [])  # the console's, which other tests left
+    logger = logging.getLogger("phonate")
+    monkeypatch.setattr(logger, "handlers", [])  # the console's, which other tests left
+    monkeypatch.setattr(logger, "propagate", False)  # what pytest shows of the log goes through a pipe of UTF-8
     with log_file(tmp_path / "train.log", Ranks()):
         logging.getLogger("phonate").warning("left out: %s", "a\udcff.wav")
     assert (tmp_path / "train.log").read_text(encoding="utf-8").endswith("WARNING left out: a\\udcff.wav\n")

@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import pytest
 import soundfile
-from sessions import make_recordings, make_texts, messages, read_log, write_config
 
 from phonate import ResourceDetector, TrainingSession, VoiceDataDetector
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.workflows import session_log
+from sessions import make_recordings, make_texts, messages, read_log, write_config
 from sounds import SAMPLE_RATE, voiced_tone
 
 
@@ -151,6 +151,20 @@ def test_texts_of_long_recordings_are_not_learnt_from_their_beginnings(place):
     assert any("phonate transcribe" in message for message in messages(document, "SUCCESS"))
 
 
+def test_what_a_list_names_in_vain_and_what_it_leaves_out_is_told(place):
+    folder = make_recordings(place / "recordings", clips=2)
+    soundfile.write(folder / "other.aiff", voiced_tone(2.5, 150.0, (700.0,), 1), SAMPLE_RATE)
+    rows = ["audio_path,speaker_id", "anna/00.wav,anna", "ben/00.wav,ben", "ben/77.wav,ben", "other.aiff,ben"]
+    (folder / "metadata.csv").write_text("\n".join(rows) + "\n")
+    done, document, _ = run(voice_mode="voice")
+    assert done
+    warnings = "\n".join(messages(document, "WARNING"))
+    assert "ben/77.wav: there is no such file; left out" in warnings
+    assert "other.aiff: no .wav, .mp3, .flac, .ogg, .m4a file of the folder; left out" in warnings
+    assert "anna/01.wav: the list of recordings does not name it; left out" in warnings
+    assert len(next((place / "training/output").glob("session_*/recordings.jsonl")).read_text().splitlines()) == 2
+
+
 def test_a_recogniser_needs_texts(place):
     make_recordings(place / "recordings")
     write_config(place / "training/config.yaml", "  voice: recognition\n")
@@ -184,6 +198,7 @@ def test_mistakes_in_the_configuration_are_told_with_their_place(place):
             "session: {voice: song}": "c.yaml:1:18 session.voice: expected 'auto', 'speech', 'conversion' or",
             "trainin: {}": "c.yaml:1:1 trainin: no such option; did you mean training?",
             "task: sing": "c.yaml:1:7 task: there is no task 'sing'",
+            "task: conversion\nsession: {voice: speech}": "c.yaml:2:18 session.voice: speech, and task: conversion",
             "session: {rules: {min_seconds: -1}}": "c.yaml:1:32 session.rules.min_seconds: expected a number >= 0",
         }.items()
     ):

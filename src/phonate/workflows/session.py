@@ -21,12 +21,13 @@ from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode
 from phonate.config.errors import InputError, Interrupted, PhonateError
 from phonate.data.parallel import Progress
 from phonate.data.voice_files import VoiceDataDetector
+from phonate.training.checkpoints.resolve import has_checkpoint
 from phonate.workflows.notices import Outcome, check, send
 from phonate.workflows.session_config import CONFIG, TEXT_TASK, VOICE_TASKS, SessionConfig, read_config
 from phonate.workflows.session_log import Say, SessionLog, to_console
 from phonate.workflows.session_text import train_text
 from phonate.workflows.session_voice import RECORDINGS, train_voice
-from phonate.workflows.session_work import Work
+from phonate.workflows.session_work import VOCODER, Work
 
 VoiceMode = Literal["voice", "text", "auto"]
 VOICE_MODES: tuple[VoiceMode, ...] = ("voice", "text", "auto")
@@ -159,20 +160,27 @@ def _meant_for(tasks: tuple[str, ...], config: SessionConfig, log: SessionLog) -
 
 
 def _interrupted(error: Interrupted, work: Work | None) -> str:
-    """What happened, and how to go on."""
-    run = None if work is None else work.run
-    if run is None or not (run / "checkpoints").is_dir():
-        return f"Interrupted: {error}"
-    return f"Interrupted: {error}; go on with: phonate train {run} --resume {run}"
+    """What happened, and how to go on with what was trained."""
+    for run in reversed(work.runs if work is not None else []):
+        if has_checkpoint(run):
+            # The trainer's own words end with how it is resumed; here the run's name belongs to that.
+            said = str(error).partition(". Go on")[0]
+            named = ", then name it as session.vocoder" if run.name == VOCODER else ""
+            return f"Interrupted: {said}; go on{named} with: phonate train {run} --resume {run}"
+    return f"Interrupted: {error} before training began"
 
 
 def _told(error: BaseException, log: SessionLog) -> str:
     """An error in a line; of one that nobody foresaw the traceback is kept beside the log."""
     if isinstance(error, PhonateError):
         return f"Training failed: {error}"
+    said = f"Training failed: {type(error).__name__}: {' '.join(str(error).split())}"
     kept = log.path.with_suffix(".traceback.txt")
-    kept.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
-    return f"Training failed: {type(error).__name__}: {' '.join(str(error).split())}; the traceback is in {kept}"
+    try:
+        kept.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
+    except OSError as unwritable:
+        return f"{said}; its traceback could not be kept ({unwritable.strerror})"
+    return f"{said}; the traceback is in {kept}"
 
 
 @contextlib.contextmanager
@@ -187,7 +195,7 @@ def _stoppable() -> Iterator[None]:
                 earlier[number] = signal.signal(number, raised)
         yield
     except KeyboardInterrupt:
-        raise Interrupted("stopped before training began", raised.number) from None
+        raise Interrupted("stopped", raised.number) from None
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)

@@ -135,6 +135,10 @@ def read_config(path: Path) -> SessionConfig:
     config = SessionConfig(_settings(document), replace(document, values=values))
     if unknown or (config.task is not None and config.task not in TASKS.names()):
         config.recipe(TEXT_TASK, {"data.path": "."})  # tells the mistake with its place
+    voice = config.settings.voice
+    if config.task in VOICE_TASKS and voice not in ("auto", config.task):
+        place = document.places["session", "voice"].value
+        raise RecipeError(f"{place} session.voice: {voice}, and task: {config.task}; leave one of them out")
     return config
 
 

@@ -8,10 +8,10 @@ from phonate.config.errors import DataError
 from phonate.config.resolve import Resolved
 from phonate.workflows.session_config import TEXT_TASK
 from phonate.workflows.session_samples import sample
-from phonate.workflows.session_work import Work
+from phonate.workflows.session_work import MODEL, Work
 
 SAMPLES = Path("datasets/samples")
-MODEL = "text_model"
+SAVED = "text_model"
 _SUFFIXES = (".txt", ".md", ".jsonl")
 
 
@@ -26,8 +26,8 @@ def train_text(work: Work) -> Path:
     resolved = _recipe(work)
     log.success(f"Configuration: {resolved.document.name if work.config.there else 'the recipe ' + resolved.name}")
     log.info(f"Training on the texts in {resolved.recipe.data.path}, on {work.device}")
-    work.train(resolved, "model")
-    model = work.keep(MODEL)
+    work.train(resolved, MODEL)
+    model = work.keep(SAVED)
     log.success(f"Text model saved to: {model}")
     log.success(sample(TEXT_TASK, model))
     return model

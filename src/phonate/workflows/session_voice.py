@@ -19,11 +19,11 @@ from phonate.data.voice_files import VOICE_FORMATS, VoiceDataDetector
 from phonate.data.voice_profile import voice_profile, write_profile
 from phonate.data.voice_validation import VoiceFile, validate_voice_files
 from phonate.workflows.session_samples import sample
-from phonate.workflows.session_work import Work
+from phonate.workflows.session_work import MODEL, VOCODER, Work
 from phonate.workflows.voice_page import write_voice_page
 
 RECORDINGS = Path("recordings")
-MODEL = "voice_model"
+SAVED = "voice_model"
 PAGE = "voice_profile.html"
 NEED_TEXT = ("speech", "recognition")
 
@@ -54,16 +54,18 @@ def train_voice(work: Work) -> Path:
         detector = _transcribe(work, detector)
     rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir)))
     task = _task(work, rows)
+    if work.config.value("data", "path") is not None:
+        log.warning(f"data.path of {work.config.document.name} is not used: recordings are those that were scanned")
     work.check(_recipe(work, task, detector.voice_data_dir))
     files, report = _validate(work, detector)
     extracted = _extract(work, files)
     report.refused += extracted.problems
     _analyse(work, extracted, report)
-    listed, first = _write_list(work, task, _match(work, rows, extracted.files))
+    listed, first = _write_list(work, task, _match(work, rows, detector.get_voice_files(), extracted.files))
     resolved = _with_vocoder(work, _recipe(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
-    work.train(resolved, "model")
-    model = work.keep(MODEL)
+    work.train(resolved, MODEL)
+    model = work.keep(SAVED)
     log.success(f"Voice model saved to: {model}")
     log.success(sample(task, model, first.path, first.text))
     return model
@@ -177,15 +179,23 @@ def _recipe(work: Work, task: str, path: Path) -> Resolved:
     return work.config.recipe(task, {"data.path": str(path.resolve()), **work.config.of_language(task)})
 
 
-def _match(work: Work, rows: Sequence[Row | Problem], files: Sequence[VoiceFile]) -> list[_Recording]:
-    """The usable files as the corpus lists them, with speakers and texts. Raises DataError where it lists none."""
+def _match(
+    work: Work, rows: Sequence[Row | Problem], scanned: Sequence[Path], files: Sequence[VoiceFile]
+) -> list[_Recording]:
+    """The usable `files` as the corpus lists them, with speakers and texts. Raises DataError where it lists none."""
+    known = {path.resolve() for path in scanned}
     usable = {file.path.resolve(): file for file in files}
     recordings, problems = [], []
     for row in rows:
         if isinstance(row, Problem):
             problems.append(_line(row))
-        elif (file := usable.pop(row.path.resolve(), None)) is not None:
-            recordings.append(_Recording(row, file))
+            continue
+        path = row.path.resolve()
+        if path in usable:
+            recordings.append(_Recording(row, usable.pop(path)))
+        elif path not in known:
+            why = f"no {', '.join(VOICE_FORMATS)} file of the folder" if path.is_file() else "there is no such file"
+            problems.append(f"{printable(row.place)}: {printable(str(row.path))}: {why}; left out")
     problems += [f"{printable(str(path))}: the list of recordings does not name it; left out" for path in usable]
     work.log.warning(*problems)
     if not recordings:
@@ -243,6 +253,6 @@ def _with_vocoder(work: Work, resolved: Resolved) -> Resolved:
     if not run.is_dir():
         recipe = config.vocoder_recipe("vocoder" if source == "auto" else source, {"data.path": data.path})
         work.log.info(f"First a vocoder, which makes sound of mel spectrograms, on {work.device}")
-        run = work.train(recipe, "vocoder").run.path
+        run = work.train(recipe, VOCODER).run.path
     overrides = {"data.path": data.path, "data.vocoder": str(run.resolve()), **config.of_language(resolved.recipe.task)}
     return config.recipe(resolved.recipe.task, overrides)

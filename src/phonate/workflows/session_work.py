@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from phonate.config.resolve import Resolved
@@ -16,6 +16,8 @@ from phonate.workflows.session_config import SessionConfig
 from phonate.workflows.session_log import SessionLog
 from phonate.workflows.train import Trained, train
 
+MODEL, VOCODER = "model", "vocoder"
+"""Names of runs."""
 _LINES = 10
 """Lines of progress in a stage, about."""
 
@@ -31,8 +33,8 @@ class Work:
     output: Path
     bar: Progress | None = None
     """Shown beside the log."""
-    run: Path | None = None
-    """The run that is being trained."""
+    runs: list[Path] = field(default_factory=list)
+    """The runs that were begun, the one that is trained now the last."""
 
     @property
     def folder(self) -> Path:
@@ -58,8 +60,8 @@ class Work:
         """Train a recipe into the session's folder `name`, on the session's device."""
         recipe = self.folder / f"{name}.yaml"
         recipe.write_text(resolved.to_yaml(), encoding="utf-8")
-        self.run = self.folder / name
-        trained = train(recipe, output=self.run, device=self.device)
+        self.runs.append(self.folder / name)
+        trained = train(recipe, output=self.runs[-1], device=self.device)
         shown = "".join(f", {metric} {value:.4g}" for metric, value in sorted(trained.metrics.items()))
         self.log.success(f"Trained {trained.step} steps of {resolved.recipe.task}{shown}")
         return trained
@@ -67,10 +69,10 @@ class Work:
     def keep(self, name: str) -> Path:
         """Put what inference needs of the best checkpoint of the run into the folder `name` of the output, in the
         place of an earlier session's, whose run has its checkpoints still."""
-        assert self.run is not None
+        run = self.runs[-1]
         target = self.output / name
         beside = self.output / f".{name}.{os.getpid()}"
-        copies.export(best_or_latest(self.run), beside)
+        copies.export(best_or_latest(run), beside)
         for extra in sorted(self.folder.glob("voice_profile.*")):
             shutil.copy2(extra, beside)
         if target.exists():
@@ -80,5 +82,5 @@ class Work:
             shutil.rmtree(earlier)
         else:
             beside.replace(target)
-        self.log.info(f"How it went: {write_report(self.run)}")
+        self.log.info(f"How it went: {write_report(run)}")
         return target

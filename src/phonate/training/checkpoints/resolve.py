@@ -49,6 +49,11 @@ def is_checkpoint(path: Path) -> bool:
     return (path / files.MANIFEST).exists() or (path / files.METADATA).exists()
 
 
+def has_checkpoint(run: Path) -> bool:
+    """Whether there is a run, and any checkpoint in it."""
+    return bool(listing.scan(run / save_dir(run)))
+
+
 def checkpoints_folder(path: Path) -> Path:
     """The folder of checkpoints of the run `path`, or `path` if it is one. Raises CheckpointError.
 

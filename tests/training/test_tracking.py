@@ -346,7 +346,8 @@ def test_where_there_is_no_terminal_there_are_plain_lines(caplog):
 
 def test_a_terminal_shows_progress_and_the_time_left():
     screen = console(terminal=True)
-    sink = ConsoleSink(500, resume_step=100, console=screen)
+    sink = ConsoleSink(500, console=screen)
+    assert not screen.file.getvalue(), "before the first step others may show how far the preparation is"
     sink.tick(150)
     sink.write(150, "train", {"loss": 0.5}, 0)
     sink.close()

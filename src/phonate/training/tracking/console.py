@@ -27,7 +27,6 @@ class ConsoleSink(Sink):
 
     Args:
         total_steps: Optimizer steps of the whole run.
-        resume_step: Steps that were done before.
         verbosity: quiet, normal or debug.
         console: Where to write. None: standard error.
     """
@@ -35,7 +34,6 @@ class ConsoleSink(Sink):
     def __init__(
         self,
         total_steps: int,
-        resume_step: int = 0,
         verbosity: Literal["quiet", "normal", "debug"] = "normal",
         console: Console | None = None,
     ) -> None:
@@ -44,10 +42,12 @@ class ConsoleSink(Sink):
         self.total_steps = total_steps
         self.verbosity = verbosity
         self.console = console or Console(stderr=True, highlight=False)
-        self._progress = self._bar(resume_step) if self.console.is_terminal and verbosity != "quiet" else None
+        self._shows_bar = self.console.is_terminal and verbosity != "quiet"
+        self._progress: Progress | None = None
+        """Comes with the first step: before that others may show how far the preparation is."""
         self._next_refresh = 0.0
 
-    def _bar(self, resume_step: int) -> Progress:
+    def _bar(self, step: int) -> Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         progress = Progress(
@@ -59,14 +59,16 @@ class ConsoleSink(Sink):
             console=self.console,
             auto_refresh=False,
         )
-        progress.add_task("training", total=self.total_steps, completed=resume_step)
+        progress.add_task("training", total=self.total_steps, completed=step)
         progress.start()
         return progress
 
     def tick(self, step: int) -> None:
         """Move the bar, at most twice a second."""
-        if self._progress is not None and (now := perf_counter()) >= self._next_refresh:
+        if self._shows_bar and (now := perf_counter()) >= self._next_refresh:
             self._next_refresh = now + REFRESH
+            if self._progress is None:
+                self._progress = self._bar(step)
             self._progress.update(self._progress.task_ids[0], completed=step)
             self._progress.refresh()
 

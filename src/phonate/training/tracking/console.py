@@ -46,6 +46,7 @@ class ConsoleSink(Sink):
         self._progress: Progress | None = None
         """Comes with the first step: before that others may show how far the preparation is."""
         self._next_refresh = 0.0
+        self._step = 0
 
     def _bar(self, step: int) -> Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -65,6 +66,7 @@ class ConsoleSink(Sink):
 
     def tick(self, step: int) -> None:
         """Move the bar, at most twice a second."""
+        self._step = step
         if self._shows_bar and (now := perf_counter()) >= self._next_refresh:
             self._next_refresh = now + REFRESH
             if self._progress is None:
@@ -90,6 +92,7 @@ class ConsoleSink(Sink):
     def close(self) -> None:
         """Take the bar off the screen's last line."""
         if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=self._step)
             self._progress.stop()
 
 

@@ -48,9 +48,15 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar = Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),  # else it is on its way to a file or another program
+    )
     shown: dict[str, TaskID] = {}
 
     def update(what: str, done: int, total: int) -> None:
@@ -72,7 +78,10 @@ class _Console(logging.Handler):
     """Lines on standard error, looked up anew each time, for a progress bar may stand in for it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
+        try:
+            print(self.format(record), file=sys.stderr)
+        except OSError:  # a terminal that was closed
+            self.handleError(record)
 
 
 def log_to_console(verbosity: str = "normal") -> None:

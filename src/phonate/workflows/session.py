@@ -22,6 +22,7 @@ from phonate.config.errors import InputError, Interrupted, PhonateError
 from phonate.data.parallel import Progress
 from phonate.data.voice_files import VoiceDataDetector
 from phonate.training.checkpoints.resolve import has_checkpoint
+from phonate.training.signals import STOPPING, is_ignored
 from phonate.workflows.notices import Outcome, check, send
 from phonate.workflows.session_config import CONFIG, TEXT_TASK, VOICE_TASKS, SessionConfig, read_config
 from phonate.workflows.session_log import Say, SessionLog, to_console
@@ -68,6 +69,8 @@ class TrainingSession:
             raise InputError(f"mode {mode!r} is not known; say gpu, cpu or mixed")
         if voice_mode not in VOICE_MODES:
             raise InputError(f"voice mode {voice_mode!r} is not known; say voice, text or auto")
+        if not min_gpu_memory >= 0.0:
+            raise InputError(f"GPU memory of {min_gpu_memory} GB can't be asked for; give 0 or more")
         self.mode: Mode = mode
         self.voice_mode = voice_mode
         self.device = device
@@ -99,8 +102,9 @@ class TrainingSession:
                 self._work = self._initialise(log)
                 self.model = self._train(self._work)
         except Interrupted as error:
-            self._end(log, "interrupted", _interrupted(error, self._work), time.monotonic() - started)
-            raise
+            message = _interrupted(error, self._work)
+            self._end(log, "interrupted", message, time.monotonic() - started)
+            raise Interrupted(message, error.signal_number) from None
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever ends a session is told in its log
             self._end(log, "failed", _told(error, log), time.monotonic() - started)
             return False
@@ -187,12 +191,12 @@ def _told(error: BaseException, log: SessionLog) -> str:
 def _stoppable() -> Iterator[None]:
     """Turn signals, and Ctrl-C, into `Interrupted`. (While training, the trainer does it, after saving.)"""
     raised = _Stop()
-    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     earlier = {}
     try:
         with contextlib.suppress(ValueError):  # not in the main thread, which alone gets signals
-            for number in numbers:
-                earlier[number] = signal.signal(number, raised)
+            for number in STOPPING:
+                if not is_ignored(number):
+                    earlier[number] = signal.signal(number, raised)
         yield
     except KeyboardInterrupt:
         raise Interrupted("stopped", raised.number) from None

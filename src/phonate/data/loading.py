@@ -280,7 +280,7 @@ class _InWorker(torch.utils.data.Dataset[Planned | PhonateError]):
 
 
 def _leave_signals_to_the_trainer(_: int) -> None:
-    """Ctrl-C, a closed terminal, and the SIGTERM of a scheduler reach every process of a run. The trainer saves and then
+    """Ctrl-C, a closed terminal and the SIGTERM of a scheduler reach every process of a run. The trainer saves and then
     ends its workers; until it says so, they work on."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import soundfile
 from safetensors.numpy import load_file
-from sessions import make_recordings, make_texts, messages, read_log, write_config
 
 import fake_gpus
 from phonate import TrainingSession
 from phonate.cli import main
+from sessions import make_recordings, make_texts, messages, read_log, write_config
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 CHOSEN = {"gpu_only": "cuda:1", "cpu_only": "cpu", "mixed": "cuda:1"}

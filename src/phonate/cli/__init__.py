@@ -6,12 +6,14 @@ Only the module of the invoked command is imported; `phonate --help` imports no 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from phonate.cli.parsing import parse_command, top_parser
 from phonate.cli.table import COMMANDS
@@ -59,6 +61,25 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
         hint = f"did you mean {near[0]}?" if near else "phonate --help lists the commands"
         parser.exit(2, f"error: there is no command {args.command!r}; {hint}\n")
     module = parse_command(args.command, args.rest, args)
+    with _progress():
+        return _call(module, args)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[None]:
+    """Show how far long work has come."""
+    from phonate.cli.output import ProgressBar
+    from phonate.data.progress import heard_by
+
+    bar = ProgressBar()
+    try:
+        with heard_by(bar):
+            yield
+    finally:
+        bar.close()
+
+
+def _call(module: Any, args: argparse.Namespace) -> int:
     if args.plugin:
         from phonate.config.registry import load_plugin
 

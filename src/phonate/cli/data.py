@@ -13,7 +13,6 @@ prepare PATH -o OUT.jsonl makes prompts and responses of a folder of texts (.txt
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 SHOWN = 20
@@ -39,11 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what `action` says; returns 2 when a check finds nothing that can be used."""
-    from phonate.cli.output import print_json, progress_bar
+    from phonate.cli.output import print_json
 
     _refuse_what_has_no_use(args)
-    with progress_bar() as progress:
-        outcome = _outcome(args, progress)
+    outcome = _outcome(args)
     if args.json:
         print_json(outcome)
     elif args.action == "check":
@@ -53,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     return 2 if args.action == "check" and not outcome["usable"] else 0
 
 
-def _outcome(args: argparse.Namespace, progress: Callable[[str, int, int], None]) -> dict[str, Any]:
+def _outcome(args: argparse.Namespace) -> dict[str, Any]:
+    from phonate.data.progress import tell as progress
     from phonate.workflows import prepare
 
     outcome: dict[str, Any]

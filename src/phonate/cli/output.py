@@ -6,12 +6,11 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
+    from rich.progress import Progress
 
 LEVELS = {"quiet": logging.WARNING, "normal": logging.INFO, "debug": logging.DEBUG}
 
@@ -41,37 +40,46 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-@contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for one thing after the other, called with (what, done, total): with the time left, on standard error
-    where that is a terminal. It goes away when all is done, so that training may show its own."""
+class ProgressBar:
+    """A bar for one thing after the other, called with (what, done, total): with the time left, on standard error where
+    that is a terminal. It comes with the first call and goes when all is done, so that training may show its own."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._what: str | None = None
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` are done of `what`."""
+        if not sys.stderr.isatty():
+            return
+        if what != self._what:
+            self.close()
+            self._bar, self._what = _new_bar(), what
+            self._bar.add_task(what, total=total)
+            self._bar.start()
+        assert self._bar is not None
+        self._bar.update(self._bar.task_ids[0], completed=done)
+        if done >= total:
+            self.close()
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = self._what = None
+
+
+def _new_bar() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(
+    return Progress(
         *columns,
-        console=console,
+        console=Console(stderr=True, soft_wrap=True),
         transient=True,
-        disable=not console.is_terminal,
         redirect_stdout=sys.stdout.isatty(),  # else it is on its way to a file or another program
     )
-    shown: dict[str, TaskID] = {}
-
-    def update(what: str, done: int, total: int) -> None:
-        if what not in shown:
-            bar.start()
-            shown[what] = bar.add_task(what, total=total)
-        bar.update(shown[what], completed=done)
-        if done >= total:
-            bar.remove_task(shown.pop(what))
-            bar.stop()
-
-    try:
-        yield update
-    finally:
-        bar.stop()
 
 
 class _Console(logging.Handler):

@@ -52,18 +52,17 @@ def run(args: argparse.Namespace) -> int:
     if args.show_resources or args.check_voice_data:
         return 0
 
-    from phonate.cli.output import progress_bar
+    from phonate.cli.output import ProgressBar
     from phonate.workflows.session import TrainingSession
 
-    with progress_bar() as bar:
-        session = TrainingSession(
-            args.mode,
-            args.voice_mode,
-            args.device,
-            args.config,
-            args.voice_data_dir,
-            args.output_dir,
-            min_gpu_memory=args.min_gpu_memory,
-            bar=bar if sys.stderr.isatty() else None,
-        )
-        return 0 if session.run() else 1
+    session = TrainingSession(
+        args.mode,
+        args.voice_mode,
+        args.device,
+        args.config,
+        args.voice_data_dir,
+        args.output_dir,
+        min_gpu_memory=args.min_gpu_memory,
+        bar=ProgressBar() if sys.stderr.isatty() else None,
+    )
+    return 0 if session.run() else 1

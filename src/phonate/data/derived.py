@@ -18,6 +18,7 @@ from phonate.audio.settings import AudioConfig
 from phonate.data.parallel import map_files
 from phonate.data.pitch import crashed, pitch_of
 from phonate.data.prepared import Prepared, damaged, sync
+from phonate.data.progress import tell
 
 logger = logging.getLogger("phonate")
 
@@ -62,17 +63,19 @@ def open_derived(
     compute: Callable[[int], FloatArray],
     dtype: npt.DTypeLike = np.float32,
     each: Callable[[Callable[[int], FloatArray], range], Iterable[FloatArray]] = map,
+    what: str = "computing features",
 ) -> DerivedFeatures:
     """`compute(i)`, (frames, width), for i from 0 to count - 1, read from `folder` if they were computed before.
 
     The folder's name must tell everything that the values depend on. It appears only when it is complete.
-    `each` calls `compute` for a range, as `map` does. Raises DataError when it has been damaged since.
+    `each` calls `compute` for a range, as `map` does; `what` is what it is called in the log.
+    Raises DataError when it has been damaged since.
     """
     if not folder.is_dir():
         beside = folder.with_name(f".{folder.name}.{os.getpid()}")
         beside.mkdir(parents=True, exist_ok=True)
         try:
-            _write(beside, folder.name, count, each(compute, range(count)), dtype)
+            _write(beside, what, count, each(compute, range(count)), dtype)
             sync(beside)
             beside.rename(folder)
         except OSError:
@@ -95,8 +98,13 @@ def open_pitch(prepared: Prepared, audio: AudioConfig) -> DerivedFeatures:
         prepared.folder / f"f0-v{_PITCH_VERSION}",
         len(prepared.index),
         partial(pitch_of, prepared.folder, audio),
-        each=lambda compute, positions: map_files(compute, positions, crashed, "computing pitch"),
+        each=lambda compute, positions: map_files(compute, positions, crashed, "computing pitch", _already_told),
+        what="computing pitch",
     )
+
+
+def _already_told(what: str, done: int, total: int) -> None:
+    """Each array is told when it is written."""
 
 
 def _write(folder: Path, what: str, count: int, arrays: Iterable[FloatArray], dtype: npt.DTypeLike) -> None:
@@ -112,6 +120,7 @@ def _write(folder: Path, what: str, count: int, arrays: Iterable[FloatArray], dt
                 raise ValueError(f"{what}: recording {index} has features {values.shape}, others are {width} wide")
             file.write(values.tobytes())
             starts.append(starts[-1] + len(values))
+            tell(what, index + 1, count)
             if (index + 1) % _SAID_EVERY == 0:
                 logger.info("%s: %d of %d recordings", what, index + 1, count)
         file.seek(0)

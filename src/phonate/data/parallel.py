@@ -14,12 +14,11 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 from phonate.compute.limits import cores
+from phonate.data.progress import Progress as Progress
+from phonate.data.progress import tell
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-Progress = Callable[[str, int, int], None]
-"""Called with (what, done, total)."""
 
 FEW = 32
 """Fewer files are worked on in this process: others take longer to start."""
@@ -50,7 +49,7 @@ def map_files(
     Args:
         function: of a module, so that other processes find it; returns what went wrong rather than raising it.
         crashed: what stands for an item at which the process died (a decoder that crashed, memory that ran out).
-        what: said to `progress`, with how many are done and how many there are.
+        what: said to `progress`, or else to whoever hears of it, with how many are done and how many there are.
         processes: how many; by default one for each core this process may use.
     """
     processes = cores() if processes is None else processes
@@ -58,8 +57,7 @@ def map_files(
     results = (function(item) for item in items) if alone else _spread(function, items, crashed, processes)
     with closing(results):
         for done, result in enumerate(results, 1):
-            if progress is not None:
-                progress(what, done, len(items))
+            (progress or tell)(what, done, len(items))
             yield result
 
 

@@ -25,7 +25,7 @@ def write_predicted(folder: Path, features: str, ids: Sequence[str], predict: Ca
     """
     if folder.exists():
         raise DataError(f"{folder}: exists already; choose another folder, or remove it")
-    open_derived(folder, len(ids), predict, np.float16)
+    open_derived(folder, len(ids), predict, np.float16, what="predicting mels")
     (folder / _FACTS).write_text(json.dumps({"features": features, "ids": list(ids)}), encoding="utf-8")
 
 

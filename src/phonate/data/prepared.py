@@ -25,6 +25,7 @@ from phonate.config.randomness import derived_seed
 from phonate.data.cache import CacheWriter, FeatureCache, FloatArray
 from phonate.data.index import Index, Strings
 from phonate.data.manifest import list_corpus, to_cuts
+from phonate.data.progress import tell
 from phonate.data.rows import Checked, Problem, Row
 from phonate.data.settings import VoiceData, cache_root
 from phonate.data.validation import Progress, Report, validate
@@ -171,8 +172,7 @@ def _build(
         with CacheWriter(beside) as writer:
             for done, (waveform, mel) in enumerate(_features(checked, processor), start=1):
                 writer.add(waveform, mel)
-                if progress is not None:
-                    progress("computing features", done, len(checked))
+                (progress or tell)("computing features", done, len(checked))
         _index(checked, writer).save(beside)
         with gzip.open(beside / "cuts.jsonl.gz", "wt", encoding="ascii") as manifest:
             # Not by Lhotse's own writer, which can't write names that are no UTF-8.

@@ -15,6 +15,7 @@ from phonate.audio.quality import describe
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
 from phonate.data.parallel import Progress as Progress
+from phonate.data.progress import tell
 from phonate.data.rows import Checked, Problem, Row, printable
 from phonate.data.text_checks import has_words, speech_warnings
 
@@ -92,8 +93,7 @@ def validate(
             for found in pool.map(lambda row: check(row, audio, text_required), chunk):
                 done += 1
                 _count(found, usable, report)
-                if progress is not None:
-                    progress("checking recordings", done, len(unique))
+                (progress or tell)("checking recordings", done, len(unique))
     report.warnings.extend(_duplicates(usable))
     report.warnings.extend(speech_warnings(usable))
     return usable

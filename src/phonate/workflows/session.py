@@ -19,7 +19,7 @@ from typing import Literal
 from phonate.compute import device as devices
 from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode
 from phonate.config.errors import InputError, Interrupted, PhonateError
-from phonate.data.parallel import Progress
+from phonate.data.progress import Progress, heard_by
 from phonate.data.voice_files import VoiceDataDetector
 from phonate.training.checkpoints.resolve import has_checkpoint
 from phonate.training.signals import STOPPING, is_ignored
@@ -100,7 +100,8 @@ class TrainingSession:
         try:
             with _stoppable(), log.listening():
                 self._work = self._initialise(log)
-                self.model = self._train(self._work)
+                with heard_by(self._work.progress):
+                    self.model = self._train(self._work)
         except Interrupted as error:
             message = _interrupted(error, self._work)
             self._end(log, "interrupted", message, time.monotonic() - started)

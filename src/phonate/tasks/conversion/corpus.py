@@ -93,4 +93,5 @@ class Corpus:
             len(self.prepared.index),
             lambda position: encoder(self.waveform(position), rate),
             np.float16,
+            what="computing Whisper features",
         )

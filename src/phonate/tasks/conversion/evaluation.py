@@ -23,6 +23,7 @@ from phonate.audio.processor import AudioProcessor, normalised_peak
 from phonate.config.errors import InputError, PhonateError
 from phonate.data.manifest import check_corpus, list_corpus
 from phonate.data.prepared import prepare
+from phonate.data.progress import told
 from phonate.data.rows import Row
 from phonate.evaluation.speaker_similarity import similarity
 from phonate.evaluation.tables import Evaluation
@@ -77,7 +78,7 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
     sounds: dict[str, dict[str, FloatArray]] = {source.clip.id: {} for source in sources[:SOUNDS]}
     for name, system in systems.items():
         logger.info("judging: %s", name)
-        waveforms = [system(source.clip.waveform) for source in sources]
+        waveforms = [system(source.clip.waveform) for source in told(f"{name}: making", sources)]
         for own, waveform in zip(sounds.values(), waveforms, strict=False):
             own[name] = waveform
         results[name], said = _judge(judges, waveforms, sources, texts)
@@ -176,7 +177,7 @@ def _judge(
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
     """Metrics of one system's `waveforms` of all sources, and what was measured on each."""
     items: dict[str, dict[str, Any]] = {}
-    for source, waveform, text in zip(sources, waveforms, references, strict=True):
+    for source, waveform, text in told("judging", list(zip(sources, waveforms, references, strict=True))):
         voice = judges.embed_made(waveform[: int(len(waveform) * source.share)])
         heard = judges.transcribe(waveform)
         to_target = [float(voice @ one) for one in judges.target_profiles]

@@ -1,7 +1,8 @@
 """How well a language model foretells held-out text, beside itself before training and a model without context.
 
 Perplexity is the inverse of the geometric mean of the probabilities that the text's tokens were given. Per token it
-depends on the tokenizer; per character, or as bits, models of any tokenizers compare.
+depends on the tokenizer; per character, or as bits, models of any tokenizers compare. Where prompts have responses, the
+model also answers some, and its answers are compared with them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import torch
 from torch import nn
 
 from phonate.config.errors import InputError
+from phonate.evaluation.answers import AnswerScores
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.language import model as models
+from phonate.tasks.language.answers import FREQUENT, LEGEND, Questions, most_frequent_response
 from phonate.tasks.language.corpus import IGNORED, Corpus, LanguageSamples, pieces_of
-from phonate.tasks.language.documents import read_texts, tell
+from phonate.tasks.language.documents import Document, read_texts, tell
 from phonate.tasks.language.inference import Generator
 from phonate.tasks.language.task import scores
 from phonate.training.step import seed_torch
@@ -37,22 +40,24 @@ _LEGEND = (
 def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
     """Judge the model of `run` on the texts at `data`, or on those that its training kept for validation.
 
-    Raises InputError when there is no text to judge by, or for a vocoder, which text has no use for.
+    Raises InputError when there is no text to judge by, or for a vocoder, which text has no use for, and
+    MissingPackageError where there are responses to compare answers with, but not the packages that do it.
     """
     if vocoder is not None:
         raise InputError("--vocoder: text is not made sound of; leave it out")
     generator = Generator.load(run)
     corpus = Corpus(generator.recipe.data)
-    held_out = _samples(generator, corpus, data)
+    documents = corpus.documents[1] if data is None else read_texts(data, corpus.data.documents).documents
+    comparison = AnswerScores() if any(one.prompt is not None for one in documents) else None
+    held_out = _samples(generator, corpus, documents, data)
     if not len(held_out.ids):
         raise InputError(f"{run}: its training kept no text to judge by (data.validation); give some by --data")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batches = [move(batch, device) for batch in _batches(held_out, generator.recipe.training.batch_size)]
     characters = sum(float(batch["characters"].sum()) for batch in batches)
-    systems: dict[str, dict[str, float]] = {}
-    systems["unigram"] = _figures(*_unigram(generator, corpus, batches), characters)
-    systems["untrained"] = _judged(_untrained(generator).to(device), batches, characters)
-    systems["trained"] = _judged(generator.model.to(device), batches, characters)
+    questions = comparison and Questions.among(documents, held_out.pieces, comparison)
+    systems = {"unigram": _figures(*_unigram(generator, corpus, batches), characters)}
+    answers: dict[str, list[str]] = {}
     notes = {
         "texts": data or f"{generator.recipe.data.path}, kept for validation",
         "documents": len(held_out.pieces),
@@ -60,15 +65,28 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
         "characters": int(characters),
         "vocabulary": len(generator.tokenizer),
     }
-    return Evaluation("language", systems, "trained", _LEGEND, notes)
+    if questions and (frequent := most_frequent_response(corpus.documents[0])):
+        systems[FREQUENT], answers[FREQUENT] = {}, [frequent[0]] * len(questions.documents)
+        notes[FREQUENT] = f"{frequent[0]!r}, {frequent[1]} times"
+    for name, model in (("untrained", _untrained), ("trained", _trained)):  # one after the other: they may be large
+        judged = Generator(model(generator).to(device), generator.tokenizer, generator.answered, generator.recipe)
+        systems[name] = _judged(judged.model, batches, characters)
+        if questions:
+            answers[name] = questions.put_to(name, judged)
+        del judged
+    if not questions:
+        return Evaluation("language", systems, "trained", _LEGEND, notes)
+    for name, given in answers.items():
+        systems[name] |= questions.judged(given)
+    items = questions.items(answers["trained"])
+    return Evaluation("language", systems, "trained", _LEGEND + LEGEND, notes | questions.notes(), items)
 
 
-def _samples(generator: Generator, corpus: Corpus, data: str | None) -> LanguageSamples:
+def _samples(generator: Generator, corpus: Corpus, documents: Sequence[Document], data: str | None) -> LanguageSamples:
     """What is judged on."""
     settings = corpus.data
     if data is None:
         return corpus.samples("validation", generator.tokenizer)
-    documents = read_texts(data, settings.documents).documents
     pieces, refused = pieces_of(generator.tokenizer, documents, settings.max_length)
     tell(Path(data), refused)
     if not pieces:
@@ -94,6 +112,10 @@ def _untrained(generator: Generator) -> nn.Module:
         return models.load_base(recipe.model)
     seed_torch(torch.device("cpu"), recipe.training.random_seed, "model")
     return models.new_model(recipe.model, generator.tokenizer, recipe.data.max_length)
+
+
+def _trained(generator: Generator) -> nn.Module:
+    return generator.model
 
 
 def _unigram(generator: Generator, corpus: Corpus, batches: Sequence[Batch]) -> tuple[float, int]:

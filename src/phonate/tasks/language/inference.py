@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,29 +67,90 @@ class Generator:
             raise InputError(f"max tokens {max_tokens}: at least 1")
         if not (temperature == 0.0 or _COOLEST <= temperature < float("inf")):
             raise InputError(f"temperature {temperature:g}: 0, or {_COOLEST:g} and more")
-        ids = self.tokenizer.prompt(prompt, self.answered)
-        if not ids:
-            raise InputError("the prompt is empty, and this model's tokenizer has no token to begin with")
-        room = getattr(self._config, "max_position_embeddings", None)
-        if room is not None and len(ids) >= room:
-            raise InputError(f"the prompt has {len(ids)} tokens; the model sees {room} at most")
-        most = max_tokens if room is None else min(max_tokens, room - len(ids))
-        device = next(self.model.parameters()).device
-        input_ids = torch.tensor([ids], device=device)
+        ids = self._asked(prompt, self.answered)
         options: dict[str, Any] = {"do_sample": False}
         if temperature > 0.0:
             options = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         with torch.random.fork_rng():
             torch.manual_seed(derived_seed("generate", seed))
-            made = self.model.generate(  # type: ignore[operator]  # every causal model of transformers has it
-                input_ids=input_ids,
-                attention_mask=torch.ones_like(input_ids),
-                max_new_tokens=most,
-                pad_token_id=self.tokenizer.pad,
-                eos_token_id=self.tokenizer.end,
-                **options,
-            )
-        return self.tokenizer.decode(made[0, len(ids) :].tolist())
+            return self._go_on([ids], self._room(ids, max_tokens), options)[0]
+
+    @torch.no_grad()
+    def answers(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
+        """The answer to each of `prompts`, the likeliest token each time: what `generate` gives with temperature 0
+        where the model learnt responses, up to rounding, but as many at once as training had in a batch.
+
+        Raises InputError where a prompt leaves no room for an answer.
+        """
+        asked = [self._asked(prompt, answered=True) for prompt in prompts]
+        room = [self._room(ids, max_tokens) for ids in asked]
+        order = sorted(range(len(asked)), key=lambda i: (room[i], len(asked[i])))
+        size = self.recipe.training.batch_size if self._hides_padding(asked) else 1
+        found: dict[int, str] = {}
+        for most, same in itertools.groupby(order, key=lambda i: room[i]):
+            members = list(same)
+            for start in range(0, len(members), size):
+                batch = members[start : start + size]
+                found |= zip(batch, self._go_on([asked[i] for i in batch], most, {"do_sample": False}), strict=True)
+        return [found[i] for i in range(len(asked))]
+
+    def _asked(self, prompt: str, answered: bool) -> list[int]:
+        """A prompt as tokens. Raises InputError where there is none."""
+        ids = self.tokenizer.prompt(prompt, answered)
+        if not ids:
+            raise InputError("the prompt is empty, and this model's tokenizer has no token to begin with")
+        return ids
+
+    def _room(self, ids: Sequence[int], max_tokens: int) -> int:
+        """Tokens that may follow `ids`, `max_tokens` at most. Raises InputError where none may."""
+        room = getattr(self._config, "max_position_embeddings", None)
+        if room is None:
+            return max_tokens
+        if len(ids) >= room:
+            raise InputError(f"the prompt has {len(ids)} tokens; the model sees {room} at most")
+        return min(max_tokens, int(room) - len(ids))
+
+    def _go_on(self, prompts: Sequence[Sequence[int]], most: int, options: Mapping[str, Any]) -> list[str]:
+        """The text that follows each of `prompts`, tokens, by up to `most` tokens.
+
+        Shorter prompts are padded on the left, where the mask hides it and positions do not count it.
+        """
+        made, length = self._made(prompts, max_new_tokens=most, **options), max(len(ids) for ids in prompts)
+        return [self.tokenizer.decode(self._until_end(row)) for row in made[:, length:].tolist()]
+
+    def _made(self, prompts: Sequence[Sequence[int]], hidden: bool = True, **options: Any) -> Any:
+        """What the model's `generate` gives for `prompts`, their padding `hidden` by the mask or not."""
+        device = next(self.model.parameters()).device
+        length = max(len(ids) for ids in prompts)
+        input_ids = torch.tensor([[self.tokenizer.pad] * (length - len(ids)) + list(ids) for ids in prompts])
+        mask = torch.tensor([[int(not hidden)] * (length - len(ids)) + [1] * len(ids) for ids in prompts])
+        return self.model.generate(  # type: ignore[operator]  # every causal model of transformers has it
+            input_ids=input_ids.to(device),
+            attention_mask=mask.to(device),
+            pad_token_id=self.tokenizer.pad,
+            eos_token_id=self.tokenizer.end,
+            **options,
+        )
+
+    def _hides_padding(self, prompts: Sequence[Sequence[int]]) -> bool:
+        """Whether the model sees the shortest of `prompts` beside the longest as it sees it alone. Not all do: the
+        recurrent RWKV takes no mask."""
+        shortest, longest = min(prompts, key=len), max(prompts, key=len)
+        if len(shortest) == len(longest):
+            return True
+        options: dict[str, Any] = {"max_new_tokens": 1, "do_sample": False, "output_logits": True}
+        options["return_dict_in_generate"] = True
+        alone = self._made([shortest], **options).logits[0][0].float()
+        beside, seen = (
+            self._made([shortest, longest], hidden=hidden, **options).logits[0][0].float() for hidden in (True, False)
+        )
+        # Against what sight of the padding changes, for 16-bit models are not exact.
+        return float((beside - alone).abs().max()) < 0.05 * float((seen - alone).abs().max()) + 1e-5
+
+    def _until_end(self, ids: list[int]) -> list[int]:
+        """Without the padding behind an answer that ended before others of its batch."""
+        end = self.tokenizer.end
+        return ids if end is None or end not in ids else ids[: ids.index(end)]
 
     @property
     def _config(self) -> Any:

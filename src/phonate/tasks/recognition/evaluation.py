@@ -18,6 +18,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, PhonateError
 from phonate.data.manifest import check_corpus, list_corpus
 from phonate.data.prepared import prepare
+from phonate.data.progress import told
 from phonate.data.rows import Row
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.transcription import character_error_rate, word_error_rate
@@ -67,7 +68,7 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
     for name, system in systems.items():
         logger.info("judging: %s (%d recordings)", name, len(clips))
         started = time.perf_counter()
-        answers[name] = [system(clip.waveform) for clip in clips]
+        answers[name] = [system(clip.waveform) for clip in told(f"{name}: listening", clips)]
         results[name] = {**_rates(clips, answers[name]), "rtf": (time.perf_counter() - started) / seconds}
     items = {
         clip.id: {"speaker": clip.speaker, "text": clip.said, "heard": heard, **_rates([clip], [heard])}

@@ -104,7 +104,7 @@ class Corpus:
                 return np.zeros((0, 1), dtype=np.float32)
             return found.astype(np.float32)[:, None]
 
-        derived = open_derived(folder, len(self.words), compute)
+        derived = open_derived(folder, len(self.words), compute, what="aligning texts")
         _say("can't be aligned with their text, and are left out", failed)
         return derived
 

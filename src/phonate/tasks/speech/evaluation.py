@@ -20,6 +20,7 @@ from phonate.audio.processor import normalised_peak
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifest import check_corpus
 from phonate.data.prepared import prepare
+from phonate.data.progress import told
 from phonate.evaluation.distances import distances
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.speech.inference import Synthesiser
@@ -64,7 +65,7 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
     for name, system in systems.items():
         logger.info("judging: %s (%d texts)", name, len(clips))
         started = time.perf_counter()
-        waveforms = [system(clip) for clip in clips]
+        waveforms = [system(clip) for clip in told(f"{name}: making", clips)]
         spent = time.perf_counter() - started
         for own, waveform in zip(sounds.values(), waveforms, strict=False):
             own[name] = waveform
@@ -135,7 +136,7 @@ def _judge(
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
     """Metrics of one system's `waveforms`, and what was measured on each."""
     items: dict[str, dict[str, Any]] = {}
-    for clip, waveform in zip(clips, waveforms, strict=True):
+    for clip, waveform in told("judging", list(zip(clips, waveforms, strict=True))):
         heard = judges.recogniser.transcribe(waveform, rate)
         natural = isinstance(clip, Clip) and waveform is clip.waveform
         score = judges.naturalness.score if natural else judges.naturalness.score_made

@@ -65,6 +65,6 @@ def build_stream(
         sinks.append(TensorBoard(run_path / "events", names, resume_step))
     sinks.append(PreviewFolder(run_path / "previews"))
     sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step))
-    sinks.append(ConsoleSink(total_steps, resume_step or 0, verbosity or settings.verbosity))
+    sinks.append(ConsoleSink(total_steps, verbosity or settings.verbosity))
     system = SystemMonitor() if settings.system else None
     return MetricStream(sinks, only=settings.log_metrics, system=system)

@@ -29,7 +29,6 @@ class ConsoleSink(Sink):
 
     Args:
         total_steps: Optimizer steps of the whole run.
-        resume_step: Steps that were done before.
         verbosity: quiet, normal or debug.
         console: Where to write. None: standard error.
     """
@@ -37,7 +36,6 @@ class ConsoleSink(Sink):
     def __init__(
         self,
         total_steps: int,
-        resume_step: int = 0,
         verbosity: Literal["quiet", "normal", "debug"] = "normal",
         console: Console | None = None,
     ) -> None:
@@ -47,11 +45,13 @@ class ConsoleSink(Sink):
         self.verbosity: Literal["quiet", "normal", "debug"] = verbosity
         # soft: what is logged beside the bar is not broken into lines, so that commands in it can be copied
         self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
-        self._progress = self._bar(resume_step) if self.console.is_terminal and verbosity != "quiet" else None
+        self._shows_bar = self.console.is_terminal and verbosity != "quiet"
+        self._progress: Progress | None = None
+        """Comes with the first step: before that others may show how far the preparation is."""
         self._next_refresh = 0.0
-        self._step = resume_step
+        self._step = 0
 
-    def _bar(self, resume_step: int) -> Progress:
+    def _bar(self, step: int) -> Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         progress = Progress(
@@ -64,16 +64,18 @@ class ConsoleSink(Sink):
             auto_refresh=False,
             redirect_stdout=sys.stdout.isatty(),  # else it is on its way to a file or another program
         )
-        progress.add_task("training", total=self.total_steps, completed=resume_step)
+        progress.add_task("training", total=self.total_steps, completed=step)
         progress.start()
         return progress
 
     def tick(self, step: int) -> None:
         """Move the bar, at most twice a second."""
         self._step = step
-        if self._progress is not None and (now := perf_counter()) >= self._next_refresh:
+        if self._shows_bar and (now := perf_counter()) >= self._next_refresh:
             self._next_refresh = now + REFRESH
             with self._while_there():
+                if self._progress is None:
+                    self._progress = self._bar(step)
                 self._progress.update(self._progress.task_ids[0], completed=step)
                 self._progress.refresh()
 
@@ -94,7 +96,7 @@ class ConsoleSink(Sink):
                 self.console.print(line, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Take the bar off the screen's last line, as it is at the last step."""
+        """Take the bar off the screen's last line."""
         if self._progress is not None:
             with self._while_there():
                 self._progress.update(self._progress.task_ids[0], completed=self._step)
@@ -106,7 +108,7 @@ class ConsoleSink(Sink):
         try:
             yield
         except OSError:
-            self._progress, self.verbosity = None, "quiet"
+            self._progress, self._shows_bar, self.verbosity = None, False, "quiet"
 
 
 def number(value: float) -> str:

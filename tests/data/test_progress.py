@@ -1,0 +1,33 @@
+"""Who hears how far long work has come."""
+
+from __future__ import annotations
+
+from phonate.data.derived import open_pitch
+from phonate.data.prepared import prepare
+from phonate.data.progress import heard_by, tell, told
+from phonate.data.settings import VoiceData
+
+
+def test_work_on_a_corpus_is_heard_by_whoever_listens(tone_corpus, tmp_path):
+    heard: list[tuple[str, int, int]] = []
+    with heard_by(lambda *said: heard.append(said)):
+        settings = VoiceData(path=str(tone_corpus), cache_dir=str(tmp_path))
+        open_pitch(prepare(settings), settings.audio)
+    for what in ("checking recordings", "computing features", "computing pitch"):
+        assert [said for said in heard if said[0] == what] == [(what, done + 1, 18) for done in range(18)]
+
+
+def test_nobody_listens_any_more_after_the_block():
+    heard = []
+    with heard_by(lambda *said: heard.append(said)):
+        assert list(told("counting", "ab")) == ["a", "b"]
+    tell("counting", 3, 3)
+    assert heard == [("counting", 1, 2), ("counting", 2, 2)]
+
+
+def test_who_is_told_by_name_hears_it_alone(tone_corpus, tmp_path):
+    alone, others = [], []
+    with heard_by(lambda *said: others.append(said)):
+        prepare(VoiceData(path=str(tone_corpus), cache_dir=str(tmp_path)), lambda *said: alone.append(said))
+    assert alone
+    assert not others

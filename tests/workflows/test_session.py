@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 import socket
 import threading
@@ -415,6 +416,20 @@ def test_a_configuration_that_says_nothing(place, text):
         read_config(Path("training/config.yaml")).recipe("language", {"data.path": "recordings"}).recipe
     )
     assert config.settings.voice == "auto"
+
+
+def test_folders_of_any_name(place):
+    make_recordings(place / "recordings/cafe", clips=2).rename(place / "recordings/caf\udce9")
+    output = place / "mine, all 'mine'"
+    done, document, _ = run(voice_mode="voice", voice_data_dir="recordings/caf\udce9", output_dir=output)
+    assert done, messages(document, "ERROR")
+    command = next(one for one in messages(document, "SUCCESS") if "phonate convert" in one).partition("others: ")[2]
+    assert shlex.split(command)[:3] == ["phonate", "convert", str(output / "voice_model")]
+    done, document, _ = run(voice_mode="voice", output_dir="o\udce9")
+    assert not done
+    assert "data.path: " in error_of(document)
+    assert error_of(document).endswith("recordings.jsonl' is not UTF-8, as recipes are; rename it")
+    assert "Validating voice files" not in messages(document, "INFO")
 
 
 def test_names_are_told_in_one_line(place):

@@ -8,6 +8,7 @@ trains a voice model on the recordings in `recordings`, or a language model on t
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import time
 import traceback
@@ -170,8 +171,9 @@ def _interrupted(error: Interrupted, work: Work | None) -> str:
         if has_checkpoint(run):
             # The trainer's own words end with how it is resumed; here the run's name belongs to that.
             said = str(error).partition(". Go on")[0]
+            quoted = shlex.quote(str(run))
             named = ", then name it as session.vocoder" if run.name == VOCODER else ""
-            return f"Interrupted: {said}; go on{named} with: phonate train {run} --resume {run}"
+            return f"Interrupted: {said}; go on{named} with: phonate train {quoted} --resume {quoted}"
     return f"Interrupted: {error} before training began"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from phonate.audio.decoding import MADE, write_audio
@@ -30,7 +31,7 @@ def _speak(made: Path, kept: Path, text: str) -> str:
 
     synthesiser = Synthesiser.load(made)
     write_audio(made / SAMPLE, synthesiser.speak(text), synthesiser.sample_rate, MADE)
-    return f'It says "{text}" in {kept / SAMPLE}; let it say more: phonate speak {kept} "..." -o out.wav'
+    return f'It says "{text}" in {kept / SAMPLE}; let it say more: phonate speak {_quoted(kept)} "..." -o out.wav'
 
 
 def _convert(made: Path, kept: Path, recording: Path) -> str:
@@ -40,7 +41,7 @@ def _convert(made: Path, kept: Path, recording: Path) -> str:
     write_audio(made / SAMPLE, converter.convert_file(recording), converter.sample_rate, MADE)
     return (
         f"{one_line(recording.name)} in the voice of {one_line(converter.target)}: {kept / SAMPLE}; convert others: "
-        f"phonate convert {kept} in.wav -o out.wav"
+        f"phonate convert {_quoted(kept)} in.wav -o out.wav"
     )
 
 
@@ -48,11 +49,17 @@ def _transcribe(made: Path, kept: Path, recording: Path) -> str:
     from phonate.tasks.recognition.inference import Transcriber
 
     said = Transcriber.load(made).transcribe_file(recording)
-    return f'It hears "{said}" in {one_line(recording.name)}; let it hear others: phonate transcribe {kept} in.wav'
+    heard = one_line(recording.name)
+    return f'It hears "{said}" in {heard}; let it hear others: phonate transcribe {_quoted(kept)} in.wav'
 
 
 def _write(made: Path, kept: Path) -> str:
     from phonate.tasks.language.inference import Generator
 
     text = Generator.load(made).generate(PROMPT, max_tokens=_TOKENS)
-    return f'After "{PROMPT}" it writes {text!r}; let it write more: phonate generate {kept} "..."'
+    return f'After "{PROMPT}" it writes {text!r}; let it write more: phonate generate {_quoted(kept)} "..."'
+
+
+def _quoted(path: Path) -> str:
+    """As it stands in a command."""
+    return shlex.quote(str(path))

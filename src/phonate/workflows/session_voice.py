@@ -56,12 +56,13 @@ def train_voice(work: Work) -> Path:
     task = _task(work, rows)
     if work.config.value("data", "path") is not None:
         log.warning(f"data.path of {work.config.document.name} is not used: recordings are those that were scanned")
-    work.check(_recipe(work, task, detector.voice_data_dir))
+    listed = work.folder / "recordings.jsonl"
+    work.check(_recipe(work, task, listed))
     files, report = _validate(work, detector)
     extracted = _extract(work, files)
     report.refused += extracted.problems
     _analyse(work, extracted, report)
-    listed, first = _write_list(work, task, _match(work, rows, detector.get_voice_files(), extracted.files))
+    first = _write_list(work, task, listed, _match(work, rows, detector.get_voice_files(), extracted.files))
     resolved = _with_vocoder(work, _recipe(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(resolved, MODEL)
@@ -207,8 +208,8 @@ def _match(
     return recordings
 
 
-def _write_list(work: Work, task: str, recordings: Sequence[_Recording]) -> tuple[Path, Row]:
-    """List what is trained on, as JSON lines; returns the list, and the first recording in it.
+def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recording]) -> Row:
+    """List what is trained on in the file `listed`, as JSON lines; returns the first recording in it.
 
     Of long recordings only the beginning is used, which their texts are not of.
     """
@@ -225,10 +226,9 @@ def _write_list(work: Work, task: str, recordings: Sequence[_Recording]) -> tupl
     work.log.warning(*left_out)
     if not used:
         raise DataError(f"None of {len(recordings)} recordings can be used for {task}; the log has each one's reason")
-    listed = work.folder / "recordings.jsonl"
     lines = (json.dumps(_line_of(work, one, number)) + "\n" for number, one in enumerate(used))
     listed.write_text("".join(lines), encoding="ascii")
-    return listed, used[0].row
+    return used[0].row
 
 
 def _line_of(work: Work, one: _Recording, number: int) -> dict[str, str | None]:

@@ -85,10 +85,6 @@ class SessionLog:
         """What went wrong and did not end the session, such as files that can't be used."""
         self.add("WARNING", messages)
 
-    def error(self, message: str) -> None:
-        """What ended the session."""
-        self.add("ERROR", [message])
-
     def add(self, level: Level, messages: Iterable[str], mirrored: bool = True) -> None:
         """Entries of one level, written at once."""
         with self._lock:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from phonate.training.checkpoints.resolve import has_checkpoint
 from sessions import make_recordings, messages, read_log, write_config
 
 LONG = """
@@ -38,8 +41,8 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def start(*more: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "phonate", "session", "--device", "cpu", *more]
+def start(*more: str, before: tuple[str, ...] = ()) -> subprocess.Popen:
+    command = [*before, sys.executable, "-m", "phonate", "session", "--device", "cpu", *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -84,7 +87,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_log(place, number):
     read_log(output)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_stop_in_training_is_saved_and_the_run_goes_on(place, number, code):
     output = place / "training/output"
     with start() as process:
@@ -93,6 +96,7 @@ def test_a_stop_in_training_is_saved_and_the_run_goes_on(place, number, code):
         said, _ = process.communicate()
     assert process.returncode == code, said
     assert "Traceback" not in said
+    assert "--resume auto" not in said.splitlines()[-1], "a session has no such option"
     document = read_log(output)
     assert document["log"][-1]["level"] == "ERROR"
     message = document["log"][-1]["message"]
@@ -107,6 +111,66 @@ def test_a_stop_in_training_is_saved_and_the_run_goes_on(place, number, code):
     )
     assert resumed.returncode == 0, resumed.stderr
     assert f"step {step + 2}" in resumed.stdout
+
+
+IN_A_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "phonate", "session", "--device", "cpu"])
+"""
+
+
+def test_a_terminal_that_is_closed_costs_nothing(place):
+    output = place / "training/output"
+    screen, terminal = pty.openpty()
+    os.set_blocking(screen, False)
+    command = [sys.executable, "-c", IN_A_TERMINAL]
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        while b"training" not in shown or "step " not in json.dumps(the_log(output)):
+            assert process.poll() is None
+            with contextlib.suppress(BlockingIOError):
+                shown += os.read(screen, 65536)
+            time.sleep(0.01)
+        os.close(screen)
+        process.wait()
+    message = read_log(output)["log"][-1]["message"]
+    assert message.startswith("Interrupted: stopped at step ")
+    assert has_checkpoint(next(output.glob("session_*/model")))
+
+
+def test_closing_the_terminal_under_nohup_ends_nothing(place):
+    output = place / "training/output"
+    with start(before=("nohup",)) as process:
+        wait_for(output, process, "step ")
+        process.send_signal(signal.SIGHUP)
+        wait_for(output, process, "step 60/")
+        process.terminate()
+        process.communicate()
+    assert process.returncode == 143
+
+
+def test_lines_meant_for_a_file_are_not_shown_beside_the_bar_instead(place):
+    write_config(place / "training/config.yaml")
+    screen, terminal = pty.openpty()
+    command = [sys.executable, "-m", "phonate", "session", "--device", "cpu"]
+    with (
+        Path("said").open("w") as said,
+        subprocess.Popen(command, stdin=terminal, stdout=said, stderr=terminal) as process,
+    ):
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # so it ends
+            while more := os.read(screen, 65536):
+                shown += more
+        assert process.wait() == 0
+    os.close(screen)
+    lines = Path("said").read_text("utf-8").splitlines()
+    assert any("trainable parameters" in line for line in lines)
+    assert b"trainable parameters" not in shown
+    assert b"2/2" in shown, "the bar ends where training does"
 
 
 def test_a_stop_before_training(place):

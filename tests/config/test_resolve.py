@@ -266,6 +266,11 @@ def test_a_mistaken_override_is_one_line(override: str, line: str) -> None:
         ]
 
 
+def test_a_name_that_is_no_utf8_is_told_as_that() -> None:
+    (line,) = mistakes(overrides={"data.path": "caf\udce9"})
+    assert line == r"overrides data.path: 'caf\udce9' is not UTF-8, as recipes are; rename it"
+
+
 def test_a_bad_value_on_the_command_line_is_one_line() -> None:
     (line,) = mistakes(overrides=["training.epochs=[1"])
     assert line.startswith("command line training.epochs: not valid YAML")

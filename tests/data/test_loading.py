@@ -249,10 +249,11 @@ def run(code):
 
 
 def test_workers_outlive_a_signal_to_the_whole_group():
-    """Ctrl-C and a scheduler's SIGTERM reach loader processes too: they must go on, so that the trainer can save."""
+    """Ctrl-C, a closed terminal, a scheduler's SIGTERM reach loaders too: they go on, so that the trainer can save."""
     ended = run(
         "for worker in workers:\n"
         "    subprocess.run(['kill', '-INT', str(worker)])\n"
+        "    subprocess.run(['kill', '-HUP', str(worker)])\n"
         "    subprocess.run(['kill', '-TERM', str(worker)])\n"
         "print(len(list(batches)))\n"
         "working.close()"

@@ -261,3 +261,10 @@ def test_labels_are_the_next_tokens_and_counts_those_of_the_loss(texts: tuple[Pa
         assert int(labels[labels != IGNORED][-1]) == task.tokenizer.end
     terms = task.loss(task.model(), batch, "main")
     assert task.counts(batch, "main") == {name: float(count) for name, (_, count) in terms.items()}
+
+
+def test_files_in_which_nothing_is_written(tmp_path):
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "blank.txt").write_text(" \n\n")
+    with pytest.raises(DataError, match="nothing is written there"):
+        read_texts(tmp_path)

@@ -344,6 +344,33 @@ def test_where_there_is_no_terminal_there_are_plain_lines(caplog):
     assert line in caplog.text
 
 
+class Gone(io.StringIO):
+    """A terminal that was closed."""
+
+    def write(self, text):
+        raise OSError(5, "Input/output error")
+
+
+def test_a_terminal_that_has_gone_does_not_end_training(caplog):
+    caplog.set_level(logging.INFO, logger="phonate.metrics")
+    screen = console(terminal=True)
+    sink = ConsoleSink(500, console=screen)
+    screen.file = Gone()
+    sink.tick(10)
+    sink.write(10, "train", {"loss": 0.5}, 0)
+    sink.close()
+    assert "step 10/500" in caplog.text, "the log has it still"
+
+
+def test_the_bar_ends_at_the_last_step():
+    screen = console(terminal=True)
+    sink = ConsoleSink(3, console=screen)
+    for step in (1, 2, 3):
+        sink.tick(step)
+    sink.close()
+    assert "3/3" in screen.file.getvalue()
+
+
 def test_a_terminal_shows_progress_and_the_time_left():
     screen = console(terminal=True)
     sink = ConsoleSink(500, console=screen)

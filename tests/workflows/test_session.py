@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
+import shutil
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +20,7 @@ from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.workflows import session_log
+from phonate.workflows.session_config import read_config
 from sessions import make_recordings, make_texts, messages, read_log, write_config
 from sounds import SAMPLE_RATE, voiced_tone
 
@@ -277,6 +281,36 @@ def test_sessions_of_one_second_do_not_share_a_log(tmp_path):
         assert json.loads(log.path.read_text())["session_id"] == log.session_id
 
 
+def test_a_session_that_failed_keeps_its_log_when_another_begins_in_its_second(place):
+    for _ in range(3):
+        assert not TrainingSession(config_path="none.yaml", say=lambda line: None).run()
+    logs = sorted((place / "training/output/logs").glob("*.json"))
+    assert len(logs) == 3
+    assert [f"session_{json.loads(log.read_text())['session_id']}" for log in logs] == [log.stem for log in logs]
+
+
+@pytest.mark.parametrize("gone", [BrokenPipeError(32, "Broken pipe"), OSError(5, "Input/output error")])
+def test_a_console_that_has_gone_does_not_end_the_session(tmp_path, gone):
+    said: list[str] = []
+
+    def say(line):
+        said.append(line)
+        raise gone
+
+    log = session_log.SessionLog(tmp_path, {"mode": "cpu", "voice_mode": "auto", "device": None}, say)
+    log.info("one")
+    log.success("two")
+    assert len(said) == 1
+    assert [entry["message"] for entry in json.loads(log.path.read_text())["log"]] == ["one", "two"]
+
+
+def test_a_console_without_emoji(monkeypatch):
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", screen)
+    session_log.to_console("✅ done")
+    assert screen.buffer.getvalue() == b"\\u2705 done\n"
+
+
 def test_a_log_that_can_not_be_written_does_not_end_the_session(tmp_path, monkeypatch):
     said: list[str] = []
     facts = {"mode": "cpu", "voice_mode": "auto", "device": None}
@@ -306,6 +340,113 @@ def test_a_second_session_takes_the_place_of_the_first_ones_model(place):
     assert (output / "voice_model/manifest.json").stat().st_ino != first
     assert len(list(output.glob("session_*/model/checkpoints"))) == 2
     assert not list(output.glob(".*"))
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "model"])
+def test_what_is_not_an_earlier_model_is_never_deleted(place, kind):
+    make_recordings(place / "recordings", clips=2)
+    output, outside = place / "training/output", place / "mine"
+    saved = output / "voice_model"
+    output.mkdir()
+    if kind == "file":
+        saved.write_text("precious")
+    elif kind == "folder":
+        saved.mkdir()
+        (saved / "mine.txt").write_text("precious")
+    elif kind == "link":
+        outside.mkdir()
+        (outside / "mine.txt").write_text("precious")
+        saved.symlink_to(outside)
+    else:
+        assert run(voice_mode="voice", output_dir="earlier")[0]
+        Path("earlier/voice_model").rename(saved)
+        (saved / "mine.txt").write_text("precious")
+    done, document, _ = run(voice_mode="voice")
+    assert done
+    assert (saved / "weights.safetensors").is_file()
+    (kept,) = output.glob("session_*/earlier_voice_model*")
+    assert (kept if kind == "file" else kept / "mine.txt").read_text() == "precious"
+    assert any(
+        warning.endswith(f"it is kept as {kept.relative_to(place)}") for warning in messages(document, "WARNING")
+    )
+
+
+def test_sessions_that_end_at_the_same_moment_both_do(place, monkeypatch):
+    make_recordings(place / "recordings", clips=2)
+    assert run(voice_mode="voice")[0]
+    rename = Path.rename
+
+    def race(self, target):
+        """Another session takes the earlier model away, and puts its own there."""
+        if self.name == "voice_model" and "earlier_" in str(target) and not (place / "raced").exists():
+            rename(self, place / "raced")
+            shutil.copytree(place / "raced", self)
+            raise FileNotFoundError(2, "No such file or directory")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", race)
+    session = TrainingSession(voice_mode="voice", device="cpu", say=lambda line: None)
+    assert session.run()
+    assert (place / "raced").is_dir()
+    assert (session.model / "sample.flac").is_file()
+    assert not list((place / "training/output").glob("session_*/earlier*"))
+
+
+def test_a_model_that_does_not_load_takes_no_place(place, monkeypatch):
+    make_recordings(place / "recordings", clips=2)
+    assert run(voice_mode="voice")[0]
+    saved = place / "training/output/voice_model/manifest.json"
+    before = saved.stat().st_ino
+
+    def fail(*_):
+        raise InputError("it does not load")
+
+    monkeypatch.setattr("phonate.workflows.session_voice.sample", fail)
+    assert not TrainingSession(voice_mode="voice", device="cpu", say=lambda line: None).run()
+    assert saved.stat().st_ino == before
+
+
+@pytest.mark.parametrize("text", ["", "# size: small\n"])
+def test_a_configuration_that_says_nothing(place, text):
+    make_texts(place / "recordings")
+    Path("empty.yaml").write_text(text)
+    Path("training/config.yaml").unlink()
+    config = read_config(Path("empty.yaml"))
+    assert config.recipe("language", {"data.path": "recordings"}).recipe == (
+        read_config(Path("training/config.yaml")).recipe("language", {"data.path": "recordings"}).recipe
+    )
+    assert config.settings.voice == "auto"
+
+
+def test_folders_of_any_name(place):
+    make_recordings(place / "recordings/cafe", clips=2).rename(place / "recordings/caf\udce9")
+    output = place / "mine, all 'mine'"
+    done, document, _ = run(voice_mode="voice", voice_data_dir="recordings/caf\udce9", output_dir=output)
+    assert done, messages(document, "ERROR")
+    command = next(one for one in messages(document, "SUCCESS") if "phonate convert" in one).partition("others: ")[2]
+    assert shlex.split(command)[:3] == ["phonate", "convert", str(output / "voice_model")]
+    done, document, _ = run(voice_mode="voice", output_dir="o\udce9")
+    assert not done
+    assert "data.path: " in error_of(document)
+    assert error_of(document).endswith("recordings.jsonl' is not UTF-8, as recipes are; rename it")
+    assert "Validating voice files" not in messages(document, "INFO")
+
+
+def test_names_are_told_in_one_line(place):
+    folder = make_recordings(place / "recordings/of\nanna", clips=2)
+    (folder / "not\na\x1b[31msound.wav").write_text("text")
+    (folder / "anna/00.wav").rename(folder / "anna/0\x1b[31m0.wav")
+    done, document, said = run(voice_mode="voice")
+    assert done
+    assert all(line.removeprefix("ℹ️ ").removeprefix("⚠️ ").isprintable() for line in said), said
+    (warning,) = messages(document, "WARNING")
+    assert r"of\nanna/not\na\x1b[31msound.wav: unreadable" in warning
+
+
+@pytest.mark.parametrize("memory", [-1.0, float("nan")])
+def test_memory_that_can_not_be_asked_for(place, memory):
+    with pytest.raises(InputError, match="give 0 or more"):
+        TrainingSession(mode="cpu", min_gpu_memory=memory)
 
 
 def test_as_it_is_documented(place):

@@ -22,7 +22,7 @@ BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted.
+    """Run one command and return its exit code: 0 done, 1 failed, 2 bad input, 130, 143 and 129 interrupted.
 
     Errors are one line on standard error; `--traceback` shows the rest.
     """

@@ -74,14 +74,22 @@ def _new_bar() -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(
+        *columns,
+        console=Console(stderr=True, soft_wrap=True),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # else it is on its way to a file or another program
+    )
 
 
 class _Console(logging.Handler):
     """Lines on standard error, looked up anew each time, for a progress bar may stand in for it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
+        try:
+            print(self.format(record), file=sys.stderr)
+        except OSError:  # a terminal that was closed
+            self.handleError(record)
 
 
 def log_to_console(verbosity: str = "normal") -> None:

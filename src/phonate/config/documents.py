@@ -66,8 +66,10 @@ def shipped() -> list[str]:
     return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
 
 
-def read(source: str | Path) -> Document:
+def read(source: str | Path, empty: bool = False) -> Document:
     """Read a recipe: a file, a run folder (its `recipe.yaml`), or the name of a shipped recipe.
+
+    `empty`: whether it may say nothing.
 
     Raises RecipeError, one line, for a file that can't be read, for bad YAML, and for an unknown name (with
     the nearest one).
@@ -84,7 +86,7 @@ def read(source: str | Path) -> Document:
         raise RecipeError(f"{name}: not a text file (byte {error.start} is not UTF-8)") from None
     except OSError as error:
         raise RecipeError(f"{name}: can't be read: {error.strerror or error}") from None
-    return parse(text, name, title)
+    return parse(text, name, title, empty)
 
 
 def _locate(source: str | Path) -> Path:
@@ -105,9 +107,11 @@ def _locate(source: str | Path) -> Path:
     raise RecipeError(f"{text}: neither a file nor a shipped recipe; {nearest(text, shipped())}")
 
 
-def parse(text: str, name: str, title: str = "") -> Document:
-    """The document in `text`; its top level must be a mapping."""
+def parse(text: str, name: str, title: str = "", empty: bool = False) -> Document:
+    """The document in `text`; its top level must be a mapping, or, where it may be `empty`, nothing."""
     root, places = _values(text, name)
+    if root is None and empty:
+        root = {}
     if root is None:
         raise RecipeError(f"{name}:1:1: the recipe is empty; it needs at least `task`")
     if not isinstance(root, dict):

@@ -36,7 +36,7 @@ class TrainingError(PhonateError):
 
 
 class Interrupted(PhonateError):
-    """Training was stopped by a signal after saving. `signal_number` is 2 (Ctrl-C) or 15 (SIGTERM)."""
+    """Training was stopped by a signal after saving. `signal_number` is 1 (SIGHUP), 2 (Ctrl-C) or 15 (SIGTERM)."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)

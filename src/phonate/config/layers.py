@@ -153,7 +153,13 @@ class Layers:
     def json(self) -> str:
         """The values as JSON, the form in which pydantic is strict but takes lists for tuples."""
         try:
-            return json.dumps(self.values, default=_plain)
+            text = json.dumps(self.values, default=_plain, ensure_ascii=False)
+            text.encode("utf-8")
+            return text
+        except UnicodeEncodeError:  # the name of a file, given from Python
+            wrong = next((path for path in _paths(self.values, ()) if _is_not_utf8(self._at(path))), ())
+            place = f"{self.origin(wrong)} {'.'.join(wrong)}".strip()
+            raise RecipeError(f"{place}: {self._at(wrong)!r} is not UTF-8, as recipes are; rename it") from None
         except (TypeError, ValueError, RecursionError) as error:
             raise RecipeError(f"{self.document.name}: a value that YAML can't express: {error}") from None
 
@@ -193,6 +199,10 @@ def _leaves(value: Any, path: Key) -> list[Key]:
     if isinstance(value, dict) and value:
         return [leaf for key, child in value.items() for leaf in _leaves(child, (*path, str(key)))]
     return [path]
+
+
+def _is_not_utf8(value: Any) -> bool:
+    return isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _plain(value: Any) -> Any:

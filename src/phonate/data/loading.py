@@ -280,9 +280,10 @@ class _InWorker(torch.utils.data.Dataset[Planned | PhonateError]):
 
 
 def _leave_signals_to_the_trainer(_: int) -> None:
-    """Ctrl-C, and the SIGTERM of a scheduler, reach every process of a run. The trainer saves and then ends its
-    workers; until it says so, they work on."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ctrl-C, a closed terminal and the SIGTERM of a scheduler reach every process of a run. The trainer saves and then
+    ends its workers; until it says so, they work on."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):  # not on macOS
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_end_when_told_by, args=(os.getppid(),), daemon=True).start()

@@ -112,8 +112,10 @@ def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Res
 
 
 def _serve(parent: int) -> None:
-    """In each process: leave interrupts to the one that started it, and end when that is gone, however it ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In each process: leave interrupts and closed terminals to the one that started it, and end when that is gone,
+    however it ended."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

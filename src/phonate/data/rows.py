@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def printable(name: str) -> str:
     """`name` with bytes that are no UTF-8 written as escapes."""
     return name.encode("utf-8", "backslashreplace").decode()
+
+
+def one_line(text: str) -> str:
+    """`text`, with line feeds and other characters that steer a terminal, which names may hold, as escapes, too."""
+    escaped = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: found[0].encode("unicode_escape").decode(), text)
+    return printable(escaped)
 
 
 def listed_file(root: Path, name: str) -> Path:

@@ -5,7 +5,6 @@ Fast enough for tens of thousands: a file is opened once and its beginning decod
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from phonate.audio.voice_quality import VoiceLevels, voice_levels, voice_score
 from phonate.config.errors import DataError
 from phonate.config.settings import Settings
 from phonate.data.parallel import Progress, map_files
-from phonate.data.rows import Problem, printable
+from phonate.data.rows import Problem, one_line, printable
 from phonate.data.validation import Report
 from phonate.data.voice_files import VoiceDataDetector, crashed
 
@@ -118,14 +117,9 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
     if not problems:
         return []
     found = [(one.reason, one.place, one.detail) for one in problems]
-    rows = [("why", "where", "detail"), *(tuple(map(_one_line, row)) for row in found)]
+    rows = [("why", "where", "detail"), *(tuple(map(one_line, row)) for row in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return [f"{why:<{widths[0]}}  {where:<{widths[1]}}  {detail}" for why, where, detail in rows]
-
-
-def _one_line(text: str) -> str:
-    """With line feeds and other characters that steer a terminal, which names of files may hold, as escapes."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _cut(file: VoiceFile) -> Problem:

@@ -68,7 +68,7 @@ class TrainedVocoder:
         try:
             trained = open_trained(source, "vocoder")
         except InputError as error:
-            raise InputError(f"vocoder {error}") from error
+            raise InputError(f"vocoder {error}; name another by --vocoder, or griffin_lim for none") from error
         theirs = trained.facts["features"]
         if theirs != processor.fingerprint:
             raise CheckpointError(

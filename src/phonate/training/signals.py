@@ -1,4 +1,4 @@
-"""Stopping on SIGTERM and Ctrl-C without losing a step."""
+"""Stopping on SIGTERM, Ctrl-C and a closed terminal without losing a step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that end training, after saving."""
+
+
+def is_ignored(number: int) -> bool:
+    """Whether a signal is to stay without effect: a hang-up under nohup."""
+    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+
 
 class StopNow(BaseException):
     """Raised in a region that can be left at once (waiting for data, validating). Not an Exception, so that no
@@ -17,7 +25,10 @@ class StopNow(BaseException):
 
 
 class Signals:
-    """Turns the first SIGTERM or SIGINT into a stop after the current step; the second one ends the process.
+    """Turns the first SIGTERM, SIGINT or SIGHUP into a stop after the current step; the second one ends the process.
+
+    SIGHUP, which says that the terminal was closed, stops nothing where it is ignored (nohup), and ends nothing as the
+    second one: the system and the shell may each send it.
 
     Between `leavable` and the end of its block the first signal raises `StopNow` instead.
     """
@@ -30,8 +41,9 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._previous[number] = signal.signal(number, self._handle)
+            for number in STOPPING:
+                if not is_ignored(number):
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,6 +53,8 @@ class Signals:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.received is not None:
+            if number == signal.SIGHUP:
+                return
             os._exit(128 + number)
         self.received = number
         if self._leavable:

@@ -185,7 +185,8 @@ class Trainer:
     def fit(self, checkpoint: Checkpoint | None = None) -> dict[str, float]:
         """Train to the end, from the start or from a checkpoint; returns the last validation's metrics.
 
-        Raises Interrupted after saving when SIGTERM or Ctrl-C ended it, TrainingError when a loss is not finite.
+        Raises Interrupted after saving when SIGTERM, SIGHUP or Ctrl-C ended it, TrainingError when a loss is not
+        finite.
         """
         with self.signals:
             try:

@@ -8,6 +8,7 @@ trains a voice model on the recordings in `recordings`, or a language model on t
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import time
 import traceback
@@ -22,6 +23,7 @@ from phonate.config.errors import InputError, Interrupted, PhonateError
 from phonate.data.progress import Progress, heard_by
 from phonate.data.voice_files import VoiceDataDetector
 from phonate.training.checkpoints.resolve import has_checkpoint
+from phonate.training.signals import STOPPING, is_ignored
 from phonate.workflows.notices import Outcome, check, send
 from phonate.workflows.session_config import CONFIG, TEXT_TASK, VOICE_TASKS, SessionConfig, read_config
 from phonate.workflows.session_log import Say, SessionLog, to_console
@@ -68,6 +70,8 @@ class TrainingSession:
             raise InputError(f"mode {mode!r} is not known; say gpu, cpu or mixed")
         if voice_mode not in VOICE_MODES:
             raise InputError(f"voice mode {voice_mode!r} is not known; say voice, text or auto")
+        if not min_gpu_memory >= 0.0:
+            raise InputError(f"GPU memory of {min_gpu_memory} GB can't be asked for; give 0 or more")
         self.mode: Mode = mode
         self.voice_mode = voice_mode
         self.device = device
@@ -100,8 +104,9 @@ class TrainingSession:
                 with heard_by(self._work.progress):
                     self.model = self._train(self._work)
         except Interrupted as error:
-            self._end(log, "interrupted", _interrupted(error, self._work), time.monotonic() - started)
-            raise
+            message = _interrupted(error, self._work)
+            self._end(log, "interrupted", message, time.monotonic() - started)
+            raise Interrupted(message, error.signal_number) from None
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever ends a session is told in its log
             self._end(log, "failed", _told(error, log), time.monotonic() - started)
             return False
@@ -166,8 +171,9 @@ def _interrupted(error: Interrupted, work: Work | None) -> str:
         if has_checkpoint(run):
             # The trainer's own words end with how it is resumed; here the run's name belongs to that.
             said = str(error).partition(". Go on")[0]
+            quoted = shlex.quote(str(run))
             named = ", then name it as session.vocoder" if run.name == VOCODER else ""
-            return f"Interrupted: {said}; go on{named} with: phonate train {run} --resume {run}"
+            return f"Interrupted: {said}; go on{named} with: phonate train {quoted} --resume {quoted}"
     return f"Interrupted: {error} before training began"
 
 
@@ -188,12 +194,12 @@ def _told(error: BaseException, log: SessionLog) -> str:
 def _stoppable() -> Iterator[None]:
     """Turn signals, and Ctrl-C, into `Interrupted`. (While training, the trainer does it, after saving.)"""
     raised = _Stop()
-    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     earlier = {}
     try:
         with contextlib.suppress(ValueError):  # not in the main thread, which alone gets signals
-            for number in numbers:
-                earlier[number] = signal.signal(number, raised)
+            for number in STOPPING:
+                if not is_ignored(number):
+                    earlier[number] = signal.signal(number, raised)
         yield
     except KeyboardInterrupt:
         raise Interrupted("stopped", raised.number) from None

@@ -129,7 +129,7 @@ def read_config(path: Path) -> SessionConfig:
         if path != CONFIG:
             raise InputError(f"{path}: there is no such configuration; give a file by --config, or leave it out")
         return SessionConfig(SessionSettings(), Document(str(path), "", {}, {}), there=False)
-    document = read(path)
+    document = read(path, empty=True)
     values = {key: value for key, value in document.values.items() if key != "session"}
     unknown = [key for key in values if key not in Recipe.model_fields]
     config = SessionConfig(_settings(document), replace(document, values=values))

@@ -32,7 +32,8 @@ _METRIC_SECONDS = 60.0
 def to_console(line: str) -> None:
     """Mirror a line on standard output, looked up anew each time, for a progress bar may stand in for it. A session
     does so from Python, too, as its documentation says."""
-    sys.stdout.write(f"{line}\n")
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     sys.stdout.flush()
 
 
@@ -47,14 +48,14 @@ class SessionLog:
         output: the output directory. The sub-folders `logs`, and `session_YYYYmmdd_HHMMSS` for what the session makes,
             come into being in it.
         facts: mode, voice_mode and device, as they were asked for.
-        say: gets each entry as a line with an emoji.
+        say: gets each entry as a line with an emoji, until it raises OSError, as a console does that has gone.
 
     Raises:
         InputError: nothing can be written there.
     """
 
     def __init__(self, output: Path, facts: dict[str, str | None], say: Say = to_console) -> None:
-        self._say = say
+        self._say: Say | None = say
         self._entries: list[dict[str, str]] = []
         self._lock = threading.RLock()
         self._unwritable = False
@@ -63,7 +64,7 @@ class SessionLog:
             self.session_id, self.folder = _take_name(output)
         except OSError as error:
             raise InputError(f"{output}: can't be written to ({error.strerror}); choose another --output-dir") from None
-        self.path = output / "logs" / f"session_{self.session_id}.json"
+        self.path = _log_of(output, self.session_id)
         self._document: dict[str, Any] = {"session_id": self.session_id, **facts, "log": self._entries}
         self._write()
 
@@ -84,10 +85,6 @@ class SessionLog:
         """What went wrong and did not end the session, such as files that can't be used."""
         self.add("WARNING", messages)
 
-    def error(self, message: str) -> None:
-        """What ended the session."""
-        self.add("ERROR", [message])
-
     def add(self, level: Level, messages: Iterable[str], mirrored: bool = True) -> None:
         """Entries of one level, written at once."""
         with self._lock:
@@ -96,9 +93,9 @@ class SessionLog:
             self._entries += [{"timestamp": now, "level": level, "message": message} for message in listed]
             self._write()
             for message in listed[:SHOWN] if mirrored else ():
-                self._say(f"{EMOJI[level]} {message}")
+                self._mirror(level, message)
             if mirrored and len(listed) > SHOWN:
-                self._say(f"{EMOJI[level]} ... and {len(listed) - SHOWN} more; {self.path} has all")
+                self._mirror(level, f"... and {len(listed) - SHOWN} more; {self.path} has all")
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -127,7 +124,16 @@ class SessionLog:
         except OSError as error:
             if not self._unwritable:
                 self._unwritable = True
-                self._say(f"{EMOJI['WARNING']} {self.path}: can't be written ({error.strerror}); the session goes on")
+                self._mirror("WARNING", f"{self.path}: can't be written ({error.strerror}); the session goes on")
+
+    def _mirror(self, level: Level, message: str) -> None:
+        """Say it, too. A console that has gone (a closed terminal, `| head`) does not end what the log is of."""
+        if self._say is None:
+            return
+        try:
+            self._say(f"{EMOJI[level]} {message}")
+        except OSError:
+            self._say = None
 
 
 class _Listener(logging.Handler):
@@ -157,14 +163,20 @@ def _level(record: logging.LogRecord) -> Level:
 
 
 def _take_name(output: Path) -> tuple[str, Path]:
-    """An id of the time that no other session has, and the session's folder, which nobody else has made."""
+    """An id of the time that no other session has or had, and the session's folder, which nobody else has made."""
     moment = datetime.now()
     while True:
         name = moment.strftime("%Y%m%d_%H%M%S")
         folder = output / f"session_{name}"
+        moment += timedelta(seconds=1)
         try:
             folder.mkdir()
         except FileExistsError:  # another session began in the same second
-            moment += timedelta(seconds=1)
-        else:
+            continue
+        if not _log_of(output, name).exists():
             return name, folder
+        folder.rmdir()  # that session has failed already, and left nothing but its log
+
+
+def _log_of(output: Path, name: str) -> Path:
+    return output / "logs" / f"session_{name}.json"

@@ -27,9 +27,11 @@ def train_text(work: Work) -> Path:
     log.success(f"Configuration: {resolved.document.name if work.config.there else 'the recipe ' + resolved.name}")
     log.info(f"Training on the texts in {resolved.recipe.data.path}, on {work.device}")
     work.train(resolved, MODEL)
-    model = work.keep(SAVED)
+    made = work.export(SAVED)
+    written = sample(TEXT_TASK, made, work.output / SAVED)
+    model = work.keep(made)
     log.success(f"Text model saved to: {model}")
-    log.success(sample(TEXT_TASK, model))
+    log.success(written)
     return model
 
 

@@ -11,7 +11,7 @@ from phonate.audio.decoding import read_start, write_audio
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import Resolved
 from phonate.data.manifest import list_corpus
-from phonate.data.rows import Problem, Row, printable
+from phonate.data.rows import Problem, Row, one_line, printable
 from phonate.data.settings import VoiceData
 from phonate.data.validation import Report
 from phonate.data.voice_extraction import Extracted, extract_features
@@ -56,18 +56,21 @@ def train_voice(work: Work) -> Path:
     task = _task(work, rows)
     if work.config.value("data", "path") is not None:
         log.warning(f"data.path of {work.config.document.name} is not used: recordings are those that were scanned")
-    work.check(_recipe(work, task, detector.voice_data_dir))
+    listed = work.folder / "recordings.jsonl"
+    work.check(_recipe(work, task, listed))
     files, report = _validate(work, detector)
     extracted = _extract(work, files)
     report.refused += extracted.problems
     _analyse(work, extracted, report)
-    listed, first = _write_list(work, task, _match(work, rows, detector.get_voice_files(), extracted.files))
+    first = _write_list(work, task, listed, _match(work, rows, detector.get_voice_files(), extracted.files))
     resolved = _with_vocoder(work, _recipe(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(resolved, MODEL)
-    model = work.keep(SAVED)
+    made = work.export(SAVED)
+    heard = sample(task, made, work.output / SAVED, first.path, first.text)
+    model = work.keep(made)
     log.success(f"Voice model saved to: {model}")
-    log.success(sample(task, model, first.path, first.text))
+    log.success(heard)
     return model
 
 
@@ -77,7 +80,7 @@ def scan(work: Work) -> VoiceDataDetector:
     stats = detector.get_stats()
     if not stats["total_files"]:
         raise DataError(
-            f"No voice data found in: {printable(str(work.voice_data_dir))}; put {', '.join(VOICE_FORMATS)} files "
+            f"No voice data found in: {one_line(str(work.voice_data_dir))}; put {', '.join(VOICE_FORMATS)} files "
             "there, name another folder by --voice-data-dir, or train on texts by --voice-mode text"
         )
     work.log.success(f"Found {stats['total_files']} voice files ({stats['total_size_mb']:.2f} MB)")
@@ -124,7 +127,7 @@ def _validate(work: Work, detector: VoiceDataDetector) -> tuple[list[VoiceFile],
 
 
 def _line(problem: Problem) -> str:
-    return f"{problem.place}: {problem.reason}: {problem.detail}"
+    return one_line(f"{problem.place}: {problem.reason}: {problem.detail}")
 
 
 def _extract(work: Work, files: Sequence[VoiceFile]) -> Extracted:
@@ -168,7 +171,7 @@ def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
         work.log.info(f"{with_text} of {len(recordings)} recordings have a text: {wanted}")
     if wanted in NEED_TEXT and not with_text:
         raise InputError(
-            f"{printable(str(work.voice_data_dir))}: {wanted} is learnt from recordings with texts, and none has one; "
+            f"{one_line(str(work.voice_data_dir))}: {wanted} is learnt from recordings with texts, and none has one; "
             "put a .txt beside each recording, or a metadata.csv, or set session.transcribe: true"
         )
     return wanted
@@ -195,25 +198,25 @@ def _match(
             recordings.append(_Recording(row, usable.pop(path)))
         elif path not in known:
             why = f"no {', '.join(VOICE_FORMATS)} file of the folder" if path.is_file() else "there is no such file"
-            problems.append(f"{printable(row.place)}: {printable(str(row.path))}: {why}; left out")
-    problems += [f"{printable(str(path))}: the list of recordings does not name it; left out" for path in usable]
+            problems.append(f"{one_line(row.place)}: {one_line(str(row.path))}: {why}; left out")
+    problems += [f"{one_line(str(path))}: the list of recordings does not name it; left out" for path in usable]
     work.log.warning(*problems)
     if not recordings:
         raise DataError(
-            f"{printable(str(work.voice_data_dir))}: the list of recordings there names none that can be used; mend it"
+            f"{one_line(str(work.voice_data_dir))}: the list of recordings there names none that can be used; mend it"
         )
     return recordings
 
 
-def _write_list(work: Work, task: str, recordings: Sequence[_Recording]) -> tuple[Path, Row]:
-    """List what is trained on, as JSON lines; returns the list, and the first recording in it.
+def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recording]) -> Row:
+    """List what is trained on in the file `listed`, as JSON lines; returns the first recording in it.
 
     Of long recordings only the beginning is used, which their texts are not of.
     """
     used: list[_Recording] = []
     left_out: list[str] = []
     for one in recordings:
-        place = printable(str(one.row.path))
+        place = one_line(str(one.row.path))
         if task in NEED_TEXT and not one.row.text:
             left_out.append(f"{place}: no text; left out")
         elif task in NEED_TEXT and one.is_long:
@@ -223,10 +226,9 @@ def _write_list(work: Work, task: str, recordings: Sequence[_Recording]) -> tupl
     work.log.warning(*left_out)
     if not used:
         raise DataError(f"None of {len(recordings)} recordings can be used for {task}; the log has each one's reason")
-    listed = work.folder / "recordings.jsonl"
     lines = (json.dumps(_line_of(work, one, number)) + "\n" for number, one in enumerate(used))
     listed.write_text("".join(lines), encoding="ascii")
-    return listed, used[0].row
+    return used[0].row
 
 
 def _line_of(work: Work, one: _Recording, number: int) -> dict[str, str | None]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import os
+import errno
+import itertools
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from phonate.config.errors import CheckpointError
 from phonate.config.resolve import Resolved
 from phonate.config.tasks import task_class
 from phonate.data.parallel import Progress
-from phonate.training.checkpoints import best_or_latest, copies
+from phonate.training.checkpoints import best_or_latest, copies, files
+from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.workflows.report import write_report
 from phonate.workflows.session_config import SessionConfig
 from phonate.workflows.session_log import SessionLog
+from phonate.workflows.session_samples import SAMPLE
 from phonate.workflows.train import Trained, train
 
 MODEL, VOCODER = "model", "vocoder"
 """Names of runs."""
 _LINES = 10
 """Lines of progress in a stage, about."""
+_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+"""What renaming a folder to a name that is taken fails with."""
 
 
 @dataclass
@@ -66,21 +72,46 @@ class Work:
         self.log.success(f"Trained {trained.step} steps of {resolved.recipe.task}{shown}")
         return trained
 
-    def keep(self, name: str) -> Path:
-        """Put what inference needs of the best checkpoint of the run into the folder `name` of the output, in the
-        place of an earlier session's, whose run has its checkpoints still."""
-        run = self.runs[-1]
-        target = self.output / name
-        beside = self.output / f".{name}.{os.getpid()}"
-        copies.export(best_or_latest(run), beside)
+    def export(self, name: str) -> Path:
+        """Copy what inference needs of the best checkpoint of the run, and the voice's profile, to the session's folder
+        `name`."""
+        made = copies.export(best_or_latest(self.runs[-1]), self.folder / name)
         for extra in sorted(self.folder.glob("voice_profile.*")):
-            shutil.copy2(extra, beside)
-        if target.exists():
-            earlier = self.output / f".{name}.earlier.{os.getpid()}"
-            target.replace(earlier)
-            beside.replace(target)
+            shutil.copy2(extra, made)
+        self.log.info(f"How it went: {write_report(self.runs[-1])}")
+        return made
+
+    def keep(self, made: Path) -> Path:
+        """Move the model `made` to its name in the output, in the place of an earlier session's, whose run has its
+        checkpoints still. Whatever else is there is not deleted."""
+        target = self.output / made.name
+        for number in itertools.count(1):
+            try:
+                made.rename(target)
+                break
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
+            self._clear(target, self.folder / f"earlier_{made.name}_{number}")
+        return target
+
+    def _clear(self, target: Path, earlier: Path) -> None:
+        try:
+            target.rename(earlier)
+        except FileNotFoundError:  # a session that ends at the same moment has done so
+            return
+        if _is_saved(earlier):
             shutil.rmtree(earlier)
         else:
-            beside.replace(target)
-        self.log.info(f"How it went: {write_report(run)}")
-        return target
+            self.log.warning(f"{target}: not only a session's model was there; it is kept as {earlier}")
+
+
+def _is_saved(folder: Path) -> bool:
+    """Whether what a session saved is in `folder`, and nothing else."""
+    if folder.is_symlink() or not is_checkpoint(folder):
+        return False
+    try:
+        names = {files.MANIFEST, SAMPLE, *files.read_manifest(folder)}
+    except CheckpointError:  # a file of that name which is no manifest
+        return False
+    return all(entry.name in names or entry.match("voice_profile.*") for entry in folder.iterdir())

@@ -107,8 +107,8 @@ def read_texts(path: str | Path, documents: str = "auto") -> Texts:
             (refused if isinstance(one, Refused) else good).append(one)  # type: ignore[arg-type]
     tell(root, refused)
     if not good:
-        why = f"; {refused[0].place}: {refused[0].reason}" if refused else ""
-        raise DataError(f"{root}: no document can be used ({len(refused)} refused{why})")
+        first = f"{refused[0].place}: {refused[0].reason}" if refused else "nothing is written there"
+        raise DataError(f"{root}: no document can be used ({len(refused)} refused; {first})")
     return Texts(good, refused)
 
 

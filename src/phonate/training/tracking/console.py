@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
@@ -40,8 +42,9 @@ class ConsoleSink(Sink):
         from rich.console import Console
 
         self.total_steps = total_steps
-        self.verbosity = verbosity
-        self.console = console or Console(stderr=True, highlight=False)
+        self.verbosity: Literal["quiet", "normal", "debug"] = verbosity
+        # soft: what is logged beside the bar is not broken into lines, so that commands in it can be copied
+        self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
         self._shows_bar = self.console.is_terminal and verbosity != "quiet"
         self._progress: Progress | None = None
         """Comes with the first step: before that others may show how far the preparation is."""
@@ -59,6 +62,7 @@ class ConsoleSink(Sink):
             TimeRemainingColumn(elapsed_when_finished=True),
             console=self.console,
             auto_refresh=False,
+            redirect_stdout=sys.stdout.isatty(),  # else it is on its way to a file or another program
         )
         progress.add_task("training", total=self.total_steps, completed=step)
         progress.start()
@@ -69,10 +73,11 @@ class ConsoleSink(Sink):
         self._step = step
         if self._shows_bar and (now := perf_counter()) >= self._next_refresh:
             self._next_refresh = now + REFRESH
-            if self._progress is None:
-                self._progress = self._bar(step)
-            self._progress.update(self._progress.task_ids[0], completed=step)
-            self._progress.refresh()
+            with self._while_there():
+                if self._progress is None:
+                    self._progress = self._bar(step)
+                self._progress.update(self._progress.task_ids[0], completed=step)
+                self._progress.refresh()
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Show a line such as `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
@@ -87,13 +92,23 @@ class ConsoleSink(Sink):
         line = f"{place}  {split}  " + "  ".join(shown)
         log.info(line)
         if self.verbosity != "quiet":
-            self.console.print(line, markup=False, soft_wrap=True)
+            with self._while_there():
+                self.console.print(line, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """Take the bar off the screen's last line."""
         if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], completed=self._step)
-            self._progress.stop()
+            with self._while_there():
+                self._progress.update(self._progress.task_ids[0], completed=self._step)
+                self._progress.stop()
+
+    @contextlib.contextmanager
+    def _while_there(self) -> Iterator[None]:
+        """Show it; a screen that has gone (its terminal was closed) is left alone, and ends no training."""
+        try:
+            yield
+        except OSError:
+            self._progress, self._shows_bar, self.verbosity = None, False, "quiet"
 
 
 def number(value: float) -> str:

@@ -244,6 +244,13 @@ def test_gpu_mode_without_a_gpu(place, capsys):
     assert "GPU mode requested but no CUDA devices available" in error
 
 
+def test_a_launcher_of_several_processes_is_refused(place, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done, document, _ = run()
+    assert not done
+    assert "a session is one process; for several GPUs give a recipe to torchrun" in error_of(document)
+
+
 def test_a_device_that_is_not_there(place):
     done, document, _ = run(device="cuda:7")
     assert not done

@@ -8,6 +8,7 @@ trains a voice model on the recordings in `recordings`, or a language model on t
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import signal
 import time
@@ -141,6 +142,11 @@ class TrainingSession:
     def _initialise(self, log: SessionLog) -> Work:
         """Configuration and device."""
         log.info(f"Session {log.session_id}: mode {self.mode}, voice mode {self.voice_mode}")
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise InputError(
+                "a session is one process; for several GPUs give a recipe to torchrun -m phonate train, such as "
+                f"{self.output_dir}/session_.../model.yaml of an earlier session"
+            )
         config = read_config(self.config_path)
         check(config.settings.notices, NOTICES)
         device = str(devices.choose(self.mode, self.device, self.min_gpu_memory))

@@ -51,5 +51,5 @@ def _texts(work: Work) -> Path:
             return folder
     raise DataError(
         f"No texts found in: {' or '.join(map(str, places))}; put {', '.join(_SUFFIXES)} files there, or name them by "
-        f"data.path in {work.config.document.name}"
+        f"data.path in {work.config.document.name}; recordings belong into {work.voice_data_dir}"
     )

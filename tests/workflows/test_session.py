@@ -19,6 +19,7 @@ from phonate import ResourceDetector, TrainingSession, VoiceDataDetector
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
+from phonate.tasks.conversion.inference import Converter
 from phonate.workflows import session_log
 from phonate.workflows.session_config import read_config
 from sessions import make_recordings, make_texts, messages, read_log, write_config
@@ -186,6 +187,11 @@ def test_a_vocoder_is_trained_first_and_can_be_a_run(place):
     (vocoder,) = (place / "training/output").glob("session_*/vocoder")
     (model,) = (place / "training/output").glob("session_*/model")
     assert resolve(model).recipe.data.vocoder == str(vocoder.resolve())
+    shutil.move(place / "training/output/voice_model", place / "moved")
+    shutil.copytree(vocoder, place / "vocoder-run")
+    shutil.rmtree(vocoder)
+    assert Converter.load("moved").render.name == "vocoder", "its vocoder moved with it"
+    vocoder = place / "vocoder-run"
     config.write_text(config.read_text().replace("vocoder: auto", f"vocoder: {vocoder}"))
     assert run(voice_mode="voice", output_dir="other")[0]
     assert not list(Path("other").glob("session_*/vocoder"))

@@ -17,6 +17,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import CheckpointError, InputError
 from phonate.nn.vocoder import Vocoder
+from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.training.checkpoints.trained import open_trained
 
 _PIECE_SECONDS = 20.0
@@ -106,8 +107,15 @@ class TrainedVocoder:
             start, end = end, min(end + piece, frames - 1)
 
 
+BESIDE = "vocoder"
+"""The folder, within that of a model, of a vocoder that was saved together with it."""
 GRIFFIN_LIM = "griffin_lim"
 """In the place of a run: no vocoder, even where the recipe has one."""
+
+
+def saved_beside(model: Path) -> Path | None:
+    """The vocoder that was saved together with the model in the folder `model`, if there is one."""
+    return model / BESIDE if is_checkpoint(model / BESIDE) else None
 
 
 def renderer(source: str | Path | None, processor: AudioProcessor) -> Renderer:

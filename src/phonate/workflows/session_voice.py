@@ -66,7 +66,7 @@ def train_voice(work: Work) -> Path:
     resolved = _with_vocoder(work, _recipe(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(resolved, MODEL)
-    made = work.export(SAVED)
+    made = work.export(SAVED, getattr(resolved.recipe.data, "vocoder", None))
     heard = sample(task, made, work.output / SAVED, first.path, first.text)
     model = work.keep(made)
     log.success(f"Voice model saved to: {model}")

@@ -12,6 +12,7 @@ from phonate.config.errors import CheckpointError
 from phonate.config.resolve import Resolved
 from phonate.config.tasks import task_class
 from phonate.data.parallel import Progress
+from phonate.rendering.renderer import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import best_or_latest, copies, files
 from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.workflows.report import write_report
@@ -72,10 +73,12 @@ class Work:
         self.log.success(f"Trained {trained.step} steps of {resolved.recipe.task}{shown}")
         return trained
 
-    def export(self, name: str) -> Path:
-        """Copy what inference needs of the best checkpoint of the run, and the voice's profile, to the session's folder
-        `name`."""
+    def export(self, name: str, vocoder: str | None = None) -> Path:
+        """Copy what inference needs of the best checkpoint of the run, its vocoder's, and the voice's profile, to the
+        session's folder `name`."""
         made = copies.export(best_or_latest(self.runs[-1]), self.folder / name)
+        if vocoder not in (None, GRIFFIN_LIM):
+            copies.export(best_or_latest(str(vocoder)), made / BESIDE)
         for extra in sorted(self.folder.glob("voice_profile.*")):
             shutil.copy2(extra, made)
         self.log.info(f"How it went: {write_report(self.runs[-1])}")
@@ -112,6 +115,8 @@ def _is_saved(folder: Path) -> bool:
         return False
     try:
         names = {files.MANIFEST, SAMPLE, *files.read_manifest(folder)}
+        if saved_beside(folder) is not None:
+            names.add(BESIDE)
     except CheckpointError:  # a file of that name which is no manifest
         return False
     return all(entry.name in names or entry.match("voice_profile.*") for entry in folder.iterdir())

@@ -14,7 +14,7 @@ from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
-from phonate.rendering.renderer import Renderer, renderer
+from phonate.rendering.renderer import Renderer, renderer, saved_beside
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.conversion.voices import Voice
@@ -74,7 +74,7 @@ class Converter:
         )
         model.load_state_dict(trained.weights)
         voices = {name: Voice.read(document) for name, document in facts["voices"].items()}
-        return cls(model, recipe.data, voices, facts["target"], facts, vocoder)
+        return cls(model, recipe.data, voices, facts["target"], facts, vocoder or saved_beside(trained.path))
 
     def _window(self) -> tuple[int, int]:
         """Frames that the model sees at once, and how many neighbouring windows share.

@@ -13,7 +13,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor, normalised_peak
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer
+from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer, saved_beside
 from phonate.tasks.speech.acoustic import Acoustic, build_acoustic
 from phonate.tasks.speech.parallel import ParallelModel
 from phonate.text.inventory import Inventory
@@ -66,7 +66,7 @@ class Synthesiser:
         inventory = Inventory.read(facts["inventory"])
         model = build_acoustic(recipe.model, len(inventory), len(facts["speakers"]), recipe.data.audio.n_mels)
         model.load_state_dict(trained.part("acoustic"))
-        return cls(model, recipe.data, inventory, facts["speakers"], facts, vocoder)
+        return cls(model, recipe.data, inventory, facts["speakers"], facts, vocoder or saved_beside(trained.path))
 
     def to(self, device: torch.device) -> Synthesiser:
         """Speak on `device` from now on. Returns itself."""

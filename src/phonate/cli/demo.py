@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
     parser.add_argument(
-        "--minutes", type=float, help="about how long training takes (default: 4 for speech, 3.5 for conversion)"
+        "--minutes", type=float, help="about how long training takes (default: 3.5)"
     )
 
 

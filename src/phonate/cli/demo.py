@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="speak texts, or convert voices (default: speech)",
     )
     parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
-    parser.add_argument(
-        "--minutes", type=float, help="about how long training takes (default: 3.5)"
-    )
+    parser.add_argument("--minutes", type=float, help="about how long training takes (default: 3.5)")
 
 
 def run(args: argparse.Namespace) -> int:

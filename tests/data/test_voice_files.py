@@ -384,6 +384,30 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path, name):
         assert "ExecutorManagerThread" not in said
 
 
+STRUCK = """
+import os, signal, threading
+plain, armed = threading.Condition.__enter__, []
+def struck(condition):
+    entered = plain(condition)
+    if armed and threading.current_thread() is threading.main_thread():
+        armed.clear()
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):  # here the interrupt is raised, unless it waits
+            pass
+    return entered
+threading.Condition.__enter__ = struck
+"""
+
+
+def test_an_interrupt_within_a_lock_of_the_pool_ends_the_work(tmp_path):
+    code = STRUCK + BUSY.format(tests=str(Path(__file__).parent)).rstrip() + "; armed.append(True)\n"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.stdout.startswith("0\n")
+    assert ended.stderr.rstrip().endswith("KeyboardInterrupt"), ended.stderr
+
+
 def test_work_that_is_left_is_not_done(tmp_path):
     results = map_files(partial(linger, folder=tmp_path), range(2_000), abs, "numbers", processes=2)
     assert next(results) == 0

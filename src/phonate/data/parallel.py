@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
 from phonate.compute.limits import cores
@@ -27,6 +27,7 @@ _BATCHES_AHEAD = 4
 _IDLE_SECONDS = 10
 """After so long without work a process ends. Validation and extraction share theirs, training waits for none."""
 _WATCH_SECONDS = 0.5
+_MOMENT_SECONDS = 0.2
 _ENVIRONMENT = {
     # together the processes take all cores already
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -71,9 +72,10 @@ def _spread(
         while remaining or under_way:
             try:
                 while remaining and len(under_way) < _BATCHES_AHEAD * processes:
-                    under_way.append((remaining[0], pool.submit(_each, function, remaining[0])))
+                    with _signals_later():
+                        under_way.append((remaining[0], pool.submit(_each, function, remaining[0])))
                     remaining.popleft()
-                results = under_way[0][1].result()
+                results = _result(under_way[0][1])
             except BrokenProcessPool:
                 # Which file it was, nobody tells: those that were under way are tried again, one at a time.
                 again = [item for batch, _ in under_way for item in batch]
@@ -81,7 +83,7 @@ def _spread(
                 for item in again:
                     pool = _pool(processes)
                     try:
-                        yield pool.submit(function, item).result()
+                        yield _result(pool.submit(function, item))
                     except BrokenProcessPool:
                         yield crashed(item)
                 pool = _pool(processes)
@@ -89,10 +91,39 @@ def _spread(
             under_way.popleft()
             yield from results
     except BaseException:  # interrupted, or nobody wants the rest
-        for _, batch_done in under_way:
-            batch_done.cancel()
-        pool.shutdown(wait=True)  # with kill_workers=True its thread stumbles over results that still come in
+        with _signals_later():
+            for _, batch_done in under_way:
+                batch_done.cancel()
+            pool.shutdown(wait=True)  # with kill_workers=True its thread stumbles over results that still come in
         raise
+
+
+def _result(future: Future[Result]) -> Result:
+    """What a process found; signals that come meanwhile are attended to a moment later."""
+    while True:
+        with _signals_later(), suppress(TimeoutError):
+            return future.result(timeout=_MOMENT_SECONDS)
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Within, what a signal raises (Ctrl-C, a session's stop) waits for the end of the block. Raised inside the pool's
+    own conditions it would leave one locked, and the pool's thread waiting for it for ever."""
+    if threading.current_thread() is not threading.main_thread():  # where nothing is raised
+        yield
+        return
+    came: list[int] = []
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    raising = {number: handler for number, handler in earlier.items() if callable(handler)}
+    for number in raising:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in raising.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _pool(processes: int) -> Any:

@@ -348,7 +348,8 @@ def linger(number: int, folder: Path) -> int:
 
 
 BUSY = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in a shell's background
 from functools import partial
 from pathlib import Path
 sys.path.insert(0, {tests!r})

@@ -145,7 +145,7 @@ class TrainingSession:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise InputError(
                 "a session is one process; for several GPUs give a recipe to torchrun -m phonate train, such as "
-                f"{self.output_dir}/session_.../model.yaml of an earlier session"
+                f"{self.output_dir}/session_.../model.yaml of one that has ended"
             )
         config = read_config(self.config_path)
         check(config.settings.notices, NOTICES)

@@ -85,7 +85,7 @@ class Work:
         return made
 
     def keep(self, made: Path) -> Path:
-        """Move the model `made` to its name in the output, in the place of an earlier session's, whose run has its
+        """Move the model `made` to its name in the output, in the place of the one that is there, whose run has its
         checkpoints still. Whatever else is there is not deleted."""
         target = self.output / made.name
         for number in itertools.count(1):

@@ -36,7 +36,7 @@ from phonate.tasks.speech.durations.textgrids import Grid, Span
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text import espeak
 from phonate.text.phonemes import Word
-from phonate.workflows import embedded_corpus
+from phonate.workflows.demo import embedded_corpus
 
 ARPABET = {
     **dict(zip("bdfklmnpstvwz", ["B", "D", "F", "K", "L", "M", "N", "P", "S", "T", "V", "W", "Z"], strict=True)),

@@ -33,7 +33,7 @@ from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.speech.acoustic import build_acoustic
 from phonate.tasks.speech.autoregressive import loss_terms
 from phonate.tasks.speech.parallel import NOISE, Prosody
-from phonate.training.precision import Precision
+from phonate.training.precision.precision import Precision
 
 FORMATS = ("fp32", "bf16")
 CPU = torch.device("cpu")

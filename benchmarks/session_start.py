@@ -20,12 +20,12 @@ import tempfile
 from pathlib import Path
 
 from phonate.compute.limits import cores
-from phonate.data.voice_files import VoiceDataDetector
+from phonate.data.voices.files import VoiceDataDetector
 
 SESSION = """
 import json, os, sys, time
 from phonate.training.trainer import Trainer
-from phonate.workflows.session import TrainingSession
+from phonate.workflows.session.session import TrainingSession
 
 stages = {}
 def say(line):

@@ -108,7 +108,7 @@ def phonate(steps: int):
     """Everything on."""
     import torch
 
-    from phonate.data.loading import Planned
+    from phonate.data.batches.loading import MicroBatch
     from phonate.training.callbacks import Callback
     from phonate.training.run import Run
     from phonate.training.settings import TrainingSettings
@@ -121,7 +121,7 @@ def phonate(steps: int):
 
         def epoch(self, epoch: int, start: int = 0):
             for batch in data(steps):
-                yield Planned(["batch"], batch, 1.0)
+                yield MicroBatch(["batch"], batch, 1.0)
 
         def close(self) -> None:
             pass
@@ -130,7 +130,7 @@ def phonate(steps: int):
         def model(self):
             return network()
 
-        def samples(self, split):
+        def dataset(self, split):
             raise AssertionError
 
         def loss(self, model, batch, phase):

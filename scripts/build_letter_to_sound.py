@@ -1,4 +1,4 @@
-"""Builds `src/phonate/text/letter_to_sound.json.gz` from the English lexicon, and prints how good it is.
+"""Builds `src/phonate/text/english/letter_to_sound.json.gz` from the English lexicon, and prints how good it is.
 
     python scripts/build_letter_to_sound.py
 
@@ -19,7 +19,7 @@ import random
 import re
 from pathlib import Path
 
-from phonate.text import arpabet, letter_to_sound, lexicon
+from phonate.text.english import arpabet, letter_to_sound, lexicon
 
 Aligned = list[tuple[str, str]]
 """(letter, its phones joined by spaces) of one word."""

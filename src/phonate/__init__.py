@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from phonate.compute.resources import ResourceDetector
     from phonate.config.errors import PhonateError
-    from phonate.data.voice_files import VoiceDataDetector
+    from phonate.data.voices.files import VoiceDataDetector
     from phonate.tasks.speech.english import EnglishTrainingConfig
+    from phonate.training.loaders.trainer import TrainingConfig, VoiceTrainer
     from phonate.training.trainer import Trainer
-    from phonate.training.voice import TrainingConfig, VoiceTrainer
-    from phonate.workflows.session import TrainingSession
+    from phonate.workflows.session.session import TrainingSession
     from phonate.workflows.train import train
 
 __version__: str
@@ -38,10 +38,10 @@ _HOMES = {
     "PhonateError": "phonate.config.errors",
     "ResourceDetector": "phonate.compute.resources",
     "Trainer": "phonate.training.trainer",
-    "TrainingConfig": "phonate.training.voice",
-    "TrainingSession": "phonate.workflows.session",
-    "VoiceDataDetector": "phonate.data.voice_files",
-    "VoiceTrainer": "phonate.training.voice",
+    "TrainingConfig": "phonate.training.loaders.trainer",
+    "TrainingSession": "phonate.workflows.session.session",
+    "VoiceDataDetector": "phonate.data.voices.files",
+    "VoiceTrainer": "phonate.training.loaders.trainer",
     "train": "phonate.workflows.train",
 }
 

@@ -169,13 +169,13 @@ def test_an_error_is_a_line_and_an_exit_code(
     code: int,
     line: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "phonate.cli.train", Failing(error))
+    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Failing(error))
     assert main(["train"]) == code
     assert capsys.readouterr().err == line
 
 
 def test_traceback_shows_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "phonate.cli.train", Failing(DataError("row 3")))
+    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Failing(DataError("row 3")))
     assert main(["train", "--traceback"]) == 2
     error = capsys.readouterr().err
     assert "Traceback" in error
@@ -190,7 +190,7 @@ def test_the_traceback_of_a_surprise_is_kept_in_the_run(
             args.logs = tmp_path
             raise self.error
 
-    monkeypatch.setitem(sys.modules, "phonate.cli.train", Surprised(ZeroDivisionError("by zero")))
+    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Surprised(ZeroDivisionError("by zero")))
     assert main(["train"]) == 1
     assert f"the traceback is in {tmp_path / 'error.txt'}" in capsys.readouterr().err
     assert "ZeroDivisionError" in (tmp_path / "error.txt").read_text()
@@ -204,7 +204,7 @@ def test_the_traceback_of_a_name_that_is_no_utf8_is_kept(
             args.logs = tmp_path
             raise self.error
 
-    monkeypatch.setitem(sys.modules, "phonate.cli.train", Surprised(RuntimeError("a\udcff.wav")))
+    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Surprised(RuntimeError("a\udcff.wav")))
     assert main(["train"]) == 1
     assert "error.txt" in capsys.readouterr().err
     assert "udcff" in (tmp_path / "error.txt").read_text()

@@ -8,10 +8,10 @@ import pytest
 
 import phonate
 from phonate.cli import main
-from phonate.cli.new import KINDS
+from phonate.cli.commands.new import KINDS
 from phonate.config.errors import InputError
-from phonate.workflows.scaffold import scaffold
-from phonate.workflows.templates import HOMES, TEMPLATES
+from phonate.workflows.scaffold.scaffold import scaffold
+from phonate.workflows.scaffold.templates import HOMES, TEMPLATES
 
 
 def test_every_kind_has_a_template() -> None:
@@ -34,7 +34,7 @@ def test_inside_the_package_a_file_needs_no_registration(
 ) -> None:
     package = tmp_path / "src" / "phonate"
     (package / HOMES[kind]).mkdir(parents=True)
-    monkeypatch.setattr("phonate.workflows.scaffold._PACKAGE", package)
+    monkeypatch.setattr("phonate.workflows.scaffold.scaffold._PACKAGE", package)
     path, test = scaffold(kind, f"own_{kind}", package / HOMES[kind])
     assert test == tmp_path / "tests" / HOMES[kind].split("/")[0] / f"test_own_{kind}.py"
     assert "register(" not in path.read_text()

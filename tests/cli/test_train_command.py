@@ -12,7 +12,7 @@ from phonate.cli import main
 from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
-from phonate.workflows.scaffold import scaffold
+from phonate.workflows.scaffold.scaffold import scaffold
 from phonate.workflows.train import log_file
 
 RECIPE = """\

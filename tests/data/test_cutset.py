@@ -10,9 +10,9 @@ import pytest
 from small_corpora import RATE, corpus, rows_of, tone
 
 from phonate.config.errors import DataError
-from phonate.data.manifest import check_corpus, read_corpus
-from phonate.data.prepared import prepare
+from phonate.data.manifests.manifest import check_corpus, read_corpus
 from phonate.data.settings import VoiceData
+from phonate.data.store.prepared import prepare
 
 
 def test_lhotse_manifest_comes_back_as_it_was(folder, tmp_path):

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from phonate.config.errors import DataError, PhonateError, TrainingError
-from phonate.data.loading import BatchSource
-from phonate.data.samples import Samples
+from phonate.data.batches.dataset import Dataset
+from phonate.data.batches.loading import BatchSource
 
 
 class Noise:
@@ -46,7 +46,7 @@ def drawn(batches):
 
 
 def test_samples_protocol():
-    assert isinstance(Noise(), Samples)
+    assert isinstance(Noise(), Dataset)
 
 
 @pytest.mark.parametrize("how", [{"batch_size": 4}, {"max_frames": 90}])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from phonate.data.derived import open_pitch
-from phonate.data.prepared import prepare
-from phonate.data.progress import heard_by, tell, told
+from phonate.data.progress import progress_listener, report_progress, track
 from phonate.data.settings import VoiceData
+from phonate.data.store.derived import open_pitch
+from phonate.data.store.prepared import prepare
 
 
 def test_work_on_a_corpus_is_heard_by_whoever_listens(tone_corpus, tmp_path):
     heard: list[tuple[str, int, int]] = []
-    with heard_by(lambda *said: heard.append(said)):
+    with progress_listener(lambda *said: heard.append(said)):
         settings = VoiceData(path=str(tone_corpus), cache_dir=str(tmp_path))
         open_pitch(prepare(settings), settings.audio)
     for what in ("checking recordings", "computing features", "computing pitch"):
@@ -19,15 +19,15 @@ def test_work_on_a_corpus_is_heard_by_whoever_listens(tone_corpus, tmp_path):
 
 def test_nobody_listens_any_more_after_the_block():
     heard = []
-    with heard_by(lambda *said: heard.append(said)):
-        assert list(told("counting", "ab")) == ["a", "b"]
-    tell("counting", 3, 3)
+    with progress_listener(lambda *said: heard.append(said)):
+        assert list(track("counting", "ab")) == ["a", "b"]
+    report_progress("counting", 3, 3)
     assert heard == [("counting", 1, 2), ("counting", 2, 2)]
 
 
 def test_who_is_told_by_name_hears_it_alone(tone_corpus, tmp_path):
     alone, others = [], []
-    with heard_by(lambda *said: others.append(said)):
+    with progress_listener(lambda *said: others.append(said)):
         prepare(VoiceData(path=str(tone_corpus), cache_dir=str(tmp_path)), lambda *said: alone.append(said))
     assert alone
     assert not others

@@ -10,9 +10,9 @@ from small_corpora import RATE, corpus
 
 from phonate.audio.decoding import write_audio
 from phonate.config.errors import DataError
-from phonate.data.manifest import check_corpus
-from phonate.data.prepared import prepare
+from phonate.data.manifests.manifest import check_corpus
 from phonate.data.settings import VoiceData
+from phonate.data.store.prepared import prepare
 
 SENTENCE = "A sentence of forty characters or there."
 

@@ -17,12 +17,12 @@ import soundfile
 
 import phonate
 from phonate.config.errors import DataError, InputError
+from phonate.data.manifests.rows import audio_files
 from phonate.data.parallel import map_files
-from phonate.data.rows import audio_files
-from phonate.data.voice_extraction import extract_features
-from phonate.data.voice_files import VoiceDataDetector
-from phonate.data.voice_profile import voice_profile, write_profile
-from phonate.data.voice_validation import VoiceRules, problem_lines, validate_voice_files
+from phonate.data.voices.extraction import extract_features
+from phonate.data.voices.files import VoiceDataDetector
+from phonate.data.voices.profile import voice_profile, write_profile
+from phonate.data.voices.validation import VoiceRules, problem_lines, validate_voice_files
 from sounds import voiced_tone
 
 FOUND = """

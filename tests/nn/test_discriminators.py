@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from phonate.nn import discriminators
-from phonate.nn.discriminators import Discriminators, MelDiscriminator, MultiResolutionFourier
+from phonate.nn.vocoder import discriminators
+from phonate.nn.vocoder.discriminators import Discriminators, MelDiscriminator, MultiResolutionFourier
 
 RESOLUTIONS = ((512, 128), (256, 64))
 

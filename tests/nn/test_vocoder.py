@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from phonate.audio.processor import AudioProcessor
-from phonate.nn.excitation import _filled, pulses
 from phonate.nn.stft import ShortTimeFourier
-from phonate.nn.vocoder import Vocoder
+from phonate.nn.vocoder.excitation import _filled, pulses
+from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
 
 RATE, HOP = 22050, 256

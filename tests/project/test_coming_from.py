@@ -376,7 +376,8 @@ def test_launched_commands_train(code: str, lay_out: Callable[[list[str]], Path]
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 needs_sessions = pytest.mark.skipif(
-    importlib.util.find_spec("phonate.workflows.session") is None, reason="phonate session is not in this version"
+    importlib.util.find_spec("phonate.workflows.session.session") is None,
+    reason="phonate session is not in this version",
 )
 SESSION_CONFIG = """\
 size: tiny

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fake_gpus
-from phonate.workflows.session_config import read_config
+from phonate.workflows.session.config import read_config
 from sessions import CONFIG, make_recordings, make_texts
 
 ROOT = Path(__file__).parents[2]

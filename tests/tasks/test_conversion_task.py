@@ -24,7 +24,7 @@ from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.task import ConversionTask
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.workflows.evaluate import evaluate
-from phonate.workflows.report import write_report
+from phonate.workflows.pages.report import write_report
 from phonate.workflows.train import train
 
 RATE = 22050

@@ -185,7 +185,7 @@ def test_packs_hold_every_piece_once_and_are_full() -> None:
 
 
 def batch_of(task: Any, split: str = "train") -> Any:
-    samples = task.samples(split)
+    samples = task.dataset(split)
     return samples.collate([samples.get(i, np.random.default_rng(0)) for i in range(len(samples.ids))])
 
 
@@ -222,7 +222,7 @@ def test_packing_changes_no_loss_and_no_gradient(texts: tuple[Path, Path], kind:
 def test_a_later_document_and_the_padding_are_seen_by_nobody(texts: tuple[Path, Path]) -> None:
     task = task_of(texts[0])
     model = task.model().eval()
-    samples = task.samples("train")
+    samples = task.dataset("train")
     index = next(i for i, pack in enumerate(samples.packs) if len(pack) > 1)
     items = [samples.get(index, np.random.default_rng(0)), samples.get(0, np.random.default_rng(0))[:1]]
     batch = samples.collate(items)

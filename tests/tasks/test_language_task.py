@@ -227,7 +227,7 @@ def test_gradient_checkpointing_gives_the_same_gradient(folder: Path) -> None:
         task = LanguageTask(recipe)
         torch.manual_seed(0)
         model = task.model().train()
-        samples = task.samples("train")
+        samples = task.dataset("train")
         task.loss(model, samples.collate([samples.get(0, np.random.default_rng(0))]), "main")["nll"][0].backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
     assert all(torch.allclose(gradients[0][name], gradients[1][name], atol=1e-6) for name in gradients[0])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.tasks.recognition.decoding import Wishes, beam_search, greedy
+from phonate.tasks.recognition.decoding import LanguageModelFusion, beam_search, greedy
 from phonate.tasks.recognition.language import END, SymbolModel
 
 NONE = -math.inf
@@ -27,7 +27,7 @@ def collapsed(path: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(symbol for symbol, _ in itertools.groupby(path) if symbol)
 
 
-def all_scores(log_probs: Any, wishes: Wishes) -> dict[tuple[int, ...], float]:
+def all_scores(log_probs: Any, fusion: LanguageModelFusion) -> dict[tuple[int, ...], float]:
     """The score of every text that so many frames can say."""
     frames, symbols = log_probs.shape
     summed: dict[tuple[int, ...], float] = {}
@@ -35,12 +35,12 @@ def all_scores(log_probs: Any, wishes: Wishes) -> dict[tuple[int, ...], float]:
         text = collapsed(path)
         log = float(log_probs[np.arange(frames), list(path)].sum())
         summed[text] = float(np.logaddexp(summed.get(text, NONE), log))
-    return {text: log + wished(text, wishes) for text, log in summed.items()}
+    return {text: log + wished(text, fusion) for text, log in summed.items()}
 
 
-def wished(text: tuple[int, ...], wishes: Wishes) -> float:
-    said = 0.0 if wishes.model is None else wishes.weight * wishes.model.log_probability(text)
-    return said + wishes.bonus * len(text)
+def wished(text: tuple[int, ...], fusion: LanguageModelFusion) -> float:
+    said = 0.0 if fusion.model is None else fusion.weight * fusion.model.log_probability(text)
+    return said + fusion.bonus * len(text)
 
 
 @settings(max_examples=60, deadline=None)
@@ -57,9 +57,9 @@ def test_a_wide_beam_finds_what_trying_everything_finds(
 ) -> None:
     log_probs = random_frames(frames, symbols, seed)
     model = SymbolModel.of([text for text in TEXTS if max(text) < symbols], order, symbols - 1) if order else None
-    wishes = Wishes(model, weight, bonus)
-    scores = all_scores(log_probs, wishes)
-    found = beam_search(log_probs, 10_000, wishes, least=NONE)
+    fusion = LanguageModelFusion(model, weight, bonus)
+    scores = all_scores(log_probs, fusion)
+    found = beam_search(log_probs, 10_000, fusion, least=NONE)
     assert scores[tuple(found)] == pytest.approx(max(scores.values()), abs=1e-9)
 
 
@@ -80,7 +80,7 @@ def test_the_language_model_decides_where_the_sound_does_not() -> None:
     undecided = np.log(np.array([[0.01, 0.97, 0.01, 0.01], [0.02, 0.01, 0.48, 0.49]]))
     model = SymbolModel.of([[1, 2]] * 5, 3, 3)
     assert beam_search(undecided, 8) == [1, 3]
-    assert beam_search(undecided, 8, Wishes(model, 0.5)) == [1, 2]
+    assert beam_search(undecided, 8, LanguageModelFusion(model, 0.5)) == [1, 2]
 
 
 @pytest.mark.parametrize("order", [1, 2, 4])
@@ -105,7 +105,7 @@ def test_a_long_recording_is_searched_without_keeping_what_was_given_up() -> Non
     beam_search(random_frames(400, 6, 0), 8)
     gc.collect()
     before = sum(type(thing) is decoding._Prefix for thing in gc.get_objects())
-    prefixes = decoding._Prefixes(Wishes())
+    prefixes = decoding._Prefixes(LanguageModelFusion())
     kept = {prefixes.root: (0.0, NONE)}
     for row in random_frames(400, 6, 0):
         kept = decoding._best(decoding._step(prefixes, kept, list(enumerate(row.tolist()))), 8)

@@ -18,15 +18,15 @@ from phonate.cli import main
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
 from phonate.evaluation.transcription import word_error_rate
+from phonate.tasks.recognition.dataset import standardised
 from phonate.tasks.recognition.inference import Transcriber
 from phonate.tasks.recognition.model import CtcModel, build_model, reduced
-from phonate.tasks.recognition.samples import standardised
 from phonate.tasks.recognition.symbols import Symbols, Wording
 from phonate.tasks.recognition.task import RecognitionTask
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.task import Picture
 from phonate.workflows.evaluate import evaluate
-from phonate.workflows.report import write_report
+from phonate.workflows.pages.report import write_report
 from phonate.workflows.train import train
 
 pytest.importorskip("jiwer", reason="needs error rates: pip install jiwer")
@@ -116,7 +116,7 @@ def lines(run: Path, split: str) -> list[dict[str, Any]]:
 
 
 def batch_of(task: RecognitionTask, count: int = 4, split: str = "train") -> Any:
-    samples = task.samples(split)
+    samples = task.dataset(split)
     return samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(count)])
 
 
@@ -192,7 +192,7 @@ def test_the_loss_is_that_of_the_text_and_not_of_what_fills_it_up(task: Recognit
 
 
 def test_training_samples_vary_and_validation_ones_do_not(task: RecognitionTask) -> None:
-    training, validation = task.samples("train"), task.samples("validation")
+    training, validation = task.dataset("train"), task.dataset("validation")
     one, again, other = (training.get(0, np.random.default_rng(seed)).mel_TM for seed in (0, 0, 1))
     assert np.array_equal(one, again)
     assert one.shape != other.shape  # played at another speed
@@ -237,7 +237,7 @@ def test_it_learns_what_is_said(learnt: Path) -> None:
 def test_what_a_checkpoint_hears_is_what_was_validated(learnt: Path) -> None:
     transcriber = Transcriber.load(learnt)
     task = RecognitionTask(transcriber.recipe)
-    samples = task.samples("validation")
+    samples = task.dataset("validation")
     cache = task.corpus.prepared.cache
     heard = [transcriber.transcribe(cache.waveform(position), beam=1) for position in samples.positions]
     step = int(best_or_latest(learnt).name.removeprefix("step-"))
@@ -314,7 +314,7 @@ def test_whole_speakers_are_kept_for_validation_where_that_is_asked_for(folder: 
 
     def speakers(split: str, **more: Any) -> set[str]:
         task = RecognitionTask(resolve("recognition", settings(folder, **changes | more)).recipe)
-        return {name.split("/")[-2] for name in task.samples(split).ids}
+        return {name.split("/")[-2] for name in task.dataset(split).ids}
 
     by_speaker = {"data.validation_by": "speaker"}
     assert len(speakers("validation", **by_speaker)) == 1

@@ -28,7 +28,7 @@ from phonate.tasks.speech.autoregressive import (
 )
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.task import SpeechTask, build_acoustic
-from phonate.workflows import embedded_corpus
+from phonate.workflows.demo import embedded_corpus
 from phonate.workflows.train import train
 
 COUNTED = {  # with 63 phones, one speaker and 80 mel bands: all, and without the post-net

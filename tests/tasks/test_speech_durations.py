@@ -24,7 +24,7 @@ from phonate.tasks.speech.durations import textgrids
 from phonate.tasks.speech.durations.boundaries import frames_between
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text.phonemes import Word, phonemizer
-from phonate.workflows import embedded_corpus
+from phonate.workflows.demo import embedded_corpus
 
 SECONDS = 2.0
 SENTENCES = 12

@@ -19,7 +19,7 @@ from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import phonemizer
-from phonate.workflows import embedded_corpus
+from phonate.workflows.demo import embedded_corpus
 from phonate.workflows.train import train
 
 pytest.importorskip("onnxruntime", reason="needs ONNX: pip install 'phonate[onnx]'")

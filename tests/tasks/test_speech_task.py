@@ -19,16 +19,16 @@ from phonate.audio.decoding import MADE, read_audio
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
+from phonate.tasks.speech.dataset import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.parallel import ParallelModel, Prosody, Said
-from phonate.tasks.speech.samples import melody, token_means
+from phonate.tasks.speech.parallel import AcousticOutput, ParallelModel, Prosody
 from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
-from phonate.tasks.vocoder.samples import Corpus, VocoderSamples
+from phonate.tasks.vocoder.dataset import Corpus, VocoderDataset
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.task import Picture, Sound
-from phonate.workflows import embedded_corpus
+from phonate.workflows.demo import embedded_corpus
 from phonate.workflows.evaluate import evaluate
-from phonate.workflows.report import write_report
+from phonate.workflows.pages.report import write_report
 from phonate.workflows.train import train
 
 SENTENCES = 8
@@ -97,12 +97,12 @@ def require(*packages: str) -> None:
 
 
 def batch_of(task: SpeechTask, count: int = 3) -> Any:
-    samples = task.samples("train")
+    samples = task.dataset("train")
     return samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(count)])
 
 
 def test_durations_cover_every_frame_and_every_phone_has_some(task: SpeechTask) -> None:
-    samples = task.samples("train")
+    samples = task.dataset("train")
     for index in range(len(samples.ids)):
         item = samples.get(index, np.random.default_rng(0))
         assert item.durations_L.sum() == len(item.mel_TM) == samples.lengths[index]
@@ -159,10 +159,10 @@ def test_padding_changes_nothing(task: SpeechTask) -> None:
     for name in ("target", "noise", "pitch"):
         alone[name] = alone[name][:, :frames]
 
-    def said(of: Any) -> Said:
+    def said(of: Any) -> AcousticOutput:
         recorded = Prosody(of["durations"], of["energy"], of["pitch"])
         with torch.no_grad():
-            made: Said = model.acoustic(
+            made: AcousticOutput = model.acoustic(
                 of["tokens"], of["token_lengths"], recorded, of["noise"], of["lengths"], of["speaker_id"]
             )
         return made
@@ -305,8 +305,8 @@ def test_predicted_mels_fit_the_recordings_and_train_a_vocoder(run: Path, folder
         predicted = corpus.predicted_mel(position)
         assert predicted is not None
         assert predicted.shape == recorded.features(position).shape
-    samples = VocoderSamples(corpus, "train")
-    natural = VocoderSamples(Corpus(corpus.data.model_copy(update={"predicted": None})), "train")
+    samples = VocoderDataset(corpus, "train")
+    natural = VocoderDataset(Corpus(corpus.data.model_copy(update={"predicted": None})), "train")
     swapped = 0
     for seed in range(60):
         mine, theirs = (some.get(0, np.random.default_rng(seed)) for some in (samples, natural))

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
-from phonate.text import arpabet, english, letter_to_sound, lexicon
+from phonate.text.english import arpabet, letter_to_sound, lexicon
+from phonate.text.english import phonemizer as english
 from phonate.text.phonemes import Word, phonemizer
 
 WORDS = """

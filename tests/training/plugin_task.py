@@ -27,7 +27,7 @@ class SlowSequences(Sequences):
 class PluginTask(RegressionTask):
     """The regression with optional slowness of data and validation."""
 
-    def samples(self, split):
+    def dataset(self, split):
         return SlowSequences(24, 1) if split == "train" else Sequences(6, 2)
 
     def evaluate(self, model, samples):

@@ -70,7 +70,7 @@ class RegressionTask(Task):
     def model(self):
         return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(self.dropout), nn.Linear(16, 4))
 
-    def samples(self, split):
+    def dataset(self, split):
         return Sequences(self.count, 1) if split == "train" else Sequences(self.validation_count, 2)
 
     def loss(self, model, batch, phase):

@@ -13,8 +13,8 @@ from small_tasks import RegressionTask
 from test_trainer import lines, same, train, weights
 
 from phonate.config.errors import MissingPackageError, TrainingError
-from phonate.training import precision
 from phonate.training.callbacks import Callback
+from phonate.training.precision import precision
 from phonate.training.trainer import Trainer
 
 NAN_REMEDIES = ("training.optimizer.lr", "training.gradient_clipping", "training.mixed_precision", "phonate data check")
@@ -192,7 +192,7 @@ def test_autocast_that_torch_only_warns_of_is_an_error(monkeypatch):
 
 def test_a_tracker_that_is_missing_is_told_before_the_corpus_is_prepared(tmp_path, monkeypatch):
     class Unprepared(RegressionTask):
-        def samples(self, split):
+        def dataset(self, split):
             raise AssertionError("the corpus was prepared first")
 
         def model(self):

@@ -12,12 +12,12 @@ from test_trainer import lines, same, settings, train, weights
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError, TrainingError
-from phonate.data.loading import BatchSource, halves_of
+from phonate.data.batches.loading import BatchSource, halves_of
 from phonate.training.callbacks import Callback
+from phonate.training.loaders.trainer import TrainingConfig, VoiceTrainer
 from phonate.training.run import Run
 from phonate.training.step import TrainStep
 from phonate.training.trainer import Trainer
-from phonate.training.voice import TrainingConfig, VoiceTrainer
 
 
 class Full(torch.autograd.Function):

@@ -90,7 +90,7 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path):
         dropout = 0.0
         count = 12
 
-        def samples(self, split):
+        def dataset(self, split):
             return Sequences(12, 1, noise=0.0)
 
     whole = train(tmp_path / "a", Task(), max_steps=5, batch_size=12)
@@ -105,7 +105,7 @@ def test_mean_of_means_is_caught_by_the_accumulation_test(tmp_path):
     class MeanOfMeans(RegressionTask):
         dropout = 0.0
 
-        def samples(self, split):
+        def dataset(self, split):
             return Sequences(12, 1, noise=0.0)
 
         def loss(self, model, batch, phase):
@@ -164,7 +164,7 @@ def test_global_randomness_in_a_sample_is_what_breaks_resume(tmp_path):
         generator = torch.Generator().manual_seed(0)
 
     class Faulty(RegressionTask):
-        def samples(self, split):
+        def dataset(self, split):
             return Global(24, 1)
 
     straight = train(tmp_path / "run", Faulty(), checkpoint={"interval": 4})
@@ -319,7 +319,7 @@ def test_the_documented_callback_signature(tmp_path):
 
 def test_a_loss_that_is_not_finite_ends_the_run_naming_the_batch(tmp_path):
     class Poisoned(RegressionTask):
-        def samples(self, split):
+        def dataset(self, split):
             samples = Sequences(24, 1)
             if split == "train":
                 samples.inputs[7][0, 0] = math.nan

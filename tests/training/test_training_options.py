@@ -339,7 +339,7 @@ def batch_shim(tmp_path, m):
             return {**batch, "lengths": batch["mask"].sum(1)}
 
     class Shimmed(RegressionTask):
-        def samples(self, split):
+        def dataset(self, split):
             return WithLengths(8, 1)
 
     shapes = [

@@ -14,16 +14,16 @@ from torch.utils.data import DataLoader
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.settings import AudioConfig, AugmentationSettings
 from phonate.config.errors import InputError
-from phonate.data.voice import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
+from phonate.data.voices.dataset import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
 from phonate.models import VoiceTransformer
 from phonate.training import TrainingConfig, VoiceTrainer, create_trainer, get_default_training_config
 from phonate.training.callbacks import Callback
-from phonate.training.voice import LoaderSource
+from phonate.training.loaders.trainer import LoaderSource
 
 SNIPPET = """
 from phonate.training import VoiceTrainer, TrainingConfig
 from phonate.models import VoiceTransformer
-from phonate.data.voice import create_train_val_datasets, create_voice_dataloader
+from phonate.data.voices.dataset import create_train_val_datasets, create_voice_dataloader
 
 train_set, val_set = create_train_val_datasets({corpus!r}, val_split=0.25, cache_dir={cache!r})
 train_dataloader = create_voice_dataloader(train_set, batch_size=4, num_workers=0)

@@ -68,7 +68,7 @@ def test_waiting_for_data_is_said_once_with_the_remedies(tmp_path, caplog):
             return super().get(index, rng)
 
     class Task(RegressionTask):
-        def samples(self, split):
+        def dataset(self, split):
             return Slow(24, 1) if split == "train" else Sequences(6, 2)
 
     train(tmp_path / "slow", Task())

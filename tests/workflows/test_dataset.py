@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError
-from phonate.data.manifest import read_corpus
+from phonate.data.manifests.manifest import read_corpus
 from phonate.data.settings import VoiceData
-from phonate.workflows import pauses
-from phonate.workflows.dataset import make_dataset, recogniser
-from phonate.workflows.pauses import LONGEST, SHORTEST, Piece, pieces_of
+from phonate.workflows.datasets import pauses
+from phonate.workflows.datasets.from_recordings import make_dataset, recogniser
+from phonate.workflows.datasets.pauses import LONGEST, SHORTEST, Piece, pieces_of
 
 RATE = 22050
 

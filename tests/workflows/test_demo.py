@@ -16,10 +16,10 @@ import pytest
 import soundfile
 
 from phonate.config.errors import DataError, InputError
-from phonate.workflows import embedded_voice
-from phonate.workflows.demo import demo, free_folder
-from phonate.workflows.demo_figures import figures
-from phonate.workflows.demo_recordings import divide
+from phonate.workflows.demo import embedded_voice
+from phonate.workflows.demo.demo import demo, free_folder
+from phonate.workflows.demo.figures import figures
+from phonate.workflows.demo.recordings import divide
 
 JUDGES = ("pocketsphinx", "faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
@@ -150,7 +150,7 @@ def test_figures_know_the_target_from_the_source(tmp_path: Path) -> None:
     if importlib.util.find_spec("resemblyzer") is None:
         pytest.skip("needs resemblyzer: pip install 'phonate[eval]'")
     from phonate.audio.processor import AudioProcessor
-    from phonate.workflows.embedded_corpus import SPEAKERS, make
+    from phonate.workflows.demo.embedded_corpus import SPEAKERS, make
 
     corpus = make(tmp_path, speakers=(SPEAKERS[0], SPEAKERS[1]), sentences=4)
     target = sorted((corpus.folder / "ada").glob("*.wav"))

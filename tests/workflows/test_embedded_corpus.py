@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from phonate.config.errors import InputError
-from phonate.workflows.embedded_corpus import SENTENCES, SPEAKERS, UNSEEN_SENTENCES, EmbeddedCorpus, make
+from phonate.workflows.demo.embedded_corpus import SENTENCES, SPEAKERS, UNSEEN_SENTENCES, EmbeddedCorpus, make
 
 pytestmark = pytest.mark.usefixtures("espeak")
 
@@ -62,7 +62,7 @@ def test_without_espeak_the_install_command_is_named(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['espeakng_loader'] = None\n"
         "import importlib.util\n"
-        "from phonate.workflows.embedded_corpus import make\n"
+        "from phonate.workflows.demo.embedded_corpus import make\n"
         "from pathlib import Path\n"
         f"make(Path({str(tmp_path)!r}))\n"
     )

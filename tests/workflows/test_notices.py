@@ -21,8 +21,8 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from pydantic import ValidationError
 
 from phonate.config.errors import InputError
-from phonate.workflows import notices
-from phonate.workflows.notices import EmailNotice, NoticeSettings, Outcome, WebhookNotice, check, send
+from phonate.workflows.session import notices
+from phonate.workflows.session.notices import EmailNotice, NoticeSettings, Outcome, WebhookNotice, check, send
 
 OUTCOME = Outcome(
     session_id="20261121_143022",

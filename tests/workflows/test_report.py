@@ -16,8 +16,8 @@ from pages import Page, assert_self_contained
 from phonate.config.errors import InputError
 from phonate.training.checkpoints import CheckpointManager
 from phonate.training.settings import CheckpointConfig
-from phonate.workflows.plots import Series, line_chart
-from phonate.workflows.report import write_report
+from phonate.workflows.pages.plots import Series, line_chart
+from phonate.workflows.pages.report import write_report
 
 
 @pytest.fixture

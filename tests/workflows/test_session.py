@@ -20,8 +20,8 @@ from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.inference import Converter
-from phonate.workflows import session_log
-from phonate.workflows.session_config import read_config
+from phonate.workflows.session import log as session_log
+from phonate.workflows.session.config import read_config
 from sessions import make_recordings, make_texts, messages, read_log, write_config
 from sounds import SAMPLE_RATE, voiced_tone
 
@@ -269,7 +269,7 @@ def test_an_unforeseen_error_is_told_and_its_traceback_kept(place, monkeypatch):
     def fail(work):
         raise KeyError("total_samples")
 
-    monkeypatch.setattr("phonate.workflows.session.train_voice", fail)
+    monkeypatch.setattr("phonate.workflows.session.session.train_voice", fail)
     done, document, _ = run(voice_mode="voice")
     assert not done
     assert error_of(document).startswith("Training failed: KeyError: 'total_samples'; the traceback is in ")
@@ -279,7 +279,7 @@ def test_an_unforeseen_error_is_told_and_its_traceback_kept(place, monkeypatch):
 
 def test_what_leaves_by_system_exit_is_told_too(place, monkeypatch):
     make_recordings(place / "recordings")
-    monkeypatch.setattr("phonate.workflows.session.train_voice", lambda work: exit(2))
+    monkeypatch.setattr("phonate.workflows.session.session.train_voice", lambda work: exit(2))
     done, document, _ = run(voice_mode="voice")
     assert not done
     assert "SystemExit" in error_of(document)
@@ -414,7 +414,7 @@ def test_a_model_that_does_not_load_takes_no_place(place, monkeypatch):
     def fail(*_):
         raise InputError("it does not load")
 
-    monkeypatch.setattr("phonate.workflows.session_voice.sample", fail)
+    monkeypatch.setattr("phonate.workflows.session.recordings.sample", fail)
     assert not TrainingSession(voice_mode="voice", device="cpu", say=lambda line: None).run()
     assert saved.stat().st_ino == before
 

@@ -10,7 +10,7 @@ import pytest
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.tasks.language.documents import read_texts
-from phonate.workflows.texts import build_pairs
+from phonate.workflows.datasets.from_texts import build_pairs
 
 
 def test_samples_become_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,14 +17,14 @@ from pages import Page, assert_self_contained
 from phonate.audio.decoding import read_start
 from phonate.audio.voice_features import VoiceFeatures
 from phonate.config.errors import DataError, InputError
-from phonate.data.rows import Problem
-from phonate.data.validation import Report
-from phonate.data.voice_extraction import extract_features
-from phonate.data.voice_files import VoiceDataDetector
-from phonate.data.voice_profile import voice_profile
-from phonate.data.voice_validation import VoiceFile, VoiceRules, validate_voice_files
-from phonate.workflows.plots import bar_chart, bins
-from phonate.workflows.voice_page import write_voice_page
+from phonate.data.manifests.rows import Problem
+from phonate.data.manifests.validation import Report
+from phonate.data.voices.extraction import extract_features
+from phonate.data.voices.files import VoiceDataDetector
+from phonate.data.voices.profile import voice_profile
+from phonate.data.voices.validation import VoiceFile, VoiceRules, validate_voice_files
+from phonate.workflows.pages.plots import bar_chart, bins
+from phonate.workflows.pages.voice_page import write_voice_page
 from sounds import SAMPLE_RATE, voiced_tone
 
 FORMANTS = (700.0, 1800.0, 2900.0)

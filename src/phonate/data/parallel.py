@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from phonate.compute.limits import cores
 from phonate.data.progress import Progress as Progress
-from phonate.data.progress import tell
+from phonate.data.progress import report_progress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -58,7 +58,7 @@ def map_files(
     results = (function(item) for item in items) if alone else _spread(function, items, crashed, processes)
     with closing(results):
         for done, result in enumerate(results, 1):
-            (progress or tell)(what, done, len(items))
+            (progress or report_progress)(what, done, len(items))
             yield result
 
 

@@ -1,4 +1,4 @@
-"""Who hears how far long work has come: the command line shows a bar, a session writes it down, others hear nothing."""
+"""Progress reporting: the command line draws a bar, a session logs lines; without a listener nothing is reported."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Progress = Callable[[str, int, int], None]
 """Called with (what, done, total)."""
 
 
-def _nobody(what: str, done: int, total: int) -> None:
-    """Hears nothing."""
+def _ignore(what: str, done: int, total: int) -> None:
+    """The default listener: drops the report."""
 
 
-_listener: ContextVar[Progress] = ContextVar("progress", default=_nobody)
+_listener: ContextVar[Progress] = ContextVar("progress", default=_ignore)
 
 
 @contextmanager
-def heard_by(progress: Progress) -> Iterator[None]:
-    """Within the block `progress` hears of all work that is told to nobody else."""
+def progress_listener(progress: Progress) -> Iterator[None]:
+    """Within the block `progress` receives the reports of all work that has no listener of its own."""
     token = _listener.set(progress)
     try:
         yield
@@ -30,13 +30,13 @@ def heard_by(progress: Progress) -> Iterator[None]:
         _listener.reset(token)
 
 
-def tell(what: str, done: int, total: int) -> None:
-    """`done` of `total` are done of `what`."""
+def report_progress(what: str, done: int, total: int) -> None:
+    """Report that `done` of `total` items of `what` are done."""
     _listener.get()(what, done, total)
 
 
-def told(what: str, items: Sequence[Item]) -> Iterator[Item]:
-    """The items one after the other; each is told as done when the next is asked for."""
+def track(what: str, items: Sequence[Item]) -> Iterator[Item]:
+    """The items one after the other; each is reported as done when the next is asked for."""
     for done, item in enumerate(items):
         yield item
-        tell(what, done + 1, len(items))
+        report_progress(what, done + 1, len(items))

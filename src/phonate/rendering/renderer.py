@@ -16,7 +16,7 @@ from phonate.audio.chunks import joined
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import CheckpointError, InputError
-from phonate.nn.vocoder import Vocoder
+from phonate.nn.vocoder.generator import Vocoder
 from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.training.checkpoints.trained import open_trained
 
@@ -70,7 +70,7 @@ class TrainedVocoder:
             trained = open_trained(source, "vocoder")
         except InputError as error:
             raise InputError(f"vocoder {error}; name another by --vocoder, or griffin_lim for none") from error
-        theirs = trained.facts["features"]
+        theirs = trained.inference_metadata["features"]
         if theirs != processor.fingerprint:
             raise CheckpointError(
                 f"{source}: this vocoder understands features {theirs}, the model makes {processor.fingerprint}; "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from phonate.text import abbreviations, addresses, dates, quantities, spelling
+from phonate.text.english import abbreviations, addresses, dates, quantities, spelling
 
 _SYMBOLS = {
     "&": "and", "@": "at", "+": "plus", "=": "equals", "%": "percent", "$": "dollars", "£": "pounds", "€": "euros",

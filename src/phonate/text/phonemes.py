@@ -14,7 +14,7 @@ MARKS = (",", ".", "!", "?", ";", ":", "-")
 
 _WEIGHTIEST_FIRST = "?!.;:,-"
 _PHONEMIZERS = {
-    "english": "phonate.text.english:EnglishPhonemizer",
+    "english": "phonate.text.english.phonemizer:EnglishPhonemizer",
     "espeak": "phonate.text.espeak:EspeakPhonemizer",
     "characters": "phonate.text.characters:CharacterPhonemizer",
 }

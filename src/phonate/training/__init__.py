@@ -7,10 +7,10 @@ from typing import Any
 
 _HOMES = {
     "Trainer": "phonate.training.trainer",
-    "VoiceTrainer": "phonate.training.voice",
-    "TrainingConfig": "phonate.training.voice",
-    "create_trainer": "phonate.training.voice",
-    "get_default_training_config": "phonate.training.voice",
+    "VoiceTrainer": "phonate.training.loaders.trainer",
+    "TrainingConfig": "phonate.training.loaders.trainer",
+    "create_trainer": "phonate.training.loaders.trainer",
+    "get_default_training_config": "phonate.training.loaders.trainer",
     "Task": "phonate.training.task",
     "Phase": "phonate.training.task",
     "Callback": "phonate.training.callbacks",
@@ -24,10 +24,10 @@ _HOMES = {
     "AudioConfig": "phonate.audio.settings",
     "AudioProcessor": "phonate.audio.processor",
     "DataAugmentation": "phonate.audio.augmentation",
-    "VoiceDataset": "phonate.data.voice",
-    "VoiceCollator": "phonate.data.voice",
-    "create_voice_dataloader": "phonate.data.voice",
-    "create_train_val_datasets": "phonate.data.voice",
+    "VoiceDataset": "phonate.data.voices.dataset",
+    "VoiceCollator": "phonate.data.voices.dataset",
+    "create_voice_dataloader": "phonate.data.voices.dataset",
+    "create_train_val_datasets": "phonate.data.voices.dataset",
 }
 
 __all__ = sorted(_HOMES)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from phonate.config.errors import TrainingError
-from phonate.training.interbatch import DATA_LIMIT
 from phonate.training.meter import Meter
+from phonate.training.profiling.stages import DATA_LIMIT
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import hyperparameters, model_summary
 from phonate.training.step import PhaseState

@@ -94,7 +94,7 @@ class SchedulerSettings(Settings):
     """What plateau watches."""
 
 
-LossName = Named("phonate.training.loss_names:LOSSES")
+LossName = Named("phonate.training.losses.names:LOSSES")
 
 
 class LossSettings(Settings):

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from phonate.compute.distributed import Ranks
 from phonate.config.documents import parse
 from phonate.config.errors import InputError
-from phonate.data.loading import BatchSource, Planned
+from phonate.data.batches.loading import BatchSource, MicroBatch
 from phonate.training.callbacks import Callback, build_callbacks
 from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.checkpoints import CheckpointManager, resolve_checkpoint
-from phonate.training.interbatch import InterbatchProfiler
+from phonate.training.profiling.stages import InterbatchProfiler
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
-from phonate.training.task import Samples, Task
+from phonate.training.task import Dataset, Task
 
 logger = logging.getLogger("phonate")
 
@@ -35,11 +35,11 @@ class Source(Protocol):
         """Micro-batches in `epoch`."""
         ...
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Planned]:
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[MicroBatch]:
         """The micro-batches of `epoch` from number `start` on."""
         ...
 
-    def halves(self, planned: Planned, epoch: int) -> tuple[Planned, Planned] | None:
+    def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """The halves of a micro-batch of `epoch`, for when memory has no room for it; None where it has one item."""
         ...
 
@@ -49,7 +49,7 @@ class Source(Protocol):
 
 
 def batch_source(
-    samples: Samples,
+    samples: Dataset,
     settings: TrainingSettings,
     ranks: Ranks,
     device: torch.device,
@@ -87,7 +87,7 @@ def callbacks_of(settings: TrainingSettings, run: Run) -> list[Callback]:
     """The callbacks that the recipe asks for."""
     callbacks = build_callbacks(settings)
     if settings.profiling:
-        from phonate.training.profiling import ProfilingCallback
+        from phonate.training.profiling.trace import ProfilingCallback
 
         callbacks.append(ProfilingCallback(run.path / "profile"))
     return callbacks
@@ -104,7 +104,7 @@ def check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
     if task.couples_items and ranks.world_size > 1:
         raise InputError("this task's loss couples the items of a batch, which ranks would split; use one process")
     best = settings.best_metric
-    if best.removeprefix("val_") in task.better_higher and not settings.validation.greater_is_better:
+    if best.removeprefix("val_") in task.higher_is_better and not settings.validation.greater_is_better:
         raise InputError(
             f"training.validation.greater_is_better: the best checkpoint is chosen by {best}, which is better when "
             "higher; set it to true"

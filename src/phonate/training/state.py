@@ -86,7 +86,7 @@ def collect(trainer: Trainer, raw: dict[str, Tensor] | None, counted: list[Any])
 
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     """Put weights and state of `checkpoint` back. Raises InputError when it was saved without what a resume needs."""
-    if (reason := trainer.task.mismatch(checkpoint.inference)) is not None:
+    if (reason := trainer.task.resume_conflict(checkpoint.inference)) is not None:
         raise InputError(f"{checkpoint.path}: {reason}")
     saved = checkpoint.state
     tensors = saved["raw"] or checkpoint.weights

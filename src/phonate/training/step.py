@@ -20,12 +20,12 @@ from phonate.compute.memory import out_of_memory
 from phonate.config.errors import InputError, TrainingError
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import nearest
-from phonate.data.loading import Planned
+from phonate.data.batches.loading import MicroBatch
 from phonate.training.ema import EMA
-from phonate.training.memory import AdaptiveMemoryManager
+from phonate.training.memory.manager import AdaptiveMemoryManager
+from phonate.training.memory.recovery import MicroBatchState, Recovery, Split
 from phonate.training.meter import Meter
-from phonate.training.precision import Precision
-from phonate.training.recovery import Part, Recovery, Split
+from phonate.training.precision.precision import Precision
 from phonate.training.schedules import Schedule
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Batch, Phase, Task, Terms, move
@@ -161,10 +161,10 @@ class TrainStep:
         self.meter = Meter()
         self.grad_norms: dict[str, Tensor] = {}
 
-    def __call__(self, window: Sequence[Planned], step: int, ema: EMA | None) -> None:
+    def __call__(self, window: Sequence[MicroBatch], step: int, ema: EMA | None) -> None:
         """Optimizer step number `step` (from 0) on the micro-batches of `window`."""
         self.task.step = step
-        parts = [Part(planned, move(planned.batch, self.device)) for planned in window]
+        parts = [MicroBatchState(planned, move(planned.batch, self.device)) for planned in window]
         self.mark("data")
         due = [state for state in self.phases if step >= state.phase.start and step % state.phase.every == 0]
         for state in due:
@@ -177,7 +177,7 @@ class TrainStep:
         self.stepped = True
         if ema is not None:
             ema.update(step + 1)
-        self.recovery.tell(step, parts)
+        self.recovery.warn(step, parts)
         self.mark("step")
 
     def check_losses(self) -> None:
@@ -197,7 +197,7 @@ class TrainStep:
             raise InputError(f"training.loss.weights.{name}: the loss has no such term; {nearest(name, terms)}")
         self._unknown = set()
 
-    def _gradients(self, state: PhaseState, parts: list[Part], step: int, last: bool) -> None:
+    def _gradients(self, state: PhaseState, parts: list[MicroBatchState], step: int, last: bool) -> None:
         """The gradients of one phase. Where memory runs out, the micro-batch is halved and the phase begun anew; where
         the first step fails in a 16-bit format that nobody asked for by name, it is begun anew in fp32."""
         counted = self.meter.copy()
@@ -210,7 +210,7 @@ class TrainStep:
                 at = self._at
                 parts[at:at] = self.recovery.halves(parts.pop(at), step)
 
-    def _failure(self, phase: str, parts: Sequence[Part], step: int, last: bool) -> Failure | None:
+    def _failure(self, phase: str, parts: Sequence[MicroBatchState], step: int, last: bool) -> Failure | None:
         """Forward and backward passes of one phase; if one fails, that of micro-batch `_at`, why."""
         try:
             self._forward_backward(phase, parts, step, last)
@@ -223,7 +223,7 @@ class TrainStep:
             return Failure.PRECISION
         return None
 
-    def _forward_backward(self, phase: str, parts: Sequence[Part], step: int, last: bool) -> None:
+    def _forward_backward(self, phase: str, parts: Sequence[MicroBatchState], step: int, last: bool) -> None:
         """The gradients of one phase; `last` says whether it is the last one of this step."""
         totals = self._totals(phase, parts)
         final = len(parts) - 1
@@ -254,7 +254,7 @@ class TrainStep:
                 self._tell(part, terms, last)
                 self.mark("gap")
 
-    def _tell(self, part: Part, terms: Terms, last: bool) -> None:
+    def _tell(self, part: MicroBatchState, terms: Terms, last: bool) -> None:
         """Give the callbacks the means of a micro-batch, once the last phase has found its own."""
         for name, (total, count) in terms.items():
             if counted := float(count):
@@ -268,7 +268,7 @@ class TrainStep:
         for hook in self.after_batch:
             hook(part.batch, means)
 
-    def _update(self, state: PhaseState, parts: Sequence[Part], step: int) -> None:
+    def _update(self, state: PhaseState, parts: Sequence[MicroBatchState], step: int) -> None:
         """Gradients -> weights."""
         if self.settings.distributed.sync_gradient_barrier:
             self.ranks.barrier()
@@ -289,7 +289,7 @@ class TrainStep:
         for parameter in state.parameters:
             parameter.grad = None
 
-    def _check_gradient(self, norm: Tensor, parts: Sequence[Part], step: int) -> None:
+    def _check_gradient(self, norm: Tensor, parts: Sequence[MicroBatchState], step: int) -> None:
         """A finite loss can have a gradient that is not; the next batch, whose loss it spoils, is not to blame.
 
         In fp16 such steps are usual, and left out.
@@ -302,7 +302,7 @@ class TrainStep:
         elif not math.isfinite(value := norm.item()):
             raise not_finite(GRADIENT, value, step, ids, {})
 
-    def _totals(self, phase: str, parts: Sequence[Part]) -> dict[str, float] | None:
+    def _totals(self, phase: str, parts: Sequence[MicroBatchState]) -> dict[str, float] | None:
         """Counts of each term over the micro-batches and ranks of this step; None for one undivided batch."""
         if len(parts) == 1 and self.ranks.world_size == 1:
             return None

@@ -16,16 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from phonate.data.samples import Batch, Samples
+from phonate.data.batches.dataset import Batch, Dataset
 from phonate.training.settings import OptimizerSettings
 
 __all__ = [
     "Batch",
     "Count",
+    "Dataset",
     "Phase",
     "Picture",
     "Preview",
-    "Samples",
     "Sound",
     "Task",
     "Terms",
@@ -98,7 +98,7 @@ class Task(ABC):
         """A freshly initialised model. The caller has seeded torch."""
 
     @abstractmethod
-    def samples(self, split: str) -> Samples:
+    def dataset(self, split: str) -> Dataset:
         """The samples of `split`: "train" or "validation"."""
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Task(ABC):
         return {}
 
     @property
-    def better_higher(self) -> frozenset[str]:
+    def higher_is_better(self) -> frozenset[str]:
         """Metrics of `evaluate` that are better when higher; choosing the lowest of them as the best is refused."""
         return frozenset()
 
@@ -142,7 +142,7 @@ class Task(ABC):
         strict = expected == model.state_dict().keys()
         model.load_state_dict(dict(tensors), strict=strict)
 
-    def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
         """Metrics beyond the loss, on the validation samples; any of them can choose the best checkpoint."""
         return {}
 
@@ -154,11 +154,11 @@ class Task(ABC):
         """Our metric names -> the names under which a sink (TensorBoard, W&B) shows them."""
         return {}
 
-    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Why a run can't go on from a checkpoint with this `export`, such as one of other speakers. None: it can."""
         return None
 
-    def export(self, model: nn.Module) -> Mapping[str, Any]:
+    def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What inference needs beside the weights, as JSON (speaker names, inventories, a feature fingerprint)."""
         return {}
 

@@ -23,15 +23,15 @@ from torch import Tensor
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
-from phonate.data.loading import Planned
+from phonate.data.batches.loading import MicroBatch
 from phonate.training import state
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager
 from phonate.training.ema import EMA
-from phonate.training.memory import memory_manager
+from phonate.training.memory.manager import memory_manager
+from phonate.training.memory.recovery import told_as_mistake
 from phonate.training.meter import Meter
 from phonate.training.optimizers import build_optimizer
-from phonate.training.recovery import told_as_mistake
 from phonate.training.reporting import describe, finite_means, log, tell_profile
 from phonate.training.run import Run
 from phonate.training.schedules import build_schedule
@@ -49,7 +49,7 @@ from phonate.training.setup import (
 from phonate.training.signals import Signals, StopNow
 from phonate.training.state import seed_global_generators
 from phonate.training.step import PhaseState, TrainStep, seed_torch, unmarked
-from phonate.training.task import Preview, Samples, Task
+from phonate.training.task import Dataset, Preview, Task
 from phonate.training.tracking import MetricStream, build_stream, check_trackers
 from phonate.training.validation import Best, named, validate
 
@@ -98,7 +98,7 @@ class Trainer:
         self._saved_step = -1
 
         seed_global_generators(settings.random_seed)
-        self.validation_samples: Samples | None = None
+        self.validation_dataset: Dataset | None = None
         self.train_source, self.validation_source = (train, validation) if train is not None else self._plan_sources()
         seed_torch(self.device, settings.random_seed, "model")
         self.model = task.model().to(self.device)
@@ -148,17 +148,17 @@ class Trainer:
             mark=self.mark,
         )
 
-    def _halves(self, planned: Planned) -> tuple[Planned, Planned] | None:
+    def _halves(self, planned: MicroBatch) -> tuple[MicroBatch, MicroBatch] | None:
         """The halves of a micro-batch of this epoch that memory had no room for."""
         return self.train_source.halves(planned, self.epoch)
 
     def _plan_sources(self) -> tuple[Source, Source | None]:
         """The batches of the task's samples; without validation samples none for validation."""
         make = partial(batch_source, settings=self.settings, ranks=self.ranks, device=self.device)
-        train, samples = make(self.task.samples("train")), self.task.samples("validation")
+        train, samples = make(self.task.dataset("train")), self.task.dataset("validation")
         if not len(samples.ids):
             return train, None
-        self.validation_samples = samples
+        self.validation_dataset = samples
         return train, make(samples, validation=True)
 
     @property
@@ -260,37 +260,37 @@ class Trainer:
         if self.batch == 0:
             for hook in self.callbacks.on_epoch_begin:
                 hook(self, self.epoch)
-        windows = self.windows(self.epoch, self.batch)
+        groups = self.accumulation_groups(self.epoch, self.batch)
         self.mark("gap")
         while not self.finished:
             started = time.perf_counter()
             self.signals.enter()
-            window = next(windows, None)
+            group = next(groups, None)
             self.signals.leave()
             self.waited += time.perf_counter() - started
-            if window is None:
+            if group is None:
                 break
-            self.train_step(window, self.step, self.ema)
+            self.train_step(group, self.step, self.ema)
             self.step += 1
-            self.batch += len(window)
+            self.batch += len(group)
             for hook in self.callbacks.on_optimizer_step:
                 hook(self)
             self._after_step()
-            if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in window)):
+            if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in group)):
                 tell_profile(self)
 
-    def windows(self, epoch: int, start: int) -> Iterator[list[Planned]]:
+    def accumulation_groups(self, epoch: int, start: int) -> Iterator[list[MicroBatch]]:
         """The micro-batches of each optimizer step of `epoch`, from micro-batch `start` on; the last step may have
         fewer."""
         size = self.settings.gradient_accumulation_steps
-        window: list[Planned] = []
+        group: list[MicroBatch] = []
         for planned in self.train_source.epoch(epoch, start):
-            window.append(planned)
-            if len(window) == size:
-                yield window
-                window = []
-        if window:
-            yield window
+            group.append(planned)
+            if len(group) == size:
+                yield group
+                group = []
+        if group:
+            yield group
 
     def _after_step(self) -> None:
         """Everything that follows an optimizer step. Most steps only pass through the comparisons."""
@@ -423,7 +423,7 @@ class Trainer:
             best_metric=None if self.best.value is None else (self.best.metric, self.best.value),
             greater_is_better=self.best.greater_is_better,
             is_best=is_best,
-            export=self.task.export(self.model),
+            export=self.task.inference_metadata(self.model),
         )
         if self.settings.logging.log_model and self.stream is not None:
             self.checkpoints.flush()

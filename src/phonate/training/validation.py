@@ -100,7 +100,7 @@ def _measure(trainer: Trainer, weights: AbstractContextManager[Any], previews: b
         with weights, torch.no_grad(), trainer.signals.leavable():
             _add_losses(trainer, meter)
             metrics = meter.means(trainer.train_step.weights, trainer.ranks)
-            samples = trainer.validation_samples
+            samples = trainer.validation_dataset
             if samples is not None:
                 own = trainer.task.evaluate(trainer.model, samples) if trainer.ranks.is_main else None
                 metrics.update(trainer.ranks.broadcast(own))

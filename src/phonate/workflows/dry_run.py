@@ -62,7 +62,7 @@ def _time_steps(trainer: Trainer) -> float:
     trainer.model.train()
     ends: list[float] = []
     for epoch in itertools.count():
-        for window in trainer.windows(epoch, 0):
+        for window in trainer.accumulation_groups(epoch, 0):
             trainer.train_step(window, trainer.step, trainer.ema)
             trainer.step += 1
             if trainer.device.type == "cuda":

@@ -11,7 +11,7 @@ from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS
 from phonate.evaluation.tables import Evaluation
 from phonate.training.run import Run
-from phonate.workflows.exhibits import LISTENING, Clip, Example, Listening
+from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
 
 FIGURES = "evaluation.json"
 

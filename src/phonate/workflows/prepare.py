@@ -9,9 +9,9 @@ import numpy as np
 
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.data.manifest import check_corpus, list_corpus
+from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.manifests.validation import Progress, validate
 from phonate.data.settings import VoiceData
-from phonate.data.validation import Progress, validate
 
 
 def corpus_settings(source: str, cache_dir: str | None = None) -> VoiceData:
@@ -34,7 +34,7 @@ def check(settings: VoiceData, progress: Progress | None = None) -> dict[str, An
 
 def prepare(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
     """Build index and cache, and say where they are and how large."""
-    from phonate.data.prepared import prepare as prepare_corpus  # imports torch, which the others do without
+    from phonate.data.store.prepared import prepare as prepare_corpus  # imports torch, which the others do without
 
     prepared = prepare_corpus(settings, progress)
     size = sum(file.stat().st_size for file in prepared.folder.iterdir())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from small_checkpoints import flip_bit, save
 
-from phonate.cli import checkpoints
+from phonate.cli.commands import checkpoints
 from phonate.config.errors import CheckpointError, InputError
 from phonate.training.checkpoints import CheckpointManager
 
@@ -122,5 +122,5 @@ def test_no_such_run(tmp_path: Path) -> None:
 
 
 def test_listing_needs_no_torch() -> None:
-    code = "import sys, phonate.cli.checkpoints; sys.exit('torch' in sys.modules)"
+    code = "import sys, phonate.cli.commands.checkpoints; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
-from phonate.data.rows import listed_file, printable
+from phonate.data.manifests.rows import listed_file, printable
 
 COLUMNS = {
     "audio_path": (

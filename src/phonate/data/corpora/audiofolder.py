@@ -11,7 +11,7 @@ from phonate.config.errors import DataError
 from phonate.data.corpora._lists import read_lines, speaker_of
 from phonate.data.corpora.csv import csv_rows, header_of
 from phonate.data.corpora.json import json_rows
-from phonate.data.rows import Problem, Row, printable
+from phonate.data.manifests.rows import Problem, Row, printable
 
 _NAMES = ("metadata.csv", "metadata.jsonl")
 _DEPTH = 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import SEPARATORS, TABLES, list_in, read_lines, speaker_of, spelled
-from phonate.data.rows import Problem, Row, listed_file, malformed
+from phonate.data.manifests.rows import Problem, Row, listed_file, malformed
 
 
 def csv_rows(path: Path) -> Iterator[Row | Problem]:

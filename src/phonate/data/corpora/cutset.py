@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
-from phonate.data.rows import Problem, Row, malformed, spelled_row
+from phonate.data.manifests.rows import Problem, Row, malformed, spelled_row
 
 
 def cutset_rows(path: Path) -> Iterator[Row | Problem]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from phonate.data.rows import Problem, Row, audio_files, printable
+from phonate.data.manifests.rows import Problem, Row, audio_files, printable
 
 TEXTS = (".txt", ".lab")
 _NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)

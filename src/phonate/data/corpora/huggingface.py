@@ -12,7 +12,7 @@ from typing import Any
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.data.corpora._lists import spelled
-from phonate.data.rows import Problem, Row, listed_file, malformed, printable, spelled_row
+from phonate.data.manifests.rows import Problem, Row, listed_file, malformed, printable, spelled_row
 
 _MARKS = ("dataset_dict.json", "state.json")
 _BATCH = 64

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import COLUMNS, OBJECTS, audio_name, list_in, read_lines, speaker_of, spelled
-from phonate.data.rows import Problem, Row, listed_file, malformed, spelled_row
+from phonate.data.manifests.rows import Problem, Row, listed_file, malformed, spelled_row
 
 NAMES = ("metadata.json", "samples.json", "dataset.json")
 

@@ -11,7 +11,7 @@ from typing import Any
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import speaker_of
 from phonate.data.corpora.cutset import row_of_cut
-from phonate.data.rows import Problem, Row, malformed
+from phonate.data.manifests.rows import Problem, Row, malformed
 
 _ENDS = (".jsonl", ".jsonl.gz")
 _SLACK_SECONDS = 0.05

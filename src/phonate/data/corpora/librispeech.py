@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from phonate.data.corpora._lists import read_lines
-from phonate.data.rows import Problem, Row, audio_files, malformed, printable
+from phonate.data.manifests.rows import Problem, Row, audio_files, malformed, printable
 
 NAME = re.compile(r"(\d+)-(\d+)-\d+")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.data.corpora._lists import TABLES, list_in, read_lines, speaker_of
-from phonate.data.rows import Problem, Row, listed_file, malformed
+from phonate.data.manifests.rows import Problem, Row, listed_file, malformed
 
 
 def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:

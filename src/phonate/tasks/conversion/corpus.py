@@ -11,8 +11,8 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.prepared import Prepared, prepare
+from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
+from phonate.data.store.prepared import Prepared, prepare
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.settings import ConversionData
 from phonate.tasks.conversion.voices import Voice

@@ -21,10 +21,10 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
 from phonate.audio.processor import AudioProcessor, normalised_peak
 from phonate.config.errors import InputError, PhonateError
-from phonate.data.manifest import check_corpus, list_corpus
-from phonate.data.prepared import prepare
-from phonate.data.progress import told
-from phonate.data.rows import Row
+from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.manifests.rows import Row
+from phonate.data.progress import track
+from phonate.data.store.prepared import prepare
 from phonate.evaluation.speaker_similarity import similarity
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.transcription import (
@@ -78,7 +78,7 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
     sounds: dict[str, dict[str, FloatArray]] = {source.clip.id: {} for source in sources[:SOUNDS]}
     for name, system in systems.items():
         logger.info("judging: %s", name)
-        waveforms = [system(source.clip.waveform) for source in told(f"{name}: making", sources)]
+        waveforms = [system(source.clip.waveform) for source in track(f"{name}: making", sources)]
         for own, waveform in zip(sounds.values(), waveforms, strict=False):
             own[name] = waveform
         results[name], said = _judge(judges, waveforms, sources, texts)
@@ -105,7 +105,7 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
 def _kept_for_validation(converter: Converter) -> Iterator[Clip]:
     """The recordings that the run's training kept out, loaded one by one."""
     prepared = prepare(converter.extractor.data)
-    index, kept = prepared.index, set(converter.facts["validation"])
+    index, kept = prepared.index, set(converter.inference_metadata["validation"])
     for position in range(len(index)):
         if index.id[position] in kept:
             speaker = prepared.speakers[int(index.speaker[position])]
@@ -135,7 +135,7 @@ def _overlap(converter: Converter, clips: Sequence[Clip]) -> int | None:
     except PhonateError as error:
         logger.warning("can't tell whether these recordings were trained on: %s", error)
         return None
-    kept = set(converter.facts["validation"])
+    kept = set(converter.inference_metadata["validation"])
     seen = {row.path.resolve() for row in rows if isinstance(row, Row) and row.id not in kept}
     if found := len(paths & seen):
         logger.warning(
@@ -177,7 +177,7 @@ def _judge(
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
     """Metrics of one system's `waveforms` of all sources, and what was measured on each."""
     items: dict[str, dict[str, Any]] = {}
-    for source, waveform, text in told("judging", list(zip(sources, waveforms, references, strict=True))):
+    for source, waveform, text in track("judging", list(zip(sources, waveforms, references, strict=True))):
         voice = judges.embed_made(waveform[: int(len(waveform) * source.share)])
         heard = judges.transcribe(waveform)
         to_target = [float(voice @ one) for one in judges.target_profiles]

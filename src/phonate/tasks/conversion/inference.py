@@ -35,17 +35,17 @@ class Converter:
         data: Any,
         voices: dict[str, Voice],
         target: str,
-        facts: Mapping[str, Any] | None = None,
+        inference_metadata: Mapping[str, Any] | None = None,
         vocoder: str | Path | None = None,
     ) -> None:
-        """`data` is the recipe's ConversionData; `voices` are the speakers of the embedding, in its order; `facts` is
-        what the task exported with a checkpoint; `vocoder` a run to make sound with instead of `data.vocoder`."""
+        """`data` is the recipe's ConversionData; `voices`: the speakers of the embedding, in its order;
+        `inference_metadata`: what the task saved with the checkpoint; `vocoder`: a run in place of `data.vocoder`."""
         self.model = model.eval()
         self.voices = voices
         self.speakers = list(voices)
         self.target = target
         """The speaker that is converted to when none is asked for."""
-        self.facts = dict(facts or {})
+        self.inference_metadata = dict(inference_metadata or {})
         self.extractor = FeatureExtractor(data)
         self.sample_rate: int = data.audio.sample_rate
         self.render: Renderer = renderer(vocoder or data.vocoder, self.extractor.processor)
@@ -58,23 +58,23 @@ class Converter:
         Raises CheckpointError where there is none, or it is damaged, or of another task.
         """
         trained = open_trained(source, "conversion")
-        recipe, facts = trained.recipe, trained.facts
+        recipe, metadata = trained.recipe, trained.inference_metadata
         extractor = FeatureExtractor(recipe.data)
         trained.require_features(extractor.processor.fingerprint)
-        if recipe.data.content == "whisper" and facts["content"] != extractor.whisper.fingerprint:
+        if recipe.data.content == "whisper" and metadata["content"] != extractor.whisper.fingerprint:
             raise CheckpointError(
                 f"{trained.path}: was trained on another Whisper model than the {recipe.data.whisper_model} here"
             )
         model = build_model(
             recipe.model,
-            n_speakers=len(facts["voices"]),
-            input_dim=facts["content_dim"],
+            n_speakers=len(metadata["voices"]),
+            input_dim=metadata["content_dim"],
             output_dim=recipe.data.audio.n_mels,
             prosody_dim=extractor.prosody_dim,
         )
         model.load_state_dict(trained.weights)
-        voices = {name: Voice.read(document) for name, document in facts["voices"].items()}
-        return cls(model, recipe.data, voices, facts["target"], facts, vocoder or saved_beside(trained.path))
+        voices = {name: Voice.read(document) for name, document in metadata["voices"].items()}
+        return cls(model, recipe.data, voices, metadata["target"], metadata, vocoder or saved_beside(trained.path))
 
     def _window(self) -> tuple[int, int]:
         """Frames that the model sees at once, and how many neighbouring windows share.

@@ -49,7 +49,7 @@ class Judges:
     def __init__(self, converter: Converter, target: Sequence[Clip]) -> None:
         self.rate = converter.sample_rate
         self.speakers = SpeakerJudge()
-        content = converter.facts["content"] if converter.extractor.data.content == "whisper" else ""
+        content = converter.inference_metadata["content"] if converter.extractor.data.content == "whisper" else ""
         # Whoever lent the content features can't be asked how clear the words are.
         self.recogniser = independent_recogniser(content)
         self.naturalness = NaturalnessJudge() if importlib.util.find_spec("distillmos") is not None else None

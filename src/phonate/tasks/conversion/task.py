@@ -17,13 +17,13 @@ from phonate.audio.processor import normalised_peak
 from phonate.config.errors import InputError
 from phonate.nn.masks import frame_mask
 from phonate.tasks.conversion.corpus import Corpus
+from phonate.tasks.conversion.dataset import ConversionDataset
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
-from phonate.tasks.conversion.samples import ConversionSamples
 from phonate.tasks.conversion.whisper import FEATURES_PER_SECOND
 from phonate.training.losses import build_loss
-from phonate.training.task import Batch, Count, Picture, Preview, Samples, Sound, Task, Terms
+from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sound, Task, Terms
 
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _ELEMENTWISE = {"l1", "mae", "mse", "huber", "smooth_l1"}
@@ -72,9 +72,9 @@ class ConversionTask(Task):
             model.output.bias.fill_(_AVERAGE_LEVEL)
         return model
 
-    def samples(self, split: str) -> ConversionSamples:
+    def dataset(self, split: str) -> ConversionDataset:
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
-        return ConversionSamples(self.corpus, split)
+        return ConversionDataset(self.corpus, split)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """Distance of the predicted from the clean mel over real frames."""
@@ -91,17 +91,17 @@ class ConversionTask(Task):
         return {main: float(batch["lengths"].sum()) * batch["target"].shape[-1]}
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
         """`speaker_effect`: how far a mel moves, in dB a band, when another speaker is asked for.
 
         Near 0 the model copies its input and converts nothing, however small its loss is. (It is 0 also for a
         corpus of one speaker.)
         """
-        count = min(_EVALUATED, len(samples.ids))
-        items = [samples.get(index, np.random.default_rng(0)) for index in range(count)]
+        count = min(_EVALUATED, len(dataset.ids))
+        items = [dataset.get(index, np.random.default_rng(0)) for index in range(count)]
         batch = {
             name: value.to(_device(model)) if isinstance(value, Tensor) else value
-            for name, value in samples.collate(items).items()
+            for name, value in dataset.collate(items).items()
         }
         mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
         speakers = len(self.corpus.speakers)
@@ -150,7 +150,7 @@ class ConversionTask(Task):
             **{f"validation/{name}": f"epoch/val_{name}" for name in names},
         }
 
-    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Other speakers, whose rows of the embedding would change hands, or other features."""
         before, now = set(exported["voices"]), set(self.corpus.speakers)
         if before != now:
@@ -165,7 +165,7 @@ class ConversionTask(Task):
     def _features(self) -> tuple[str, str]:
         return self.extractor.processor.fingerprint, self.corpus.content_fingerprint
 
-    def export(self, model: nn.Module) -> Mapping[str, Any]:
+    def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What conversion needs beside the weights and the recipe."""
         return {
             "voices": {name: voice.document() for name, voice in self.corpus.voices.items()},

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from phonate.config.errors import DataError
 from phonate.config.randomness import generator
-from phonate.tasks.language.documents import Document, Refused, divided, read_texts, tell
+from phonate.tasks.language.documents import Document, Refused, divided, read_texts, warn_refused
 from phonate.tasks.language.settings import LanguageData
 from phonate.tasks.language.tokenizer import TextTokenizer, Tokens
 from phonate.training.task import Batch
@@ -39,7 +39,7 @@ class Piece:
     tokens: Tokens
 
 
-class LanguageSamples:
+class LanguageDataset:
     """Sequences of one or more pieces."""
 
     def __init__(self, pieces: Sequence[Piece], max_length: int, packing: bool, pad: int) -> None:
@@ -181,14 +181,14 @@ class Corpus:
         texts = (text for one in self.documents[0] for text in (one.prompt, one.response) if text)
         return TextTokenizer.learn(texts, size)
 
-    def samples(self, split: str, tokenizer: TextTokenizer) -> LanguageSamples:
+    def dataset(self, split: str, tokenizer: TextTokenizer) -> LanguageDataset:
         """The sequences of "train" or "validation". Raises DataError where none can be made to train on."""
         pieces, refused = pieces_of(tokenizer, self.documents[split != "train"], self.data.max_length)
-        tell(Path(self.data.path), refused)
+        warn_refused(Path(self.data.path), refused)
         if split == "train" and not pieces:
             raise DataError(
                 f"{self.data.path}: nothing to train on; {refused[0].place}: {refused[0].reason}"
                 if refused
                 else f"{self.data.path}: nothing to train on"
             )
-        return LanguageSamples(pieces, self.data.max_length, self.data.packing, tokenizer.pad)
+        return LanguageDataset(pieces, self.data.max_length, self.data.packing, tokenizer.pad)

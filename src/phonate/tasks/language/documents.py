@@ -15,7 +15,7 @@ from typing import Any
 
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
-from phonate.data.rows import printable
+from phonate.data.manifests.rows import printable
 
 logger = logging.getLogger("phonate")
 
@@ -105,14 +105,14 @@ def read_texts(path: str | Path, documents: str = "auto") -> Texts:
             continue
         for one in read(name, text):
             (refused if isinstance(one, Refused) else good).append(one)  # type: ignore[arg-type]
-    tell(root, refused)
+    warn_refused(root, refused)
     if not good:
         first = f"{refused[0].place}: {refused[0].reason}" if refused else "nothing is written there"
         raise DataError(f"{root}: no document can be used ({len(refused)} refused; {first})")
     return Texts(good, refused)
 
 
-def tell(root: Path, refused: list[Refused]) -> None:
+def warn_refused(root: Path, refused: list[Refused]) -> None:
     """Warn of refused rows: how many, and which."""
     if refused:
         logger.warning("%s: %d rows can't be used", root, len(refused))

@@ -21,8 +21,8 @@ from phonate.evaluation.answers import AnswerScores
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.language import model as models
 from phonate.tasks.language.answers import FREQUENT, LEGEND, Questions, most_frequent_response
-from phonate.tasks.language.corpus import IGNORED, Corpus, LanguageSamples, pieces_of
-from phonate.tasks.language.documents import Document, read_texts, tell
+from phonate.tasks.language.corpus import IGNORED, Corpus, LanguageDataset, pieces_of
+from phonate.tasks.language.documents import Document, read_texts, warn_refused
 from phonate.tasks.language.inference import Generator
 from phonate.tasks.language.task import scores
 from phonate.training.step import seed_torch
@@ -82,19 +82,19 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
     return Evaluation("language", systems, "trained", _LEGEND + LEGEND, notes | questions.notes(), items)
 
 
-def _samples(generator: Generator, corpus: Corpus, documents: Sequence[Document], data: str | None) -> LanguageSamples:
+def _samples(generator: Generator, corpus: Corpus, documents: Sequence[Document], data: str | None) -> LanguageDataset:
     """What is judged on."""
     settings = corpus.data
     if data is None:
-        return corpus.samples("validation", generator.tokenizer)
+        return corpus.dataset("validation", generator.tokenizer)
     pieces, refused = pieces_of(generator.tokenizer, documents, settings.max_length)
-    tell(Path(data), refused)
+    warn_refused(Path(data), refused)
     if not pieces:
         raise InputError(f"{data}: nothing to judge by; {refused[0].place}: {refused[0].reason}")
-    return LanguageSamples(pieces, settings.max_length, settings.packing, generator.tokenizer.pad)
+    return LanguageDataset(pieces, settings.max_length, settings.packing, generator.tokenizer.pad)
 
 
-def _batches(samples: LanguageSamples, size: int) -> list[Batch]:
+def _batches(samples: LanguageDataset, size: int) -> list[Batch]:
     rng = np.random.default_rng(0)
     items = [samples.get(index, rng) for index in range(len(samples.ids))]
     return [samples.collate(items[start : start + size]) for start in range(0, len(items), size)]
@@ -121,7 +121,7 @@ def _trained(generator: Generator) -> nn.Module:
 def _unigram(generator: Generator, corpus: Corpus, batches: Sequence[Batch]) -> tuple[float, int]:
     """Sum of -log p, and tokens, under the frequencies of the training labels, one added to each (Laplace)."""
     counts = np.ones(len(generator.tokenizer))
-    train = corpus.samples("train", generator.tokenizer)
+    train = corpus.dataset("train", generator.tokenizer)
     for batch in _batches(train, generator.recipe.training.batch_size):
         labels = batch["labels"][batch["labels"] != IGNORED]
         counts += np.bincount(labels.numpy(), minlength=len(counts))

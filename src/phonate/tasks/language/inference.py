@@ -42,12 +42,12 @@ class Generator:
         settings = trained.recipe.model
         models.require("transformers", *(["peft"] if settings.adapted else []))
         if settings.trains == "full":
-            model = models.from_config(trained.facts["config"])
-            tokenizer = TextTokenizer.read(trained.facts["tokenizer"])
+            model = models.from_config(trained.inference_metadata["config"])
+            tokenizer = TextTokenizer.read(trained.inference_metadata["tokenizer"])
         else:
             model, tokenizer = _on_its_base(trained)
         models.put_back(models.trained_tensors(model, everything=settings.trains == "full"), trained.weights)
-        return cls(model, tokenizer, bool(trained.facts["answered"]), trained.recipe)
+        return cls(model, tokenizer, bool(trained.inference_metadata["answered"]), trained.recipe)
 
     @torch.no_grad()
     def generate(
@@ -171,8 +171,8 @@ def _on_its_base(trained: TrainedModel) -> tuple[nn.Module, TextTokenizer]:
     settings = trained.recipe.model
     model = models.prepare(models.load_base(settings), settings)
     tokenizer = TextTokenizer.load(settings.name)
-    if models.base_fingerprint(model) != trained.facts["base"]:
+    if models.base_fingerprint(model) != trained.inference_metadata["base"]:
         raise CheckpointError(f"{trained.path}: belongs to other weights than {settings.name} has now")
-    if tokenizer.fingerprint != trained.facts["fingerprint"]:
+    if tokenizer.fingerprint != trained.inference_metadata["fingerprint"]:
         raise CheckpointError(f"{trained.path}: belongs to another tokenizer than {settings.name} has now")
     return model, tokenizer

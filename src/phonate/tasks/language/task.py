@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.tasks.language import model as models
-from phonate.tasks.language.corpus import IGNORED, Corpus, LanguageSamples
+from phonate.tasks.language.corpus import IGNORED, Corpus, LanguageDataset
 from phonate.tasks.language.tokenizer import TextTokenizer
 from phonate.training.task import Batch, Count, Task, Terms
 
@@ -62,9 +62,9 @@ class LanguageTask(Task):
             )
         return made
 
-    def samples(self, split: str) -> LanguageSamples:
+    def dataset(self, split: str) -> LanguageDataset:
         """Sequences of tokens."""
-        return self.corpus.samples(split, self.tokenizer)
+        return self.corpus.dataset(split, self.tokenizer)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the module."""
@@ -89,13 +89,13 @@ class LanguageTask(Task):
         """Put `saved` tensors back. Raises CheckpointError where they do not fit."""
         models.put_back(self.saved(model), tensors)
 
-    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Texts that make another tokenizer can't go on with a model."""
         if exported.get("fingerprint") != self.tokenizer.fingerprint:
             return "was trained with another tokenizer; give it the texts it was begun with, or start a new run"
         return None
 
-    def export(self, model: nn.Module) -> Mapping[str, Any]:
+    def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """The tokenizer and the configuration of a model that is saved whole; of one that is not, what tells its base
         from another."""
         if self._exported is None:

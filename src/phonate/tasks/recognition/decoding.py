@@ -19,7 +19,7 @@ LEAST = math.log(1e-4)
 
 
 @dataclass(frozen=True)
-class Wishes:
+class LanguageModelFusion:
     """What the search looks for beside the network's probabilities."""
 
     model: SymbolModel | None = None
@@ -55,9 +55,9 @@ class _Prefix:
 class _Prefixes:
     """Each prefix is there once, for as long as the search, or a longer one, holds it."""
 
-    def __init__(self, wishes: Wishes) -> None:
-        self.wishes = wishes
-        self.root = _Prefix(0, None, BLANK, wishes.model.begin() if wishes.model else (), 0.0)
+    def __init__(self, fusion: LanguageModelFusion) -> None:
+        self.fusion = fusion
+        self.root = _Prefix(0, None, BLANK, fusion.model.begin() if fusion.model else (), 0.0)
         self._known: WeakValueDictionary[tuple[int, int], _Prefix] = WeakValueDictionary()
         self._count = 0
 
@@ -65,9 +65,9 @@ class _Prefixes:
         found = self._known.get((before.number, symbol))
         if found is None:
             self._count += 1
-            model = self.wishes.model
+            model = self.fusion.model
             history = model.after(before.history, symbol) if model else ()
-            wished = before.wished + self.wishes.of(before.history, symbol)
+            wished = before.wished + self.fusion.of(before.history, symbol)
             found = _Prefix(self._count, before, symbol, history, wished)
             self._known[before.number, symbol] = found
         return found
@@ -81,21 +81,23 @@ def greedy(log_probs_US: FloatArray) -> list[int]:
     return [int(symbol) for symbol in best_U[first_U] if symbol != BLANK]
 
 
-def beam_search(log_probs_US: FloatArray, beam: int, wishes: Wishes | None = None, least: float = LEAST) -> list[int]:
-    """The text of the highest score: log probability over all its alignments plus `wishes`.
+def beam_search(
+    log_probs_US: FloatArray, beam: int, fusion: LanguageModelFusion | None = None, least: float = LEAST
+) -> list[int]:
+    """The text of the highest score: log probability over all its alignments plus `fusion`.
 
     Prefix beam search (Hannun et al. 2014, "First-pass large vocabulary continuous speech recognition using
     bi-directional recurrent DNNs", algorithm 1), with a language model of symbols in the place of one of words. Of
     all prefixes the `beam` best are kept at each frame; symbols whose log probability is under `least` are not tried.
     """
-    wishes = wishes or Wishes()
-    prefixes = _Prefixes(wishes)
+    fusion = fusion or LanguageModelFusion()
+    prefixes = _Prefixes(fusion)
     # Log probabilities of a prefix whose last frame was a blank, and of one whose last frame was its last symbol.
     kept: dict[_Prefix, tuple[float, float]] = {prefixes.root: (0.0, _NEVER)}
     for row_S in np.asarray(log_probs_US, dtype=np.float64):
         tried = np.flatnonzero(row_S >= min(least, float(row_S.max())))
         kept = _best(_step(prefixes, kept, list(zip(tried.tolist(), row_S[tried].tolist(), strict=True))), beam)
-    ends = {prefix: _sum(*logs) + prefix.wished + wishes.of(prefix.history, END) for prefix, logs in kept.items()}
+    ends = {prefix: _sum(*logs) + prefix.wished + fusion.of(prefix.history, END) for prefix, logs in kept.items()}
     return max(ends, key=ends.__getitem__).ids()
 
 

@@ -16,10 +16,10 @@ import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, PhonateError
-from phonate.data.manifest import check_corpus, list_corpus
-from phonate.data.prepared import prepare
-from phonate.data.progress import told
-from phonate.data.rows import Row
+from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.manifests.rows import Row
+from phonate.data.progress import track
+from phonate.data.store.prepared import prepare
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.transcription import character_error_rate, word_error_rate
 from phonate.tasks.recognition.inference import Transcriber
@@ -68,7 +68,7 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
     for name, system in systems.items():
         logger.info("judging: %s (%d recordings)", name, len(clips))
         started = time.perf_counter()
-        answers[name] = [system(clip.waveform) for clip in told(f"{name}: listening", clips)]
+        answers[name] = [system(clip.waveform) for clip in track(f"{name}: listening", clips)]
         results[name] = {**_rates(clips, answers[name]), "rtf": (time.perf_counter() - started) / seconds}
     items = {
         clip.id: {"speaker": clip.speaker, "text": clip.said, "heard": heard, **_rates([clip], [heard])}
@@ -99,7 +99,7 @@ def _systems(transcriber: Transcriber) -> tuple[dict[str, Callable[[FloatArray],
     }
     if beam == 1:
         return systems, "greedy"
-    focus = f"beam {beam}" + (" and language model" if transcriber.wishes.model else "")
+    focus = f"beam {beam}" + (" and language model" if transcriber.fusion.model else "")
     systems[focus] = transcriber.transcribe
     return systems, focus
 
@@ -109,13 +109,13 @@ def _untrained(transcriber: Transcriber) -> Transcriber:
     with torch.random.fork_rng():
         torch.manual_seed(recipe.training.random_seed)
         model = build_model(recipe.model, recipe.data.audio.n_mels, len(symbols))
-    return Transcriber(model, recipe, symbols, None, transcriber.facts)
+    return Transcriber(model, recipe, symbols, None, transcriber.inference_metadata)
 
 
 def _never_listening(transcriber: Transcriber, waveform: FloatArray) -> str:
     """The most frequent word, once for each that the training texts lead to expect in so many seconds."""
-    expected = transcriber.facts["words_per_second"] * len(waveform) / transcriber.sample_rate
-    return " ".join([transcriber.facts["most_frequent_word"]] * max(1, round(expected)))
+    expected = transcriber.inference_metadata["words_per_second"] * len(waveform) / transcriber.sample_rate
+    return " ".join([transcriber.inference_metadata["most_frequent_word"]] * max(1, round(expected)))
 
 
 def _rates(clips: Sequence[Clip], heard: Sequence[str]) -> dict[str, float]:
@@ -127,7 +127,7 @@ def _kept_for_validation(transcriber: Transcriber) -> Iterator[Clip]:
     """The recordings that the run's training kept out."""
     data = transcriber.recipe.data
     prepared, wording = prepare(data, text_required=True), Wording(data.language)
-    index, kept = prepared.index, set(transcriber.facts["validation"])
+    index, kept = prepared.index, set(transcriber.inference_metadata["validation"])
     for position in range(len(index)):
         if index.id[position] in kept:
             speaker = prepared.speakers[int(index.speaker[position])]
@@ -165,7 +165,7 @@ def _overlap(transcriber: Transcriber, clips: Sequence[Clip]) -> dict[str, int |
     except PhonateError as error:
         logger.warning("can't tell whether these recordings were trained on: %s", error)
         return {"trained_on": None, "speakers_trained_on": None}
-    kept = set(transcriber.facts["validation"])
+    kept = set(transcriber.inference_metadata["validation"])
     trained = [row for row in listed if row.id not in kept]
     paths = {row.path.resolve() for row in trained}
     known = sum(clip.path is not None and clip.path.resolve() in paths for clip in clips)

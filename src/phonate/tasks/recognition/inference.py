@@ -13,10 +13,10 @@ from phonate.audio.chunks import windows
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
-from phonate.tasks.recognition.decoding import Wishes, beam_search, greedy
+from phonate.tasks.recognition.dataset import standardised
+from phonate.tasks.recognition.decoding import LanguageModelFusion, beam_search, greedy
 from phonate.tasks.recognition.language import SymbolModel
 from phonate.tasks.recognition.model import SUBSAMPLING, CtcModel, build_model, reduced
-from phonate.tasks.recognition.samples import standardised
 from phonate.tasks.recognition.symbols import Symbols
 from phonate.training.checkpoints.trained import open_trained
 
@@ -32,18 +32,22 @@ class Transcriber:
         recipe: Any,
         symbols: Symbols,
         language: SymbolModel | None,
-        facts: Mapping[str, Any] | None = None,
+        inference_metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """`recipe`: that the model was trained with; `language`: counted in the training texts; `facts`: what the task
-        exported with a checkpoint."""
+        """`recipe`: that the model was trained with; `language`: counted in the training texts; `inference_metadata`:
+        what the task saved with the checkpoint."""
         self.model = model.eval()
         self.recipe = recipe
         self.symbols = symbols
-        self.facts = dict(facts or {})
+        self.inference_metadata = dict(inference_metadata or {})
         self.processor = AudioProcessor(recipe.data.audio)
         self.sample_rate: int = recipe.data.audio.sample_rate
         settings = recipe.model
-        self.wishes = Wishes(language, settings.language_weight, settings.symbol_bonus) if language else Wishes()
+        self.fusion = (
+            LanguageModelFusion(language, settings.language_weight, settings.symbol_bonus)
+            if language
+            else LanguageModelFusion()
+        )
         """What the search looks for beside the network's probabilities."""
         self.window = round(_WINDOW_SECONDS * recipe.data.audio.frames_per_second)
         """Mel frames of a long recording that are read at once, beside what the model sees around them."""
@@ -55,13 +59,13 @@ class Transcriber:
         Raises CheckpointError where there is none, or it is damaged, or of another task.
         """
         trained = open_trained(source, "recognition")
-        recipe, facts = trained.recipe, trained.facts
+        recipe, metadata = trained.recipe, trained.inference_metadata
         trained.require_features(AudioProcessor(recipe.data.audio).fingerprint)
-        symbols = Symbols.read(facts["symbols"])
+        symbols = Symbols.read(metadata["symbols"])
         model = build_model(recipe.model, recipe.data.audio.n_mels, len(symbols))
         model.load_state_dict(trained.weights)
-        language = SymbolModel.read(facts["language_model"]) if facts["language_model"] else None
-        return cls(model, recipe, symbols, language, facts)
+        language = SymbolModel.read(metadata["language_model"]) if metadata["language_model"] else None
+        return cls(model, recipe, symbols, language, metadata)
 
     def transcribe_file(self, path: str | Path, beam: int | None = None) -> str:
         """What is said in the recording at `path`, in any format, at any rate and of any length: see `transcribe`.
@@ -85,7 +89,7 @@ class Transcriber:
 
     def text(self, log_probs_US: FloatArray, beam: int) -> str:
         """The likeliest text."""
-        ids = greedy(log_probs_US) if beam == 1 else beam_search(log_probs_US, beam, self.wishes)
+        ids = greedy(log_probs_US) if beam == 1 else beam_search(log_probs_US, beam, self.fusion)
         return self.symbols.text(ids)
 
     @torch.no_grad()

@@ -18,12 +18,12 @@ from torch.nn import functional as F
 
 from phonate.evaluation.packages import judge_package
 from phonate.evaluation.transcription import character_error_rate, word_error_rate
+from phonate.tasks.recognition.dataset import Corpus, RecognitionDataset
 from phonate.tasks.recognition.decoding import greedy
 from phonate.tasks.recognition.language import SymbolModel
 from phonate.tasks.recognition.model import CtcModel, build_model
-from phonate.tasks.recognition.samples import Corpus, RecognitionSamples
 from phonate.tasks.recognition.symbols import BLANK
-from phonate.training.task import Batch, Count, Picture, Preview, Samples, Task, Terms, move
+from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Task, Terms, move
 
 
 class RecognitionTask(Task):
@@ -42,9 +42,9 @@ class RecognitionTask(Task):
         """A model for the corpus's letters."""
         return build_model(self.recipe.model, self.recipe.data.audio.n_mels, len(self.corpus.symbols))
 
-    def samples(self, split: str) -> RecognitionSamples:
+    def dataset(self, split: str) -> RecognitionDataset:
         """Whole recordings; varied for training as the recipe says."""
-        return RecognitionSamples(self.corpus, split)
+        return RecognitionDataset(self.corpus, split)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the module."""
@@ -61,15 +61,15 @@ class RecognitionTask(Task):
         return {"ctc": float(batch["symbol_lengths"].sum())}
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
         """`wer` and `cer` of all validation recordings, read greedily."""
-        own = cast(RecognitionSamples, samples)
+        own = cast(RecognitionDataset, dataset)
         if not own.positions:
             return {}
         said, heard = own.wordings, self._heard(model, own)
         return {"wer": word_error_rate(said, heard), "cer": character_error_rate(said, heard)}
 
-    def _heard(self, model: nn.Module, samples: RecognitionSamples) -> list[str]:
+    def _heard(self, model: nn.Module, samples: RecognitionDataset) -> list[str]:
         """What is read in each sample, recordings of like length together."""
         device = cast(CtcModel, model).output.weight.device
         size = self.recipe.training.validation.batch_size or self.recipe.training.batch_size
@@ -87,7 +87,7 @@ class RecognitionTask(Task):
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:
         """A validation recording: its mel, and how likely each symbol is at each frame."""
-        samples = self.samples("validation")
+        samples = self.dataset("validation")
         if not samples.positions:
             return {}
         mel_TM = samples.get(0, np.random.default_rng(0)).mel_TM
@@ -100,7 +100,7 @@ class RecognitionTask(Task):
             "symbols": Picture(np.ascontiguousarray(logits_1US[0].float().softmax(-1).cpu().numpy().T)),
         }
 
-    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Other letters or features."""
         mine = {"symbols": self.corpus.symbols.document(), "features": self.corpus.processor.fingerprint}
         for name, what in (("symbols", "letters"), ("features", "features (data.audio)")):
@@ -108,7 +108,7 @@ class RecognitionTask(Task):
                 return f"was trained on other {what}; put them back, or start another run with training.init_from"
         return None
 
-    def export(self, model: nn.Module) -> Mapping[str, Any]:
+    def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What transcription needs beside the weights and the recipe."""
         return self._exported
 

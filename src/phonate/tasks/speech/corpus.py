@@ -13,8 +13,8 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
-from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.prepared import Prepared, prepare
+from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
+from phonate.data.store.prepared import Prepared, prepare
 from phonate.tasks.speech.durations import textgrids
 from phonate.tasks.speech.durations.boundaries import Aligner, Durations
 from phonate.tasks.speech.durations.textgrid import TextGridTimes

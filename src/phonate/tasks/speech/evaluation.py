@@ -18,9 +18,9 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import DataError, InputError
-from phonate.data.manifest import check_corpus
-from phonate.data.prepared import prepare
-from phonate.data.progress import told
+from phonate.data.manifests.manifest import check_corpus
+from phonate.data.progress import track
+from phonate.data.store.prepared import prepare
 from phonate.evaluation.distances import distances
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.speech.inference import Synthesiser
@@ -65,7 +65,7 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
     for name, system in systems.items():
         logger.info("judging: %s (%d texts)", name, len(clips))
         started = time.perf_counter()
-        waveforms = [system(clip) for clip in told(f"{name}: making", clips)]
+        waveforms = [system(clip) for clip in track(f"{name}: making", clips)]
         spent = time.perf_counter() - started
         for own, waveform in zip(sounds.values(), waveforms, strict=False):
             own[name] = waveform
@@ -110,7 +110,7 @@ def _lines(path: Path) -> list[str]:
 def _kept_for_validation(synthesiser: Synthesiser) -> Iterator[Clip]:
     """The recordings that the run's training kept out."""
     prepared = prepare(synthesiser.data)
-    index, kept = prepared.index, set(synthesiser.facts["validation"])
+    index, kept = prepared.index, set(synthesiser.inference_metadata["validation"])
     for position in range(len(index)):
         if index.id[position] in kept and index.text[position]:
             speaker = prepared.speakers[int(index.speaker[position])]
@@ -136,7 +136,7 @@ def _judge(
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
     """Metrics of one system's `waveforms`, and what was measured on each."""
     items: dict[str, dict[str, Any]] = {}
-    for clip, waveform in told("judging", list(zip(clips, waveforms, strict=True))):
+    for clip, waveform in track("judging", list(zip(clips, waveforms, strict=True))):
         heard = judges.recogniser.transcribe(waveform, rate)
         natural = isinstance(clip, Clip) and waveform is clip.waveform
         score = judges.naturalness.score if natural else judges.naturalness.score_made

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError, MissingPackageError
-from phonate.nn.vocoder import Vocoder
+from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
 from phonate.tasks.speech.graph import SpokenPiper, SpokenText
 from phonate.tasks.speech.inference import Synthesiser, parallel

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from phonate.nn.vocoder import Vocoder
+from phonate.nn.vocoder.generator import Vocoder
 from phonate.tasks.speech.parallel import ParallelModel, hertz, noise_table
 
 _PEAK = 0.95

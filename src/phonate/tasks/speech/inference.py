@@ -38,17 +38,17 @@ class Synthesiser:
         data: Any,
         inventory: Inventory,
         speakers: Sequence[str],
-        facts: Mapping[str, Any] | None = None,
+        inference_metadata: Mapping[str, Any] | None = None,
         vocoder: str | Path | None = None,
     ) -> None:
-        """`data` is the recipe's SpeechData; `facts` is what the task exported with a checkpoint; `vocoder` a run to
-        make sound with instead of `data.vocoder`."""
+        """`data` is the recipe's SpeechData; `inference_metadata`: what the task saved with the
+        checkpoint; `vocoder`: a run to use instead of `data.vocoder`."""
         self.model = model.eval()
         self.data = data
         self.inventory = inventory
         self.phonemizer = inventory.phonemizer()
         self.speakers = list(speakers)
-        self.facts = dict(facts or {})
+        self.inference_metadata = dict(inference_metadata or {})
         self.processor = AudioProcessor(data.audio)
         self.sample_rate: int = data.audio.sample_rate
         self.render: Renderer = renderer(vocoder or data.vocoder, self.processor)
@@ -61,12 +61,12 @@ class Synthesiser:
         Raises CheckpointError where there is none, or it is damaged, or of another task.
         """
         trained = open_trained(source, "speech")
-        recipe, facts = trained.recipe, trained.facts
+        recipe, metadata = trained.recipe, trained.inference_metadata
         trained.require_features(AudioProcessor(recipe.data.audio).fingerprint)
-        inventory = Inventory.read(facts["inventory"])
-        model = build_acoustic(recipe.model, len(inventory), len(facts["speakers"]), recipe.data.audio.n_mels)
+        inventory = Inventory.read(metadata["inventory"])
+        model = build_acoustic(recipe.model, len(inventory), len(metadata["speakers"]), recipe.data.audio.n_mels)
         model.load_state_dict(trained.part("acoustic"))
-        return cls(model, recipe.data, inventory, facts["speakers"], facts, vocoder or saved_beside(trained.path))
+        return cls(model, recipe.data, inventory, metadata["speakers"], metadata, vocoder or saved_beside(trained.path))
 
     def to(self, device: torch.device) -> Synthesiser:
         """Speak on `device` from now on. Returns itself."""

@@ -34,7 +34,7 @@ agreed to that.
 
 def facts_of(synthesiser: Any, vocoder: str) -> dict[str, str]:
     """What is known of a `Synthesiser` and of what it was trained on, in words."""
-    facts, speakers = synthesiser.facts, synthesiser.speakers
+    facts, speakers = synthesiser.inference_metadata, synthesiser.speakers
     named = ", ".join(speakers[:_NAMED]) if len(speakers) <= _NAMED else "not listed here"
     seconds = facts.get("seconds")
     return {

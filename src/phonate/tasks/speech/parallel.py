@@ -56,7 +56,7 @@ class Prosody:
     model predicts it."""
 
 
-class Said(NamedTuple):
+class AcousticOutput(NamedTuple):
     """What a forward pass gives."""
 
     mel_BTM: Tensor
@@ -180,14 +180,14 @@ class ParallelModel(nn.Module):
         noise_BTN: Tensor,
         lengths_B: Tensor,
         speaker_B: Tensor | None = None,
-    ) -> Said:
+    ) -> AcousticOutput:
         """What is said with a recorded `prosody`, beside what would have been predicted of it."""
         assert prosody.pitch_BT2 is not None
         mask_BL = frame_mask(token_lengths_B, tokens_BL.shape[1])
         encoded_BLD = self.encode(tokens_BL, speaker_B, mask_BL)
         mask_BT = frame_mask(lengths_B, noise_BTN.shape[1])
         regulated_BTD = self.regulated(encoded_BLD, prosody, noise_BTN.shape[1])
-        return Said(
+        return AcousticOutput(
             mel_BTM=self.decode(regulated_BTD, prosody.pitch_BT2, noise_BTN, mask_BT),
             predicted_BL2=self.predict(encoded_BLD, mask_BL),
             pitch_BT2=self.pitch(regulated_BTD, mask_BT),

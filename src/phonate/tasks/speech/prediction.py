@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from phonate.audio.decoding import FloatArray
-from phonate.data.predicted import write_predicted
+from phonate.data.store.predicted import write_predicted
 from phonate.tasks.speech.corpus import Corpus
+from phonate.tasks.speech.dataset import SpeechDataset
 from phonate.tasks.speech.inference import Synthesiser, parallel
 from phonate.tasks.speech.parallel import Prosody
-from phonate.tasks.speech.samples import SpeechSamples
 
 
 def predict_corpus(run: str | Path, folder: Path) -> int:
@@ -24,7 +24,7 @@ def predict_corpus(run: str | Path, folder: Path) -> int:
     synthesiser = Synthesiser.load(run)
     model = parallel(synthesiser, "predict mels beside recordings")
     corpus = Corpus(synthesiser.data)
-    splits = [SpeechSamples(corpus, split) for split in ("train", "validation")]
+    splits = [SpeechDataset(corpus, split) for split in ("train", "validation")]
     places = [(samples, index) for samples in splits for index in range(len(samples.ids))]
 
     @torch.no_grad()

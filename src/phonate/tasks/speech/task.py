@@ -17,17 +17,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.nn.discriminators import MelDiscriminator
 from phonate.nn.masks import frame_mask
+from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.tasks.speech import autoregressive
 from phonate.tasks.speech.acoustic import Acoustic, build_acoustic
 from phonate.tasks.speech.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.corpus import Corpus
+from phonate.tasks.speech.dataset import SpeechDataset
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.judges import Clip, Judges, check_judges, quality
-from phonate.tasks.speech.parallel import Prosody, Said
-from phonate.tasks.speech.samples import SpeechSamples
-from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms, parameters_of
+from phonate.tasks.speech.parallel import AcousticOutput, Prosody
+from phonate.training.task import Batch, Count, Dataset, Phase, Picture, Preview, Sound, Task, Terms, parameters_of
 
 GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
@@ -95,7 +95,7 @@ class SpeechTask(Task):
         }
 
     @property
-    def better_higher(self) -> frozenset[str]:
+    def higher_is_better(self) -> frozenset[str]:
         """What judges give, but for errors."""
         return frozenset({"mos", "quality"})
 
@@ -109,9 +109,9 @@ class SpeechTask(Task):
             return SpeechModelGAN(acoustic, None)
         return SpeechModelGAN(acoustic, MelDiscriminator(n_mels, settings.width, settings.discriminator_channels))
 
-    def samples(self, split: str) -> SpeechSamples:
+    def dataset(self, split: str) -> SpeechDataset:
         """Whole recordings."""
-        return SpeechSamples(self.corpus, split)
+        return SpeechDataset(self.corpus, split)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the module."""
@@ -145,7 +145,7 @@ class SpeechTask(Task):
         total = (real - 1.0).square().mean((1, 2)).sum() + fake.square().mean((1, 2)).sum()
         return {"discriminator": (total, len(real))}
 
-    def _seen(self, said: Said, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def _seen(self, said: AcousticOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """What the discriminator sees of a batch: the made and the natural mel, and what they should say."""
         whole = (said.mel_BTM.float(), batch["target"], said.regulated_BTD.detach())
         made, natural, condition = (_cropped(value, batch) for value in whole)
@@ -169,7 +169,7 @@ class SpeechTask(Task):
         return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
         """`wer`, `mos` and `quality` of a few validation texts, where `data.judged` asks for it."""
         clips = self._spoken(self.recipe.data.judged)
         if not clips:
@@ -215,15 +215,15 @@ class SpeechTask(Task):
             f"learning_rate/{GENERATOR}": "train/learning_rate",  # with a discriminator there are two
         }
 
-    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Other speakers, phones or features."""
-        mine = self.export(nn.Module())
+        mine = self.inference_metadata(nn.Module())
         for name, what in (("speakers", "speakers"), ("inventory", "phones"), ("features", "features (data.audio)")):
             if exported[name] != mine[name]:
                 return f"was trained on other {what}; put them back, or start another run with training.init_from"
         return None
 
-    def export(self, model: nn.Module) -> Mapping[str, Any]:
+    def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What speaking needs beside the weights and the recipe."""
         index, train = self.corpus.prepared.index, self.corpus.prepared.train
         frames = sum(int(index.frames[int(position)]) for position in train)
@@ -237,16 +237,16 @@ class SpeechTask(Task):
         }
 
 
-def _said(gan: SpeechModelGAN, batch: Batch) -> Said:
+def _said(gan: SpeechModelGAN, batch: Batch) -> AcousticOutput:
     """What the model says of a batch with its recorded prosody."""
     recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
-    said: Said = gan.acoustic(
+    said: AcousticOutput = gan.acoustic(
         batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
     )
     return said
 
 
-def _prosody_terms(said: Said, batch: Batch, mask_BT: Tensor) -> Terms:
+def _prosody_terms(said: AcousticOutput, batch: Batch, mask_BT: Tensor) -> Terms:
     """Distances of predicted durations (their logarithms), energy, pitch (where voiced) and voicing."""
     mask_BL = frame_mask(batch["token_lengths"], batch["tokens"].shape[1])
     predicted_BL2, pitch_BT2 = said.predicted_BL2.float(), said.pitch_BT2.float()

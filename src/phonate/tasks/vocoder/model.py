@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from phonate.audio.processor import AudioProcessor
-from phonate.nn.discriminators import Discriminators, MultiResolutionFourier
-from phonate.nn.vocoder import Vocoder
+from phonate.nn.vocoder.discriminators import Discriminators, MultiResolutionFourier
+from phonate.nn.vocoder.generator import Vocoder
 
 RESOLUTIONS = ((2048, 512), (1024, 256), (512, 128))
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.audio.processor import normalised_peak
-from phonate.nn.discriminators import magnitudes
+from phonate.nn.vocoder.discriminators import magnitudes
+from phonate.tasks.vocoder.dataset import Corpus, VocoderDataset
 from phonate.tasks.vocoder.model import VocoderGAN
-from phonate.tasks.vocoder.samples import Corpus, VocoderSamples
-from phonate.training.task import Batch, Count, Phase, Picture, Preview, Samples, Sound, Task, Terms, parameters_of
+from phonate.training.task import Batch, Count, Dataset, Phase, Picture, Preview, Sound, Task, Terms, parameters_of
 
 _FLOOR = 1e-5
 _MEL_WEIGHT = 15.0
@@ -72,9 +72,9 @@ class VocoderTask(Task):
         """A vocoder with discriminators."""
         return VocoderGAN(self.recipe.model, self.corpus.processor)
 
-    def samples(self, split: str) -> VocoderSamples:
+    def dataset(self, split: str) -> VocoderDataset:
         """Random crops ("train"), or the middles of recordings ("validation")."""
-        return VocoderSamples(self.corpus, split)
+        return VocoderDataset(self.corpus, split)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the module; each term is a sum over the items of the batch."""
@@ -132,7 +132,7 @@ class VocoderTask(Task):
         return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
         """`copy_mel`: distance in dB a band between the mels of recordings and of what the vocoder makes of them, the
         pitch being heard in the mel as in use."""
         vocoder, processor = cast(VocoderGAN, model).vocoder, self.corpus.processor
@@ -162,13 +162,13 @@ class VocoderTask(Task):
             "made_mel": Picture(np.ascontiguousarray(processor.mel(made_N).T)),
         }
 
-    def mismatch(self, exported: Mapping[str, Any]) -> str | None:
+    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Other features."""
         if exported["features"] != self.corpus.processor.fingerprint:
             return "was trained on other features (data.audio); put them back, or start another run"
         return None
 
-    def export(self, model: nn.Module) -> Mapping[str, Any]:
+    def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """The fingerprint of the features that it understands, and what was kept out of training."""
         index = self.corpus.prepared.index
         return {

@@ -24,7 +24,7 @@ class TrainedModel:
     recipe: Any
     """That it was trained with."""
     weights: dict[str, Tensor]
-    facts: dict[str, Any]
+    inference_metadata: dict[str, Any]
     """What its task exported with it."""
 
     def part(self, name: str) -> dict[str, Tensor]:
@@ -34,9 +34,10 @@ class TrainedModel:
 
     def require_features(self, fingerprint: str) -> None:
         """Raise CheckpointError unless the model was trained on the features with this `fingerprint`."""
-        if self.facts["features"] != fingerprint:
+        if self.inference_metadata["features"] != fingerprint:
             raise CheckpointError(
-                f"{self.path}: was trained on features {self.facts['features']}, this phonate makes {fingerprint}; "
+                f"{self.path}: was trained on features {self.inference_metadata['features']}, this phonate makes "
+                f"{fingerprint}; "
                 "train it again, or use the version that it was trained with"
             )
 

@@ -1,6 +1,6 @@
 """Durations by espeak-ng itself, for speech that it made: exact, from the TextGrid beside each recording.
 
-`phonate.workflows.embedded_corpus.say` writes them.
+`phonate.workflows.demo.embedded_corpus.say` writes them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from torch import nn
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
-from phonate.data.prepared import Prepared
+from phonate.data.store.prepared import Prepared
 from phonate.nn.aligner import AlignerModel, audible, best_durations, beta_binomial, binarisation, forward_sum
 from phonate.tasks.speech.durations.boundaries import Durations
 from phonate.tasks.speech.durations.espeak import is_silent_mark
@@ -160,7 +160,7 @@ class AlignmentTask(Task):
         mels = prepared.cache.features(0).shape[1]
         return AlignerModel(len(self.recordings.inventory), len(prepared.speakers), mels)
 
-    def samples(self, split: str) -> Recordings:
+    def dataset(self, split: str) -> Recordings:
         """All recordings; none are kept for validation."""
         if split == "train":
             return self.recordings

@@ -1,0 +1,164 @@
+"""Look at a corpus, prepare it for training, and make one of long recordings.
+
+check: which recordings can be used, and why the others can't. prepare: build the index and the cache that training
+reads. describe: speakers, minutes and lengths. PATH is a folder, a metadata file, or a recipe.
+
+prepare PATH --split --transcribe -o FOLDER makes a data set of a long recording, or of a folder of them: cut at
+pauses, written down by Whisper. check PATH --page OUT.html (prepare too) writes a page of the worst twenty clips, to
+hear and to leave out.
+
+prepare PATH -o OUT.jsonl makes prompts and responses of a folder of texts (.txt, .md, .jsonl), for language models.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+SHOWN = 20
+_LONG = {"dropped", "made", "worst"}  # lists that only --json prints
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate data`."""
+    parser.add_argument("action", choices=("check", "prepare", "describe"))
+    parser.add_argument("path", metavar="PATH", help="a folder, a metadata file, or a recipe")
+    parser.add_argument("--cache-dir", metavar="D", help="where to prepare (default: ~/.cache/phonate)")
+    parser.add_argument("--split", action="store_true", help="cut recordings at pauses into pieces of 2 to 14 s")
+    parser.add_argument("--transcribe", action="store_true", help="write down what is said, by Whisper")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="a new folder for --split, --transcribe; of texts OUT.jsonl"
+    )
+    parser.add_argument("--rate", type=int, metavar="HZ", help="highest rate there (default: 22050; 0: as recorded)")
+    parser.add_argument("--language", metavar="L", help="spoken language, such as de (default: en)")
+    parser.add_argument("--model", metavar="M", help="Whisper's model (default: tiny.en, or base if not English)")
+    parser.add_argument("--page", metavar="FILE", help="write a page of the worst clips, to hear and to leave out")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what `action` says; returns 2 when a check finds nothing that can be used."""
+    from phonate.cli.output import print_json
+
+    _refuse_what_has_no_use(args)
+    outcome = _outcome(args)
+    if args.json:
+        print_json(outcome)
+    elif args.action == "check":
+        _print_report(outcome)
+    else:
+        _print_values({name: value for name, value in outcome.items() if name not in _LONG})
+    return 2 if args.action == "check" and not outcome["usable"] else 0
+
+
+def _outcome(args: argparse.Namespace) -> dict[str, Any]:
+    from phonate.data.progress import report_progress as progress
+    from phonate.workflows import prepare
+
+    outcome: dict[str, Any]
+    if _of_texts(args):
+        from phonate.workflows.datasets.from_texts import build_pairs
+
+        return build_pairs(args.path, args.output, progress)
+    recogniser = None
+    if args.transcribe:
+        from phonate.workflows.datasets.from_recordings import recogniser as load_recogniser
+
+        recogniser = load_recogniser(args.model, args.language or "en")
+    if args.output is not None:
+        from phonate.workflows.datasets.from_recordings import SAMPLE_RATE, make_dataset
+
+        rate = SAMPLE_RATE if args.rate is None else args.rate or None
+        outcome = make_dataset(
+            args.path, args.output, split=args.split, transcribe=recogniser, sample_rate=rate, progress=progress
+        )
+        settings, recogniser = prepare.corpus_settings(args.output), None  # its own texts need no judge
+    else:
+        actions = {"check": prepare.check, "prepare": prepare.prepare, "describe": prepare.describe}
+        settings = prepare.corpus_settings(args.path, args.cache_dir)
+        outcome = actions[args.action](settings, progress)
+    if args.page is not None and (args.action != "check" or outcome["usable"]):
+        from phonate.workflows.pages.worst import write_page
+
+        outcome = {**outcome, **write_page(settings, args.page, recogniser, progress)}
+    return outcome
+
+
+def _of_texts(args: argparse.Namespace) -> bool:
+    """Whether texts, and not recordings, are prepared."""
+    return args.action == "prepare" and args.output is not None and args.output.lower().endswith(".jsonl")
+
+
+def _refuse_what_has_no_use(args: argparse.Namespace) -> None:
+    """Options that would be passed over in silence, and those that lack another one."""
+    from phonate.config.errors import InputError
+
+    prepares, page, output, rate = args.action == "prepare", args.page, args.output, args.rate
+    of_recordings = (args.split, args.transcribe, args.cache_dir, args.rate, args.language, args.model, args.page)
+    mistakes = {
+        f"--output {output}: a data set of texts; the options of recordings are of no use for it": (
+            _of_texts(args) and any(option not in (None, False) for option in of_recordings)
+        ),
+        f"--cache-dir: data {args.action} keeps nothing; leave it out, or use data prepare": (
+            args.cache_dir is not None and not prepares
+        ),
+        f"--split, --output: data {args.action} makes no data set; use data prepare": (
+            not prepares and (args.split or output is not None)
+        ),
+        "--split: name the folder to write to by --output FOLDER": args.split and output is None,
+        "--output: say what to do by --split, --transcribe, or both": (
+            output is not None and not args.split and not args.transcribe and not _of_texts(args)
+        ),
+        "--cache-dir: nothing is cached of long recordings; leave it out, then prepare the new folder": (
+            output is not None and args.cache_dir is not None
+        ),
+        "--transcribe: name the folder to write to by --output FOLDER, or a page by --page FILE": (
+            args.transcribe and output is None and page is None
+        ),
+        "--page: data describe looks for no bad clips; use data check": page is not None and args.action == "describe",
+        f"--page {page}: a page is written; give a name that ends in .html": (
+            page is not None and not page.lower().endswith((".html", ".htm"))
+        ),
+        "--language, --model: they are of --transcribe; add it, or leave them out": (
+            not args.transcribe and (args.language is not None or args.model is not None)
+        ),
+        "--rate: it is of what --output holds; leave it out": rate is not None and output is None,
+        f"--rate {rate}: 8000 or more samples a second, or 0 for the rate of each recording": (
+            rate is not None and rate != 0 and rate < 8000
+        ),
+    }
+    for mistake, made in mistakes.items():
+        if made:
+            raise InputError(mistake)
+
+
+def _print_report(outcome: dict[str, Any]) -> None:
+    from phonate.cli.output import print_table
+
+    hours = outcome["seconds"] / 3600
+    print(
+        f"{outcome['path']} ({outcome['format']}): {outcome['usable']} of {outcome['listed']} recordings can be used, "
+        f"{hours:.2f} h, {len(outcome['speakers'])} speakers"
+    )
+    if outcome["dropped"]:
+        print(f"{outcome['dropped']} more are left out by data.drop")
+    if outcome["over_limit"]:
+        print(f"{outcome['over_limit']} more are left out by data.limit")
+    if "page" in outcome:
+        print(f"{outcome['page']}: the worst {outcome['shown']} to hear; {outcome['with_findings']} have findings")
+    for kind in ("refused", "warnings"):
+        problems = outcome[kind]
+        if problems:
+            print(f"\n{len(problems)} {kind}:")
+            print_table([[p["reason"], p["place"], p["detail"]] for p in problems[:SHOWN]], ["why", "where", "detail"])
+            if len(problems) > SHOWN:
+                print(f"... and {len(problems) - SHOWN} more; --json lists all")
+
+
+def _print_values(values: dict[str, Any], indent: str = "") -> None:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            print(f"{indent}{name}:")
+            _print_values(value, indent + "  ")
+        else:
+            print(f"{indent}{name}: {'none' if value == {} else value}")

@@ -1,0 +1,1 @@
+"""From a prepared corpus to batches: the plan of an epoch, the loader and collation."""

@@ -1,0 +1,311 @@
+"""Batches in the planned order, from any position of an epoch on, with or without worker processes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch.utils.data
+
+from phonate.config.errors import DataError, InputError, PhonateError
+from phonate.config.randomness import generator
+from phonate.data.batches.dataset import Batch, Dataset
+from phonate.data.batches.plan import Indices, epoch_plan, slice_for
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """A micro-batch as one rank computes it."""
+
+    ids: list[str]
+    batch: Batch
+    weight: float = 1.0
+    """0 for a rank that the batch left without items: it computes a stand-in, which must not count."""
+
+    def pin_memory(self) -> MicroBatch:
+        """The same with its tensors in page-locked memory. torch's loader calls this."""
+        batch = {k: v.pin_memory() if isinstance(v, torch.Tensor) else v for k, v in self.batch.items()}
+        return MicroBatch(self.ids, batch, self.weight)
+
+
+class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
+    """Micro-batches addressed by (epoch, position in the plan)."""
+
+    def __init__(
+        self,
+        samples: Dataset,
+        seed: int,
+        batch_size: int,
+        max_frames: int | None,
+        rank: int,
+        world_size: int,
+        multiple: int = 1,
+    ) -> None:
+        self.samples = samples
+        self.multiple = multiple
+        self.ids = samples.ids
+        self.lengths = np.asarray(samples.lengths)
+        self.seed = seed
+        self.batch_size = batch_size
+        self.max_frames = max_frames
+        self.rank = rank
+        self.world_size = world_size
+        self._positions: dict[str, int] = {}
+        self._check()
+        # Two epochs: the current one, and the next for workers that run ahead.
+        self.plan = functools.lru_cache(maxsize=2)(self._plan)
+
+    def _check(self) -> None:
+        """Say which sample can't be batched, before the first step and not in the middle of an epoch."""
+        if not len(self.ids):
+            raise DataError("there are no samples to make batches of; look at the corpus with `phonate data check`")
+        longest = int(self.lengths.argmax())
+        if self.max_frames is not None and int(self.lengths[longest]) > self.max_frames:
+            seconds = int(self.lengths[longest]) / self.samples.frames_per_second
+            allowed = self.max_frames / self.samples.frames_per_second
+            raise DataError(
+                f"training.max_duration: {allowed:.2f} s a batch can't hold sample {self.ids[longest]} of "
+                f"{seconds:.2f} s; raise it, or leave long recordings out with data.audio.max_seconds"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "plan"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.plan = functools.lru_cache(maxsize=2)(self._plan)
+
+    def _plan(self, epoch: int) -> list[Indices]:
+        if self.max_frames is None:
+            return epoch_plan(self.seed, epoch, self.lengths, batch_size=self.batch_size)
+        return epoch_plan(self.seed, epoch, self.lengths, max_frames=self.max_frames)
+
+    def __getitem__(self, where: tuple[int, int]) -> MicroBatch:
+        epoch, position = where
+        batch = self.plan(epoch)[position]
+        mine = slice_for(batch, self.rank, self.world_size)
+        weight = 1.0
+        if not len(mine):
+            mine, weight = batch[:1], 0.0
+        ids = [self.ids[i] for i in mine]
+        items = [self._item(int(i), epoch, name) for i, name in zip(mine, ids, strict=True)]
+        collated = self.samples.collate(items)
+        return MicroBatch(ids, padded_to(collated, self.multiple), weight)
+
+    def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
+        """`planned`, a micro-batch of `epoch`, as two of half the items, the same to the bit; None where it has one.
+
+        Items are loaded again: what is random about them follows from seed, epoch and id.
+        """
+        if len(planned.ids) < 2:
+            return None
+        middle = (len(planned.ids) + 1) // 2
+        if not self._positions:
+            self._positions.update({name: i for i, name in enumerate(self.ids)})
+
+        def part(ids: list[str]) -> MicroBatch:
+            items = [self._item(self._positions[name], epoch, name) for name in ids]
+            return MicroBatch(ids, padded_to(self.samples.collate(items), self.multiple), planned.weight)
+
+        return part(planned.ids[:middle]), part(planned.ids[middle:])
+
+    def _item(self, index: int, epoch: int, name: str) -> Any:
+        try:
+            return self.samples.get(index, generator(self.seed, epoch, name))
+        except (PhonateError, OSError, ValueError, RuntimeError) as error:
+            if isinstance(error, PhonateError) and name in str(error):
+                raise
+            raise DataError(f"sample {name}: {' '.join(str(error).split())}") from error
+        except Exception as error:
+            error.add_note(f"while sample {name} was loaded")
+            raise
+
+
+def padded_to(batch: Batch, multiple: int) -> Batch:
+    """`batch` with its frames padded by zeros up to a multiple of `multiple`, so that few shapes occur.
+
+    Only for batches that say their `lengths`: frames are the second dimension of each tensor that is as long there as
+    the longest of them.
+    """
+    if multiple == 1 or "lengths" not in batch:
+        return batch
+    longest = int(max(batch["lengths"]))
+    missing = -longest % multiple
+
+    def padded(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[1] != longest:
+            return value
+        return torch.nn.functional.pad(value, (*([0, 0] * (value.dim() - 2)), 0, missing))
+
+    return {name: padded(value) for name, value in batch.items()}
+
+
+def halves_of(batch: Batch, items: int) -> tuple[Batch, Batch]:
+    """A collated batch of `items` items as two batches, for loaders whose items nobody knows.
+
+    What is as long as there are items is cut; single numbers, texts and None go into both. Raises InputError for
+    anything else: a list or tensor of another length may be about all items together.
+    """
+    middle = (items + 1) // 2
+    first, second = {}, {}
+    for name, value in batch.items():
+        single = not hasattr(value, "__len__") or isinstance(value, str) or getattr(value, "ndim", 1) == 0
+        if not single and (isinstance(value, Mapping) or len(value) != items):
+            raise InputError(f"the batch's {name!r} is not one entry for each of its {items} items")
+        first[name], second[name] = (value, value) if single else (value[:middle], value[middle:])
+    return first, second
+
+
+class BatchSource:
+    """The micro-batches of every epoch, as one rank computes them.
+
+    The result is the same whatever the number of workers. `max_frames` makes batches by length instead of by
+    `batch_size`. `pin_memory` has a meaning on machines with CUDA only. One epoch is read at a time.
+    """
+
+    def __init__(
+        self,
+        samples: Dataset,
+        *,
+        seed: int,
+        batch_size: int,
+        max_frames: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        num_workers: int = 0,
+        prefetch_factor: int = 2,
+        persistent_workers: bool = True,
+        pin_memory: bool = False,
+        multiple: int = 1,
+    ) -> None:
+        self._batches = PlannedBatches(samples, seed, batch_size, max_frames, rank, world_size, multiple)
+        self._workers = num_workers
+        self._prefetch = prefetch_factor
+        self._persistent = persistent_workers
+        self._pin = pin_memory and torch.cuda.is_available()
+        self._stream: Iterator[MicroBatch | PhonateError] | None = None
+        self._next: tuple[int, int] | None = None
+
+    def steps(self, epoch: int) -> int:
+        """Micro-batches in `epoch`."""
+        return len(self._batches.plan(epoch))
+
+    def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
+        """The halves of a micro-batch of `epoch`; None where it has one item."""
+        return self._batches.halves(planned, epoch)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[MicroBatch]:
+        """The micro-batches of `epoch` from number `start` on."""
+        end = self.steps(epoch)
+        if self._workers == 0:
+            for position in range(start, end):
+                planned = self._batches[epoch, position]
+                yield planned.pin_memory() if self._pin else planned
+            return
+        # Persistent workers run on into the next epoch, unless the caller jumps.
+        if self._next != (epoch, start):
+            self.close()
+            last = None if self._persistent else epoch + 1
+            self._stream, self._next = iter(self._loader(_Positions(self, epoch, start, last))), (epoch, start)
+        try:
+            for position in range(start, end):
+                assert self._next == (epoch, position), "another epoch was begun, or the source closed"
+                self._next = None
+                planned = self._received()
+                self._next = (epoch, position + 1) if position + 1 < end else (epoch + 1, 0)
+                yield planned
+        finally:
+            if not self._persistent:
+                self.close()
+
+    def _received(self) -> MicroBatch:
+        """The next batch that workers made, or the error that kept them from making it."""
+        assert self._stream is not None
+        try:
+            try:
+                planned = next(self._stream)
+            except (OSError, EOFError):
+                # A worker that was killed resets its connection a moment before torch's signal handler names it.
+                time.sleep(0.5)
+                raise
+        except (RuntimeError, OSError, EOFError) as error:
+            if str(error).startswith("Caught "):  # torch's words for what our own code raised there
+                raise
+            raise DataError(
+                f"a loader process died ({' '.join(str(error).split())}); if memory ran out, lower "
+                "training.performance.num_workers"
+            ) from error
+        if isinstance(planned, PhonateError):
+            raise planned
+        return planned
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._stream, self._next = None, None
+
+    def _loader(self, positions: _Positions) -> torch.utils.data.DataLoader[MicroBatch | PhonateError]:
+        return torch.utils.data.DataLoader(
+            _InWorker(self._batches),
+            batch_size=None,
+            sampler=positions,
+            num_workers=self._workers,
+            prefetch_factor=self._prefetch,
+            pin_memory=self._pin,
+            worker_init_fn=_leave_signals_to_the_trainer,
+            # The default one draws from torch's global generator, which is not the loader's to use.
+            generator=torch.Generator().manual_seed(0),
+        )
+
+
+class _InWorker(torch.utils.data.Dataset[MicroBatch | PhonateError]):
+    """Hands errors over as values: torch would make a message of a whole traceback out of them."""
+
+    def __init__(self, batches: PlannedBatches) -> None:
+        self._batches = batches
+
+    def __getitem__(self, where: tuple[int, int]) -> MicroBatch | PhonateError:
+        try:
+            return self._batches[where]
+        except PhonateError as error:
+            error.add_note(f"in a loader process:\n{traceback.format_exc()}")
+            return error
+
+
+def _leave_signals_to_the_trainer(_: int) -> None:
+    """Ctrl-C, a closed terminal and the SIGTERM of a scheduler reach every process of a run. The trainer saves and then
+    ends its workers; until it says so, they work on."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # not on macOS
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_when_told_by, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_when_told_by(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)
+
+
+class _Positions(torch.utils.data.Sampler[tuple[int, int]]):
+    """(epoch, position) from a start on; without an end, for ever."""
+
+    def __init__(self, source: BatchSource, epoch: int, start: int, end: int | None) -> None:
+        self._source = source
+        self._from = (epoch, start)
+        self._end = end
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        epoch, start = self._from
+        while self._end is None or epoch < self._end:
+            for position in range(start, self._source.steps(epoch)):
+                yield epoch, position
+            epoch, start = epoch + 1, 0

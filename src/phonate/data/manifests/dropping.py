@@ -1,0 +1,47 @@
+"""Recordings that are left out: those that someone heard and does not want, and those over a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phonate.config.errors import DataError
+from phonate.config.randomness import derived_seed
+from phonate.data.corpora._lists import read_lines
+from phonate.data.manifests.rows import Problem, Row
+
+if TYPE_CHECKING:
+    from phonate.data.manifests.validation import Report
+
+
+def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -> list[Row | Problem]:
+    """The rows whose ids the file `drop` does not name. How many it does is kept in the report, with a warning for
+    each id that no recording has."""
+    if drop is None:
+        return list(rows)
+    path = Path(drop).expanduser()
+    if not path.is_file():
+        raise DataError(f"data.drop: {path}: no such file; it is relative to {Path.cwd()}")
+    unwanted = {id: number for number, line in enumerate(read_lines(path), start=1) if (id := line.strip())}
+    kept = [row for row in rows if row.id not in unwanted]
+    report.dropped = len(rows) - len(kept)
+    listed = {row.id for row in rows}
+    for id, number in unwanted.items():
+        if id not in listed:
+            report.warnings.append(
+                Problem(
+                    id, f"{path}:{number}", "unknown id", f"{id!r} is no id of the corpus; nothing is left out for it"
+                )
+            )
+    return kept
+
+
+def limited(rows: Sequence[Row | Problem], limit: int | None, report: Report) -> list[Row | Problem]:
+    """At most `limit` of the rows: those whose ids hash lowest, so that all speakers may be among them and nearly all
+    stay when others come or go. How many that leaves out is kept in the report."""
+    if limit is None or len(rows) <= limit:
+        return list(rows)
+    lowest = sorted(range(len(rows)), key=lambda i: derived_seed("limit", rows[i].id))[:limit]
+    report.over_limit = len(rows) - limit
+    return [rows[i] for i in sorted(lowest)]

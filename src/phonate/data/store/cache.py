@@ -1,0 +1,89 @@
+"""Clean waveforms and their features, one after the other in two memory-mapped files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.config.errors import DataError
+from phonate.data.store.index import Index
+
+FloatArray = NDArray[np.float32]
+
+AUDIO = "audio.int16"
+FEATURES = "features.float32"
+_FULL_SCALE = 32767.0
+
+
+class CacheWriter:
+    """Appends recordings. Use as a context."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sample_start = [0]
+        self.frame_start = [0]
+        self._audio: BinaryIO = (folder / AUDIO).open("wb")
+        self._features: BinaryIO = (folder / FEATURES).open("wb")
+
+    def __enter__(self) -> CacheWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for file in (self._audio, self._features):
+            with file:
+                if kind is None:  # on the disk before the folder gets its name
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    def add(self, waveform: FloatArray, features: FloatArray) -> None:
+        """One recording: (samples,) in [-1, 1], and (frames, width)."""
+        self._audio.write(np.rint(np.clip(waveform, -1.0, 1.0) * _FULL_SCALE).astype("<i2").tobytes())
+        self._features.write(np.ascontiguousarray(features, dtype="<f4").tobytes())
+        self.sample_start.append(self.sample_start[-1] + len(waveform))
+        self.frame_start.append(self.frame_start[-1] + len(features))
+
+
+class FeatureCache:
+    """Reads what a `CacheWriter` wrote, by the recording's position in the index."""
+
+    def __init__(self, folder: Path, index: Index, width: int) -> None:
+        self._folder = folder
+        self._width = width
+        # Plain lists: a lookup in a mapped array costs more than the copy it is for.
+        self._sample_start = index.sample_start.tolist()
+        self._frame_start = index.frame_start.tolist()
+        self._map()
+        for name, found, wanted in (
+            (AUDIO, len(self._audio), self._sample_start[-1]),
+            (FEATURES, len(self._features), self._frame_start[-1]),
+        ):
+            if found != wanted:
+                raise DataError(f"{name} is cut short: {found} of {wanted} are there")
+
+    def _map(self) -> None:
+        # As plain arrays: a slice of a memmap is another memmap, and making one costs more than many a copy.
+        self._audio: NDArray[np.int16] = np.asarray(np.memmap(self._folder / AUDIO, dtype="<i2", mode="r"))
+        flat = np.asarray(np.memmap(self._folder / FEATURES, dtype="<f4", mode="r"))
+        self._features: FloatArray = flat.reshape(-1, self._width)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Workers map the files anew; a pickled memmap would be a copy of the whole file."""
+        return {name: value for name, value in vars(self).items() if name not in {"_audio", "_features"}}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._map()
+
+    def waveform(self, position: int) -> FloatArray:
+        """(samples,) the clean waveform, a copy."""
+        part = self._audio[self._sample_start[position] : self._sample_start[position + 1]]
+        return np.asarray(np.divide(part, np.float32(_FULL_SCALE), dtype=np.float32))
+
+    def features(self, position: int, start: int = 0, stop: int | None = None) -> FloatArray:
+        """(frames, width) the clean features, or a part of them; a view that must not be written to."""
+        first, end = self._frame_start[position], self._frame_start[position + 1]
+        stop = end if stop is None else min(end, first + stop)
+        return self._features[first + start : stop]

@@ -1,0 +1,113 @@
+"""Recordings in a folder: whether there are any, how many of which kind, and whether they are what they say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from phonate.audio.decoding import probe
+from phonate.config.errors import DataError, InputError
+from phonate.data.manifests.rows import Problem, audio_files, printable
+from phonate.data.parallel import Progress, map_files
+
+VOICE_FORMATS = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
+"""Suffixes of voice recordings, in lower case; files may have them in any."""
+_MIB = 1024**2
+_CONTAINERS = {
+    ".wav": {"WAV", "WAVEX", "RF64", "W64"},
+    ".mp3": {"MP3", "MPEG"},
+    ".flac": {"FLAC"},
+    ".ogg": {"OGG"},
+}
+
+
+class VoiceDataDetector:
+    """Looks for voice recordings in a folder and all folders in it, anew at each call.
+
+    Hidden files are left out, links are followed once, folders that can't be read are passed over (`problems`).
+
+    Args:
+        voice_data_dir: the folder; it need not be there.
+    """
+
+    supported_formats = VOICE_FORMATS
+
+    def __init__(self, voice_data_dir: str | Path) -> None:
+        self.voice_data_dir = Path(voice_data_dir)
+        self.problems: list[Problem] = []
+        """Folders that the latest look could not read."""
+
+    def has_voice_data(self) -> bool:
+        """Whether there is any recording."""
+        return next(self._walk(), None) is not None
+
+    def get_voice_files(self) -> list[Path]:
+        """The recordings, in an order that stays the same. Raises InputError if `voice_data_dir` is a file."""
+        return list(self._walk())
+
+    def get_stats(self) -> dict[str, Any]:
+        """total_files, total_size_mb (of 1024^2 bytes), and formats: suffix in lower case -> number of files."""
+        files = self.get_voice_files()
+        counts = Counter(file.suffix.lower() for file in files)
+        return {
+            "total_files": len(files),
+            "total_size_mb": sum(map(_size, files)) / _MIB,
+            "formats": {suffix: counts[suffix] for suffix in VOICE_FORMATS if suffix in counts},
+        }
+
+    def validate_formats(self, progress: Progress | None = None) -> list[Problem]:
+        """Files that can't be opened, or hold something else than their suffix says; by their headers alone."""
+        found = map_files(_check_format, self.get_voice_files(), crashed, "checking formats", progress)
+        return [problem for problem in found if problem is not None]
+
+    def text(self) -> str:
+        """What was found, as it is printed for a person."""
+        rule = 80 * "="
+        lines = ["", rule, "Voice Training Data Check", rule, ""]
+        folder, stats = printable(str(self.voice_data_dir)), self.get_stats()
+        if stats["total_files"]:
+            lines += [f"✅ Voice data found in: {folder}", "", "Statistics:"]
+            lines += [f"  Total files: {stats['total_files']}", f"  Total size: {stats['total_size_mb']:.2f} MB"]
+            lines += ["  Formats:", *(f"    {suffix}: {count} files" for suffix, count in stats["formats"].items())]
+        else:
+            lines += [f"❌ No voice data found in: {folder}", "", f"Supported formats: {', '.join(VOICE_FORMATS)}"]
+        return "\n".join(lines)
+
+    def _walk(self) -> Iterator[Path]:
+        self.problems = []
+        if self.voice_data_dir.is_file():
+            raise InputError(f"{self.voice_data_dir}: is a file; give the folder that it is in")
+        if not self.voice_data_dir.exists():
+            return iter(())
+        return audio_files(self.voice_data_dir, VOICE_FORMATS, self._passed_over)
+
+    def _passed_over(self, folder: Path, error: OSError) -> None:
+        name = printable(str(folder))
+        self.problems.append(Problem(name, name, "unreadable folder", f"{error.strerror}; what is in it is left out"))
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # a link that leads nowhere
+        return 0
+
+
+def _check_format(file: Path) -> Problem | None:
+    name = printable(str(file))
+    try:
+        info = probe(file)
+    except (DataError, OSError) as error:
+        return Problem(name, name, "unreadable", printable(str(error)))
+    suffix = file.suffix.lower()
+    if suffix in _CONTAINERS and info.format not in _CONTAINERS[suffix]:
+        return Problem(name, name, "wrong suffix", f"holds {info.format}, not {suffix}; rename it")
+    return None
+
+
+def crashed(file: Path) -> Problem:
+    """What stands for a file at which the process that read it died."""
+    name = printable(str(file))
+    return Problem(name, name, "unreadable", "the decoder crashed on it; export it again")

@@ -1,0 +1,128 @@
+"""Which recordings of a folder a voice can be learnt from, and why not from the others.
+
+Fast enough for tens of thousands: a file is opened once and its beginning decoded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+
+from phonate.audio.decoding import read_start
+from phonate.audio.voice_quality import VoiceLevels, voice_levels, voice_score
+from phonate.config.errors import DataError
+from phonate.config.settings import Settings
+from phonate.data.manifests.rows import Problem, one_line, printable
+from phonate.data.manifests.validation import Report
+from phonate.data.parallel import Progress, map_files
+from phonate.data.voices.files import VoiceDataDetector, crashed
+
+FAILURES = (DataError, OSError, ValueError, RuntimeError, MemoryError)
+"""What decoders raise for files that are damaged; each becomes a reason."""
+
+
+class VoiceRules(Settings):
+    """What is taken."""
+
+    sample_rate: Annotated[int, Field(ge=8000)] = 16_000
+    """Hz that recordings are judged at, mixed to mono."""
+    min_seconds: NonNegativeFloat = 2.0
+    """Shorter ones are refused."""
+    max_seconds: PositiveFloat = 30.0
+    """Of longer ones only the beginning is used."""
+    min_quality: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7
+    """Score, from 0 to 1, under which a recording is refused."""
+
+
+@dataclass(frozen=True)
+class VoiceFile:
+    """A recording that can be used."""
+
+    path: Path
+    seconds: float
+    """Used of it."""
+    whole_seconds: float
+    """What its header says."""
+    sample_rate: int
+    """Its own, in Hz."""
+    channels: int
+    quality: float
+    """From 0 to 1."""
+    lowered_by: tuple[str, ...]
+    """What lowers the quality."""
+    levels: VoiceLevels
+    """What the quality is judged by."""
+
+
+def validate_voice_files(
+    detector: VoiceDataDetector,
+    rules: VoiceRules | None = None,
+    progress: Progress | None = None,
+    processes: int | None = None,
+) -> tuple[list[VoiceFile], Report]:
+    """The recordings that can be used, and the report on all.
+
+    Folders and files that can't be read, too short ones and those of low quality are among `report.refused`, each with
+    its reason; long ones, of which only the beginning is used, among `report.warnings`. No file ends it.
+    """
+    rules = rules or VoiceRules()
+    files = detector.get_voice_files()
+    report = Report(printable(str(detector.voice_data_dir)), "voice files", listed=len(files))
+    report.refused.extend(detector.problems)
+    usable: list[VoiceFile] = []
+    for found in map_files(partial(examine, rules=rules), files, crashed, "checking recordings", progress, processes):
+        if isinstance(found, Problem):
+            report.refused.append(found)
+            continue
+        usable.append(found)
+        report.usable += 1
+        report.seconds += found.seconds
+        if found.seconds < found.whole_seconds:
+            report.warnings.append(_cut(found))
+    return usable, report
+
+
+def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
+    """What is in one file, or the reason why it can't be used."""
+    name = printable(str(path))
+    try:
+        waveform, info = read_start(path, rules.max_seconds)
+    except FAILURES as error:
+        return Problem(name, name, "unreadable", reason_of(error))
+    if info.duration < rules.min_seconds:
+        short = f"{info.duration:.2f} s, shorter than {rules.min_seconds:g}; record longer ones, or join them"
+        return Problem(name, name, "too short", short)
+    seconds = min(info.duration, rules.max_seconds)
+    levels = voice_levels(waveform, info.sample_rate, rules.sample_rate)
+    quality, lowered_by = voice_score(levels, seconds)
+    if quality < rules.min_quality:
+        low = f"quality {quality:.2f} is under {rules.min_quality:g}: {', '.join(lowered_by)}"
+        return Problem(name, name, "low quality", low)
+    return VoiceFile(path, seconds, info.duration, info.sample_rate, info.channels, quality, tuple(lowered_by), levels)
+
+
+def reason_of(error: BaseException) -> str:
+    """One printable line on what a decoder raised."""
+    said = " ".join(printable(str(error)).split()) or type(error).__name__
+    return said if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {said}; export it again"
+
+
+def problem_lines(problems: Sequence[Problem]) -> list[str]:
+    """A table of reasons, files and details, one line each under a header; nothing for no problems."""
+    if not problems:
+        return []
+    found = [(one.reason, one.place, one.detail) for one in problems]
+    rows = [("why", "where", "detail"), *(tuple(map(one_line, row)) for row in found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return [f"{why:<{widths[0]}}  {where:<{widths[1]}}  {detail}" for why, where, detail in rows]
+
+
+def _cut(file: VoiceFile) -> Problem:
+    name = printable(str(file.path))
+    detail = f"{file.whole_seconds:.1f} s, of which the first {file.seconds:g} are used; cut it at pauses to use all"
+    return Problem(name, name, "too long", detail)

@@ -1,0 +1,1 @@
+"""The vocoder network and its discriminators."""

@@ -1,0 +1,1 @@
+"""English: from written text to ARPAbet phones."""

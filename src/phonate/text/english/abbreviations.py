@@ -1,0 +1,139 @@
+"""English abbreviations and Roman numerals in full."""
+
+from __future__ import annotations
+
+import re
+
+from phonate.text.english import numbers
+
+_TITLES = {
+    "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Messrs": "Messieurs", "Prof": "Professor", "Rev": "Reverend",
+    "Gen": "General", "Col": "Colonel", "Capt": "Captain", "Lt": "Lieutenant", "Sgt": "Sergeant", "Sen": "Senator",
+    "Gov": "Governor", "Rep": "Representative", "Hon": "Honorable", "Maj": "Major", "Cpl": "Corporal",
+    "Pres": "President", "Mt": "Mount", "Ft": "Fort",
+}  # fmt: skip
+"""Before a name; the full stop, if any, goes. Without a full stop only the first four are read in full."""
+
+_WORDS = {
+    "etc": "et cetera", "vs": "versus", "approx": "approximately", "dept": "department", "est": "established",
+    "fig": "figure", "vol": "volume", "vols": "volumes", "inc": "incorporated", "ltd": "limited", "corp": "corporation",
+    "co": "company", "jr": "junior", "sr": "senior", "ave": "avenue", "rd": "road", "blvd": "boulevard", "ln": "lane",
+    "hwy": "highway", "cf": "compare", "ca": "circa", "al": "al", "pp": "pages", "ed": "edition", "govt": "government",
+    "dist": "district", "univ": "university", "assn": "association", "bros": "brothers", "misc": "miscellaneous",
+    "tel": "telephone", "ext": "extension", "max": "maximum", "min": "minimum", "avg": "average",
+    "jan": "January", "feb": "February", "mar": "March", "apr": "April", "jun": "June", "jul": "July", "aug": "August",
+    "sep": "September", "sept": "September", "oct": "October", "nov": "November", "dec": "December", "mon": "Monday",
+    "tue": "Tuesday", "tues": "Tuesday", "wed": "Wednesday", "thu": "Thursday", "thur": "Thursday",
+    "thurs": "Thursday", "fri": "Friday",
+}  # fmt: skip
+"""With a full stop, anywhere. Those that are also words at the end of a sentence need a capital or a number near."""
+
+_ALSO_WORDS = {
+    "al",
+    "ed",
+    "mar",
+    "jun",
+    "dec",
+    "mon",
+    "wed",
+    "co",
+    "max",
+    "min",
+    "fig",
+    "est",
+    "inc",
+    "ca",
+    "dist",
+    "sep",
+}
+_KINGS = str.split(
+    "Henry Louis Edward George Charles James William Elizabeth Richard John Pius Paul Benedict Leo Gregory Philip "
+    "Alexander Napoleon Nicholas Catherine Mary Frederick Ferdinand Francis Otto Henri Robert David Christian Gustav "
+    "Karl Carl Wilhelm Ramses Ptolemy Darius Xerxes Cyrus Innocent Clement Urban Boniface Peter Ivan Alfonso Malcolm "
+    "Stephen Harald Haakon Olaf Pope Umberto Emmanuel Artaxerxes Antiochus Cleopatra Leopold Albert Rudolf Maximilian"
+)
+_PARTS = str.split(
+    "Chapter Part Book Volume Act Scene Section Phase Type Article Appendix War Class Level Stage Figure Table Canto "
+    "Psalm Vol Lesson Unit Grade Category Round Title Factor"
+)
+
+_CAPITAL = r"[A-Z][a-z]"
+_DRIVE = re.compile(rf"\b(?!The |A |And )([A-Z][a-z]+) Dr\b(?!\.?\s+{_CAPITAL})(\.?)")
+_DOCTOR = re.compile(r"\bDr\b\.?(?=\s|$)")
+_SAINT = re.compile(rf"\bSt\.?(?=\s+{_CAPITAL})|\bSte\.(?=\s+{_CAPITAL})")
+_STREET_BEFORE = re.compile(
+    r"(?:[a-z,;:]\s+[A-Z][a-z]+|\d(?:st|nd|rd|th)|\d\s+[A-Z][a-z]+|(?:West|East|North|South|Main|Wall|High)) $"
+)
+_STREET = re.compile(r"\bSt(\.?)(?=\W|$)")
+_END = re.compile(r"\s*$|\s+[\"'(]*[A-Z]")
+_TITLE = re.compile(rf"\b({'|'.join(_TITLES)})(\.?)(?=\s+{_CAPITAL}|\s+[A-Z]\.)")
+_TITLE_ANYWHERE = re.compile(r"\b(Mr|Mrs|Ms|Messrs)\b\.?")
+_WORD = re.compile(rf"\b({'|'.join(sorted(_WORDS, key=len, reverse=True))})\.(?![A-Za-z])", re.IGNORECASE)
+_LATIN = ((re.compile(r"\be\.\s?g\.,?", re.I), "for example,"), (re.compile(r"\bi\.\s?e\.,?", re.I), "that is,"))
+_NUMBERED = re.compile(r"\b(Nos?|nos?)(\.\s?|\s)(?=\d)")
+_PAGE = re.compile(r"\bp\.\s?(?=\d)")
+_HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
+_KING = re.compile(rf"\b({'|'.join(_KINGS)}) ([IVXL]+)(?=('s)?\b)(?P<after>.?)")
+_PART = re.compile(rf"\b({'|'.join(_PARTS)}|{'|'.join(_PARTS).upper()})(\.? )([IVXLC]+)\b(?!')")
+
+
+def _sentence_end(text: str, at: int) -> str:
+    """ "." if what ends at `at` ends a sentence too: then its full stop had two meanings."""
+    return "." if _END.match(text, at) else ""
+
+
+def _word(found: re.Match[str]) -> str:
+    short, text = found[1], found.string
+    near_number = re.match(r"\s*\d", text[found.end() :]) or re.search(r"\d\s*$", text[: found.start()])
+    as_word = short.lower() in _ALSO_WORDS and not near_number and not (short[0].isupper() and found.start() > 0)
+    if as_word and not (short.lower() == "al" and text[: found.start()].endswith("et ")):
+        return found[0]
+    return _WORDS[short.lower()] + _sentence_end(text, found.end())
+
+
+def _street_or_saint(text: str) -> str:
+    def saint(found: re.Match[str]) -> str:
+        return found[0] if _STREET_BEFORE.search(text, 0, found.start()) else "Saint"
+
+    def street(found: re.Match[str]) -> str:
+        return "Street" + (_sentence_end(text, found.end()) if found[1] else "")
+
+    text = _SAINT.sub(saint, text)
+    return _STREET.sub(street, text)
+
+
+def _drive(found: re.Match[str]) -> str:
+    return f"{found[1]} Drive" + (_sentence_end(found.string, found.end()) if found[2] else "")
+
+
+def _king(found: re.Match[str]) -> str:
+    value = numbers.roman(found[2])
+    lone = found[2] in {"I", "V", "X"} and found["after"] not in {"", ".", ",", ";", ":", "'", ")", "?", "!"}
+    if value is None or lone:  # "and John I think"
+        return found[0]
+    return f"{found[1]} the {numbers.ordinal(str(value))}{found['after']}"
+
+
+def _part(found: re.Match[str]) -> str:
+    value = numbers.roman(found[3])
+    return found[0] if value is None else f"{found[1]} {numbers.cardinal(str(value))}"
+
+
+def expand(text: str) -> str:
+    """`text` with its abbreviations in full."""
+    for pattern, words in _LATIN:
+        text = pattern.sub(words, text)
+    text = _HALF_DAY.sub(lambda found: f"{found[1].upper()}.M.", text)
+    text = _KING.sub(_king, text)
+    text = _PART.sub(_part, text)
+    text = _DRIVE.sub(_drive, text)
+    text = _DOCTOR.sub("Doctor", text)
+    text = _street_or_saint(text)
+    text = _TITLE.sub(lambda found: _TITLES[found[1]] if found[2] or found[1] in _PLAIN else found[0], text)
+    text = _TITLE_ANYWHERE.sub(lambda found: _TITLES[found[1]], text)
+    text = _NUMBERED.sub(lambda found: "numbers " if found[1].lower() == "nos" else "number ", text)
+    text = _PAGE.sub("page ", text)
+    return _WORD.sub(_word, text)
+
+
+_PLAIN = {"Mr", "Mrs", "Ms", "Messrs", "Prof", "Lt", "Col", "Sgt", "Capt", "Mt"}

@@ -1,0 +1,115 @@
+"""Dates, times of day and years in words."""
+
+from __future__ import annotations
+
+import re
+
+from phonate.text.english.numbers import cardinal, ordinal, pair, plural, year
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+
+_SHORT = {**{month[:3]: month for month in MONTHS}, "Sept": "September"}
+_MONTH = "|".join([*MONTHS, *(rf"{short}\b\.?" for short in _SHORT if short != "May")])
+_ISO = re.compile(r"\b(\d{4})-(\d\d)-(\d\d)\b")
+_SLASHED = re.compile(r"(?<![\d/])(\d{1,2})/(\d{1,2})/(\d{4}|\d\d)(?![\d/])")
+_MONTH_FIRST = re.compile(rf"\b({_MONTH}) (\d{{1,2}})(?:st|nd|rd|th)?\b(?!:|\.\d|,\d)(?:(,?) (\d{{4}})\b(?![:,.]\d))?")
+_DAY_FIRST = re.compile(
+    rf"\b([Tt]he )?(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})(?![a-z])(?:,? (\d{{4}})\b(?![:,.]\d))?"
+)
+_MONTH_YEAR = re.compile(rf"\b({_MONTH}),? (\d{{4}})\b(?![:,.]\d)")
+_DECADE = re.compile(r"(?<![\d,.])(\d\d)?(\d0)'?s\b")
+_SHORT_DECADE = re.compile(r"'(\d)0s\b")
+_SHORT_YEAR = re.compile(r"(?<!\w)'(\d\d)\b(?!')")
+_YEARS = re.compile(r"(?<![\d,.$-])(1[1-9]\d\d|20\d\d)\s?-\s?(1[1-9]\d\d|20\d\d|\d\d)(?![\d,.-]*\d)")
+_YEAR = re.compile(r"(?<![\d,.$/:-])(1[1-9]\d\d|20\d\d)(?![\d/:]|[,.]\d|-\d)")
+_GLUED_YEAR = re.compile(r"(?<=[A-Za-z])(?=(?:1[1-9]\d\d|20\d\d)(?!\d))")
+_HALF = r"(?:\s?([AaPp])\.?\s?[Mm]\b\.?)"
+_CLOCK = re.compile(rf"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?![\d:]){_HALF}?")
+_HOURS = re.compile(rf"(?<![\d:.,])(\d{{1,2}}(?::\d\d)?{_HALF}?)\s?-\s?(?=\d{{1,2}}(?::\d\d|{_HALF}))")
+_HOUR = re.compile(rf"(?<![\d:.,])(1[0-2]|0?[1-9]){_HALF}")
+
+
+def _month(name: str) -> str:
+    return _SHORT.get(name.rstrip("."), name)
+
+
+def _day(digits: str) -> str | None:
+    return ordinal(str(int(digits))) if 1 <= int(digits) <= 31 else None
+
+
+def _any_year(digits: str) -> str:
+    if len(digits) == 2:
+        digits = ("20" if int(digits) < 70 else "19") + digits
+    return year(digits) if digits[0] != "0" else cardinal(digits)
+
+
+def _numeric(month: str, day: str, digits: str) -> str | None:
+    said = _day(day)
+    if said is None or not 1 <= int(month) <= 12:
+        return None
+    return f"{MONTHS[int(month) - 1]} {said}, {_any_year(digits)}"
+
+
+def _month_first(found: re.Match[str]) -> str:
+    day = _day(found[2])
+    if day is None:
+        return found[0]
+    return f"{_month(found[1])} {day}" + (f", {_any_year(found[4])}" if found[4] else "")
+
+
+def _day_first(found: re.Match[str]) -> str:
+    day = _day(found[2])
+    if day is None:
+        return found[0]
+    return f"{found[1] or 'the '}{day} of {_month(found[3])}" + (f", {_any_year(found[4])}" if found[4] else "")
+
+
+def _decade(found: re.Match[str]) -> str:
+    if not found[1]:
+        return plural(cardinal(found[2])) if found[2] != "00" else found[0]
+    return plural(year(found[1] + found[2]))
+
+
+def _half_day(letter: str | None) -> str:
+    return f" {letter.upper()}.M." if letter else ""
+
+
+def _clock(found: re.Match[str]) -> str:
+    hour, minute, second = cardinal(str(int(found[1]))), found[2], found[3]
+    half = _half_day(found[4])
+    said = f"{hour} {pair(minute)}" if minute != "00" else hour if half else f"{hour} o'clock"
+    if found[1] in {"00", "0"}:
+        said = f"zero {pair(minute)}" if minute != "00" else "zero hours"
+    if second and second != "00":
+        said += f" and {cardinal(str(int(second)))} second" + ("s" if int(second) != 1 else "")
+    return said + half
+
+
+def expand(text: str) -> str:
+    """`text` with its dates and times in words."""
+    text = _ISO.sub(lambda found: _numeric(found[2], found[3], found[1]) or found[0], text)
+    text = _SLASHED.sub(lambda found: _numeric(*found.groups()) or found[0], text)
+    text = _DAY_FIRST.sub(_day_first, text)
+    text = _MONTH_FIRST.sub(_month_first, text)
+    text = _MONTH_YEAR.sub(lambda found: f"{_month(found[1])} {_any_year(found[2])}", text)
+    text = _YEARS.sub(lambda found: f"{year(found[1])} to {_last_year(found[2])}", text)
+    text = _HOURS.sub(r"\1 to ", text)
+    text = _CLOCK.sub(_clock, text)
+    text = _HOUR.sub(lambda found: cardinal(str(int(found[1]))) + _half_day(found[2]), text)
+    text = _SHORT_DECADE.sub(
+        lambda found: plural(cardinal(found[1] + "0")) if found[1] != "0" else "two thousands", text
+    )
+    return _DECADE.sub(_decade, text)
+
+
+def expand_years(text: str) -> str:
+    """Years that stand alone; after whatever else a number of four digits may be."""
+    text = _YEAR.sub(lambda found: year(found[1]), _GLUED_YEAR.sub(" ", text))
+    return _SHORT_YEAR.sub(lambda found: pair(found[1]), text)
+
+
+def _last_year(last: str) -> str:
+    return year(last) if len(last) == 4 else pair(last)

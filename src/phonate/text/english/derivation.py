@@ -1,0 +1,152 @@
+"""Words made from words of the lexicon: inflections, endings, prefixes and compounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from phonate.text.english import arpabet
+
+Phones = tuple[str, ...]
+Lookup = Callable[[str], Phones | None]
+"""Gives the phones of a word of the lexicon, None for others."""
+
+_SIBILANT = {"S", "Z", "SH", "ZH", "CH", "JH"}
+_VOICELESS = {"P", "T", "K", "F", "TH", "S", "SH", "CH"}
+_CONTRACTIONS = {
+    "'ll": ("AH0", "L"),
+    "'ve": ("AH0", "V"),
+    "'re": ("ER0",),
+    "'m": ("AH0", "M"),
+    "n't": ("AH0", "N", "T"),
+}
+_ENDINGS: tuple[tuple[str, Phones], ...] = (
+    ("ingly", ("IH0", "NG", "L", "IY0")), ("edly", ("IH0", "D", "L", "IY0")), ("ing", ("IH0", "NG")),
+    ("in'", ("IH0", "N")), ("ings", ("IH0", "NG", "Z")), ("ers", ("ER0", "Z")), ("er", ("ER0",)),
+    ("est", ("AH0", "S", "T")), ("iest", ("IY0", "AH0", "S", "T")), ("ily", ("AH0", "L", "IY0")),
+    ("ly", ("L", "IY0")), ("ness", ("N", "AH0", "S")), ("nesses", ("N", "AH0", "S", "IH0", "Z")),
+    ("less", ("L", "AH0", "S")), ("ful", ("F", "AH0", "L")), ("fully", ("F", "AH0", "L", "IY0")),
+    ("ment", ("M", "AH0", "N", "T")), ("ments", ("M", "AH0", "N", "T", "S")), ("able", ("AH0", "B", "AH0", "L")),
+    ("ish", ("IH0", "SH")), ("ism", ("IH2", "Z", "AH0", "M")), ("ist", ("IH0", "S", "T")),
+    ("ists", ("IH0", "S", "T", "S")), ("ship", ("SH", "IH2", "P")), ("hood", ("HH", "UH2", "D")),
+    ("like", ("L", "AY2", "K")), ("ward", ("W", "ER0", "D")), ("wards", ("W", "ER0", "D", "Z")),
+    ("man", ("M", "AH0", "N")), ("men", ("M", "AH0", "N")), ("some", ("S", "AH0", "M")),
+)  # fmt: skip
+_PREFIXES: tuple[tuple[str, Phones], ...] = (
+    ("un", ("AH2", "N")), ("re", ("R", "IY2")), ("non", ("N", "AA2", "N")), ("mis", ("M", "IH2", "S")),
+    ("over", ("OW2", "V", "ER0")), ("under", ("AH2", "N", "D", "ER0")), ("out", ("AW2", "T")),
+    ("anti", ("AE2", "N", "T", "IY0")), ("super", ("S", "UW2", "P", "ER0")), ("inter", ("IH2", "N", "T", "ER0")),
+    ("sub", ("S", "AH2", "B")), ("pre", ("P", "R", "IY2")), ("dis", ("D", "IH0", "S")),
+    ("semi", ("S", "EH2", "M", "IY0")),
+    ("micro", ("M", "AY2", "K", "R", "OW0")), ("multi", ("M", "AH2", "L", "T", "IY0")), ("co", ("K", "OW2")),
+    ("self", ("S", "EH2", "L", "F")), ("in", ("IH0", "N")),
+)  # fmt: skip
+_SHORTEST_PART = 4
+"""Letters of the shorter part of a compound; shorter ones are found where there are none."""
+
+
+def plural(stem: Phones) -> Phones:
+    """`stem` with the -s of plurals, verbs and possessives: S, Z or IH0 Z."""
+    if stem[-1] in _SIBILANT:
+        return (*stem, "IH0", "Z")
+    return (*stem, "S" if stem[-1] in _VOICELESS else "Z")
+
+
+def past(stem: Phones) -> Phones:
+    """`stem` with -ed: T, D or IH0 D."""
+    if stem[-1] in {"T", "D"}:
+        return (*stem, "IH0", "D")
+    return (*stem, "T" if stem[-1] in _VOICELESS else "D")
+
+
+def _stems(base: str, ending: str) -> Iterator[str]:
+    """What `base` may be written like without an ending: itself, with e, undoubled, with y."""
+    if ending[0] in "aeioy":
+        if re.search(r"([bdgklmnprtz])\1$", base):
+            yield base[:-1]
+        if re.search(r"[aeiou][bdgklmnprtvz]$|[csvuzg]$|[^l]l$", base):
+            yield base + "e"
+        yield base
+        yield base + "e"
+    else:
+        yield base
+    if base.endswith("i"):
+        yield base[:-1] + "y"
+    if ending in {"ily", "iest"}:
+        yield base + "y"
+
+
+def _first(stems: Iterator[str], lookup: Lookup) -> Phones | None:
+    return next((phones for stem in stems if len(stem) > 1 and (phones := lookup(stem))), None)
+
+
+def _apostrophe(word: str, lookup: Lookup) -> Phones | None:
+    """Possessives and contractions."""
+    if word.endswith("'s") and (stem := lookup(word[:-2])):
+        return plural(stem)
+    if word.endswith("s'") and (stem := lookup(word[:-1])):
+        return stem
+    if word.endswith("'d") and (stem := lookup(word[:-2])):
+        return (*stem, "IH0", "D") if stem[-1] in {"T", "D"} else (*stem, "D")
+    for ending, phones in _CONTRACTIONS.items():
+        if word.endswith(ending) and (stem := lookup(word[: -len(ending)])):
+            short = arpabet.is_vowel(stem[-1]) and phones[0] == "AH0" and ending != "n't"
+            return (*stem, *(phones[1:] if short else phones))
+    return None
+
+
+def _inflected(word: str, lookup: Lookup, verb: Lookup) -> Phones | None:
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        stems = [word[:-1]]
+        stems += [word[:-3] + "y"] if word.endswith("ies") else []
+        stems += [word[:-2]] if re.search(r"(?:[sxzo]|ch|sh)es$", word) else []
+        if stem := _first(iter(stems), lookup):
+            return plural(stem)
+    if word.endswith("ed") and len(word) > 4 and (stem := _first(_stems(word[:-2], "ed"), verb)):
+        return past(stem)
+    return None
+
+
+def _ended(word: str, lookup: Lookup, verb: Lookup) -> Phones | None:
+    """A stem with an ending, the longest that leaves a word."""
+    for ending, phones in sorted(_ENDINGS, key=lambda pair: -len(pair[0])):
+        base = word[: -len(ending)]
+        find = verb if ending.startswith(("in", "ed", "er")) else lookup
+        if word.endswith(ending) and len(base) >= 3 and (stem := _first(_stems(base, ending), find)):
+            joined = stem[:-1] if stem[-1] == phones[0] == "L" else stem
+            if ending == "ly" and stem[-2:] == ("AH0", "L") and base.endswith("le"):
+                joined = stem[:-2]
+            return (*joined, *phones)
+    return None
+
+
+def _secondary(phones: Phones) -> Phones:
+    """`phones` with its primary stress made secondary."""
+    return tuple(phone[:-1] + "2" if phone.endswith("1") else phone for phone in phones)
+
+
+def _composed(word: str, lookup: Lookup) -> Phones | None:
+    """A prefix and a word, or two words."""
+
+    def rest_of(word: str) -> Phones | None:
+        return lookup(word) or _inflected(word, lookup, lookup)
+
+    for prefix, phones in _PREFIXES:
+        rest = word[len(prefix) :]
+        if word.startswith(prefix) and len(rest) >= _SHORTEST_PART and (stem := rest_of(rest)):
+            return (*phones, *stem)
+    for at in sorted(range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1), key=lambda n: abs(2 * n - len(word))):
+        first, second = lookup(word[:at]), rest_of(word[at:])
+        if first and second:
+            return (*first, *_secondary(second))
+    return None
+
+
+def derive(word: str, lookup: Lookup, verb: Lookup) -> Phones | None:
+    """The phones of `word` (lower case) made from words that `lookup` knows; None if it is made of none.
+
+    `verb` is a `lookup` that gives the verb of words with several pronunciations.
+    """
+    if "'" in word and not word.endswith("in'"):
+        return _apostrophe(word, lambda stem: lookup(stem) or derive(stem, lookup, verb) if stem else None)
+    return _inflected(word, lookup, verb) or _ended(word, lookup, verb) or _composed(word, lookup)

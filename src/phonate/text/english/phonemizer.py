@@ -1,0 +1,180 @@
+"""The default phonemizer: American English as ARPAbet with stress digits, without espeak.
+
+A word is looked up in the lexicon; failing that it is derived from words that are there (plurals, endings,
+prefixes, compounds); an acronym is spelt; and what is left is read letter by letter.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from phonate.config.errors import InputError
+from phonate.text import phonemes
+from phonate.text.english import arpabet, derivation, homographs, letter_to_sound, lexicon
+from phonate.text.normalisation import normalise
+from phonate.text.phonemes import Word
+
+Phones = tuple[str, ...]
+
+_TOKEN = re.compile(
+    r"(?:[A-Za-z]\.){2,}(?:'?s\b)?"  # U.S., e.g.
+    r"|(?<![\w'])[A-HJ-Z]\.(?=\s+[A-Z])"  # an initial
+    r"|'?[A-Za-z]+(?:'[A-Za-z]+)*'?"
+)
+_WEAK = {"a": ("AH0",), "an": ("AH0", "N"), "and": ("AH0", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "AH0")}
+_STRONG = {"a": ("EY1",), "an": ("AE1", "N"), "and": ("AE1", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "UW1")}
+_SPELT = {"US", "ID", "AI", "GI", "OS", "LA", "PA", "ER", "IT", "AM", "AD", "MO", "SI", "TA", "AG"} - {"IT", "AM"}
+"""Acronyms that look like words."""
+_LETTERED = frozenset(
+    str.split("vitamin plan grade type class group appendix hepatitis letter section exhibit team row")
+)
+
+
+@dataclass(frozen=True)
+class _Token:
+    """A word as it stands in the text, what stands between it and the next, and whether letters give it."""
+
+    text: str
+    mark: str
+    spelt: bool
+
+
+class EnglishPhonemizer:
+    """Text -> words with ARPAbet phones as in CMUdict (AA0 ... ZH)."""
+
+    name = "english"
+
+    def __init__(self, language: str = "en-us") -> None:
+        if language.lower().replace("_", "-") not in {"en", "en-us"}:
+            raise InputError(
+                f"the phonemizer 'english' speaks en-us, not {language!r}; the phonemizer 'espeak' has other languages"
+            )
+        self.language = "en-us"
+        self.symbols = arpabet.PHONES
+
+    def __call__(self, text: str) -> list[Word]:
+        """The words of `text`. Raises InputError when nothing in it can be said."""
+        tokens = _tokens(normalise(text))
+        if not tokens:
+            raise phonemes.nothing_to_say(text)
+        words: list[Word] = []
+        for n in range(len(tokens) - 1, -1, -1):  # from the end: a weak form hangs on the word after it
+            following = words[-1] if words and not tokens[n].mark else None
+            before = tokens[n - 1].text.lower() if n and not tokens[n - 1].mark else ""
+            words.append(Word(tokens[n].text, _in_context(tokens[n], before, following), tokens[n].mark))
+        return words[::-1]
+
+
+def _tokens(text: str) -> list[_Token]:
+    """The words of a normalised text."""
+    shouted = not re.search(r"[a-z]", text) and len(re.findall(r"[A-Z]{2,}", text)) > 1
+    found = list(_TOKEN.finditer(text))
+    tokens: list[_Token] = []
+    for n, match in enumerate(found):
+        end = found[n + 1].start() if n + 1 < len(found) else len(text)
+        between = text[match.end() : end]
+        word = match[0]
+        dotted = word.endswith(".") or bool(re.search(r"\.'?s$", word))
+        if dotted and n + 1 == len(found):
+            between = "." + between  # its full stop ends the text as well
+        if between == "-" and n + 1 < len(found):  # a hyphen is no pause
+            between = ""
+        word = word if dotted else _unquoted(word)
+        tokens.append(_Token(word.lower() if shouted and not dotted else word, phonemes.mark_of(between), dotted))
+    return [token for token in tokens if token.text]
+
+
+def _unquoted(word: str) -> str:
+    """`word` without the quotes about it; apostrophes that belong to it stay."""
+    if word.startswith("'") and not lexicon.entry(word.lower().rstrip("'")):
+        word = word[1:]
+    if word.endswith("'") and not re.search(r"(?:[sS]|in)'$", word):
+        word = word[:-1]
+    return word
+
+
+def _in_context(token: _Token, before: str, following: Word | None) -> Phones:
+    """The phones of a word between its neighbours; `following` is None before a pause."""
+    word = token.text.lower()
+    if token.spelt or (word == "a" and token.text == "A" and before in _LETTERED):
+        return _spelt(word)
+    if word in _WEAK:
+        if following is None:
+            return _STRONG[word]
+        vowel = arpabet.is_vowel(following.phones[0])
+        return ("DH", "IY0") if word == "the" and vowel else _WEAK[word]
+    entries = _entries(token.text)
+    if len(entries) > 1:
+        return homographs.choose(word, entries, before, following.text.lower() if following else "")
+    return pronounce(token.text)
+
+
+def _entries(word: str) -> dict[str, Phones]:
+    """The lexicon's pronunciations of `word` by part of speech, however it is capitalised."""
+    lower = word.lower()
+    for checked in (True, False):
+        for spelling in dict.fromkeys((word, lower, lower.capitalize())):
+            if found := lexicon.entry(spelling, checked):
+                return found
+    return {}
+
+
+def _lookup(word: str) -> Phones | None:
+    return _entries(word).get("DEFAULT")
+
+
+def _lookup_verb(word: str) -> Phones | None:
+    """As `_lookup`, but the verb of a homograph: "lived" comes from the verb."""
+    return _entries(word).get("VERB") or _lookup(word)
+
+
+def _spelt(word: str) -> Phones:
+    """The names of the letters; a last 's is a plural."""
+    letters = re.sub(r"[^a-z]", "", re.sub(r"'?s$", "", word) if re.search(r"\.'?s$|'s$", word) else word)
+    phones = [phone for letter in letters for phone in lexicon.entry(letter.upper())["DEFAULT"]]
+    plural = bool(re.search(r"\.'?s$|'s$", word)) and bool(phones)
+    return derivation.plural(tuple(phones)) if plural else tuple(phones)
+
+
+def from_letters(word: str) -> bool:
+    """Whether `word` is neither in the lexicon nor made of its words nor spelt, so that its letters are guessed at."""
+    return _known(word) is None
+
+
+def pronounce(word: str) -> Phones:
+    """The phones of one word by itself, in the form it has in a dictionary."""
+    return _known(word) or letter_to_sound.pronounce(word) or _spelt(word.lower())
+
+
+def _known(word: str) -> Phones | None:
+    lower = word.lower()
+    capitals = re.fullmatch(r"([A-Z]{2,})('?s)?", word)
+    if capitals:
+        exact = lexicon.entry(capitals[1], checked=True) if capitals[1] not in _SPELT else {}
+        known = exact or lexicon.entry(lower, checked=True) if capitals[1] not in _SPELT else {}
+        if not known and (len(capitals[1]) < 6 or not re.search(r"[AEIOUY]", capitals[1])):
+            return _spelt(capitals[1].lower() + ("'s" if capitals[2] else ""))
+    if len(lower) == 1:
+        return _spelt(lower)
+    if found := _lookup(word):
+        return found
+    if not re.search(r"[aeiouy]", lower) and len(lower) <= 6:
+        return _spelt(lower)
+    if derived := derivation.derive(lower, _lookup, _lookup_verb):
+        return derived
+    return _pieces(word)
+
+
+def _pieces(word: str) -> Phones | None:
+    """CamelCase by its parts, and drawn-out words ("sooo") drawn in."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z']+", word)
+    if len(parts) > 1 and parts[0] in {"Mc", "Mac"}:
+        return ("M", "AH0", "K", *pronounce("".join(parts[1:])))
+    if len(parts) > 1 and all(len(part.strip("'")) > 0 for part in parts):
+        return tuple(phone for part in parts for phone in pronounce(part))
+    for kept in (r"\1", r"\1\1"):
+        shorter = re.sub(r"([a-z])\1{2,}", kept, word.lower())
+        if shorter != word.lower() and (found := _lookup(shorter)):
+            return found
+    return None

@@ -1,0 +1,131 @@
+"""Money, measures, fractions, telephone numbers and plain numbers in words."""
+
+from __future__ import annotations
+
+import re
+
+from phonate.text.english.numbers import by_digit, cardinal, fraction, number, ordinal, plural
+
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
+_SIGN = r"(?:(?<![\w)])[-+])?"
+_SCALES = {"k": "thousand", "m": "million", "mn": "million", "bn": "billion", "b": "billion", "tn": "trillion"}
+_SCALE = r"(?:\s?(thousand|million|billion|trillion)\b|(k|K|mn|m|M|bn|B|b|tn)\b)?"
+_MONEY_NAMES = {
+    "$": ("dollar", "cent"), "£": ("pound", "penny"), "€": ("euro", "cent"), "¥": ("yen", "sen"), "¢": ("cent", ""),
+}  # fmt: skip
+_MONEY_BEFORE = re.compile(rf"({_SIGN})(?:\b(?:US|A|C|NZ|HK))?([$£€¥])\s?({_NUMBER}){_SCALE}")
+_MONEY_AFTER = re.compile(rf"({_SIGN})({_NUMBER}){_SCALE}\s?([$£€¥¢])")
+
+_UNITS = {
+    "km": "kilometer", "m": "meter", "cm": "centimeter", "mm": "millimeter", "um": "micrometer", "nm": "nanometer",
+    "mi": "mile", "ft": "foot", "yd": "yard", "yds": "yard", "lb": "pound", "lbs": "pound", "oz": "ounce",
+    "kg": "kilogram", "g": "gram", "mg": "milligram", "l": "liter", "L": "liter", "ml": "milliliter",
+    "mL": "milliliter", "mph": "mile per hour", "kph": "kilometer per hour", "km/h": "kilometer per hour",
+    "m/s": "meter per second", "Hz": "hertz", "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz",
+    "kB": "kilobyte", "KB": "kilobyte", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte", "V": "volt",
+    "W": "watt", "kW": "kilowatt", "MW": "megawatt", "kWh": "kilowatt hour", "s": "second", "sec": "second",
+    "secs": "second", "ms": "millisecond", "min": "minute", "mins": "minute", "h": "hour", "hr": "hour",
+    "hrs": "hour", "dB": "decibel", "ha": "hectare", "km2": "square kilometer", "m2": "square meter",
+    "m3": "cubic meter", "cm2": "square centimeter", "cm3": "cubic centimeter", "sq ft": "square foot",
+    "°C": "degree Celsius", "° C": "degree Celsius", "°F": "degree Fahrenheit", "° F": "degree Fahrenheit",
+    "°": "degree", "px": "pixel", "rpm": "revolution per minute", "kcal": "kilocalorie", "cal": "calorie",
+}  # fmt: skip
+_UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
+_MEASURE = re.compile(rf"({_SIGN})({_NUMBER})(\s?)({_UNIT})(?![A-Za-z0-9'°/])(?:\.(?=\s+[a-z]))?")
+_PERCENT = re.compile(rf"({_SIGN})({_NUMBER})\s?%")
+_MIXED = re.compile(r"(?<![\d/.,])(\d+)\s+(\d{1,3})/(\d{1,3})(?![\d/])")
+_FRACTION = re.compile(r"(?<![\d/.,])(\d{1,3})/(\d{1,3})(?![\d/])")
+_PHONE = re.compile(r"(?<![\w-])(\+?\d{1,3}[ .-]?)?(\(\d{3}\) ?|\d{3}[ .-])?(\d{3})[.-](\d{4})(?![\w-]|\.\d)")
+_INTERNATIONAL = re.compile(r"(?<!\w)\+\d{1,3}(?:[ -]\(?\d{1,4}\)?){2,5}(?![\w-])")
+_ORDINAL = re.compile(r"(?<![\d.])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b")
+_DOMESTIC = re.compile(r"(?<![\w-])0\d{2,4}(?: \d{3,4}){1,3}(?![\w-])")
+_RANGE = re.compile(rf"(?<![\w.,-])([$£€]?(?:{_NUMBER})%?)\s?-\s?(?=[$£€]?(?:{_NUMBER})(?![\w.]*-\d))")
+_FEET = re.compile(r"(?<!\d)(\d)'\s?(\d\d?)\"")
+_DOTTED = re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d])")
+_BIG = re.compile(rf"({_SIGN})({_NUMBER})")
+
+
+def _sign(sign: str) -> str:
+    return {"-": "minus ", "+": "plus "}.get(sign, "")
+
+
+def _count(digits: str, name: str) -> str:
+    """ "1", "foot" -> "one foot"; "3", "mile per hour" -> "three miles per hour"."""
+    return f"{number(digits)} {name if digits == '1' else _plural_unit(name)}"
+
+
+def _plural_unit(name: str) -> str:
+    first, space, rest = name.partition(" ")
+    if first in {"square", "cubic", "kilowatt"}:
+        return f"{first} {_plural_unit(rest)}"
+    if first.endswith("hertz") or first in {"yen", "sen"}:
+        return name
+    irregular = {"foot": "feet", "penny": "pence", "inch": "inches"}
+    return irregular.get(first, plural(first)) + space + rest
+
+
+def _money(sign: str, symbol: str, digits: str, scale: str | None) -> str:
+    name, small = _MONEY_NAMES[symbol]
+    whole, _, cents = digits.replace(",", "").partition(".")
+    if scale:
+        return f"{_sign(sign)}{number(digits)} {scale} {_plural_unit(name)}"
+    if len(cents) != 2 or not small:
+        return _sign(sign) + _count(digits, name)
+    parts = [_count(str(int(whole or "0")), name)] if int(whole or "0") or not int(cents) else []
+    parts += [_count(str(int(cents)), small)] if int(cents) else []
+    return _sign(sign) + " and ".join(parts)
+
+
+def _scale(word: str | None, letters: str | None) -> str | None:
+    return word or (_SCALES[letters.lower()] if letters else None)
+
+
+def _phone(found: re.Match[str]) -> str:
+    plus = "plus " if found[0].startswith("+") else ""
+    groups = re.findall(r"\d+", found[0])
+    if not found[2] and found[1] and not plus:
+        return found[0]  # "12 345-6789": no telephone number
+    return plus + ", ".join(by_digit(group) for group in groups)
+
+
+def _mixed(found: re.Match[str]) -> str:
+    part = fraction(found[2], found[3])
+    return f"{cardinal(found[1])} and {part}" if found[3].strip("0") else found[0]
+
+
+def _fraction(found: re.Match[str]) -> str:
+    return fraction(found[1], found[2]) if found[2].strip("0") else f"{cardinal(found[1])} over {cardinal(found[2])}"
+
+
+def expand(text: str) -> str:
+    """Quantities with a sign, a symbol or a form of their own; plain numbers stay."""
+    text = _INTERNATIONAL.sub(lambda found: "plus " + ", ".join(map(by_digit, re.findall(r"\d+", found[0]))), text)
+    text = _PHONE.sub(_phone, text)
+    text = _DOMESTIC.sub(lambda found: ", ".join(map(by_digit, found[0].split())), text)
+    text = _FEET.sub(lambda found: f"{_count(found[1], 'foot')} {_count(found[2], 'inch')}", text)
+    text = _RANGE.sub(r"\1 to ", text)
+    text = _MONEY_BEFORE.sub(lambda found: _money(found[1], found[2], found[3], _scale(found[4], found[5])), text)
+    text = _MONEY_AFTER.sub(lambda found: _money(found[1], found[5], found[2], _scale(found[3], found[4])), text)
+    text = _PERCENT.sub(lambda found: f"{_sign(found[1])}{number(found[2])} percent", text)
+    text = _MIXED.sub(_mixed, text)
+    text = _MEASURE.sub(lambda found: _sign(found[1]) + _count(found[2], _UNITS[found[4]]), text)
+    text = re.sub(r"(?<=[a-z])/(km|hr|h|s|kg|lb|min|month|year|day|week|hour|person|night)\b", _per, text)
+    text = _FRACTION.sub(_fraction, text)
+    return _ORDINAL.sub(lambda found: ordinal(found[1]), text)
+
+
+def _per(found: re.Match[str]) -> str:
+    return f" per {_UNITS.get(found[1], found[1])}"
+
+
+def expand_plain(text: str) -> str:
+    """Every number that is left."""
+    text = _DOTTED.sub(lambda found: " point ".join(map(cardinal, found[0].split("."))), text)
+    return _BIG.sub(_plain, text)
+
+
+def _plain(found: re.Match[str]) -> str:
+    text = found.string
+    before = " " if text[: found.start()][-1:].isalpha() else ""
+    after = " " if text[found.end() : found.end() + 1].isalpha() else ""
+    return f"{before}{_sign(found[1])}{number(found[2])}{after}"

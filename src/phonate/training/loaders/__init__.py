@@ -1,0 +1,1 @@
+"""Training with a model and data loaders of one's own."""

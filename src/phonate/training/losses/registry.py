@@ -1,0 +1,71 @@
+"""Losses by name, and what they return over a batch. All keep to (sum, count), see `phonate.nn.losses._base`."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from typing import Any
+
+from torch import Tensor, nn
+
+from phonate.config.errors import InputError
+from phonate.nn.losses._base import SumCount, expanded
+from phonate.training.losses.names import LOSSES
+
+log = logging.getLogger(__name__)
+
+Terms = dict[str, SumCount]
+
+
+class LossRegistry:
+    """The losses that recipes can name."""
+
+    @staticmethod
+    def register(name: str, loss: type[nn.Module]) -> None:
+        """Make `loss` known as `name`. Its forward(outputs, targets[, mask]) returns a scalar mean over the
+        batch, or the sum and the count."""
+        LOSSES.register(name, loss)
+
+    @staticmethod
+    def get(name: str) -> type[nn.Module]:
+        """The loss called `name`. Raises InputError with the nearest name."""
+        loss: type[nn.Module] = LOSSES.get(name)
+        return loss
+
+    @staticmethod
+    def names() -> list[str]:
+        """Every name."""
+        return LOSSES.names()
+
+
+def compute(loss: nn.Module, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> SumCount:
+    """Sum and count of any loss over a batch whose first dimension is the items.
+
+    A loss that returns a scalar counts as that mean times the items. One that takes no mask gets its outputs
+    and targets emptied where `mask` is False: 0, and -100 for whole-number targets.
+    """
+    if mask is None:
+        result = loss(outputs, targets)
+    elif _takes_mask(loss):
+        result = loss(outputs, targets, mask)
+    else:
+        empty = 0 if targets.is_floating_point() else -100
+        result = loss(
+            outputs.masked_fill(~expanded(mask, outputs), 0),
+            targets.masked_fill(~expanded(mask, targets), empty),
+        )
+    if isinstance(result, tuple):
+        return result
+    if not isinstance(result, Tensor) or result.numel() != 1:
+        raise InputError(f"{type(loss).__name__} must return a scalar or (sum, count), not {_described(result)}")
+    items = float(len(outputs))
+    return result.reshape(()) * items, items
+
+
+def _takes_mask(loss: nn.Module) -> bool:
+    parameters = inspect.signature(loss.forward).parameters.values()
+    return any(p.name == "mask" or p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+
+
+def _described(result: Any) -> str:
+    return f"a tensor of {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__

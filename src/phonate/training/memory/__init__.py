@@ -1,0 +1,1 @@
+"""Watching memory, and recovering from running out of it."""

@@ -1,0 +1,1 @@
+"""Corpora made from long recordings or from text files."""

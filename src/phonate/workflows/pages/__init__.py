@@ -1,0 +1,1 @@
+"""HTML pages: reports, voice profiles, and the plots in them."""

@@ -1,0 +1,177 @@
+"""What a report shows beside training's own files: sounds to compare, pictures, tables of figures.
+
+They are plain data in the run's folder: `samples/samples.json` (`Listening`), `evaluation.json`
+(`Figures`), and `previews/` for whatever else a task left to look at or listen to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, ValidationError
+
+from phonate.config.errors import InputError
+from phonate.config.settings import Settings
+from phonate.workflows.pages import plots
+
+LISTENING = "samples/samples.json"
+"""Where a run keeps what the report plays."""
+_SOUNDS = {".wav", ".flac", ".mp3", ".ogg"}
+
+
+class Clip(Settings):
+    """One sound of an example."""
+
+    label: str
+    """What it is, such as "converted"."""
+    path: str
+    """Its file, relative to `samples.json`."""
+    note: str = ""
+    """AcousticOutput under the label."""
+
+
+class Example(Settings):
+    """Sounds that belong together, such as a source, its conversion and the target's own voice."""
+
+    title: str = ""
+    """What was done."""
+    clips: tuple[Clip, ...]
+    """In the order in which they are shown."""
+
+
+class Listening(Settings):
+    """What `samples.json` holds."""
+
+    note: str = ""
+    """What is to be heard."""
+    examples: tuple[Example, ...]
+    """In order."""
+
+
+class Figures(Settings):
+    """What the report shows of `evaluation.json`: the model beside a baseline and a ceiling."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    systems: dict[str, dict[str, float | None]]
+    """System -> metric -> value; a missing one is shown as a dash."""
+    focus: str = ""
+    """The system that the report is about."""
+    legend: str = ""
+    """What the metrics mean."""
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file, {} where there is none. Raises InputError for a damaged one."""
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON ({error}); delete it or write it again") from error
+
+
+def number(value: float | None) -> str:
+    """A figure for a table cell."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever reads best."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def evaluation(path: Path) -> list[dict[str, Any]]:
+    """The table of `evaluation.json`, none without that file. Raises InputError when it holds no `Figures`."""
+    content = read_json(path)
+    if not content:
+        return []
+    figures = _validated(Figures, content, path)
+    columns = list(dict.fromkeys(metric for values in figures.systems.values() for metric in values))
+    rows = [
+        {"name": name, "focus": name == figures.focus, "cells": [number(values.get(column)) for column in columns]}
+        for name, values in figures.systems.items()
+    ]
+    shown = [column.replace("_", " ") for column in columns]
+    return [{"title": "How good it is", "note": figures.legend, "columns": shown, "rows": rows}]
+
+
+def listening(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The sounds of `samples.json` with their pictures, {} without that file."""
+    content = read_json(path)
+    if not content:
+        return {}
+    found = _validated(Listening, content, path)
+    pictures = _Pictures(recipe)
+    examples = [
+        {
+            "title": example.title,
+            "clips": [
+                {
+                    "label": clip.label,
+                    "note": clip.note,
+                    "sound": _sound(path.parent / clip.path),
+                    "picture": pictures.of(path.parent / clip.path),
+                }
+                for clip in example.clips
+            ],
+        }
+        for example in found.examples
+    ]
+    return {"note": found.note, "examples": examples}
+
+
+ContentT = TypeVar("ContentT", bound=Settings)
+
+
+def _validated(kind: type[ContentT], content: Any, path: Path) -> ContentT:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{path}: {where}: {first['msg']}") from error
+
+
+def _sound(path: Path) -> str:
+    """A recording as a URL in itself, at its own rate."""
+    from phonate.audio.decoding import read_audio
+
+    return plots.sound_url(*read_audio(path))
+
+
+class _Pictures:
+    """Mel spectrograms with the audio settings of the recipe, so that they show what the model sees."""
+
+    def __init__(self, recipe: Mapping[str, Any]) -> None:
+        from phonate.audio.processor import AudioProcessor
+        from phonate.audio.settings import AudioConfig
+
+        audio = recipe.get("data", {}).get("audio")
+        self.processor = AudioProcessor(AudioConfig(**audio) if isinstance(audio, Mapping) else None)
+
+    def of(self, path: Path) -> str:
+        mel = self.processor.mel(self.processor.load(path))
+        return plots.data_url(plots.spectrogram_png(mel.T), "image/png")
+
+
+def previews(folder: Path) -> dict[str, Any]:
+    """What lies in a run's folder of previews, one clip a name: `voice.png` and `voice.flac` are one."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
+        kind = "picture" if path.suffix == ".png" else "sound" if path.suffix in _SOUNDS else None
+        if kind is not None:
+            empty = {"label": path.stem.replace("_", " "), "note": "", "picture": "", "sound": ""}
+            url = plots.data_url(path.read_bytes(), "image/png") if kind == "picture" else _sound(path)
+            found.setdefault(path.stem, empty)[kind] = url
+    if not found:
+        return {}
+    note = "Sounds and pictures that the task gave while it trained."
+    return {"note": note, "examples": [{"title": "", "clips": list(found.values())}]}

@@ -1,0 +1,1 @@
+"""First versions of new losses, callbacks and tasks."""

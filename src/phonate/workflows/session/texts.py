@@ -1,0 +1,55 @@
+"""Texts -> a language model: check the configuration, load, train, save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.config.resolve import Resolved
+from phonate.workflows.session.config import TEXT_TASK
+from phonate.workflows.session.demonstration import sample
+from phonate.workflows.session.work import MODEL, Work
+
+SAMPLES = Path("datasets/samples")
+SAVED = "text_model"
+_SUFFIXES = (".txt", ".md", ".jsonl")
+
+
+def train_text(work: Work) -> Path:
+    """The whole flow; returns the folder of the model.
+
+    Raises RecipeError for mistakes in the configuration, DataError where there is no text, MissingPackageError
+    without transformers.
+    """
+    log = work.log
+    log.info("Starting text training")
+    resolved = _recipe(work)
+    log.success(f"Configuration: {resolved.document.name if work.config.there else 'the recipe ' + resolved.name}")
+    log.info(f"Training on the texts in {resolved.recipe.data.path}, on {work.device}")
+    work.train(resolved, MODEL)
+    made = work.export(SAVED)
+    written = sample(TEXT_TASK, made, work.output / SAVED)
+    model = work.keep(made)
+    log.success(f"Text model saved to: {model}")
+    log.success(written)
+    return model
+
+
+def _recipe(work: Work) -> Resolved:
+    """The recipe: a new model, or adapters where the configuration names one to start from."""
+    config = work.config
+    name = "language" if config.value("model", "name") is None else "language-lora"
+    overrides = {} if config.value("data", "path") is not None else {"data.path": str(_texts(work))}
+    return config.recipe(name, overrides)
+
+
+def _texts(work: Work) -> Path:
+    """Where texts are, when the configuration does not say so."""
+    places = (work.voice_data_dir, SAMPLES)
+    for folder in places:
+        if folder.is_dir() and any(file.suffix.lower() in _SUFFIXES for file in folder.rglob("*")):
+            return folder
+    raise DataError(
+        f"No texts found in: {' or '.join(map(str, places))}; put {', '.join(_SUFFIXES)} files there, or name them by "
+        f"data.path in {work.config.document.name}; recordings belong into {work.voice_data_dir}"
+    )

@@ -75,7 +75,8 @@ def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: P
         "0.05",
     ):
         assert said in page.text, said
-    assert len(page.all("polyline")) >= 4  # loss twice, similarity, learning rate, speed
+    lines = [one for one in page.all("path") if "stroke: var(--s" in str(one["style"])]
+    assert len(lines) >= 5  # loss twice, similarity, learning rate, speed
 
 
 def test_the_page_loads_nothing_from_elsewhere(run: Path) -> None:
@@ -148,10 +149,22 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_has_a_report(tmp_path
 @pytest.mark.parametrize("ys", [[1.0], [1.0, 1.0], [0.0, 0.0], [-1.0, 5.0], [1e-5, 10.0], [1.0, float("nan"), 2.0]])
 def test_charts_of_odd_values_stay_within_their_frame(ys: list[float]) -> None:
     svg = line_chart([Series("x", range(len(ys)), ys, dots=True)], "odd")
-    found = [float(number) for number in re.findall(r'(?:cx|cy|x1|y1)="([-\d.]+)"', svg)]
+    found = [float(number) for path in re.findall(r' d="([^"]+)"', svg) for number in re.findall(r"-?[\d.]+", path)]
     assert found
     assert all(0 <= number <= 480 for number in found)
     assert "nan" not in svg
+    titles = re.findall(r"<title>x at step \d+: ([^<]+)</title>", svg)
+    assert [float(one) for one in titles] == pytest.approx([y for y in ys if np.isfinite(y)])
+
+
+def test_a_chart_has_the_same_bytes_each_time_and_the_page_s_colours() -> None:
+    once, again = (
+        line_chart([Series("<x> & y", [1, 2], [3, 4], dots=True)], "a <b>", [(1.5, "$x$ <c>")]) for _ in "ab"
+    )
+    assert once == again
+    assert "&lt;x&gt; &amp; y at step 1: 3" in once
+    assert "$x$ &lt;c&gt;" in once
+    assert not re.search(r"#\w{6}| id=|xlink", once)
 
 
 def test_a_chart_without_values_is_left_out() -> None:

@@ -19,6 +19,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.mel import MelSpectrum, mel_filters
 from phonate.audio.pitch import f0
 from phonate.config.errors import DataError
+from phonate.evaluation.packages import judge_package
 
 COEFFICIENTS = 13
 _BANDS = 80
@@ -66,11 +67,10 @@ def distances(made: FloatArray, natural: FloatArray, sample_rate: int, name: str
 
     Raises DataError, with the recording's `name`, when one of the two is silent or empty.
     """
-    import librosa.sequence
-
+    dtw = judge_package("librosa", "aligning two recordings").sequence.dtw
     made_cepstra, made_speaks = _cepstra(made, sample_rate, f"{name} as synthesised")
     natural_cepstra, natural_speaks = _cepstra(natural, sample_rate, f"{name} as recorded")
-    _, path = librosa.sequence.dtw(made_cepstra.T, natural_cepstra.T, metric="euclidean")
+    _, path = dtw(made_cepstra.T, natural_cepstra.T, metric="euclidean")
     path = path[made_speaks[path[:, 0]] | natural_speaks[path[:, 1]]]
     difference = made_cepstra[path[:, 0]] - natural_cepstra[path[:, 1]]
     hop = sample_rate // _FRAMES_PER_SECOND

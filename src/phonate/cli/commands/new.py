@@ -1,25 +1,25 @@
-"""Write the first version of an extension, and a test of it that passes.
+"""Write a working first version of an extension, and its test.
 
-Outside the package the file is used by --plugin FILE; inside it (--into src/phonate/nn/losses) it is found by
-its name.
+Outside the package the file is loaded by --plugin FILE; inside it (--into src/phonate/nn/losses) it is found by its
+file name. A model belongs to a task, and so do the metrics of its evaluation: write a task for them.
 """
 
 from __future__ import annotations
 
 import argparse
 
-KINDS = ("loss", "callback", "task")
+KINDS = ("loss", "callback", "corpus", "task")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate new`."""
     parser.add_argument("kind", choices=KINDS, help="what to write")
     parser.add_argument("name", metavar="NAME", help="its name in recipes, such as my_loss")
-    parser.add_argument("--into", metavar="DIR", default=".", help="where (default: here)")
+    parser.add_argument("--into", metavar="DIR", default=".", help="folder to write to (default: the current one)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write both files and say what to do with them."""
+    """Write both files and print the next command."""
     from phonate.workflows.scaffold.scaffold import scaffold
 
     path, test = scaffold(args.kind, args.name, args.into)

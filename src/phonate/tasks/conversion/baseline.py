@@ -13,6 +13,7 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
 from phonate.audio.processor import AudioProcessor
+from phonate.evaluation.packages import judge_package
 from phonate.tasks.conversion.voices import long_term
 
 
@@ -27,12 +28,12 @@ class Baseline:
 
     def __call__(self, waveform: FloatArray) -> FloatArray:
         """Convert samples (N,) at the processor's rate; about N samples come back."""
-        import librosa
-
         own = median_f0(waveform, self._rate)
         if np.isfinite(own) and np.isfinite(self._pitch):
             semitones = 12.0 * float(np.log2(self._pitch / own))
-            waveform = librosa.effects.pitch_shift(waveform, sr=self._rate, n_steps=semitones)
+            waveform = judge_package("librosa", "the pitch-shift baseline").effects.pitch_shift(
+                waveform, sr=self._rate, n_steps=semitones
+            )
         mel_TM = self._processor.mel(waveform)
         equalised_TM = mel_TM + (self._spectrum_M - long_term(mel_TM)[0])
         # What was silent stays silent.

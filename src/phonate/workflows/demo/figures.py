@@ -32,13 +32,11 @@ def figures(
     """Pitch and, where phonate[eval] is installed, likeness of voices, of each system over the same recordings."""
     own = [processor.load(path) for path in sources]
     natural = [processor.load(path) for path in target[:TARGET_CLIPS]]
-    baseline = Baseline(processor, natural)
-    systems = {
-        "no conversion": own,
-        "pitch shift and equaliser, no learning": [baseline(waveform) for waveform in own],
-        _MODEL: [processor.load(path) for path in converted],
-        _TARGET: natural,
-    }
+    systems = {"no conversion": own}
+    if importlib.util.find_spec("librosa") is not None:
+        baseline = Baseline(processor, natural)
+        systems["pitch shift and equaliser, no learning"] = [baseline(waveform) for waveform in own]
+    systems |= {_MODEL: [processor.load(path) for path in converted], _TARGET: natural}
     rate = processor.config.sample_rate
     judged = importlib.util.find_spec("resemblyzer") is not None
     voices = _likeness(systems, own, natural, rate) if judged else {}

@@ -1,39 +1,54 @@
-"""`phonate new`: the first version of an extension, with a test that passes."""
+"""`phonate new`: a working first version of an extension, with a test that passes."""
 
 from __future__ import annotations
 
 import keyword
 import re
 from pathlib import Path
-from string import Template
 
 import phonate
 from phonate.config.errors import InputError
-from phonate.workflows.scaffold.templates import HOMES, TEMPLATES
 
 _PACKAGE = Path(phonate.__file__).parent
+HOMES = {"loss": "nn/losses", "callback": "training/callbacks", "corpus": "data/corpora"}
+"""Kinds whose file may lie in the package itself, and where."""
 
 
 def scaffold(kind: str, name: str, into: str | Path = ".") -> tuple[Path, Path]:
-    """Write a `kind` called `name`, and its test, into the folder `into`; returns both paths.
+    """Write an extension and its test.
 
-    Outside the package the file is a plug-in (`--plugin FILE`) and its test lies beside it. In the package's
-    own folder for that kind it is found by its name, and the test goes to the tests of that room. Raises
-    InputError for a name that is none, for a folder that does not fit, and rather than overwrite a file.
+    Outside the package the file is a plug-in (`--plugin FILE`) with its test beside it. In the package's own folder for
+    that kind it is found by its file name, and the test goes to the package's tests.
+
+    Args:
+        kind: loss, callback, corpus or task; each has its templates in the folder `templates`.
+        name: lower-case words joined by underscores.
+        into: folder to write to.
+
+    Returns:
+        The paths of the extension and of its test.
+
+    Raises:
+        InputError: the name is invalid, the folder doesn't fit the kind, or one of the files exists.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or keyword.iskeyword(name):
         raise InputError(f"{name!r}: a name is lower-case words joined by underscores, such as my_{kind}")
     folder = Path(into)
     inside = folder.resolve().is_relative_to(_PACKAGE)
     tests = _tests_of(kind, folder) if inside else folder
-    paths = folder / f"{name}.py", tests / f"test_{name}.py"
-    for path in paths:
+    files = {folder / f"{name}.py": f"{kind}.py.jinja", tests / f"test_{name}.py": f"test_{kind}.py.jinja"}
+    for path in files:
         if path.exists():
             raise InputError(f"{path} exists; choose another name or remove it first")
-    for path, template in zip(paths, TEMPLATES[kind], strict=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_fill(template, kind, name, inside), encoding="utf-8")
-    return paths
+    for path, template in files.items():
+        text = _rendered(template, kind, name, plugin=not inside)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: can't be written ({error.strerror}); choose another folder") from error
+    extension, test = files
+    return extension, test
 
 
 def _tests_of(kind: str, folder: Path) -> Path:
@@ -45,10 +60,16 @@ def _tests_of(kind: str, folder: Path) -> Path:
     return _PACKAGE.parent.parent / "tests" / home.split("/")[0]
 
 
-def _fill(template: str, kind: str, name: str, inside: bool) -> str:
-    keep, drop = ("#inside", "#plugin") if inside else ("#plugin", "#inside")
-    lines = [line for line in template.splitlines() if not line.endswith(drop)]
-    lines = [line.removesuffix(keep).rstrip() for line in lines]
-    plain = "".join(word.capitalize() for word in name.split("_"))
-    whole = plain if plain.endswith(kind.capitalize()) else plain + kind.capitalize()
-    return Template("\n".join(lines) + "\n").substitute(name=name, Name=plain, Class=whole)
+def _rendered(template: str, kind: str, name: str, plugin: bool) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("phonate.workflows.scaffold", "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # the output is Python
+    )
+    prefix = "".join(word.capitalize() for word in name.split("_"))
+    class_name = prefix if prefix.endswith(kind.capitalize()) else prefix + kind.capitalize()
+    return environment.get_template(template).render(name=name, prefix=prefix, class_name=class_name, plugin=plugin)

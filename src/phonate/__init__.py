@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from phonate.config.errors import PhonateError
     from phonate.data.voices.files import VoiceDataDetector
     from phonate.tasks.speech.english import EnglishTrainingConfig
-    from phonate.training.loaders.trainer import TrainingConfig, VoiceTrainer
+    from phonate.training.loaders.config import TrainingConfig
+    from phonate.training.loaders.trainer import VoiceTrainer
     from phonate.training.trainer import Trainer
     from phonate.workflows.session.session import TrainingSession
     from phonate.workflows.train import train
@@ -38,7 +39,7 @@ _HOMES = {
     "PhonateError": "phonate.config.errors",
     "ResourceDetector": "phonate.compute.resources",
     "Trainer": "phonate.training.trainer",
-    "TrainingConfig": "phonate.training.loaders.trainer",
+    "TrainingConfig": "phonate.training.loaders.config",
     "TrainingSession": "phonate.workflows.session.session",
     "VoiceDataDetector": "phonate.data.voices.files",
     "VoiceTrainer": "phonate.training.loaders.trainer",

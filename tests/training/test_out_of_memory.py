@@ -14,7 +14,8 @@ from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError, TrainingError
 from phonate.data.batches.loading import BatchSource, halves_of
 from phonate.training.callbacks import Callback
-from phonate.training.loaders.trainer import TrainingConfig, VoiceTrainer
+from phonate.training.loaders.config import TrainingConfig
+from phonate.training.loaders.trainer import VoiceTrainer
 from phonate.training.run import Run
 from phonate.training.step import TrainStep
 from phonate.training.trainer import Trainer

@@ -8,9 +8,9 @@ from typing import Any
 _HOMES = {
     "Trainer": "phonate.training.trainer",
     "VoiceTrainer": "phonate.training.loaders.trainer",
-    "TrainingConfig": "phonate.training.loaders.trainer",
+    "TrainingConfig": "phonate.training.loaders.config",
     "create_trainer": "phonate.training.loaders.trainer",
-    "get_default_training_config": "phonate.training.loaders.trainer",
+    "get_default_training_config": "phonate.training.loaders.config",
     "Task": "phonate.training.task",
     "Phase": "phonate.training.task",
     "Callback": "phonate.training.callbacks",

@@ -127,8 +127,8 @@ def phonate(steps: int):
             pass
 
     class Regression(Task):
-        def model(self):
-            return network()
+        def model(self, device):
+            return network().to(device)
 
         def dataset(self, split):
             raise AssertionError

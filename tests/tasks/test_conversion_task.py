@@ -72,27 +72,27 @@ def task(corpus: Path, **more: Any) -> ConversionTask:
 
 
 def test_a_sample_depends_on_its_generator_alone(corpus: Path) -> None:
-    samples = task(corpus).samples("train")
+    samples = task(corpus).dataset("train")
     first, again, other = (samples.get(0, np.random.default_rng(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.content_TF, again.content_TF)
     assert first.content_TF.shape != other.content_TF.shape or np.abs(first.content_TF - other.content_TF).mean() > 0.01
-    validation = task(corpus).samples("validation")
+    validation = task(corpus).dataset("validation")
     one, two = (validation.get(0, np.random.default_rng(seed)) for seed in (1, 2))
     np.testing.assert_array_equal(one.content_TF, two.content_TF)
     assert set(samples.ids).isdisjoint(validation.ids)
 
 
 def test_crops_of_one_clip_are_samples_of_their_own(corpus: Path) -> None:
-    once, thrice = (task(corpus, **{"data.crops_per_clip": crops}).samples("train") for crops in (1, 3))
+    once, thrice = (task(corpus, **{"data.crops_per_clip": crops}).dataset("train") for crops in (1, 3))
     assert len(thrice.ids) == 3 * len(once.ids) == len(set(thrice.ids)) == len(thrice.lengths)
-    assert max(task(corpus, **{"data.crop_frames": 50}).samples("train").lengths) == 50
+    assert max(task(corpus, **{"data.crop_frames": 50}).dataset("train").lengths) == 50
 
 
 def test_counts_are_those_of_the_loss_and_padding_counts_for_nothing(corpus: Path) -> None:
     conversion = task(corpus)
     torch.manual_seed(0)
-    model = conversion.model().eval()
-    samples = conversion.samples("train")
+    model = conversion.model(torch.device("cpu")).eval()
+    samples = conversion.dataset("train")
     items = [samples.get(index, np.random.default_rng(index)) for index in range(6)]
     batch = dict(samples.collate(items))
     assert len(set(batch["lengths"].tolist())) > 1
@@ -110,11 +110,16 @@ def test_counts_are_those_of_the_loss_and_padding_counts_for_nothing(corpus: Pat
 def test_a_model_that_ignores_the_speaker_is_seen_in_the_metrics(corpus: Path) -> None:
     conversion = task(corpus)
     torch.manual_seed(0)
-    model = conversion.model().eval()
-    samples = conversion.samples("validation")
-    assert conversion.evaluate(model, samples)["speaker_effect"] > 0.1
+    model = conversion.model(torch.device("cpu")).eval()
+    samples = conversion.dataset("validation")
+    everything = range(len(samples.ids))
+    total, count = conversion.evaluate(model, samples, everything)["speaker_effect"]
+    assert total / count > 0.1
+    shares = [conversion.evaluate(model, samples, everything[start::2])["speaker_effect"] for start in (0, 1)]
+    assert sum(share[0] for share in shares) == pytest.approx(total, rel=1e-5)
+    assert sum(share[1] for share in shares) == count
     torch.nn.init.zeros_(model.speaker.weight)
-    assert conversion.evaluate(model, samples)["speaker_effect"] == 0.0
+    assert conversion.evaluate(model, samples, everything)["speaker_effect"][0] == 0.0
 
 
 def test_the_perceptual_loss_weighs_the_bands_of_the_recipe(corpus: Path) -> None:
@@ -134,14 +139,14 @@ def test_the_perceptual_loss_weighs_the_bands_of_the_recipe(corpus: Path) -> Non
     ids=lambda change: next(iter(change)),
 )
 def test_options_of_the_content_change_it(corpus: Path, change: dict[str, Any]) -> None:
-    plain, changed = (task(corpus, **more).samples("train").get(0, np.random.default_rng(0)) for more in ({}, change))
+    plain, changed = (task(corpus, **more).dataset("train").get(0, np.random.default_rng(0)) for more in ({}, change))
     assert plain.content_TF.shape != changed.content_TF.shape or not np.allclose(plain.content_TF, changed.content_TF)
 
 
 def test_augmented_audio_changes_input_and_target_together(corpus: Path) -> None:
     quiet = {f"data.augmentation.{name}_probability": 0.0 for name in ("time_stretch", "noise", "spec_augment")}
     shifted = {**quiet, "data.augmentation.pitch_shift_probability": 1.0, "data.augmentation.pitch_shift": [4.0, 4.0]}
-    samples, plain = task(corpus, **shifted).samples("train"), task(corpus).samples("train")
+    samples, plain = task(corpus, **shifted).dataset("train"), task(corpus).dataset("train")
     assert plain.cached
     assert not samples.cached
     moved, still = (s.get(0, np.random.default_rng(0)) for s in (samples, plain))
@@ -226,7 +231,7 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
 
 def test_previews_show_source_and_conversion(run: Path, corpus: Path) -> None:
     conversion = task(corpus)
-    shown = conversion.previews(conversion.model().eval())
+    shown = conversion.previews(conversion.model(torch.device("cpu")).eval())
     assert set(shown) == {"source", "source_mel", "converted", "converted_mel"}
 
 

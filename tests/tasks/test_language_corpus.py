@@ -195,7 +195,7 @@ def test_packing_changes_no_loss_and_no_gradient(texts: tuple[Path, Path], kind:
     task = task_of(texts[kind])
     alone = task_of(texts[kind], **{"data.packing": False})
     torch.manual_seed(0)
-    model = task.model().eval()
+    model = task.model(torch.device("cpu")).eval()
     results = []
     for one in (task, alone):
         model.zero_grad()
@@ -221,7 +221,7 @@ def test_packing_changes_no_loss_and_no_gradient(texts: tuple[Path, Path], kind:
 
 def test_a_later_document_and_the_padding_are_seen_by_nobody(texts: tuple[Path, Path]) -> None:
     task = task_of(texts[0])
-    model = task.model().eval()
+    model = task.model(torch.device("cpu")).eval()
     samples = task.dataset("train")
     index = next(i for i, pack in enumerate(samples.packs) if len(pack) > 1)
     items = [samples.get(index, np.random.default_rng(0)), samples.get(0, np.random.default_rng(0))[:1]]
@@ -243,7 +243,7 @@ def test_a_later_document_and_the_padding_are_seen_by_nobody(texts: tuple[Path, 
 
 def test_a_model_whose_documents_see_each_other_is_found_out(texts: tuple[Path, Path]) -> None:
     task = task_of(texts[0])
-    model: Any = task.model()
+    model: Any = task.model(torch.device("cpu"))
     assert models.keeps_apart(model, 320)
     forward = model.forward
     model.forward = lambda position_ids=None, **others: forward(**others)  # deaf to positions
@@ -259,7 +259,7 @@ def test_labels_are_the_next_tokens_and_counts_those_of_the_loss(texts: tuple[Pa
         said = task.tokenizer.decode(labels[labels != IGNORED].tolist())
         assert said in responses
         assert int(labels[labels != IGNORED][-1]) == task.tokenizer.end
-    terms = task.loss(task.model(), batch, "main")
+    terms = task.loss(task.model(torch.device("cpu")), batch, "main")
     assert task.counts(batch, "main") == {name: float(count) for name, (_, count) in terms.items()}
 
 

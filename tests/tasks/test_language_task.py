@@ -226,7 +226,7 @@ def test_gradient_checkpointing_gives_the_same_gradient(folder: Path) -> None:
         ).recipe
         task = LanguageTask(recipe)
         torch.manual_seed(0)
-        model = task.model().train()
+        model = task.model(torch.device("cpu")).train()
         samples = task.dataset("train")
         task.loss(model, samples.collate([samples.get(0, np.random.default_rng(0))]), "main")["nll"][0].backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
@@ -328,7 +328,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 def test_mistakes_are_told_in_one_line(folder: Path, changes: dict[str, Any], message: str) -> None:
     changes = {name: str(folder / "base") if value == "BASE" else value for name, value in changes.items()}
     with pytest.raises(InputError, match=message.replace("?", r"\?")) as caught:
-        task_of(folder / "lines.txt", **changes).model()
+        task_of(folder / "lines.txt", **changes).model(torch.device("cpu"))
     assert "\n" not in str(caught.value)
 
 
@@ -339,7 +339,7 @@ def test_a_file_that_lacks_weights_is_refused(folder: Path, tmp_path: Path) -> N
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, tmp_path / "base/model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"lacks 1 weights, such as model\.layers\.1\.mlp\.up_proj\.weight"):
-        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model()
+        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model(torch.device("cpu"))
 
 
 def replaced(file: Path, old: str, new: str) -> None:
@@ -371,7 +371,7 @@ def test_a_damaged_model_is_one_line(folder: Path, tmp_path: Path, damage: Calla
     shutil.copytree(folder / "base", tmp_path / "base")
     damage(tmp_path / "base")
     with pytest.raises(InputError, match=message) as caught:
-        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model()
+        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model(torch.device("cpu"))
     assert "\n" not in str(caught.value)
 
 
@@ -382,7 +382,7 @@ def test_a_folder_without_a_tokenizer_is_refused(folder: Path, tmp_path: Path) -
     config = GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=320, n_positions=64, bos_token_id=0, eos_token_id=0)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "base")
     with pytest.raises(InputError, match=r"no tokenizer is there \(tokenizer\.json\)"):
-        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model()
+        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model(torch.device("cpu"))
 
 
 def test_pickled_weights_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_pickled_weights_are_refused(folder: Path, tmp_path: Path) -> None:
     torch.save(load_file(tmp_path / "base/model.safetensors"), tmp_path / "base/pytorch_model.bin")
     (tmp_path / "base/model.safetensors").unlink()
     with pytest.raises(InputError, match="no causal language model can be loaded"):
-        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model()
+        task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model(torch.device("cpu"))
 
 
 def test_without_the_packages_there_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def test_sizes_are_those_of_the_documentation(size: str, millions: float) -> Non
 
 def test_padding_changes_nothing(task: RecognitionTask) -> None:
     """An item alone and the same item beside longer ones get the same symbols and the same loss."""
-    model = task.model().eval()
+    model = task.model(torch.device("cpu")).eval()
     batch = batch_of(task)
     batch["mel"] = batch["mel"].masked_fill(
         torch.arange(batch["mel"].shape[1])[None, :, None] >= batch["lengths"][:, None, None], 7.0
@@ -175,7 +175,7 @@ def test_padding_changes_nothing(task: RecognitionTask) -> None:
 
 
 def test_the_loss_is_that_of_the_text_and_not_of_what_fills_it_up(task: RecognitionTask) -> None:
-    model, batch = task.model().eval(), batch_of(task)
+    model, batch = task.model(torch.device("cpu")).eval(), batch_of(task)
     loss = task.loss(model, batch, "main")["ctc"][0]
     other = {**batch, "symbols": torch.where(batch["symbols"] == 0, 3, batch["symbols"])}
     assert torch.equal(task.loss(model, other, "main")["ctc"][0], loss)
@@ -209,7 +209,7 @@ def test_recordings_too_short_for_their_texts_are_left_out(
     shutil.copytree(folder / "words", tmp_path / "words")
     (tmp_path / "words" / "00.txt").write_text("aaaa eeee " * 20, encoding="utf-8")
     changes = {"data.path": str(tmp_path / "words"), "data.validation": 0.0}
-    samples = RecognitionTask(resolve("recognition", settings(folder, **changes)).recipe).samples("train")
+    samples = RecognitionTask(resolve("recognition", settings(folder, **changes)).recipe).dataset("train")
     assert "00" not in samples.ids
     assert len(samples.ids) == 19
     assert "1 recordings are too short for their texts, and are left out: 00" in caplog.text
@@ -348,7 +348,7 @@ def test_a_run_of_one_recording_says_what_it_can_be_judged_by(
 
 
 def test_previews_are_pictures_of_what_is_heard(task: RecognitionTask) -> None:
-    shown = task.previews(task.model().eval())
+    shown = task.previews(task.model(torch.device("cpu")).eval())
     assert {name: type(preview) for name, preview in shown.items()} == {"mel": Picture, "symbols": Picture}
 
 

@@ -149,7 +149,7 @@ def _known_and_unknown(run: Path) -> list[Any]:
 
 def test_padding_changes_nothing(task: SpeechTask) -> None:
     """An item alone and the same item beside longer ones get the same mel and the same predictions."""
-    model = task.model().eval()
+    model = task.model(torch.device("cpu")).eval()
     batch = batch_of(task)
     short = int(batch["lengths"].argmin())
     alone = {name: value[short : short + 1] for name, value in batch.items()}
@@ -197,7 +197,7 @@ def test_predicted_lengths_sum_to_what_was_predicted() -> None:
 
 def test_counts_are_those_of_the_loss(folder: Path) -> None:
     task = SpeechTask(resolve("speech", settings(folder)).recipe)
-    model, batch = task.model(), batch_of(task)
+    model, batch = task.model(torch.device("cpu")), batch_of(task)
     for task.step in (0, 12):
         for phase in (GENERATOR, DISCRIMINATOR):
             terms = task.loss(model, batch, phase)
@@ -247,7 +247,7 @@ def test_what_cant_be_said_is_one_line(
 
 
 def test_previews_are_a_text_spoken_beside_its_recording(run: Path, task: SpeechTask) -> None:
-    shown = task.previews(task.model().eval())
+    shown = task.previews(task.model(torch.device("cpu")).eval())
     assert {name: type(preview) for name, preview in shown.items()} == {
         "natural": Sound,
         "natural_mel": Picture,

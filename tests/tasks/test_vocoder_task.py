@@ -98,7 +98,7 @@ def test_what_the_vocoder_made_is_used_again_in_its_step(tone_corpus: Path, tmp_
     """The discriminators' phase of a step sees the sound of the vocoder's phase, and of no other batch."""
     (tmp_path / "voices").symlink_to(tone_corpus)
     task = VocoderTask(resolve("vocoder", settings(tmp_path / "voices")).recipe)
-    model, samples = task.model(), task.dataset("train")
+    model, samples = task.model(torch.device("cpu")), task.dataset("train")
     batch, other = (
         samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(start, start + 3)]) for start in (0, 3)
     )
@@ -114,7 +114,7 @@ def test_what_the_vocoder_made_is_used_again_in_its_step(tone_corpus: Path, tmp_
 def test_counts_are_those_of_the_loss(tone_corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "voices").symlink_to(tone_corpus)
     task = VocoderTask(resolve("vocoder", settings(tmp_path / "voices")).recipe)
-    model, samples = task.model(), task.dataset("train")
+    model, samples = task.model(torch.device("cpu")), task.dataset("train")
     batch = samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(3)])
     for task.step in (0, 12):
         for phase in (GENERATOR, DISCRIMINATOR):
@@ -124,7 +124,7 @@ def test_counts_are_those_of_the_loss(tone_corpus: Path, tmp_path: Path) -> None
 
 def test_previews_are_sounds_and_pictures(run: Path) -> None:
     task = VocoderTask(resolve(run / "recipe.yaml").recipe)
-    shown = task.previews(task.model().eval())
+    shown = task.previews(task.model(torch.device("cpu")).eval())
     assert {name: type(preview) for name, preview in shown.items()} == {
         "natural": Sound,
         "made": Sound,

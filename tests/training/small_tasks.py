@@ -8,7 +8,7 @@ from torch import nn
 
 from phonate.config.settings import Settings
 from phonate.training.settings import OptimizerSettings
-from phonate.training.task import Phase, Task
+from phonate.training.task import Coupling, Phase, Task
 
 
 class Nothing(Settings):
@@ -67,8 +67,8 @@ class RegressionTask(Task):
         self.recipe = recipe
         self.seen: list[list[str]] = []
 
-    def model(self):
-        return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(self.dropout), nn.Linear(16, 4))
+    def model(self, device):
+        return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(self.dropout), nn.Linear(16, 4)).to(device)
 
     def dataset(self, split):
         return Sequences(self.count, 1) if split == "train" else Sequences(self.validation_count, 2)
@@ -84,8 +84,7 @@ class RegressionTask(Task):
             "size": (output.square().sum() * len(batch["ids"]), float(len(batch["ids"]))),
         }
 
-    @property
-    def loss_weights(self):
+    def loss_weights(self, step):
         return {"size": 1e-3}
 
 
@@ -98,8 +97,8 @@ class GanTask(RegressionTask):
             self.generator = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 4))
             self.discriminator = nn.Sequential(nn.Linear(4, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
 
-    def model(self):
-        return self.Networks()
+    def model(self, device):
+        return self.Networks().to(device)
 
     @property
     def phases(self):
@@ -118,8 +117,7 @@ class GanTask(RegressionTask):
             return {"discriminator": (loss.sum(), count)}
         return {"generator": (nn.functional.softplus(-model.discriminator(made)).sum(), count)}
 
-    @property
-    def loss_weights(self):
+    def loss_weights(self, step):
         return {}
 
 
@@ -136,8 +134,8 @@ class AdapterTask(RegressionTask):
         def forward(self, x):
             return self.base(x) + self.up(self.down(x))
 
-    def model(self):
-        return self.Adapted()
+    def model(self, device):
+        return self.Adapted().to(device)
 
     def loss(self, model, batch, phase):
         error = (model(batch["x"]) - batch["y"]) ** 2
@@ -161,8 +159,8 @@ class RandomFeaturesTask(RegressionTask):
         def forward(self, x):
             return torch.cos(x @ self.projection)
 
-    def model(self):
-        return nn.Sequential(self.Features(), nn.Linear(16, 4))
+    def model(self, device):
+        return nn.Sequential(self.Features(), nn.Linear(16, 4)).to(device)
 
     def loss(self, model, batch, phase):
         error = (model(batch["x"]) - batch["y"]) ** 2
@@ -172,12 +170,12 @@ class RandomFeaturesTask(RegressionTask):
 class OutsideMetricTask(RegressionTask):
     """The best checkpoint is the one whose output weights are nearest to a given size, whatever the loss."""
 
-    def evaluate(self, model, samples):
+    def evaluate(self, model, dataset, positions):
         size = model[3].weight.detach().abs().sum().item()
-        return {"quality": -abs(size - 6.0)}
+        return {"quality": (-abs(size - 6.0), 1)}
 
 
 class CoupledTask(RegressionTask):
-    """A loss that couples the items of a batch."""
+    """A loss that depends on the whole batch."""
 
-    couples_items = True
+    coupling = Coupling.BATCH

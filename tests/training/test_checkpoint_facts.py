@@ -40,9 +40,9 @@ def test_a_checkpoint_says_that_it_has_everything_to_go_on(tmp_path):
 class WorseAndWorse(RegressionTask):
     """Its first validation is its best."""
 
-    def evaluate(self, model, samples):
+    def evaluate(self, model, dataset, positions):
         self.validations = getattr(self, "validations", 0) + 1
-        return {"error": float(self.validations)}
+        return {"error": (float(self.validations), 1)}
 
 
 def test_the_best_is_kept_although_it_is_not_among_the_newest(tmp_path):

@@ -20,8 +20,8 @@ class Judged(RegressionTask):
         super().__init__(recipe)
         self.found = iter([5.0, 9.0, *[1.0] * 50])
 
-    def evaluate(self, model, samples):
-        return {"quality": next(self.found)}
+    def evaluate(self, model, dataset, positions):
+        return {"quality": (next(self.found), 1)}
 
 
 BY_QUALITY = {"metric": "val_quality", "mode": "max", "patience": 3}
@@ -78,8 +78,8 @@ def test_the_mistake_is_told_with_the_recipes_line(tmp_path, monkeypatch):
 class Stale(RegressionTask):
     """Its weights hardly move, and its quality never does."""
 
-    def evaluate(self, model, samples):
-        return {"quality": 1.0}
+    def evaluate(self, model, dataset, positions):
+        return {"quality": (1.0, 1)}
 
 
 def stale(folder, patience, **changes):

@@ -195,7 +195,7 @@ def test_a_tracker_that_is_missing_is_told_before_the_corpus_is_prepared(tmp_pat
         def dataset(self, split):
             raise AssertionError("the corpus was prepared first")
 
-        def model(self):
+        def model(self, device):
             raise AssertionError("the model was made first")
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -215,7 +215,7 @@ def test_the_parts_of_a_run_begin_in_their_order(tmp_path, monkeypatch):
         return noting
 
     train(tmp_path / "run", max_steps=2)
-    monkeypatch.setattr(RegressionTask, "samples", noted("data", RegressionTask.samples))
+    monkeypatch.setattr(RegressionTask, "dataset", noted("data", RegressionTask.dataset))
     monkeypatch.setattr(RegressionTask, "model", noted("model", RegressionTask.model))
     for where, name in (
         ("phonate.training.trainer.build_optimizer", "optimizer"),

@@ -13,6 +13,7 @@ from phonate.config.resolve import resolve
 from phonate.training import TrainingConfig, VoiceTrainer
 from phonate.training.losses import LOSSES, LossManager, LossRegistry, build_loss, compute
 from phonate.training.settings import LossSettings
+from phonate.training.task import Coupling
 
 
 class MyLoss(nn.Module):
@@ -149,7 +150,7 @@ def test_auxiliary_losses_have_their_terms_and_weights():
     labels = torch.tensor([0, 0, 1, 1])
     terms = loss(model(embeddings), labels, model=model, embeddings=embeddings, labels=labels)
     assert loss.weights == {"cross_entropy": 1.0, "norm_reg": 0.1, "contrastive": 0.05}
-    assert loss.couples_items
+    assert loss.coupling is Coupling.MICRO_BATCH
     assert terms.keys() == loss.weights.keys()
     assert all(total.item() > 0 for total, _ in terms.values())
     with pytest.raises(InputError, match=r"auxiliary\.contrastive.*embeddings"):
@@ -228,7 +229,7 @@ def test_the_manager_gives_each_loss_what_it_takes():
     losses = manager(outputs, batch, model=model)
     assert float(losses["norm_reg"].detach()) == pytest.approx(float(model.weight.detach().square().mean()))
     assert float(losses["contrastive"].detach()) > 0
-    assert manager.couples_items
+    assert manager.coupling is Coupling.MICRO_BATCH
     with pytest.raises(InputError, match="norm_reg: it needs the model"):
         manager(outputs, batch)
     with pytest.raises(InputError, match="contrastive: it needs the output `embeddings`"):

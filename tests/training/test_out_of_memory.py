@@ -140,7 +140,9 @@ def test_a_gradient_that_was_half_added_is_caught(tmp_path, monkeypatch):
 
 def test_a_loss_that_couples_items_is_never_split(tmp_path):
     task = small("forward", base=CoupledTask)
-    with pytest.raises(TrainingError, match=r"out of memory at step 0 \(batch: item-1-.*couples the items") as error:
+    with pytest.raises(
+        TrainingError, match=r"out of memory at step 0 \(batch: item-1-.*depends on the other items"
+    ) as error:
         train(tmp_path / "run", task)
     assert task.sizes == [4]
     assert "training.batch_size" in str(error.value)
@@ -149,7 +151,7 @@ def test_a_loss_that_couples_items_is_never_split(tmp_path):
 def test_on_several_ranks_the_run_ends_with_what_to_change(tmp_path):
     """Their gradients are exchanged within the backward pass: one rank alone can't begin anew."""
     trainer = train(tmp_path / "run", max_steps=1)
-    window = next(trainer.windows(0, 0))
+    window = next(trainer.accumulation_groups(0, 0))
 
     class Two(Ranks):
         def sum(self, numbers):
@@ -188,7 +190,7 @@ def test_other_errors_pass_as_they_are(tmp_path):
 
 def test_memory_that_runs_out_elsewhere_is_one_line_with_the_mend(tmp_path):
     class Greedy(RegressionTask):
-        def evaluate(self, model, samples):
+        def evaluate(self, model, dataset, positions):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(TrainingError, match=r"out of memory at step 4.*training\.batch_size"):

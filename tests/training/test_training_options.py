@@ -33,8 +33,7 @@ class ChosenLossTask(RegressionTask):
         self.criterion = build_loss(loss_settings, default="mse")
         self.classes = classes
 
-    @property
-    def loss_weights(self):
+    def loss_weights(self, step):
         return self.criterion.weights
 
     def loss(self, model, batch, phase):

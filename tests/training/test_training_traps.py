@@ -70,8 +70,8 @@ def test_an_average_switched_on_at_a_resume_begins_with_the_resumed_weights(tmp_
 class Judged(RegressionTask):
     """Measures a quality that is always negative."""
 
-    def evaluate(self, model, samples):
-        return {"quality": -2.0}
+    def evaluate(self, model, dataset, positions):
+        return {"quality": (-2.0, 1)}
 
 
 def test_another_metric_at_a_resume_chooses_the_best_anew(tmp_path, caplog):
@@ -119,7 +119,7 @@ class Normalised(RegressionTask):
     dropout = 0.0
     counted = False
 
-    def model(self):
+    def model(self, device):
         class Network(nn.Sequential):
             def forward(self, x):
                 return self[1](self[0](x.transpose(1, 2)).transpose(1, 2))

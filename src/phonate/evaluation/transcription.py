@@ -123,17 +123,32 @@ def plain(text: str) -> str:
 
 def character_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
     """Edits over reference characters, summed over all pairs, after `plain`. References must not be empty."""
-    return _rate("cer", references, hypotheses)
+    edits, length = character_edits(references, hypotheses)
+    return edits / length
 
 
 def word_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
     """Edits over reference words, summed over all pairs, after `plain`. References must not be empty."""
-    return _rate("wer", references, hypotheses)
+    edits, length = word_edits(references, hypotheses)
+    return edits / length
 
 
-def _rate(measure: str, references: Sequence[str], hypotheses: Sequence[str]) -> float:
+def word_edits(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
+    """Word edits (substitutions, insertions, deletions) and reference words of all pairs, after `plain`."""
+    return _edits("process_words", references, hypotheses)
+
+
+def character_edits(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
+    """Character edits and reference characters of all pairs, after `plain`."""
+    return _edits("process_characters", references, hypotheses)
+
+
+def _edits(measure: str, references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
     normal = [plain(text) for text in references]
     if not normal or not all(normal):
         raise ValueError("an error rate needs reference texts with at least one word each")
-    jiwer = judge_package("jiwer", "error rates")
-    return float(getattr(jiwer, measure)(normal, [plain(text) for text in hypotheses]))
+    found = getattr(judge_package("jiwer", "error rates"), measure)(normal, [plain(text) for text in hypotheses])
+    return (
+        found.substitutions + found.insertions + found.deletions,
+        found.hits + found.substitutions + found.deletions,
+    )

@@ -20,7 +20,7 @@ from phonate.training.checkpoints import CheckpointManager, resolve_checkpoint
 from phonate.training.profiling.stages import InterbatchProfiler
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
-from phonate.training.task import Dataset, Task
+from phonate.training.task import Coupling, Dataset, Task
 
 logger = logging.getLogger("phonate")
 
@@ -83,6 +83,18 @@ def batch_source(
     )
 
 
+def build_model(task: Task, device: torch.device) -> nn.Module:
+    """The task's model. Raises InputError where the task built it on another device."""
+    model = task.model(device)
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.device.type != device.type:
+            raise InputError(
+                f"{type(task).__name__}.model({device}): {name} is on {tensor.device}; a task builds its model on the "
+                "device that it is given (end with `return model.to(device)`)"
+            )
+    return model
+
+
 def callbacks_of(settings: TrainingSettings, run: Run) -> list[Callback]:
     """The callbacks that the recipe asks for."""
     callbacks = build_callbacks(settings)
@@ -101,8 +113,8 @@ def profiler_of(settings: TrainingSettings, device: torch.device) -> InterbatchP
 
 def check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
     """Refuse settings under which a task can't be trained as they mean it. Raises InputError."""
-    if task.couples_items and ranks.world_size > 1:
-        raise InputError("this task's loss couples the items of a batch, which ranks would split; use one process")
+    if task.coupling is Coupling.BATCH and ranks.world_size > 1:
+        raise InputError("the task's loss depends on the whole batch, which ranks would split; use one process")
     best = settings.best_metric
     if best.removeprefix("val_") in task.higher_is_better and not settings.validation.greater_is_better:
         raise InputError(

@@ -28,7 +28,7 @@ from phonate.training.meter import Meter
 from phonate.training.precision.precision import Precision
 from phonate.training.schedules import Schedule
 from phonate.training.settings import TrainingSettings
-from phonate.training.task import Batch, Phase, Task, Terms, move
+from phonate.training.task import Batch, Coupling, Phase, Task, Terms, move
 
 NOTHING = contextlib.nullcontext()
 GRADIENT = "the gradient's norm"
@@ -105,8 +105,8 @@ def unmarked(stage: str) -> None:
 
 def _why_whole(task: Task, ranks: Ranks) -> str | None:
     """Why the batches of this run can't be split when memory runs out. None: they can."""
-    if task.couples_items:
-        return "this task's loss couples the items of a batch"
+    if task.coupling is not Coupling.NONE:
+        return "the loss of an item depends on the other items"
     if ranks.world_size > 1:
         return f"the other ranks wait for rank {ranks.rank} within the step"
     return None
@@ -152,11 +152,12 @@ class TrainStep:
         self.stepped = False
         """Whether a step was done since this process began."""
         self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale)
-        self.weights = {**task.loss_weights, **settings.loss.weights}
+        self.weights = self.loss_weights(0)
+        """Of the latest step."""
         self.compute: Callable[[Batch, str], Terms] = partial(task.loss, model)
         if ranks.world_size > 1:
             self.compute = ranks.wrap(LossModule(task, model))
-        self._unknown = settings.loss.weights.keys() - task.loss_weights.keys()
+        self._unknown = settings.loss.weights.keys() - task.loss_weights(0).keys()
         """Terms that the recipe weighs and that no phase has returned yet."""
         self.meter = Meter()
         self.grad_norms: dict[str, Tensor] = {}
@@ -164,6 +165,7 @@ class TrainStep:
     def __call__(self, window: Sequence[MicroBatch], step: int, ema: EMA | None) -> None:
         """Optimizer step number `step` (from 0) on the micro-batches of `window`."""
         self.task.step = step
+        self.weights = self.loss_weights(step)
         parts = [MicroBatchState(planned, move(planned.batch, self.device)) for planned in window]
         self.mark("data")
         due = [state for state in self.phases if step >= state.phase.start and step % state.phase.every == 0]
@@ -180,6 +182,10 @@ class TrainStep:
         self.recovery.warn(step, parts)
         self.mark("step")
 
+    def loss_weights(self, step: int) -> Mapping[str, float]:
+        """The weights of loss terms in step `step`: the task's, then the recipe's."""
+        return {**self.task.loss_weights(step), **self.settings.loss.weights}
+
     def check_losses(self) -> None:
         """Look at the losses and gradient norms that nobody has looked at yet: a device is waited for. Raises
         TrainingError, naming the first batch where one was not finite."""
@@ -192,7 +198,7 @@ class TrainStep:
         """Refuse a weight of a term that there is not, as soon as every phase has shown its terms."""
         if any(step < state.phase.start or step % state.phase.every for state in self.phases):
             return  # a phase that is not due
-        terms = sorted({*self.meter.sums, *self.task.loss_weights})
+        terms = sorted({*self.meter.sums, *self.task.loss_weights(step)})
         for name in self._unknown - self.meter.sums.keys():
             raise InputError(f"training.loss.weights.{name}: the loss has no such term; {nearest(name, terms)}")
         self._unknown = set()

@@ -1,14 +1,15 @@
-"""What can be trained: the contract between the trainer and a task.
+"""The contract between the trainer and what it trains.
 
-A task is a folder under `phonate.tasks` (or a class in another package) that says what its model, samples and
-loss are. The trainer never learns more about it than this file.
+A task is a package under `phonate.tasks`, or a class in another package, that defines a model, its data sets and its
+loss. The trainer depends on nothing of a task but this interface.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from phonate.training.settings import OptimizerSettings
 __all__ = [
     "Batch",
     "Count",
+    "Coupling",
     "Dataset",
     "Phase",
     "Picture",
     "Preview",
     "Sound",
+    "Sums",
     "Task",
     "Terms",
     "all_parameters",
@@ -36,7 +39,20 @@ __all__ = [
 
 Count = Tensor | float
 Terms = dict[str, tuple[Tensor, Count]]
-"""Loss terms: name -> (sum over the batch, how many things were summed)."""
+"""Loss terms of a micro-batch: name -> (sum, count)."""
+Sums = Mapping[str, tuple[float, float]]
+"""Metrics of part of a validation set: name -> (sum, count), e.g. word errors and reference words."""
+
+
+class Coupling(Enum):
+    """What the loss of an item depends on besides the item itself."""
+
+    NONE = "none"
+    """Nothing. Batches may be spread over ranks, and halved when memory runs out."""
+    MICRO_BATCH = "micro-batch"
+    """The other items of its micro-batch on its rank (e.g. InfoNCE with negatives per rank). Never halved."""
+    BATCH = "batch"
+    """All items of the batch. Never halved, and refused with several ranks."""
 
 
 def all_parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
@@ -45,7 +61,7 @@ def all_parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
 
 
 def parameters_of(part: str) -> Callable[[nn.Module], Iterable[tuple[str, nn.Parameter]]]:
-    """What gives a phase the parameters of one part of a model, such as the generator of a GAN."""
+    """A `Phase.parameters` that selects one submodule, e.g. the generator of a GAN."""
 
     def parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
         return ((name, p) for name, p in all_parameters(model) if name.startswith(f"{part}."))
@@ -62,14 +78,14 @@ class Phase:
     optimizer: OptimizerSettings | None = None
     """None: the recipe's `training.optimizer`."""
     every: int = 1
-    """Run in each `every`-th step."""
+    """Run in every `every`-th step."""
     start: int = 0
-    """Run from this step on."""
+    """First step in which it runs."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """A preview to listen to: mono samples in [-1, 1]."""
+    """An audio preview: mono samples in [-1, 1]."""
 
     waveform: NDArray[np.float32]
     sample_rate: int
@@ -77,7 +93,7 @@ class Sound:
 
 @dataclass(frozen=True)
 class Picture:
-    """A preview to look at: a (height, width) array, low frequencies first, drawn as a spectrogram."""
+    """An image preview: a (height, width) array, low frequencies first, drawn as a spectrogram."""
 
     values: NDArray[np.float32]
 
@@ -86,80 +102,104 @@ Preview = Sound | Picture
 
 
 class Task(ABC):
-    """A thing that can be trained. `recipe` holds its settings (`recipe.data`, `recipe.model`, `recipe.training`)."""
+    """What is trained. Only `model`, `dataset` and `loss` are required."""
 
     step: int = 0
-    """The optimizer step that a loss is for. The trainer sets it."""
-    couples_items: bool = False
-    """True when the loss of an item depends on the other items of its batch: such a batch is never split."""
+    """Number of the current optimizer step, from 0. Set by the trainer."""
+    coupling: Coupling = Coupling.NONE
+    """What the loss of an item depends on; decides whether batches may be split."""
 
     @abstractmethod
-    def model(self) -> nn.Module:
-        """A freshly initialised model. The caller has seeded torch."""
+    def model(self, device: torch.device) -> nn.Module:
+        """A newly initialised model on `device`. Called once per process, with torch seeded.
+
+        Large pretrained weights should be loaded straight onto the device, not by way of host memory.
+        """
 
     @abstractmethod
     def dataset(self, split: str) -> Dataset:
-        """The samples of `split`: "train" or "validation"."""
+        """The data set of `split`, "train" or "validation". An empty validation set turns validation off."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
-        """Sums and counts of the loss terms of one micro-batch in one phase.
+        """Sum and count of each loss term over one micro-batch in one phase.
 
-        The trainer minimises the weighted sum over terms of (total sum / total count), totals taken over the
-        micro-batches and ranks of the step, so accumulation, ranks and uneven batches give the same gradient.
+        The trainer minimises the weighted sum over terms of (total sum / total count), with totals over the
+        micro-batches and ranks of the step. The gradient is therefore independent of how a batch is divided.
         """
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """The counts that `loss` will return for `batch`, without running the model.
+        """The counts that `loss` will return for `batch` (on the host), without running the model.
 
-        Needed before the first backward pass of a step of several micro-batches or ranks. None (the default)
-        makes the trainer find them with one forward pass without gradients.
+        They are needed before the first backward pass of a step with several micro-batches or ranks; a step of one
+        micro-batch on one rank never asks. None (the default) makes the trainer run one extra forward pass without
+        gradients per micro-batch to find them, about a third more computation: override this wherever the counts
+        follow from the batch.
         """
         return None
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The optimizers and what they optimise, in the order in which they run within a step."""
+        """The optimizers and their parameters, in the order in which they run within a step."""
         return (Phase(),)
 
-    @property
-    def loss_weights(self) -> Mapping[str, float]:
-        """Weight of each loss term; a term that is not named weighs 1."""
+    def loss_weights(self, step: int) -> Mapping[str, float]:
+        """Weight of each loss term in optimizer step `step` (from 0). Terms that are not named have weight 1.
+
+        The recipe's `training.loss.weights` take precedence.
+        """
         return {}
 
     @property
     def higher_is_better(self) -> frozenset[str]:
-        """Metrics of `evaluate` that are better when higher; choosing the lowest of them as the best is refused."""
+        """Validation metrics that improve upwards. Selecting the lowest of them as the best checkpoint is refused."""
         return frozenset()
 
+    @property
+    def validation_metrics(self) -> frozenset[str] | None:
+        """Every metric that validation may report besides `loss`: loss terms, `evaluate`, `derived`.
+
+        With it, settings that name an unknown metric are refused before training; None: at the first validation.
+        """
+        return None
+
     def saved(self, model: nn.Module) -> dict[str, Tensor]:
-        """The tensors a checkpoint holds for `model`: everything by default; adapters, say, for LoRA."""
+        """The tensors of `model` that a checkpoint stores: all by default, e.g. only the adapters for LoRA."""
         return dict(model.state_dict())
 
     def restore(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-        """Put `saved` tensors back. Raises RuntimeError from torch when names or shapes do not fit."""
+        """Load tensors from `saved`. Raises RuntimeError (from torch) for wrong names or shapes."""
         expected = self.saved(model).keys()
         strict = expected == model.state_dict().keys()
         model.load_state_dict(dict(tensors), strict=strict)
 
-    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
-        """Metrics beyond the loss, on the validation samples; any of them can choose the best checkpoint."""
+    def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
+        """Metrics beyond the loss over the samples of the validation `dataset` at `positions`, as sums and counts.
+
+        Each rank gets its own share of the positions (never an empty one); the trainer adds up sums and counts and
+        reports sum / count. A metric whose counts add up to 0 is left out. Model in eval mode, gradients off.
+        """
+        return {}
+
+    def derived(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Further validation metrics, computed from `metrics`: mean of each loss term and of each result of
+        `evaluate`, over the whole validation set. Those that it returns are added, or replace the given ones."""
         return {}
 
     def previews(self, model: nn.Module) -> dict[str, Preview]:
-        """Sounds and pictures that show how far the model is."""
+        """Sounds and pictures of the model's current output. Called on the first rank only; the others wait."""
         return {}
 
     def metric_names(self) -> Mapping[str, str]:
-        """Our metric names -> the names under which a sink (TensorBoard, W&B) shows them."""
+        """Our metric names -> the names shown by TensorBoard and W&B."""
         return {}
 
     def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Why a run can't go on from a checkpoint with this `export`, such as one of other speakers. None: it can."""
+        """Why a checkpoint with this `inference_metadata` can't be resumed (e.g. other speakers). None: it can."""
         return None
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
-        """What inference needs beside the weights, as JSON (speaker names, inventories, a feature fingerprint)."""
+        """What inference needs besides the weights, as JSON (speaker names, inventories, feature fingerprint)."""
         return {}
 
 

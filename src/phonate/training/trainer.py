@@ -39,6 +39,7 @@ from phonate.training.settings import Interval, TrainingSettings
 from phonate.training.setup import (
     Source,
     batch_source,
+    build_model,
     callbacks_of,
     check_task,
     check_watched,
@@ -101,7 +102,7 @@ class Trainer:
         self.validation_dataset: Dataset | None = None
         self.train_source, self.validation_source = (train, validation) if train is not None else self._plan_sources()
         seed_torch(self.device, settings.random_seed, "model")
-        self.model = task.model().to(self.device)
+        self.model = build_model(task, self.device)
         if settings.performance.compile_model:
             self.model.compile()
         self.steps_per_epoch = math.ceil(self.train_source.steps(0) / settings.gradient_accumulation_steps)

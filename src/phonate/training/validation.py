@@ -18,7 +18,7 @@ from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.meter import Meter
 from phonate.training.signals import StopNow
 from phonate.training.step import seed_torch
-from phonate.training.task import move
+from phonate.training.task import Dataset, move
 
 if TYPE_CHECKING:
     from phonate.training.trainer import Trainer
@@ -102,13 +102,26 @@ def _measure(trainer: Trainer, weights: AbstractContextManager[Any], previews: b
             metrics = meter.means(trainer.train_step.weights, trainer.ranks)
             samples = trainer.validation_dataset
             if samples is not None:
-                own = trainer.task.evaluate(trainer.model, samples) if trainer.ranks.is_main else None
-                metrics.update(trainer.ranks.broadcast(own))
+                metrics.update(_evaluate(trainer, samples))
+            metrics.update(trainer.task.derived(metrics))
             if previews and trainer.settings.validation.previews and trainer.ranks.is_main:
                 trainer.show(trainer.task.previews(trainer.model))
     finally:
         trainer.model.train()
     return metrics
+
+
+def _evaluate(trainer: Trainer, dataset: Dataset) -> dict[str, float]:
+    """The task's own metrics over the whole validation set, of which each rank evaluates its share."""
+    ranks = trainer.ranks
+    share = range(ranks.rank, len(dataset.ids), ranks.world_size)
+    sums = trainer.task.evaluate(trainer.model, dataset, share) if share else {}
+    totals: dict[str, tuple[float, float]] = {}
+    for part in ranks.gather({name: (float(total), float(count)) for name, (total, count) in sums.items()}):
+        for name, (total, count) in part.items():
+            before = totals.get(name, (0.0, 0.0))
+            totals[name] = (before[0] + total, before[1] + count)
+    return {name: total / count for name, (total, count) in totals.items() if count}
 
 
 def _add_losses(trainer: Trainer, meter: Meter) -> None:

@@ -6,7 +6,7 @@ is that speaker's. To convert, the embedding of another speaker is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +23,7 @@ from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.conversion.whisper import FEATURES_PER_SECOND
 from phonate.training.losses import build_loss
-from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sound, Task, Terms
+from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sound, Sums, Task, Terms
 
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _ELEMENTWISE = {"l1", "mae", "mse", "huber", "smooth_l1"}
@@ -44,7 +44,7 @@ class ConversionTask(Task):
         self.extractor = FeatureExtractor(recipe.data)
         mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
         self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
-        self.couples_items = self.criterion.couples_items
+        self.coupling = self.criterion.coupling
         self._corpus: Corpus | None = None
 
     @property
@@ -54,12 +54,11 @@ class ConversionTask(Task):
             self._corpus = Corpus(self.recipe.data, self.extractor)
         return self._corpus
 
-    @property
-    def loss_weights(self) -> Mapping[str, float]:
+    def loss_weights(self, step: int) -> Mapping[str, float]:
         """The main loss weighs 1, auxiliary ones what the recipe says."""
         return self.criterion.weights
 
-    def model(self) -> nn.Module:
+    def model(self, device: torch.device) -> nn.Module:
         """A VoiceTransformer with an embedding for each speaker of the corpus."""
         model = build_model(
             self.recipe.model,
@@ -70,7 +69,7 @@ class ConversionTask(Task):
         )
         with torch.no_grad():
             model.output.bias.fill_(_AVERAGE_LEVEL)
-        return model
+        return model.to(device)
 
     def dataset(self, split: str) -> ConversionDataset:
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
@@ -90,15 +89,21 @@ class ConversionTask(Task):
             return None
         return {main: float(batch["lengths"].sum()) * batch["target"].shape[-1]}
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
-        """`speaker_effect`: how far a mel moves, in dB a band, when another speaker is asked for.
+    @property
+    def validation_metrics(self) -> frozenset[str]:
+        """The losses and `speaker_effect`."""
+        return frozenset({*self.criterion.losses, "speaker_effect"})
 
-        Near 0 the model copies its input and converts nothing, however small its loss is. (It is 0 also for a
-        corpus of one speaker.)
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
+        """`speaker_effect`: mean change of the mel, in dB per band, when another speaker is requested.
+
+        Near 0 the model copies its input and converts nothing, however small its loss. (It is 0, too, for a corpus
+        of one speaker.) Measured on the first 16 samples.
         """
-        count = min(_EVALUATED, len(dataset.ids))
-        items = [dataset.get(index, np.random.default_rng(0)) for index in range(count)]
+        items = [dataset.get(index, np.random.default_rng(0)) for index in positions if index < _EVALUATED]
+        if not items:
+            return {}
         batch = {
             name: value.to(_device(model)) if isinstance(value, Tensor) else value
             for name, value in dataset.collate(items).items()
@@ -108,7 +113,8 @@ class ConversionTask(Task):
         other = {**batch, "speaker_id": (batch["speaker_id"] + max(1, speakers // 2)) % speakers}
         moved_BTM = (predict(model, batch, mask_BT) - predict(model, other, mask_BT)).abs()
         decibels = -self.recipe.data.audio.min_level_db
-        return {"speaker_effect": float(moved_BTM[mask_BT].mean()) * decibels}
+        cells = moved_BTM[mask_BT]
+        return {"speaker_effect": (float(cells.mean()) * decibels * cells.numel(), cells.numel())}
 
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:

@@ -109,7 +109,7 @@ def _untrained(generator: Generator) -> nn.Module:
     """The model as it was before the first step: the pretrained one, or fresh weights of the run's seed."""
     recipe = generator.recipe
     if recipe.model.name is not None:
-        return models.load_base(recipe.model)
+        return models.load_base(recipe.model, torch.device("cpu"))
     seed_torch(torch.device("cpu"), recipe.training.random_seed, "model")
     return models.new_model(recipe.model, generator.tokenizer, recipe.data.max_length)
 

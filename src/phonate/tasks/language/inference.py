@@ -169,7 +169,7 @@ class Generator:
 def _on_its_base(trained: TrainedModel) -> tuple[nn.Module, TextTokenizer]:
     """The base that a checkpoint's adapters or layers belong to, ready to take them."""
     settings = trained.recipe.model
-    model = models.prepare(models.load_base(settings), settings)
+    model = models.prepare(models.load_base(settings, torch.device("cpu")), settings)
     tokenizer = TextTokenizer.load(settings.name)
     if models.base_fingerprint(model) != trained.inference_metadata["base"]:
         raise CheckpointError(f"{trained.path}: belongs to other weights than {settings.name} has now")

@@ -62,9 +62,11 @@ def from_config(values: Mapping[str, Any]) -> nn.Module:
     return model
 
 
-def load_base(settings: LanguageModel) -> nn.Module:
-    """The model `settings.name` from safetensors, without anybody's code. Raises InputError where there is none, or
-    where its file lacks weights, which would start at random."""
+def load_base(settings: LanguageModel, device: torch.device) -> nn.Module:
+    """The model `settings.name` on `device`, from safetensors, without remote code.
+
+    Raises InputError where there is none, or where its file lacks weights, which would start at random.
+    """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -72,6 +74,8 @@ def load_base(settings: LanguageModel) -> nn.Module:
     options: dict[str, Any] = {"dtype": torch.float32}
     if settings.adapted:
         options["dtype"] = "auto" if settings.dtype == "auto" else DTYPES[settings.dtype]
+    if device.type != "cpu":
+        options["device_map"] = {"": device}  # each tensor straight to the device, not by way of host memory
     if settings.trains == "qlora":
         options["quantization_config"] = _quantization(settings)
     verbosity, bars = their_logging.get_verbosity(), their_logging.is_progress_bar_enabled()

@@ -41,18 +41,17 @@ class LanguageTask(Task):
             return TextTokenizer.load(name)
         return self.corpus.learn_tokenizer(self.recipe.model.vocabulary)
 
-    @property
-    def loss_weights(self) -> Mapping[str, float]:
+    def loss_weights(self, step: int) -> Mapping[str, float]:
         """Bits per character are only looked at."""
         return {_CHARACTERS: 0.0}
 
-    def model(self) -> nn.Module:
+    def model(self, device: torch.device) -> nn.Module:
         """The model with what is to be trained of it. Raises InputError where texts and model do not fit."""
         settings, length = self.recipe.model, self.recipe.data.max_length
         if settings.name is None:
-            base = models.new_model(settings, self.tokenizer, length)
+            base = models.new_model(settings, self.tokenizer, length).to(device)
         else:
-            base = models.load_base(settings)
+            base = models.load_base(settings, device)
             check_fit(base, self.tokenizer, length)
         made = models.prepare(base, settings)
         if self.recipe.data.packing and not models.keeps_apart(made, len(self.tokenizer)):
@@ -80,6 +79,11 @@ class LanguageTask(Task):
             "nll": float((batch["labels"] != IGNORED).sum()),
             _CHARACTERS: float(batch["characters"].sum()),
         }
+
+    @property
+    def validation_metrics(self) -> frozenset[str]:
+        """The loss terms."""
+        return frozenset({"nll", _CHARACTERS})
 
     def saved(self, model: nn.Module) -> dict[str, Tensor]:
         """Every weight (full), or only what is trained: adapters, or top layers."""

@@ -7,7 +7,7 @@ The one term, `ctc`, is the negative log probability of a text over all its alig
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -17,13 +17,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from phonate.evaluation.packages import judge_package
-from phonate.evaluation.transcription import character_error_rate, word_error_rate
+from phonate.evaluation.transcription import character_edits, word_edits
 from phonate.tasks.recognition.dataset import Corpus, RecognitionDataset
 from phonate.tasks.recognition.decoding import greedy
 from phonate.tasks.recognition.language import SymbolModel
 from phonate.tasks.recognition.model import CtcModel, build_model
 from phonate.tasks.recognition.symbols import BLANK
-from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Task, Terms, move
+from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
 
 
 class RecognitionTask(Task):
@@ -38,9 +38,9 @@ class RecognitionTask(Task):
         """The corpus, prepared when it is first needed."""
         return Corpus(self.recipe.data)
 
-    def model(self) -> nn.Module:
+    def model(self, device: torch.device) -> nn.Module:
         """A model for the corpus's letters."""
-        return build_model(self.recipe.model, self.recipe.data.audio.n_mels, len(self.corpus.symbols))
+        return build_model(self.recipe.model, self.recipe.data.audio.n_mels, len(self.corpus.symbols)).to(device)
 
     def dataset(self, split: str) -> RecognitionDataset:
         """Whole recordings; varied for training as the recipe says."""
@@ -60,21 +60,26 @@ class RecognitionTask(Task):
         """Symbols."""
         return {"ctc": float(batch["symbol_lengths"].sum())}
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
-        """`wer` and `cer` of all validation recordings, read greedily."""
-        own = cast(RecognitionDataset, dataset)
-        if not own.positions:
-            return {}
-        said, heard = own.wordings, self._heard(model, own)
-        return {"wer": word_error_rate(said, heard), "cer": character_error_rate(said, heard)}
+    @property
+    def validation_metrics(self) -> frozenset[str]:
+        """The loss and the error rates."""
+        return frozenset({"ctc", "wer", "cer"})
 
-    def _heard(self, model: nn.Module, samples: RecognitionDataset) -> list[str]:
-        """What is read in each sample, recordings of like length together."""
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
+        """`wer` and `cer` of greedy decoding: edits and reference words or characters."""
+        own = cast(RecognitionDataset, dataset)
+        decoded = self._decoded(model, own, positions)
+        wordings = own.wordings
+        references, hypotheses = [wordings[index] for index in positions], [decoded[index] for index in positions]
+        return {"wer": word_edits(references, hypotheses), "cer": character_edits(references, hypotheses)}
+
+    def _decoded(self, model: nn.Module, samples: RecognitionDataset, positions: Sequence[int]) -> dict[int, str]:
+        """Greedy transcripts of the samples at `positions`, batched with others of similar length."""
         device = cast(CtcModel, model).output.weight.device
         size = self.recipe.training.validation.batch_size or self.recipe.training.batch_size
-        order = np.argsort(samples.lengths, kind="stable")
-        heard = [""] * len(order)
+        order = np.asarray(positions)[np.argsort(samples.lengths[np.asarray(positions)], kind="stable")]
+        heard: dict[int, str] = {}
         for start in range(0, len(order), size):
             chosen = [int(index) for index in order[start : start + size]]
             items = [samples.get(index, np.random.default_rng(0)) for index in chosen]  # validation draws nothing

@@ -14,7 +14,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.speaker_similarity import SpeakerJudge
-from phonate.evaluation.transcription import Recogniser, character_error_rate, word_error_rate
+from phonate.evaluation.transcription import Recogniser, character_error_rate, word_edits, word_error_rate
 from phonate.evaluation.words import WordErrors, count
 
 WORD_WEIGHT = 5.0
@@ -54,6 +54,13 @@ class Judges:
         """Compares voices."""
         return SpeakerJudge()
 
+    def word_edits(self, texts: Sequence[str], heard: Sequence[str]) -> tuple[int, int]:
+        """Word edits, and words of the texts."""
+        if self.english:
+            errors = count(texts, heard)
+            return errors.substituted + errors.inserted + errors.deleted, errors.words
+        return word_edits(texts, heard)
+
     def word_errors(self, texts: Sequence[str], heard: Sequence[str]) -> dict[str, float]:
         """wer, cer, and in English words skipped and repeated."""
         rates = {"wer": word_error_rate(texts, heard), "cer": character_error_rate(texts, heard)}
@@ -84,13 +91,26 @@ def check_judges(recipe: Any) -> None:
         )
 
 
-def quality(judges: Judges, clips: Sequence[Sentence], waveforms: Sequence[FloatArray], rate: int) -> dict[str, float]:
-    """`wer` and `mos` of spoken texts, and `quality` = mos - 5 wer, by which checkpoints can be chosen: a loss ranks
-    them the wrong way round, for it likes blur."""
+def judged(
+    judges: Judges, clips: Sequence[Sentence], waveforms: Sequence[FloatArray], rate: int
+) -> dict[str, tuple[float, float]]:
+    """Sum and count of `wer` (word errors, words) and `mos` (predicted scores, clips) of synthesised texts.
+
+    Args:
+        clips: The texts.
+        waveforms: One array (samples,) for each of them.
+        rate: Samples per second.
+    """
     heard = [judges.recogniser.transcribe(waveform, rate) for waveform in waveforms]
-    wer = judges.word_errors([clip.text for clip in clips], heard)["wer"]
     scores = [
         judges.naturalness.score_made(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)
     ]
-    mos = float(np.mean(scores))
-    return {"wer": wer, "mos": mos, "quality": mos - WORD_WEIGHT * wer}
+    return {
+        "wer": judges.word_edits([clip.text for clip in clips], heard),
+        "mos": (float(np.sum(scores)), len(scores)),
+    }
+
+
+def quality(mos: float, wer: float) -> float:
+    """Predicted score less 5 points times the word error rate."""
+    return mos - WORD_WEIGHT * wer

@@ -8,7 +8,7 @@ its module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -25,9 +25,21 @@ from phonate.tasks.speech.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.dataset import SpeechDataset
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.judges import Clip, Judges, check_judges, quality
+from phonate.tasks.speech.judges import Clip, Judges, check_judges, judged, quality
 from phonate.tasks.speech.parallel import AcousticOutput, Prosody
-from phonate.training.task import Batch, Count, Dataset, Phase, Picture, Preview, Sound, Task, Terms, parameters_of
+from phonate.training.task import (
+    Batch,
+    Count,
+    Dataset,
+    Phase,
+    Picture,
+    Preview,
+    Sound,
+    Sums,
+    Task,
+    Terms,
+    parameters_of,
+)
 
 GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
@@ -82,8 +94,7 @@ class SpeechTask(Task):
             return (acoustic,)
         return (acoustic, Phase(DISCRIMINATOR, parameters_of(DISCRIMINATOR), start=start))
 
-    @property
-    def loss_weights(self) -> Mapping[str, float]:
+    def loss_weights(self, step: int) -> Mapping[str, float]:
         """A mel distance is small in numbers, and says most."""
         training = self.recipe.training
         if self.autoregressive:
@@ -99,15 +110,16 @@ class SpeechTask(Task):
         """What judges give, but for errors."""
         return frozenset({"mos", "quality"})
 
-    def model(self) -> nn.Module:
+    def model(self, device: torch.device) -> nn.Module:
         """An acoustic model for the corpus's phones and speakers, with a discriminator."""
         settings, n_mels = self.recipe.model, self.recipe.data.audio.n_mels
         acoustic = build_acoustic(settings, len(self.corpus.inventory), len(self.corpus.speakers), n_mels)
         with torch.no_grad():
             acoustic.output.bias.fill_(_AVERAGE_LEVEL)
         if self.autoregressive:
-            return SpeechModelGAN(acoustic, None)
-        return SpeechModelGAN(acoustic, MelDiscriminator(n_mels, settings.width, settings.discriminator_channels))
+            return SpeechModelGAN(acoustic, None).to(device)
+        discriminator = MelDiscriminator(n_mels, settings.width, settings.discriminator_channels)
+        return SpeechModelGAN(acoustic, discriminator).to(device)
 
     def dataset(self, split: str) -> SpeechDataset:
         """Whole recordings."""
@@ -168,21 +180,35 @@ class SpeechTask(Task):
         }
         return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
+    @property
+    def validation_metrics(self) -> frozenset[str]:
+        """Loss terms, and with `data.judged` what judges measure."""
+        terms = autoregressive.WEIGHTS if self.autoregressive else {*_WEIGHTS, DISCRIMINATOR}
+        return frozenset({*terms, *(("wer", "mos", "quality") if self.recipe.data.judged else ())})
+
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
-        """`wer`, `mos` and `quality` of a few validation texts, where `data.judged` asks for it."""
-        clips = self._spoken(self.recipe.data.judged)
+    def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
+        """`wer` and `mos` of the first `data.judged` validation texts."""
+        recordings = cast(SpeechDataset, dataset).positions
+        clips = [self._clip(recordings[index]) for index in positions if index < self.recipe.data.judged]
         if not clips:
             return {}
         self._judges = self._judges or Judges(self.recipe.data.language)
         synthesiser = self._synthesiser(model)
-        return quality(self._judges, clips, [synthesiser.speak(clip.text, clip.speaker) for clip in clips], self._rate)
+        return judged(self._judges, clips, [synthesiser.speak(clip.text, clip.speaker) for clip in clips], self._rate)
+
+    def derived(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """`quality` = mos - 5 wer, by which checkpoints can be chosen: a loss ranks them the wrong way round, because
+        it favours blur."""
+        if not {"mos", "wer"} <= metrics.keys():
+            return {}
+        return {"quality": quality(metrics["mos"], metrics["wer"])}
 
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:
         """A validation text as it is spoken, beside its recording: pictures and sounds."""
         shown: dict[str, Preview] = {}
-        for clip in self._spoken(1):
+        for clip in map(self._clip, self.corpus.positions("validation")[:1]):
             made_N = self._synthesiser(model).speak(clip.text, clip.speaker)
             for name, waveform in (("natural", clip.waveform), ("spoken", made_N)):
                 shown[name] = Sound(waveform, self._rate)
@@ -197,17 +223,15 @@ class SpeechTask(Task):
         acoustic = cast(SpeechModelGAN, model).acoustic
         return Synthesiser(acoustic, self.recipe.data, self.corpus.inventory, self.corpus.speakers)
 
-    def _spoken(self, count: int) -> list[Clip]:
-        """The first `count` validation recordings."""
+    def _clip(self, position: int) -> Clip:
+        """The recording at `position` of the corpus."""
         index, speakers = self.corpus.prepared.index, self.corpus.speakers
-        return [
-            Clip(index.id[i], speakers[index.speaker[i]], index.text[i], self.corpus.prepared.cache.waveform(i))
-            for i in self.corpus.positions("validation")[:count]
-        ]
+        waveform = self.corpus.prepared.cache.waveform(position)
+        return Clip(index.id[position], speakers[index.speaker[position]], index.text[position], waveform)
 
     def metric_names(self) -> Mapping[str, str]:
         """Trackers show terms as losses of batches and of epochs: train/batch_mel_loss, train/epoch_mel_loss."""
-        names = {"loss": "total", **{name: name for name in self.loss_weights}}
+        names = {"loss": "total", **{name: name for name in self.loss_weights(0)}}
         return {
             **{f"train/{ours}": f"train/batch_{shown}_loss" for ours, shown in names.items()},
             **{f"epoch/{ours}": f"train/epoch_{shown}_loss" for ours, shown in names.items()},

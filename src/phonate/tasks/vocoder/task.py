@@ -8,7 +8,7 @@ own trains the discriminators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -20,9 +20,22 @@ from phonate.audio.processor import normalised_peak
 from phonate.nn.vocoder.discriminators import magnitudes
 from phonate.tasks.vocoder.dataset import Corpus, VocoderDataset
 from phonate.tasks.vocoder.model import VocoderGAN
-from phonate.training.task import Batch, Count, Dataset, Phase, Picture, Preview, Sound, Task, Terms, parameters_of
+from phonate.training.task import (
+    Batch,
+    Count,
+    Dataset,
+    Phase,
+    Picture,
+    Preview,
+    Sound,
+    Sums,
+    Task,
+    Terms,
+    parameters_of,
+)
 
 _FLOOR = 1e-5
+_EVALUATED = 16
 _MEL_WEIGHT = 15.0
 _PREVIEW_SECONDS = 6.0
 GENERATOR, DISCRIMINATOR = "vocoder", "discriminators"
@@ -58,8 +71,7 @@ class VocoderTask(Task):
             return (vocoder,)
         return (vocoder, Phase(DISCRIMINATOR, parameters_of("discriminators"), start=start))
 
-    @property
-    def loss_weights(self) -> Mapping[str, float]:
+    def loss_weights(self, step: int) -> Mapping[str, float]:
         """A mel distance is small in numbers, and says most."""
         training = self.recipe.training
         return {
@@ -68,9 +80,9 @@ class VocoderTask(Task):
             "features": training.feature_matching_weight,
         }
 
-    def model(self) -> nn.Module:
+    def model(self, device: torch.device) -> nn.Module:
         """A vocoder with discriminators."""
-        return VocoderGAN(self.recipe.model, self.corpus.processor)
+        return VocoderGAN(self.recipe.model, self.corpus.processor).to(device)
 
     def dataset(self, split: str) -> VocoderDataset:
         """Random crops ("train"), or the middles of recordings ("validation")."""
@@ -131,18 +143,24 @@ class VocoderTask(Task):
         }
         return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
+    @property
+    def validation_metrics(self) -> frozenset[str]:
+        """Loss terms and `copy_mel`."""
+        return frozenset({"spectral", "mel", "pitch", "voicing", "discriminator", "copy_mel"})
+
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, dataset: Dataset) -> dict[str, float]:
-        """`copy_mel`: distance in dB a band between the mels of recordings and of what the vocoder makes of them, the
-        pitch being heard in the mel as in use."""
+    def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
+        """`copy_mel`: distance in dB per band between the mels of recordings and those of their copies by the
+        vocoder, which predicts the pitch from the mel as in inference. Measured on the first 16 recordings."""
         vocoder, processor = cast(VocoderGAN, model).vocoder, self.corpus.processor
+        recordings = cast(VocoderDataset, dataset).positions
         distances = []
-        for position in self.corpus.positions("validation")[:16]:
+        for position in (recordings[index] for index in positions if index < _EVALUATED):
             mel_TM = self.corpus.prepared.cache.features(position)
             made_N = vocoder(torch.from_numpy(np.array(mel_TM))[None].to(_device(model)))[0].float().cpu().numpy()
             again_TM = processor.mel(made_N)
             distances.append(float(np.abs(again_TM[: len(mel_TM)] - mel_TM[: len(again_TM)]).mean()))
-        return {"copy_mel": -processor.config.min_level_db * float(np.mean(distances))} if distances else {}
+        return {"copy_mel": (-processor.config.min_level_db * float(np.sum(distances)), len(distances))}
 
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:

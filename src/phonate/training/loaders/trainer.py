@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from phonate.compute import device as devices
@@ -32,18 +33,17 @@ class LoaderTask(Task):
     def __init__(self, model: nn.Module, losses: LossManager) -> None:
         self._model = model
         self.losses = losses
-        self.couples_items = losses.couples_items
+        self.coupling = losses.coupling
 
-    def model(self) -> nn.Module:
-        """The caller's model."""
-        return self._model
+    def model(self, device: torch.device) -> nn.Module:
+        """The caller's model, moved to the device."""
+        return self._model.to(device)
 
     def dataset(self, split: str) -> Dataset:
         """Loaders have no addressable samples."""
         raise AssertionError("a LoaderTask is trained from loaders")
 
-    @property
-    def loss_weights(self) -> Mapping[str, float]:
+    def loss_weights(self, step: int) -> Mapping[str, float]:
         """`TrainingConfig.loss_weights`."""
         return self.losses.weights
 

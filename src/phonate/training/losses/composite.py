@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from phonate.config.errors import InputError
 from phonate.training.losses.names import LOSSES
-from phonate.training.losses.registry import LossRegistry, Terms, compute
+from phonate.training.losses.registry import LossRegistry, compute, coupling_of
 from phonate.training.settings import LossSettings
+from phonate.training.task import Terms
 
 
 class CompositeLoss(nn.Module):
     """A main loss and auxiliary ones, as `training.loss` asks for. `build_loss` makes it.
 
-    `weights` belongs into the task's `loss_weights`; `couples_items` into the task's attribute of that name.
+    `weights` belongs into the task's `loss_weights`; `coupling` into the task's attribute of that name.
     """
 
     def __init__(self, main: str, losses: Mapping[str, nn.Module], settings: LossSettings) -> None:
@@ -26,7 +27,7 @@ class CompositeLoss(nn.Module):
         self.losses = nn.ModuleDict(losses)
         self.reduction = settings.reduction
         self.weights: dict[str, float] = {main: 1.0, **settings.auxiliary}
-        self.couples_items = any(getattr(loss, "couples_items", False) for loss in losses.values())
+        self.coupling = coupling_of(losses.values())
 
     def forward(
         self,

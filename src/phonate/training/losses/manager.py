@@ -15,8 +15,9 @@ from phonate.nn.losses._base import SumCount
 from phonate.nn.losses._stft import STFT_LOSSES
 from phonate.training.losses.composite import given, main_loss
 from phonate.training.losses.names import LOSSES
-from phonate.training.losses.registry import Terms, compute
+from phonate.training.losses.registry import compute, coupling_of
 from phonate.training.settings import LossSettings
+from phonate.training.task import Coupling, Terms
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +58,9 @@ class LossManager(nn.Module):
         self.losses = nn.ModuleDict(losses)
 
     @property
-    def couples_items(self) -> bool:
-        """Whether a term depends on several items at once."""
-        return any(getattr(loss, "couples_items", False) for loss in self.losses.values())
+    def coupling(self) -> Coupling:
+        """Whether a term depends on several items of its micro-batch."""
+        return coupling_of(self.losses.children())
 
     def forward(
         self, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any], model: nn.Module | None = None

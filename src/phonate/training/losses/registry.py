@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,10 +12,9 @@ from torch import Tensor, nn
 from phonate.config.errors import InputError
 from phonate.nn.losses._base import SumCount, expanded
 from phonate.training.losses.names import LOSSES
+from phonate.training.task import Coupling
 
 log = logging.getLogger(__name__)
-
-Terms = dict[str, SumCount]
 
 
 class LossRegistry:
@@ -60,6 +60,13 @@ def compute(loss: nn.Module, outputs: Tensor, targets: Tensor, mask: Tensor | No
         raise InputError(f"{type(loss).__name__} must return a scalar or (sum, count), not {_described(result)}")
     items = float(len(outputs))
     return result.reshape(()) * items, items
+
+
+def coupling_of(losses: Iterable[nn.Module]) -> Coupling:
+    """The coupling of a task that is trained by `losses`. A loss module sees one micro-batch, so that is what its
+    `couples_items` is about."""
+    coupled = any(getattr(loss, "couples_items", False) for loss in losses)
+    return Coupling.MICRO_BATCH if coupled else Coupling.NONE
 
 
 def _takes_mask(loss: nn.Module) -> bool:

@@ -154,11 +154,11 @@ class AlignmentTask(Task):
         self.recordings = recordings
         self.steps = steps
 
-    def model(self) -> nn.Module:
+    def model(self, device: torch.device) -> nn.Module:
         """An aligner for the corpus's symbols and speakers."""
         prepared = self.recordings.prepared
         mels = prepared.cache.features(0).shape[1]
-        return AlignerModel(len(self.recordings.inventory), len(prepared.speakers), mels)
+        return AlignerModel(len(self.recordings.inventory), len(prepared.speakers), mels).to(device)
 
     def dataset(self, split: str) -> Recordings:
         """All recordings; none are kept for validation."""

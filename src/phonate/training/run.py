@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,6 +77,18 @@ class Run:
         self.write_json("hyperparameters.json", hyperparameters)
         self.write("model_summary.txt", model_summary)
         self.write_json("system.json", system_info())
+
+
+def run_id(folder: Path, default: str | None = None) -> str:
+    """The id of the run in `folder`: made once, when it is first asked for, and kept in the file `run_id`.
+
+    `default` is taken instead of a new one where there is none yet.
+    """
+    file = folder / "run_id"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        Run(folder).write("run_id", (default or secrets.token_hex(8)) + "\n")
+    return file.read_text(encoding="utf-8").strip()
 
 
 def system_info() -> dict[str, Any]:

@@ -114,6 +114,6 @@ def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path: Path, monkeypatch:
 
         monkeypatch.setattr("phonate.training.checkpoints.snapshot.drop_from_memory", spoil)
         save(store, 2)
-        with pytest.raises(CheckpointError, match="gave other bytes than were written"):
+        with pytest.raises(CheckpointError, match="the bytes read back differ"):
             store.flush()
         assert [item.step for item in store.list_checkpoints()] == [1]

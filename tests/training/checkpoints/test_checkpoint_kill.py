@@ -144,7 +144,7 @@ def test_the_lock_dies_with_its_process(forker: Forker, tmp_path: Path) -> None:
         "except Exception as error: sys.exit(f'{type(error).__name__}: {error}')"
     )
     second = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
-    assert second.stderr.strip().startswith(f"CheckpointError: {folder}: another process ({pid}) is saving")
+    assert second.stderr.strip().startswith(f"CheckpointError: {folder}: another process ({pid}) is training")
     os.kill(pid, signal.SIGKILL)
     forker.wait()
     assert subprocess.run([sys.executable, "-c", code, str(folder)], check=False).returncode == 0

@@ -78,11 +78,13 @@ def test_a_save_returns_before_it_is_written_and_the_next_one_waits(gate: thread
         path = save(store, 1)
         assert not path.exists()
         assert store.poll()
-        assert store.waited_seconds < 0.1
-        threading.Timer(0.3, gate.set).start()
-        save(store, 2)
-        assert path.exists(), "the second save began before the first was safe"
-        assert 0.1 < store.waited_seconds <= store.blocked_seconds
+        second = threading.Thread(target=save, args=(store, 2))
+        second.start()
+        assert not path.exists(), "the second save went on before the first was safe"
+        gate.set()
+        second.join()
+        assert path.exists()
+        assert 0 < store.waited_seconds <= store.blocked_seconds
         store.flush()
         assert not store.poll()
 
@@ -292,10 +294,6 @@ def test_names_of_checkpoints(tmp_path: Path) -> None:
         store.remove_checkpoint(3)
         assert store.load_best_checkpoint().metadata.global_step == 1, "the best of those that are left"
         store.remove_checkpoint(1)
-        with pytest.raises(CheckpointError, match="no checkpoint was chosen"):
-            store.load_best_checkpoint()
-        assert not (folder / "best.json").exists()
-        save(store, 2, best_metric=("val_loss", 0.2))
     newest = folder / "step-00000002"
     for text in ("auto", "latest", "best", "2", "step-00000002", newest):
         assert resolve_checkpoint(text, run=tmp_path / "run") == newest
@@ -305,6 +303,29 @@ def test_names_of_checkpoints(tmp_path: Path) -> None:
         resolve_checkpoint(tmp_path / "nothing")
     with pytest.raises(InputError, match="no checkpoint '7'; there is: step-00000002"):
         resolve_checkpoint("7", run=tmp_path / "run")
+
+
+def test_a_removed_best_is_replaced_by_the_best_of_those_left(tmp_path: Path) -> None:
+    """Also by one that was never the best: its own value counts."""
+    with CheckpointManager(tmp_path) as store:
+        for step, loss in ((1, 0.1), (2, 0.3), (3, 0.2)):
+            save(store, step, best_metric=("val_loss", min(0.1, loss)), metrics={"val_loss": loss}, is_best=step == 1)
+        store.remove_checkpoint("best")
+        assert store.load_best_checkpoint().metadata.global_step == 3
+        best = json.loads((tmp_path / "best.json").read_text())
+        assert (best["name"], best["value"]) == ("step-00000003", 0.2)
+        for step in (2, 3):
+            store.remove_checkpoint(step)
+        with pytest.raises(CheckpointError, match="no checkpoint was chosen"):
+            store.load_best_checkpoint()
+        assert not (tmp_path / "best.json").exists()
+
+
+def test_an_unknown_order_is_refused(tmp_path: Path) -> None:
+    with CheckpointManager(tmp_path) as store:
+        save(store, 1)
+        with pytest.raises(InputError, match="can't be sorted by 'nope'; choose timestamp, epoch, val_loss"):
+            store.list_checkpoints("nope")  # type: ignore[arg-type]
 
 
 def test_only_the_main_process_writes(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from phonate.cli.output import print_json, print_table
 from phonate.config.errors import InputError
-from phonate.training.checkpoints import copies, files, listing
+from phonate.training.checkpoints import copies, listing
+from phonate.training.checkpoints.manifest import Problem, problems
 from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint
 
 WEIGHTS = "weights"
@@ -72,7 +73,8 @@ def _list(args: argparse.Namespace) -> int:
     folder = checkpoints_folder(args.run)
     infos = listing.scan(folder)
     best = listing.best_of(infos)
-    rows = [_row(item, best) for item in listing.sort_listing(infos, args.sort_by)]
+    sizes = {item.name: _size(item.path) for item in infos}
+    rows = [_row(item, best, size) for item in listing.sort_listing(infos, args.sort_by) if (size := sizes[item.name])]
     if args.json:
         print_json({"folder": str(folder), "checkpoints": rows, "best": best.document() if best else None})
         return 0
@@ -81,8 +83,15 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(item: listing.CheckpointInfo, best: listing.Best | None) -> dict[str, Any]:
-    size = sum(path.stat().st_size for path in item.path.iterdir())
+def _size(path: Path) -> int:
+    """Bytes of a checkpoint; 0 for one that training has deleted since it was listed."""
+    try:
+        return sum(file.stat().st_size for file in path.iterdir())
+    except FileNotFoundError:
+        return 0
+
+
+def _row(item: listing.CheckpointInfo, best: listing.Best | None, size: int) -> dict[str, Any]:
     row: dict[str, Any] = {"name": item.name, "step": item.step, "path": str(item.path), "bytes": size}
     row["best"] = best is not None and best.name == item.name
     row["metadata"] = item.metadata.document() if item.metadata else None
@@ -108,13 +117,26 @@ def _verify(args: argparse.Namespace) -> int:
         folder = checkpoints_folder(args.run)
         named = [find(folder, name) for name in args.names]
         paths = named or [item.path for item in listing.scan(folder)]
-    found = {path.name: files.problems(path) for path in paths}
-    damaged = [name for name, damage in found.items() if damage]
+    checked = {path.name: _problems(path) for path in paths}
+    found = {name: [str(one) for one in problems] for name, problems in checked.items() if problems is not None}
+    damaged = [name for name, problems in found.items() if problems]
     if args.json:
         print_json({"intact": not damaged, "checkpoints": found})
     else:
-        print_table([(name, "; ".join(damage) or "intact") for name, damage in found.items()], ("checkpoint", ""))
+        print_table([(name, "; ".join(problems) or "intact") for name, problems in found.items()], ("checkpoint", ""))
     return 1 if damaged else 0
+
+
+def _problems(path: Path) -> list[Problem] | None:
+    """What is wrong with a checkpoint; None for one that training has deleted meanwhile."""
+    while True:
+        try:
+            before = path.stat().st_ino
+            found = problems(path)
+            if not found or path.stat().st_ino == before:
+                return found
+        except FileNotFoundError:
+            return None
 
 
 def _prune(args: argparse.Namespace) -> int:

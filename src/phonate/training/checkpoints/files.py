@@ -1,4 +1,7 @@
-"""Files that survive a crash, and the manifest that tells whether they did. No torch in this file."""
+"""Durable file operations: writes that survive a crash, and folders that are replaced or deleted in one step.
+
+No torch in this file.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Container, Iterator, Mapping
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from phonate.config.errors import CheckpointError
 
@@ -25,37 +30,53 @@ RECIPE = "recipe.yaml"
 ARCHITECTURE = "model.txt"
 INFERENCE = "model.json"
 COMPRESSED = ".zlib"
-FORMAT = 1
+
+_LEFTOVER = re.compile(
+    r"\.step-\d{8,}(\.replaced)?\.(tmp|removed)|\.step-\d{8,}\.replaced|\.(best|checkpoint_history)\.json\.\d+\.tmp"
+)
+"""Temporary names of the store in a folder of checkpoints."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What the manifest says about a file."""
+    """Size in bytes and SHA-256 (hexadecimal) of a file."""
 
     size: int
     sha256: str
 
 
+class FileProblemError(CheckpointError):
+    """A file of a checkpoint can't be used. `reason` does not repeat the path."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
 def write_durably(path: Path, content: bytes) -> Record:
-    """Write `content`, wait until the disk has it, and read it back."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write `content`, sync it to disk and read it back. An OSError names the file."""
+    try:
+        with path.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:  # a failed write does not say which file it was
+        raise OSError(error.errno, error.strerror, str(path)) from error
     drop_from_memory(path)
     if path.read_bytes() != content:
-        raise OSError(errno.EIO, "reading it back gave other bytes than were written", str(path))
+        raise OSError(errno.EIO, "the bytes read back differ from those written", str(path))
     return Record(len(content), hashlib.sha256(content).hexdigest())
 
 
 def sync_file(path: Path) -> None:
-    """Wait until the disk has what is in the file."""
+    """Wait until the content of a file is on disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in `folder`."""
+    """Wait until the names in `folder` are on disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -64,10 +85,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path` in one step: a reader sees the old file or the new one, never a part."""
+    """Replace `path` atomically: a reader sees the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    write_durably(temporary, content)
-    temporary.replace(path)
+    try:
+        write_durably(temporary, content)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 
@@ -75,33 +100,43 @@ def commit(temporary: Path, final: Path) -> None:
     """Give a complete, synced folder its final name. A folder of that name is deleted only afterwards."""
     previous = final.with_name(f".{final.name}.replaced")
     sync_folder(temporary)
-    if final.exists():
-        shutil.rmtree(previous, ignore_errors=True)
+    replaces = os.path.lexists(final)
+    if replaces:
+        delete(previous)
         final.rename(previous)  # killed here: `recover` gives it its name back
     temporary.rename(final)
     sync_folder(final.parent)
-    if previous.exists():
-        shutil.rmtree(previous)
+    if replaces:
+        delete(previous)
 
 
 def remove_folder(folder: Path) -> None:
     """Delete a folder so that a kill midway never leaves a part of it under its name."""
     doomed = folder.with_name(f".{folder.name.removeprefix('.')}.removed")
-    shutil.rmtree(doomed, ignore_errors=True)  # left by a process that was killed here
+    delete(doomed)  # left by a process that was killed here
     folder.rename(doomed)
-    shutil.rmtree(doomed)
+    delete(doomed)
+
+
+def delete(path: Path) -> None:
+    """Delete a file or a folder, if it exists; of a symbolic link only the link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def recover(folder: Path) -> None:
     """Finish or undo what a killed process left in `folder`. Only for the one process that writes there."""
     for leftover in folder.glob(".*"):
+        if not _LEFTOVER.fullmatch(leftover.name):
+            continue
         if leftover.name.endswith(".replaced"):
             final = leftover.with_name(leftover.name.removeprefix(".").removesuffix(".replaced"))
-            if not final.exists():
+            if not os.path.lexists(final):
                 leftover.rename(final)
                 continue
-        if leftover.name.endswith((".replaced", ".removed", ".tmp")):
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        delete(leftover)
 
 
 def render(document: Any, indent: int | None = 1) -> bytes:
@@ -109,72 +144,42 @@ def render(document: Any, indent: int | None = 1) -> bytes:
     return (json.dumps(document, indent=indent, allow_nan=False) + "\n").encode()
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, unbuffered. Raises OSError for a device, a pipe or a folder, without waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return open(descriptor, "rb", buffering=0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file. Raises FileProblemError."""
+    try:
+        with open_regular(path) as file:
+            return file.read()
+    except OSError as error:
+        raise FileProblemError(path, error.strerror or str(error)) from error
+
+
 def read_json(path: Path) -> Any:
-    """The JSON document at `path`. Raises CheckpointError naming the file."""
+    """The JSON document at `path`. Raises FileProblemError."""
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror or error}") from error
+        return json.loads(read_bytes(path))
+    except RecursionError:
+        raise FileProblemError(path, "not readable as JSON (nested too deeply)") from None
     except ValueError as error:  # not JSON, or not UTF-8
-        raise CheckpointError(f"{path}: not readable as JSON ({error})") from error
-
-
-def write_manifest(folder: Path, records: Mapping[str, Record]) -> None:
-    """List size and SHA-256 of every file of a checkpoint: the last file written."""
-    files = {name: {"size": record.size, "sha256": record.sha256} for name, record in sorted(records.items())}
-    write_durably(folder / MANIFEST, render({"format": FORMAT, "files": files}))
-
-
-def read_manifest(folder: Path) -> dict[str, Record]:
-    """The manifest of a checkpoint. Raises CheckpointError when absent, damaged or of another format."""
-    path = folder / MANIFEST
-    document = read_json(path)
-    try:
-        records = {name: Record(entry["size"], entry["sha256"]) for name, entry in document["files"].items()}
-        written_by_us = render(document) == path.read_bytes()
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: not a manifest ({error!r})") from error
-    if document.get("format") != FORMAT:
-        raise CheckpointError(f"{path}: format {document.get('format')!r} is not known; update phonate")
-    if not written_by_us:
-        raise CheckpointError(f"{path}: changed since it was written")
-    return records
-
-
-def problems(folder: Path, hashes: bool = True, leave_out: Container[str] = ()) -> list[str]:
-    """What is wrong with a checkpoint, one entry a file, such as `state.json: SHA-256 differs`."""
-    try:
-        records = read_manifest(folder)
-    except CheckpointError as error:
-        return [str(error).removeprefix(f"{folder}{os.sep}")]
-    found = [] if METADATA in records else [f"{METADATA}: not in the manifest"]
-    if not {WEIGHTS, WEIGHTS + COMPRESSED} & records.keys():
-        found.append(f"{WEIGHTS}: not in the manifest")
-    for name, record in records.items():
-        if name not in leave_out and (problem := _problem(folder / name, record, hashes)):
-            found.append(f"{name}: {problem}")
-    return found
-
-
-def _problem(path: Path, record: Record, hashes: bool) -> str | None:
-    try:
-        size = path.stat().st_size
-        if size != record.size:
-            return f"{size} bytes instead of {record.size}"
-        if hashes and sha256_of(path) != record.sha256:
-            return "SHA-256 differs"
-    except FileNotFoundError:
-        return "missing"
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
+        raise FileProblemError(path, f"not readable as JSON ({error})") from error
 
 
 def chunks_of(path: Path) -> Iterator[memoryview]:
-    """The bytes of a file in large pieces; each piece is overwritten by the next."""
+    """The bytes of a regular file in large pieces; each piece is overwritten by the next."""
     buffer = memoryview(bytearray(CHUNK))
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
+    with open_regular(path) as file:
+        while count := file.readinto(buffer):  # type: ignore[attr-defined]  # it is a raw file
             yield buffer[:count]
 
 
@@ -187,7 +192,7 @@ def sha256_of(path: Path) -> str:
 
 
 def drop_from_memory(path: Path) -> None:
-    """Ask the system to forget its copy of a synced file, so that reading it again reads the disk."""
+    """Drop a synced file from the page cache, so that reading it again reads the disk."""
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -208,7 +213,7 @@ def free_bytes(path: Path) -> int:
 
 
 def explained(error: OSError, where: Path, needed: int) -> CheckpointError:
-    """One line that says what to do about an error of the file system."""
+    """An error of the file system as one line that says what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CheckpointError(no_space(where, needed))
     if error.errno == errno.EFBIG:
@@ -221,11 +226,11 @@ def explained(error: OSError, where: Path, needed: int) -> CheckpointError:
 
 
 def no_space(where: Path, needed: int) -> str:
-    """The line for a full disk."""
+    """The message for a full disk."""
     free = megabytes(free_bytes(where))
     return f"{where}: disk full: a checkpoint needs {megabytes(needed)}, {free} is free; make room there"
 
 
 def megabytes(count: int) -> str:
-    """Bytes for people: `12.3 MB`."""
+    """A number of bytes as `12.3 MB`."""
     return f"{count / 1e6:,.1f} MB"

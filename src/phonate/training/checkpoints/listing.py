@@ -1,19 +1,21 @@
-"""A run's folder of checkpoints: what is in it, which is the best, what may go. No torch in this file."""
+"""A folder of checkpoints: which there are, which is the best, which may be deleted. No torch in this file."""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import AwareDatetime, ValidationError
 
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import InputError
 from phonate.training.checkpoints import files
+from phonate.training.checkpoints.files import FileProblemError
 from phonate.training.checkpoints.metadata import CheckpointMetadata, Document
 
 BEST = "best.json"
@@ -23,11 +25,12 @@ _NAME = re.compile(r"\.?step-(\d{8,})(\.replaced)?")
 _log = logging.getLogger(__name__)
 
 SortKey = Literal["timestamp", "epoch", "val_loss"]
+DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """A checkpoint in the list: where it is and what its metadata says."""
+    """A checkpoint in a listing."""
 
     path: Path
     step: int
@@ -41,12 +44,12 @@ class CheckpointInfo:
 
 
 class Best(Document):
-    """`best.json`: which checkpoint is the best, and why."""
+    """`best.json`: which checkpoint is the best."""
 
     name: str
     """The checkpoint's folder."""
     metric: str
-    """What was compared."""
+    """The metric that was compared."""
     value: float
     """Its value."""
     mode: Literal["min", "max"]
@@ -60,10 +63,10 @@ class Saved(Document):
     name: str
     global_step: int
     epoch: int
-    timestamp: datetime
+    timestamp: AwareDatetime
     metrics: dict[str, float]
-    removed: datetime | None = None
-    """When it was noticed to be gone: pruned, replaced by a save of the same step, or deleted by hand."""
+    removed: AwareDatetime | None = None
+    """When it was found to be missing: pruned, replaced by a save of the same step, or deleted by hand."""
 
 
 class History(Document):
@@ -78,23 +81,29 @@ def name_of(step: int) -> str:
 
 
 def info(path: Path) -> CheckpointInfo:
-    """What is known of the checkpoint at `path` without reading its tensors."""
+    """Path, step and metadata of the checkpoint at `path`; its tensors are not read."""
     match = _NAME.fullmatch(path.name)
     try:
         metadata = read_metadata(path)
-    except CheckpointError:  # damaged: the list shows it as such, and `problems` says what is wrong
+    except FileProblemError:  # damaged: the list shows it as such, and `problems` says what is wrong
         metadata = None
     step = int(match[1]) if match else metadata.global_step if metadata else 0
     return CheckpointInfo(path, step, metadata)
 
 
 def read_metadata(path: Path) -> CheckpointMetadata:
-    """The metadata of the checkpoint at `path`. Raises CheckpointError."""
-    document = files.read_json(path / files.METADATA)
+    """The metadata of the checkpoint at `path`. Raises FileProblemError."""
+    return _validated(CheckpointMetadata, path / files.METADATA)
+
+
+def _validated(kind: type[DocumentT], path: Path) -> DocumentT:
+    """The document of ours at `path`. Raises FileProblemError."""
     try:
-        return CheckpointMetadata.model_validate(document)
+        return kind.model_validate(files.read_json(path))
     except ValidationError as error:
-        raise CheckpointError(f"{path / files.METADATA}: {error.errors()[0]['msg']}") from error
+        first = error.errors(include_input=False, include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "the document"
+        raise FileProblemError(path, f"{key}: {first['msg']}") from error
 
 
 def scan(folder: Path) -> list[CheckpointInfo]:
@@ -105,7 +114,7 @@ def scan(folder: Path) -> list[CheckpointInfo]:
         if (match := _NAME.fullmatch(path.name)) and path.is_dir():
             found[int(match[1])] = path
     oldest = datetime.min.replace(tzinfo=UTC)
-    infos = [info(path) for path in found.values()]
+    infos = [item for path in found.values() if (item := info(path)).metadata or path.exists()]  # not pruned meanwhile
     return sorted(infos, key=lambda i: (i.metadata.timestamp if i.metadata else oldest, i.step))
 
 
@@ -119,7 +128,12 @@ def newest_first(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
 
 
 def sort_listing(infos: Iterable[CheckpointInfo], sort_by: SortKey) -> list[CheckpointInfo]:
-    """Newest first, highest epoch first, or lowest validation loss first; damaged and unmeasured ones last."""
+    """Newest first, highest epoch first, or lowest validation loss first; damaged and unmeasured ones last.
+
+    Raises InputError for another `sort_by`.
+    """
+    if sort_by not in get_args(SortKey):
+        raise InputError(f"checkpoints can't be sorted by {sort_by!r}; choose {', '.join(get_args(SortKey))}")
 
     def key(item: CheckpointInfo) -> tuple[bool, float, float]:
         metadata = item.metadata
@@ -136,21 +150,26 @@ def sort_listing(infos: Iterable[CheckpointInfo], sort_by: SortKey) -> list[Chec
 def ranking(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
     """The checkpoints that were the best when they were saved, best first; of equals the earliest.
 
-    Values of another metric than the newest checkpoint's can't be compared and are left out.
+    Where none of them is left (they were removed), all that have a value of the metric, best first. Values of another
+    metric than the newest checkpoint's can't be compared and are left out.
     """
     known = [(item, item.metadata) for item in infos if item.metadata and item.metadata.best_metric_name]
     if not known:
         return []
-    metric = known[-1][1].best_metric_name, known[-1][1].best_metric_mode
-    sign = -1.0 if metric[1] == "max" else 1.0
-    bests = [
-        (sign * metadata.best_metric, item)
-        for item, metadata in known
-        if metadata.is_best
-        and metadata.best_metric is not None
-        and (metadata.best_metric_name, metadata.best_metric_mode) == metric
+    name, mode = known[-1][1].best_metric_name, known[-1][1].best_metric_mode
+    assert name is not None
+    same = [(item, m) for item, m in known if (m.best_metric_name, m.best_metric_mode) == (name, mode)]
+    values = [(m.best_metric, item) for item, m in same if m.is_best] or [
+        (_measured(m, name), item) for item, m in same
     ]
-    return [item for _, item in sorted(bests, key=lambda pair: pair[0])]
+    sign = -1.0 if mode == "max" else 1.0
+    ranked = [(sign * value, item) for value, item in values if value is not None and value == value]
+    return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _measured(metadata: CheckpointMetadata, name: str) -> float | None:
+    """The value of a validation metric, which may be named without its `val_`."""
+    return metadata.metrics.get(name, metadata.metrics.get(f"val_{name}"))
 
 
 def best_of(infos: Sequence[CheckpointInfo]) -> Best | None:
@@ -159,28 +178,26 @@ def best_of(infos: Sequence[CheckpointInfo]) -> Best | None:
     if first is None or first.metadata is None:
         return None
     metadata = first.metadata
-    assert metadata.best_metric_name is not None
-    assert metadata.best_metric is not None
-    return Best(
-        name=first.name,
-        metric=metadata.best_metric_name,
-        value=metadata.best_metric,
-        mode=metadata.best_metric_mode,
-    )
+    name = metadata.best_metric_name
+    assert name is not None
+    value = metadata.best_metric if metadata.is_best else _measured(metadata, name)
+    assert value is not None
+    return Best(name=first.name, metric=name, value=value, mode=metadata.best_metric_mode)
 
 
-def improves(infos: Sequence[CheckpointInfo], metric: tuple[str, float] | None, mode: Literal["min", "max"]) -> bool:
-    """Whether `metric` (name, value) is a number, and better than that of the best checkpoint there is."""
-    if metric is None or metric[1] != metric[1]:
+def improves(infos: Sequence[CheckpointInfo], metadata: CheckpointMetadata) -> bool:
+    """Whether the best value in `metadata` is a number, and better than that of the best checkpoint in `infos`."""
+    value = metadata.best_metric
+    if value is None or value != value:
         return False
     best = best_of(infos)
-    if best is None or (best.metric, best.mode) != (metric[0], mode):
+    if best is None or (best.metric, best.mode) != (metadata.best_metric_name, metadata.best_metric_mode):
         return True
-    return metric[1] > best.value if mode == "max" else metric[1] < best.value
+    return value > best.value if best.mode == "max" else value < best.value
 
 
 def surplus(infos: Sequence[CheckpointInfo], keep: int) -> list[CheckpointInfo]:
-    """What may be removed: all but the newest `keep` and the best. Damaged ones count as the oldest."""
+    """What may be deleted: all but the newest `keep` and the best. Damaged ones count as the oldest."""
     best = best_of(infos)
     others = [item for item in infos if best is None or item.name != best.name]
     if keep < 1:
@@ -189,8 +206,8 @@ def surplus(infos: Sequence[CheckpointInfo], keep: int) -> list[CheckpointInfo]:
 
 
 def remove(item: CheckpointInfo) -> None:
-    """Delete a checkpoint; one that somebody else has just deleted is no error."""
-    if item.path.exists():
+    """Delete a checkpoint, unless another process has just deleted it."""
+    if os.path.lexists(item.path):
         files.remove_folder(item.path)
 
 
@@ -226,21 +243,18 @@ def read_history(folder: Path) -> History:
     path = folder / HISTORY
     if not path.exists():
         return History()
-    try:
-        return History.model_validate(files.read_json(path))
-    except ValidationError as error:
-        raise CheckpointError(f"{path}: not a history of checkpoints ({error.errors()[0]['msg']})") from error
+    return _validated(History, path)
 
 
 def recovered_history(folder: Path) -> History:
-    """The history; a damaged one is set aside under another name, said, and begun anew from what is there."""
+    """The history; a damaged file is moved aside with a warning, and a new one is made from the checkpoints."""
     try:
         return read_history(folder)
-    except CheckpointError as error:
+    except FileProblemError as error:
         path = folder / HISTORY
         aside = path.with_name(f"{HISTORY}.damaged")
         path.replace(aside)
-        _log.warning("%s; begun anew, the damaged file is %s", error, aside)
+        _log.warning("%s; a new history is begun, the damaged file is kept as %s", error, aside)
         return History()
 
 

@@ -1,9 +1,9 @@
-"""Reading checkpoints: verified first, and the newest intact one when the newest is not."""
+"""Reading checkpoints: files are verified first, and a damaged checkpoint is skipped for the next one."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,11 @@ from torch import Tensor
 
 from phonate.config.errors import CheckpointError
 from phonate.training.checkpoints import files, listing, tree
+from phonate.training.checkpoints.copies import TRAINING_ONLY
+from phonate.training.checkpoints.files import FileProblemError
+from phonate.training.checkpoints.manifest import DamagedCheckpointError, Problem, problems, read_manifest
 from phonate.training.checkpoints.metadata import CheckpointMetadata
-from phonate.training.checkpoints.snapshot import read_tensors
+from phonate.training.checkpoints.snapshot import first_nan, read_tensors
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ class Checkpoint:
     recipe_yaml: str
     architecture: str
     inference: dict[str, Any]
-    """What inference needs beside the weights."""
+    """What inference needs besides the weights (`model.json`)."""
     skipped: tuple[str, ...] = ()
     """One line for each newer (or better) checkpoint that is damaged."""
 
@@ -38,35 +41,63 @@ class Checkpoint:
 def load(path: Path, verify: bool = True, weights_only: bool = False) -> Checkpoint:
     """The checkpoint in the folder `path`. Raises CheckpointError naming the checkpoint and the file.
 
-    `verify` compares the SHA-256 of every file that is read; sizes are compared always.
+    Only files that the manifest lists are read. `verify` compares the SHA-256 of each; sizes are compared always.
     """
     if not path.is_dir():
         raise CheckpointError(f"{path}: no such checkpoint")
-    left_out = (files.STATE, files.STATE_TENSORS, files.STATE_TENSORS + files.COMPRESSED) if weights_only else ()
-    damage = files.problems(path, hashes=verify, leave_out=left_out)
-    if damage:
-        raise CheckpointError(f"{path} is damaged ({'; '.join(damage)})")
+    left_out = TRAINING_ONLY if weights_only else frozenset()
+    if damage := problems(path, hashes=verify, leave_out=left_out):
+        raise DamagedCheckpointError(path, damage)
+    try:
+        return _read(path, weights_only)
+    except FileProblemError as error:
+        raise DamagedCheckpointError(path, [Problem(error.path.name, error.reason)]) from error
+
+
+def _read(path: Path, weights_only: bool) -> Checkpoint:
+    listed = read_manifest(path).keys()
     metadata = listing.read_metadata(path)
+    weights = _tensors(path, files.WEIGHTS, listed, largest=metadata.model_size_mb)
+    if (name := first_nan(weights)) is not None:
+        raise FileProblemError(path / files.WEIGHTS, f"{name} holds NaN")
+    inference = files.read_json(path / files.INFERENCE) if files.INFERENCE in listed else {}
+    if not isinstance(inference, dict):
+        raise FileProblemError(path / files.INFERENCE, "not a mapping")
     return Checkpoint(
         path=path,
         metadata=metadata,
-        weights=read_tensors(path / files.WEIGHTS),
-        state=None if weights_only else _read_state(path),
-        recipe_yaml=_read_text(path / files.RECIPE),
-        architecture=_read_text(path / files.ARCHITECTURE),
-        inference=files.read_json(path / files.INFERENCE),
+        weights=weights,
+        state=None if weights_only else _state(path, listed),
+        recipe_yaml=_text(path, files.RECIPE, listed),
+        architecture=_text(path, files.ARCHITECTURE, listed),
+        inference=inference,
     )
 
 
-def _read_state(path: Path) -> Any:
-    if not (path / files.STATE).exists():
+def _tensors(path: Path, name: str, listed: Container[str], largest: float | None = None) -> dict[str, Tensor]:
+    """The tensors of the file `name`, whichever form of it is in the manifest; `largest` in 10^6 bytes."""
+    limit = None if not largest else round(largest * 1e6)
+    return read_tensors(path / (name if name in listed else name + files.COMPRESSED), limit)
+
+
+def _state(path: Path, listed: Container[str]) -> Any:
+    if files.STATE not in listed:
         raise CheckpointError(f"{path}: holds weights only (it was exported); training can't be resumed from it")
     document = files.read_json(path / files.STATE)
-    return tree.decode(document, read_tensors(path / files.STATE_TENSORS))
+    tensors = _tensors(path, files.STATE_TENSORS, listed)
+    try:
+        return tree.decode(document, tensors)
+    except CheckpointError as error:
+        raise FileProblemError(path / files.STATE, str(error)) from error
 
 
-def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+def _text(path: Path, name: str, listed: Container[str]) -> str:
+    if name not in listed:
+        return ""
+    try:
+        return files.read_bytes(path / name).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileProblemError(path / name, "not UTF-8") from error
 
 
 def load_first_intact(
@@ -80,13 +111,13 @@ def load_first_intact(
     for item in infos:
         try:
             found = load(item.path, verify, weights_only)
-        except CheckpointError as error:
-            damaged.append((item, str(error).removeprefix(f"{item.path} ").removeprefix(f"{item.path}: ")))
-            continue
-        lines = [f"{bad.name} {why}; going back to {item.name}" for bad, why in damaged]
-        for line in lines:
-            _log.warning("%s", line)
-        return replace(found, skipped=tuple(lines))
+        except DamagedCheckpointError as error:
+            damaged.append((item, f"is {error.description}"))
+        else:
+            lines = [f"{bad.name} {why}; going back to {item.name}" for bad, why in damaged]
+            for line in lines:
+                _log.warning("%s", line)
+            return replace(found, skipped=tuple(lines))
     if damaged:
         lines = [f"{bad.name} {why}" for bad, why in damaged]
         raise CheckpointError(f"{damaged[0][0].path.parent}: no intact checkpoint: {'; '.join(lines)}")

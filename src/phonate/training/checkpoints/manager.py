@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,9 +18,11 @@ from phonate.training.checkpoints import copies, files, listing, tree, writing
 from phonate.training.checkpoints.listing import CheckpointInfo, SortKey
 from phonate.training.checkpoints.loading import Checkpoint, load, load_first_intact
 from phonate.training.checkpoints.lock import FolderLock
-from phonate.training.checkpoints.metadata import CheckpointMetadata, phonate_version, time_after
+from phonate.training.checkpoints.manifest import Problem, problems
+from phonate.training.checkpoints.metadata import CheckpointMetadata, phonate_version
 from phonate.training.checkpoints.resolve import find, is_checkpoint
 from phonate.training.checkpoints.snapshot import Snapshot
+from phonate.training.run import run_id
 from phonate.training.settings import CheckpointConfig
 
 SPARE_BYTES = 1 << 20
@@ -53,9 +55,9 @@ class CheckpointManager:
         self.config = config or CheckpointConfig()
         self.is_main = is_main
         self.blocked_seconds = 0.0
-        """How long `save_checkpoint` has held up its caller, `waited_seconds` included."""
+        """Time that callers have spent in `save_checkpoint`, `waited_seconds` included."""
         self.waited_seconds = 0.0
-        """How much of that was waiting for the save before it."""
+        """Time of that spent waiting for the previous save."""
         self._run = Path(run) if run is not None else self.folder.parent
         self._weights, self._state = Snapshot(), Snapshot()
         self._thread: ThreadPoolExecutor | None = None
@@ -93,8 +95,8 @@ class CheckpointManager:
             weights: the model's tensors, as inference uses them.
             state: everything else, nested: dicts, lists, tuples, numbers, strings, tensors, numpy arrays. It
                 comes back bit for bit. `optimizer` and `schedule` are looked for in it, for the metadata.
-            metrics: what is known at this step, by name (`loss` or `train_loss`, `val_loss`, ...).
-            export: what inference needs beside the weights, as JSON.
+            metrics: metrics known at this step (`loss` or `train_loss`, `val_loss`, ...).
+            export: what inference needs besides the weights, as JSON.
             best_metric: the metric that chooses the best checkpoint, and its best value so far.
             is_best: whether that value was measured at this step. None: if it is better than that of the
                 best checkpoint in the folder.
@@ -107,31 +109,42 @@ class CheckpointManager:
         final = self.folder / listing.name_of(step)
         if not self.is_main:
             return final
-        facts = {
-            "global_step": step,
-            "epoch": epoch,
-            "learning_rate": learning_rate,
-            "model_name": model_name,
-            "experiment_name": experiment_name,
-            "metrics": dict(metrics or {}),
-            "best_metric_mode": "max" if greater_is_better else "min",
-            "notes": notes,
-            "tags": tags,
-            **_sizes(weights, state),
-        }
+        known = dict(metrics or {})
+        metadata = CheckpointMetadata(
+            timestamp=datetime.now(UTC),
+            epoch=epoch,
+            global_step=step,
+            model_name=model_name,
+            experiment_name=experiment_name,
+            train_loss=known.get("train_loss", known.get("loss")),
+            val_loss=known.get("val_loss"),
+            metrics=known,
+            best_metric_name=best_metric[0] if best_metric else None,
+            best_metric_mode="max" if greater_is_better else "min",
+            best_metric=best_metric[1] if best_metric else None,
+            num_parameters=sum(tensor.numel() for tensor in weights.values()),
+            model_size_mb=sum(tensor.nbytes for tensor in weights.values()) / 1e6,
+            learning_rate=learning_rate,
+            optimizer_state_available=_holds(state, "optimizer"),
+            scheduler_state_available=_holds(state, "schedule"),
+            phonate_version=phonate_version(),
+            pytorch_version=torch.__version__,
+            cuda_version=torch.version.cuda,
+            notes=notes,
+            tags=tags,
+        )
         contents = {files.RECIPE: recipe_yaml.encode(), files.INFERENCE: _json(export)}
         if self.config.save_model_architecture:
             contents[files.ARCHITECTURE] = architecture.encode()
         try:
             self.flush()
             self.waited_seconds += time.perf_counter() - started
-            writer = self._prepare()
+            writer = self._opened()
             document, tensors = tree.encode(state)
             self._require(sum(tensor.nbytes for tensor in (*weights.values(), *tensors.values())))
             self._weights.take(weights)
             self._state.take(tensors)
-            metadata = partial(self._metadata, facts, best_metric, is_best)
-            job = writing.Job(final, self._weights, self._state, document, contents, metadata)
+            job = writing.Job(final, self._weights, self._state, document, contents, metadata, is_best)
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
             self._pending = self._thread.submit(writer.write, job)
@@ -139,39 +152,10 @@ class CheckpointManager:
             self.blocked_seconds += time.perf_counter() - started
         return final
 
-    def _metadata(
-        self,
-        facts: dict[str, Any],
-        best_metric: tuple[str, float] | None,
-        is_best: bool | None,
-    ) -> CheckpointMetadata:
-        """The given facts, and those found by looking at the folder (in the background)."""
-        infos = listing.scan(self.folder)
-        if is_best is None:
-            is_best = listing.improves(infos, best_metric, facts["best_metric_mode"])
-        return CheckpointMetadata(
-            **facts,
-            timestamp=time_after(max((item.metadata.timestamp for item in infos if item.metadata), default=None)),
-            version=self._next_version(infos) if self.config.versioning else None,
-            train_loss=_first(facts["metrics"], "train_loss", "loss"),
-            val_loss=_first(facts["metrics"], "val_loss"),
-            best_metric_name=best_metric[0] if best_metric else None,
-            best_metric=best_metric[1] if best_metric else None,
-            is_best=is_best,
-            phonate_version=phonate_version(),
-            pytorch_version=torch.__version__,
-            cuda_version=torch.version.cuda,
-        )
-
-    def _next_version(self, infos: list[CheckpointInfo]) -> int:
-        saved = [row.version for row in self._prepare().history.checkpoints]
-        present = [item.metadata.version or 0 for item in infos if item.metadata]
-        return max([0, *saved, *present]) + 1
-
     def check_space(self, *trees: Any) -> None:
         """Raise CheckpointError unless the disk has room for a checkpoint of the tensors in `trees`.
 
-        Each save asks this of itself; ask it before the first step, so that a full disk is known at once.
+        Each save checks it too; checked before the first step, a full disk is reported at once.
         """
         tensors = [tensor for part in trees for tensor in tree.encode(part)[1].values()]
         self._require(sum(tensor.nbytes for tensor in tensors))
@@ -217,21 +201,34 @@ class CheckpointManager:
     ) -> None:
         self.close()
 
-    def _prepare(self) -> writing.Writer:
-        """Make, lock and tidy the folder, once."""
+    def open(self) -> None:
+        """Make the folder, lock it against other processes, and finish what a killed one left there.
+
+        The first save does so too. Raises CheckpointError when another process saves here.
+        """
+        if self.is_main:
+            self._opened()
+
+    def _opened(self) -> writing.Writer:
         if self._writer is None:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._lock = FolderLock(self.folder)
+                self._lock = self._lock or FolderLock(self.folder)
                 files.recover(self.folder)
+                listing.write_best(self.folder, listing.best_of(listing.scan(self.folder)))
+                self._writer = writing.Writer(self.folder, self.config, self._backup_folder())
             except OSError as error:
                 raise files.explained(error, self.folder, 0) from error
-            history = listing.recovered_history(self.folder) if self.config.versioning else listing.History()
-            self._writer = writing.Writer(self.folder, self.config, self._backup_folder(), history)
         return self._writer
 
     def _backup_folder(self) -> Path | None:
-        return self._run / self.config.backup_dir if self.config.backup_dir is not None else None
+        """Where backups go. A folder outside the run may be that of other runs too: each has its own one in it."""
+        if self.config.backup_dir is None:
+            return None
+        folder = self._run / self.config.backup_dir
+        if folder.resolve().is_relative_to(self._run.resolve()):
+            return folder
+        return folder / f"{self._run.resolve().name}-{run_id(self._run)}"
 
     # ----------------------------------------------------------------- loading
 
@@ -255,7 +252,9 @@ class CheckpointManager:
             try:
                 model.load_state_dict(found.weights, strict=strict)
             except RuntimeError as error:
-                raise CheckpointError(f"{found.path}: does not fit the model: {error}") from error
+                raise CheckpointError(
+                    f"{found.path}: does not fit the model: {' '.join(str(error).split())}"
+                ) from error
         return found
 
     def load_latest_checkpoint(self) -> Checkpoint | None:
@@ -312,9 +311,9 @@ class CheckpointManager:
         if self._writer is not None and self.config.versioning:
             self._writer.history = listing.read_history(self.folder)
 
-    def verify(self, which: str | int | Path) -> list[str]:
-        """What is wrong with a checkpoint's files, such as `state.json: SHA-256 differs`. Empty: it is intact."""
-        return files.problems(self._path(which))
+    def verify(self, which: str | int | Path) -> list[Problem]:
+        """What is wrong with a checkpoint's files. Empty: it is intact."""
+        return problems(self._path(which))
 
     def create_checkpoint_backup(self, which: str | int | Path = "best") -> Path:
         """Copy a checkpoint to `backup_dir` (`backups` where that is not set), verified; the oldest backups go."""
@@ -322,7 +321,7 @@ class CheckpointManager:
         return copies.back_up(self._path(which), target, self.config.max_backups)
 
     def export_checkpoint(self, which: str | int | Path, target: str | Path) -> Path:
-        """Copy what inference needs of a checkpoint to the new folder `target`."""
+        """Copy the part of a checkpoint that inference needs to the new folder `target`."""
         return copies.export(self._path(which), target)
 
 
@@ -335,7 +334,7 @@ def create_checkpoint_manager(
 
 
 def get_default_checkpoint_config() -> CheckpointConfig:
-    """The settings of checkpoints that a recipe without any has."""
+    """The default settings of checkpoints."""
     return CheckpointConfig()
 
 
@@ -343,27 +342,13 @@ def _json(export: Mapping[str, Any] | None) -> bytes:
     try:
         return files.render(dict(export or {}))
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"what the task exports for inference is not plain JSON: {error}") from error
-
-
-def _first(metrics: Mapping[str, float], *names: str) -> float | None:
-    return next((metrics[name] for name in names if name in metrics), None)
+        raise CheckpointError(f"the task's inference metadata is not plain JSON: {error}") from error
 
 
 def _holds(state: Any, name: str, depth: int = 3) -> bool:
-    """Whether a dict in `state`, at most `depth` levels deep, has something under `name` or `name` + "s"."""
+    """Whether a dict in `state`, at most `depth` levels deep, has a value under `name` or its plural."""
     if not isinstance(state, Mapping) or depth == 0:
         return False
     if any(state.get(key) is not None for key in (name, f"{name}s")):
-        return True  # an empty one, too: that of a schedule which only counts steps
+        return True  # even an empty one: a schedule that only counts steps has no other state
     return any(_holds(value, name, depth - 1) for value in state.values())
-
-
-def _sizes(weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> dict[str, Any]:
-    """What the metadata says of the contents."""
-    return {
-        "num_parameters": sum(tensor.numel() for tensor in weights.values()),
-        "model_size_mb": sum(tensor.nbytes for tensor in weights.values()) / 1e6,
-        "optimizer_state_available": _holds(state, "optimizer"),
-        "scheduler_state_available": _holds(state, "schedule"),
-    }

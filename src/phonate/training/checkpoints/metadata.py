@@ -1,11 +1,10 @@
-"""What is written about a checkpoint beside its tensors. No torch in this file."""
+"""`metadata.json` of a checkpoint. No torch in this file."""
 
 from __future__ import annotations
 
 import json
 import platform
 import socket
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -13,8 +12,9 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from pydantic import ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, Field
 
+from phonate.compute.git import work_tree
 from phonate.config.settings import Settings
 
 
@@ -31,7 +31,7 @@ class Document(Settings):
 class CheckpointMetadata(Document):
     """`metadata.json` of a checkpoint."""
 
-    timestamp: datetime
+    timestamp: AwareDatetime
     """When it was saved, in UTC; later checkpoints of a run always have later times."""
     epoch: int
     """Epochs completed or begun, as the trainer counts them."""
@@ -60,7 +60,7 @@ class CheckpointMetadata(Document):
     model_hash: str | None = None
     """SHA-256 over the weights (names, types, shapes and values: the uncompressed safetensors form)."""
     num_parameters: int = 0
-    """Numbers in the weights, buffers included."""
+    """Number of values in the weights, buffers included."""
     model_size_mb: float = 0.0
     """Size of the weights in 10^6 bytes."""
     learning_rate: float | None = None
@@ -82,19 +82,19 @@ class CheckpointMetadata(Document):
     platform: str | None = None
     """Operating system and processor."""
     git_commit: str | None = None
-    """Commit of the folder that training was started in; null outside git or with `track_git_info: false`."""
+    """Commit of the work tree that training was started in; null outside git or with `track_git_info: false`."""
     git_branch: str | None = None
-    """Its branch."""
+    """Its branch; null with a detached HEAD."""
     git_dirty: bool | None = None
-    """Whether tracked files had been changed."""
+    """Whether tracked files differed from the commit; null when that is not known."""
     notes: str = ""
     """Free text."""
     tags: tuple[str, ...] = ()
     """Free words."""
 
 
-def system_facts() -> dict[str, str]:
-    """Host name, platform and Python version."""
+def system_fields() -> dict[str, str]:
+    """The metadata fields that describe this machine."""
     return {
         "hostname": socket.gethostname(),
         "platform": platform.platform(),
@@ -102,20 +102,12 @@ def system_facts() -> dict[str, str]:
     }
 
 
-def git_facts(folder: Path) -> dict[str, str | bool]:
-    """Commit, branch and whether tracked files were changed; empty outside a repository or without git."""
-    try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        branch = _git(folder, "rev-parse", "--abbrev-ref", "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.SubprocessError):  # git is not installed, or this is not a repository
+def git_fields(folder: Path) -> dict[str, str | bool | None]:
+    """The metadata fields that describe the git work tree of `folder`; none outside a repository."""
+    found = work_tree(folder)
+    if found is None:
         return {}
-    return {"git_commit": commit, "git_branch": branch, "git_dirty": bool(changed)}
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    return {"git_commit": found.commit, "git_branch": found.branch, "git_dirty": found.dirty}
 
 
 @cache
@@ -127,4 +119,7 @@ def phonate_version() -> str:
 def time_after(newest: datetime | None) -> datetime:
     """Now, or just after `newest` if the clock went back: the order of times is the order of saving."""
     now = datetime.now(UTC)
-    return now if newest is None or now > newest else newest + timedelta(microseconds=1)
+    if newest is None or now > newest:
+        return now
+    step = timedelta(microseconds=1)
+    return newest + step if newest < datetime.max.replace(tzinfo=UTC) - step else newest

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, RecipeError
 from phonate.training.checkpoints import files, listing
+from phonate.training.checkpoints.manifest import problems
 from phonate.training.settings import CheckpointConfig
 
 _log = logging.getLogger(__name__)
@@ -108,8 +109,8 @@ def find(where: Path, text: str) -> Path:
 
 def _first_intact(infos: Iterable[listing.CheckpointInfo], where: Path) -> Path:
     for item in infos:
-        damage = files.problems(item.path)
+        damage = problems(item.path)
         if not damage:
             return item.path
-        _log.warning("%s is damaged (%s); going back to an older one", item.name, "; ".join(damage))
+        _log.warning("%s is damaged (%s); going back to an older one", item.name, "; ".join(map(str, damage)))
     raise CheckpointError(f"{where}: no intact checkpoint here")

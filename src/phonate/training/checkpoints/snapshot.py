@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_bytes
@@ -24,7 +25,17 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from phonate.config.errors import CheckpointError
-from phonate.training.checkpoints.files import CHUNK, COMPRESSED, Record, chunks_of, drop_from_memory
+from phonate.training.checkpoints.files import (
+    CHUNK,
+    COMPRESSED,
+    METADATA,
+    FileProblemError,
+    Record,
+    chunks_of,
+    drop_from_memory,
+    megabytes,
+    open_regular,
+)
 
 DTYPES = {
     torch.float64: "F64",
@@ -45,6 +56,8 @@ DTYPES = {
     torch.float8_e5m2: "F8_E5M2",
 }
 ALIGNMENT = 8
+LARGEST_HEADER = 100_000_000
+"""Bytes; the limit of the safetensors library."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class Snapshot:
     def first_nan(self) -> str | None:
         """The name of a tensor that holds NaN."""
         self._wait_for_copies()
-        return next((name for name, view in self._views.items() if bool(view.isnan().any())), None)
+        return first_nan(self._views)
 
     def _wait_for_copies(self) -> None:
         for event in self._copied:
@@ -140,7 +153,7 @@ class Snapshot:
             os.fsync(file.fileno())
         drop_from_memory(path)
         if not self._equals(_decompressed(path) if compress else chunks_of(path)):
-            raise OSError(errno.EIO, "reading it back gave other bytes than were written", str(path))
+            raise OSError(errno.EIO, "the bytes read back differ from those written", str(path))
         digest = on_disk.hexdigest()
         return Written(Record(size, digest), content.hexdigest() if compress else digest)
 
@@ -197,22 +210,68 @@ def _compressed(pieces: Iterator[memoryview], content: hashlib._Hash) -> Iterato
 
 
 def _decompressed(path: Path) -> Iterator[memoryview]:
+    """The uncompressed content in pieces of at most `CHUNK` bytes."""
     decompressor = zlib.decompressobj()
     for piece in chunks_of(path):
-        # an empty piece would read as the end
-        if unpacked := decompressor.decompress(piece):
-            yield memoryview(unpacked)
-    if unpacked := decompressor.flush():
+        rest: bytes | memoryview = piece
+        while rest:
+            unpacked = decompressor.decompress(rest, CHUNK)
+            rest = decompressor.unconsumed_tail
+            if unpacked:  # an empty piece would read as the end
+                yield memoryview(unpacked)
+    while unpacked := decompressor.decompress(decompressor.unconsumed_tail, CHUNK):
         yield memoryview(unpacked)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or of `path` with `.zlib` behind it. Raises CheckpointError."""
+def first_nan(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of a tensor that holds NaN; None without any."""
+    return next((name for name, tensor in tensors.items() if bool(tensor.isnan().any())), None)
+
+
+def read_tensors(path: Path, largest: int | None = None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, compressed if its name ends with `.zlib`.
+
+    Raises FileProblemError for a file that is damaged, and for a compressed one that would unpack into more than
+    `largest` bytes of tensors, or into more than there is memory.
+    """
     try:
-        packed = path.with_name(path.name + COMPRESSED)
-        if packed.exists():
-            return load_bytes(zlib.decompress(packed.read_bytes()))
+        if path.name.endswith(COMPRESSED):
+            return load_bytes(_unpack(path, largest))
+        with open_regular(path):  # not a pipe, which would be waited for
+            pass
         # load_file maps the file; a copy can't be reached by what happens to the file later
         return {name: tensor.clone() for name, tensor in load_file(path).items()}
-    except (OSError, SafetensorError, zlib.error) as error:
-        raise CheckpointError(f"{path}: can't be read ({error})") from error
+    except (OSError, SafetensorError, zlib.error, ValueError) as error:
+        raise FileProblemError(path, f"can't be read ({error})") from error
+
+
+def _unpack(path: Path, largest: int | None) -> bytes:
+    """The content of a compressed file. Its header says how long it is, so that no more than that is unpacked."""
+    unpacked = bytearray()
+    total: int | None = None
+    for piece in _decompressed(path):
+        unpacked += piece
+        if total is None and len(unpacked) >= 8:
+            total = _content_size(path, unpacked, largest)
+        if total is not None and len(unpacked) > total:
+            raise ValueError("more data than its header says")
+    return bytes(unpacked)
+
+
+def _content_size(path: Path, start: bytearray, largest: int | None) -> int | None:
+    """Bytes of the whole safetensors file that begins with `start`; None when its header is not complete."""
+    length = int.from_bytes(start[:8], "little")
+    if length > LARGEST_HEADER:
+        raise ValueError(f"a header of {megabytes(length)}")
+    if len(start) < 8 + length:
+        return None
+    try:
+        header = json.loads(start[8 : 8 + length])
+        size = max((int(entry["data_offsets"][1]) for key, entry in header.items() if key != "__metadata__"), default=0)
+    except (AttributeError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError("not a safetensors header") from error
+    if largest is not None and size > largest:
+        raise ValueError(f"{megabytes(size)} of tensors, but {METADATA} says {megabytes(largest)}")
+    if size > (free := psutil.virtual_memory().available):
+        raise ValueError(f"{megabytes(size)} of tensors, and {megabytes(free)} of memory is free")
+    return 8 + length + size

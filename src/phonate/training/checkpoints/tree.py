@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from phonate.config.errors import CheckpointError
 
 DEEPEST = 100
-"""Levels of nesting after which a tree is taken for one that contains itself."""
+"""Most levels of nesting; a deeper tree is assumed to contain itself."""
 
 
 def encode(tree: Any, root: str = "state") -> tuple[Any, dict[str, Tensor]]:
@@ -108,29 +108,36 @@ class _Encoder:
 
 
 def decode(document: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The tree that `encode` was given. Raises CheckpointError for a document it did not write."""
+    """The tree that `encode` was given. Raises CheckpointError for a document that it did not write."""
+    try:
+        return _decode(document, tensors)
+    except RecursionError:
+        raise CheckpointError("the state is nested too deeply") from None
+
+
+def _decode(document: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(document, list):
-        return [decode(item, tensors) for item in document]
+        return [_decode(item, tensors) for item in document]
     if not isinstance(document, dict):
         return document
     mark = next(iter(document), "")
     if not mark.startswith("$"):
-        return {key: decode(item, tensors) for key, item in document.items()}
+        return {key: _decode(item, tensors) for key, item in document.items()}
     try:
         return _DECODERS[mark](document[mark], tensors)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"the state holds a {mark} that can't be read ({error!r})") from error
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise CheckpointError(f"the state holds a {mark[:20]} that can't be read ({type(error).__name__})") from error
 
 
 def _dict(pairs: Any, tensors: Mapping[str, Tensor]) -> dict[Any, Any]:
-    return {decode(key, tensors): decode(item, tensors) for key, item in pairs}
+    return {_decode(key, tensors): _decode(item, tensors) for key, item in pairs}
 
 
 _DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
     "$tensor": lambda name, tensors: tensors[name],
     "$array": lambda name, tensors: tensors[name].numpy(),
     "$scalar": lambda pair, _: np.frombuffer(bytes.fromhex(pair[1]), dtype=pair[0])[0],
-    "$tuple": lambda items, tensors: tuple(decode(item, tensors) for item in items),
+    "$tuple": lambda items, tensors: tuple(_decode(item, tensors) for item in items),
     "$dict": _dict,
     "$float": lambda text, _: float(text),
     "$bytes": lambda text, _: base64.b64decode(text),

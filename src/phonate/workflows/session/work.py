@@ -13,7 +13,7 @@ from phonate.config.resolve import Resolved
 from phonate.config.tasks import task_class
 from phonate.data.parallel import Progress
 from phonate.rendering.renderer import BESIDE, GRIFFIN_LIM, saved_beside
-from phonate.training.checkpoints import best_or_latest, copies, files
+from phonate.training.checkpoints import best_or_latest, copies, files, manifest
 from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.workflows.pages.report import write_report
 from phonate.workflows.session.config import SessionConfig
@@ -114,7 +114,7 @@ def _is_saved(folder: Path) -> bool:
     if folder.is_symlink() or not is_checkpoint(folder):
         return False
     try:
-        names = {files.MANIFEST, SAMPLE, *files.read_manifest(folder)}
+        names = {files.MANIFEST, SAMPLE, *manifest.read_manifest(folder)}
         if saved_beside(folder) is not None:
             names.add(BESIDE)
     except CheckpointError:  # a file of that name which is no manifest

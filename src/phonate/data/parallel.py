@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -54,7 +55,8 @@ def map_files(
         processes: how many; by default one for each core this process may use.
     """
     processes = cores() if processes is None else processes
-    alone = processes == 1 or len(items) < FEW
+    # A loader worker is a daemon: it may not start processes.
+    alone = processes == 1 or len(items) < FEW or multiprocessing.current_process().daemon
     results = (function(item) for item in items) if alone else _spread(function, items, crashed, processes)
     with closing(results):
         for done, result in enumerate(results, 1):

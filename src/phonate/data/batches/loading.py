@@ -193,6 +193,7 @@ class BatchSource:
         self._pin = pin_memory and torch.cuda.is_available()
         self._stream: Iterator[MicroBatch | PhonateError] | None = None
         self._next: tuple[int, int] | None = None
+        self._computed = False
 
     def steps(self, epoch: int) -> int:
         """Micro-batches in `epoch`."""
@@ -212,6 +213,11 @@ class BatchSource:
             return
         # Persistent workers run on into the next epoch, unless the caller jumps.
         if self._next != (epoch, start):
+            if start < end and not self._computed:
+                # Features that a data set computes on first use are computed here, on all cores, and inherited by
+                # the workers, which are daemons and may not start processes themselves.
+                self._batches[epoch, start]
+                self._computed = True
             self.close()
             last = None if self._persistent else epoch + 1
             self._stream, self._next = iter(self._loader(_Positions(self, epoch, start, last))), (epoch, start)

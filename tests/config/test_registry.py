@@ -90,6 +90,7 @@ def test_a_plugin_runs_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     [
         ("x = 1\ny = unknown\n", "bad.py:2: the plug-in fails: NameError"),
         ("x = 1\ny = (\n", "bad.py:2: the plug-in fails: SyntaxError"),
+        ("x = 1\nraise SystemExit(0)\n", "bad.py:2: the plug-in fails: SystemExit: 0"),
         ("import nowhere_to_be_found\n", "bad.py:1: the plug-in fails: ModuleNotFoundError"),
     ],
 )

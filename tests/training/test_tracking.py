@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from phonate.compute.memory import host_usage
 from phonate.config.errors import MissingPackageError, TrainingError
 from phonate.training.settings import LoggingSettings
-from phonate.training.tracking import MetricStream, Sink, build_stream, read_metrics
+from phonate.training.tracking import MetricStream, Sink, build_stream, read_events, read_metrics
 from phonate.training.tracking.console import ConsoleSink
 from phonate.training.tracking.jsonl import JsonLines
 from phonate.training.tracking.system import SystemMonitor
@@ -150,6 +150,19 @@ def test_a_step_reported_again_after_the_resume_is_there_once(tmp_path):
     keys = [(line["step"], line["split"]) for line in read_metrics(path)]
     assert keys == [(10, "train"), (20, "train"), (30, "train"), (40, "train"), (40, "validation"), (50, "train")]
     assert read_metrics(path)[4]["loss"] == 7.0
+
+
+def test_events_are_kept_over_resumes_and_are_not_metrics(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write_lines(path, 60)
+    for resume_step in (40, 20):
+        sink = JsonLines(path, resume_step=resume_step)
+        sink.event(resume_step, "resumed", {"epoch": 1})
+        sink.write(resume_step, "validation", {"loss": 7.0}, epoch=1)
+        sink.close()
+    assert [line["step"] for line in read_metrics(path)] == [10, 20, 20]
+    assert read_events(path, "resumed") == [{"step": 20, "split": "event", "event": "resumed", "epoch": 1}]
+    assert read_events(path, "other") == []
 
 
 def test_a_fresh_run_begins_an_empty_file(tmp_path):

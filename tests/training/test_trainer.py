@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from typing import ClassVar
 
 import pytest
@@ -19,10 +20,11 @@ from small_tasks import (
 )
 
 from phonate.compute.distributed import Ranks
-from phonate.config.errors import InputError, TrainingError
+from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.training.callbacks import Callback
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
+from phonate.training.tracking import read_events
 from phonate.training.trainer import Trainer
 
 
@@ -51,7 +53,7 @@ def train(folder, task=None, *, resume=None, callbacks=(), **changes) -> Trainer
 
 def lines(folder, split=None):
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if "event" not in row and split in (None, row["split"])]
+    return [row for row in rows if row["split"] != "event" and split in (None, row["split"])]
 
 
 def weights(trainer):
@@ -408,8 +410,38 @@ def test_a_run_folder_with_something_in_it_is_refused(tmp_path):
 
 def test_a_finished_run_resumes_to_itself(tmp_path):
     first = train(tmp_path / "run")
-    before = (tmp_path / "run/metrics.jsonl").read_text()
+    before = lines(tmp_path / "run")
     again = train(tmp_path / "run", resume=tmp_path / "run/checkpoints/step-00000012")
     assert again.step == 12
     assert same(weights(first), weights(again))
-    assert (tmp_path / "run/metrics.jsonl").read_text() == before
+    assert lines(tmp_path / "run") == before
+
+
+class StopsAt(Callback):
+    """Acts as a signal in step 5."""
+
+    def on_optimizer_step(self, trainer):
+        if trainer.step == 5:
+            trainer.signals.received = 15
+
+
+def test_an_interrupted_run_gives_where_it_stopped_as_data(tmp_path):
+    with pytest.raises(Interrupted) as stopped:
+        train(tmp_path / "run", callbacks=[StopsAt()])
+    error = stopped.value
+    assert (error.signal_number, error.exit_code, error.step, error.command) == (15, 143, 5, None)
+    assert error.checkpoint == tmp_path / "run/checkpoints/step-00000005"
+    train(tmp_path / "run", resume=error.checkpoint)
+    (event,) = read_events(tmp_path / "run/metrics.jsonl")
+    assert (event["event"], event["step"], event["checkpoint"]) == ("resumed", 5, str(error.checkpoint))
+
+
+def test_a_run_with_a_recipe_says_how_it_is_resumed(tmp_path):
+    run = Run(tmp_path / "my run")
+    run.create(resuming=False)
+    assert run.resume_command() is None
+    run.write("recipe.yaml", "task: plugin\n")
+    run.write_json("plugins.json", {"plugins": [{"path": "/my task.py", "sha256": "0"}]})
+    assert shlex.split(run.resume_command()) == [
+        *("phonate", "--plugin", "/my task.py", "train", str(run.path), "--resume", str(run.path))
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class PhonateError(Exception):
     """Base of every error that phonate raises on purpose. Exit code 1 unless a subclass says otherwise."""
@@ -36,9 +38,28 @@ class TrainingError(PhonateError):
 
 
 class Interrupted(PhonateError):
-    """Training was stopped by a signal after saving. `signal_number` is 1 (SIGHUP), 2 (Ctrl-C) or 15 (SIGTERM)."""
+    """A signal ended the work, after saving where there was anything to save.
 
-    def __init__(self, message: str, signal_number: int) -> None:
+    Args:
+        message: For people.
+        signal_number: 1 (SIGHUP), 2 (Ctrl-C) or 15 (SIGTERM).
+        step: The optimizer step at which training stopped. None: it had not begun.
+        checkpoint: The checkpoint of that step. None: nothing was saved.
+        command: The command line that resumes the run. None: there is no recipe to resume it from.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        signal_number: int,
+        *,
+        step: int | None = None,
+        checkpoint: Path | None = None,
+        command: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.signal_number = signal_number
+        self.step = step
+        self.checkpoint = checkpoint
+        self.command = command
         self.exit_code = 128 + signal_number

@@ -136,7 +136,7 @@ def load_plugin(path: Path) -> dict[str, str]:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else 1
         raise InputError(f"{path}:{line}: the plug-in fails: {type(error).__name__}: {error}") from error

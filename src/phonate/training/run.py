@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import secrets
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,6 +46,15 @@ class Run:
     def previews(self) -> Path:
         """Latest sounds and pictures of the task."""
         return self.path / "previews"
+
+    def resume_command(self) -> str | None:
+        """The command line that resumes this run. None where it has no recipe (it was started from Python)."""
+        if not self.recipe.exists():
+            return None
+        records = self.path / "plugins.json"
+        plugins = json.loads(records.read_text(encoding="utf-8"))["plugins"] if records.exists() else []
+        options = [option for record in plugins for option in ("--plugin", record["path"])]
+        return shlex.join(["phonate", *options, "train", str(self.path), "--resume", str(self.path)])
 
     def create(self, resuming: bool) -> None:
         """Make the folder. One with something in it is refused unless the run is resumed."""

@@ -26,7 +26,7 @@ from phonate.config.errors import CheckpointError, InputError, Interrupted, Trai
 from phonate.data.batches.loading import MicroBatch
 from phonate.training import state
 from phonate.training.callbacks import Callback, CallbackList
-from phonate.training.checkpoints import Checkpoint, CheckpointManager
+from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.ema import EMA
 from phonate.training.memory.manager import memory_manager
 from phonate.training.memory.recovery import told_as_mistake
@@ -238,6 +238,8 @@ class Trainer:
             is_main=self.ranks.is_main,
             hyperparameters=hyperparameters(self.settings, self.recipe_yaml),
         )
+        if checkpoint is not None:
+            self.stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
         if self.ranks.is_main:  # the weights, and about twice as much for the optimizer
             raw = self.task.saved(self.model)
             self.checkpoints.check_space({"weights": raw, "first moment": raw, "second moment": raw})
@@ -357,7 +359,13 @@ class Trainer:
         self.save(is_best=False)
         self.checkpoints.close()
         where = self.checkpoints.folder
-        raise Interrupted(f"stopped at step {self.step}; saved to {where}. Go on with --resume auto", number)
+        raise Interrupted(
+            f"stopped at step {self.step}; saved to {where}. Go on with --resume auto",
+            number,
+            step=self.step,
+            checkpoint=where / listing.name_of(self.step),
+            command=self.run.resume_command(),
+        )
 
     # ------------------------------------------------- validation and metrics
 

@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 
 class JsonLines(Sink):
     """Writes `{"step": 50, "split": "train", "epoch": 0, "loss": 0.31, ...}` to a file, one line for each
-    (step, split); what comes later for the same one joins its line.
+    (step, split); what comes later for the same one joins its line. Events are lines of their own, such as
+    `{"step": 50, "split": "event", "event": "resumed", ...}`; their split keeps them out of every curve.
 
     Every line reaches the operating system as it is written. Numbers that are not finite are written as null,
     because JSON has no others. On resume the lines of later steps, which will come again, and a half-written
@@ -83,14 +84,32 @@ class JsonLines(Sink):
         self._replace(others)
         self._repeatable.discard((step, split))
 
+    def event(self, step: int, name: str, facts: Mapping[str, Any]) -> None:
+        """Write the line of an event."""
+        self._guard(lambda: self._write_event({"step": step, "split": "event", "event": name, **facts}))
+
+    def _write_event(self, line: Mapping[str, Any]) -> None:
+        self._last = {}
+        self._file.write(_text(line))
+        self._file.flush()
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file, without a half-written last one. A missing file has none."""
-    return list(_lines(path))
+    """The metrics in a metrics file, one dictionary per (step, split). A half-written last line is left out, and a
+    missing file has none."""
+    return [line for line in _lines(path) if line["split"] != "event"]
+
+
+def read_events(path: Path, name: str | None = None) -> list[dict[str, Any]]:
+    """The events in a metrics file, oldest first; only those called `name` where it is given.
+
+    Each has `event` (its name), `step`, and its own facts. `resumed` has `epoch` and `checkpoint`, a path.
+    """
+    return [line for line in _lines(path) if line["split"] == "event" and name in (None, line["event"])]
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from phonate.training.task import Preview
@@ -20,6 +20,9 @@ class Sink:
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Take the metrics of a step. The same step and split may come again with further names."""
+
+    def event(self, step: int, name: str, facts: Mapping[str, Any]) -> None:
+        """Take something that happened at a step, such as a resume."""
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
         """Take sounds and pictures."""
@@ -77,6 +80,11 @@ class MetricStream:
             kept = any(fnmatchcase(name, wanted) or fnmatchcase(plain, wanted) for wanted in self._only or ())
             self._wanted[name] = kept
         return kept
+
+    def event(self, step: int, name: str, **facts: Any) -> None:
+        """Send an event with its facts (JSON values), e.g. `event(20, "resumed", checkpoint="...")`."""
+        for sink in self.sinks:
+            sink.event(step, name, facts)
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
         """Send sounds and pictures."""

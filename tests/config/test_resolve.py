@@ -156,7 +156,7 @@ def test_presets_are_never_changed_by_overrides() -> None:
         (
             "training: {checkpoint: {interval: 5 furlongs}}\n",
             "recipe.yaml:3:35 training.checkpoint.interval: an interval is a number of optimizer steps (500) "
-            "or of epochs ('5 epochs'), got '5 furlongs'",
+            "or of epochs ('5 epochs'), at least 1, got '5 furlongs'",
         ),
         ("model: {heads: 3}\n", "recipe.yaml:3:8 model: d_model 16 is no multiple of heads 3"),
         (

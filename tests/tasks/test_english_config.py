@@ -123,8 +123,12 @@ CHANGED: dict[str, Any] = {
     "wandb_tags": ("a", "b"),
     "enable_profiling": True,
     "seed": 7,
+    "max_batch_seconds": 40.0,
+    "amp_init_scale": 1024.0,
+    "amp_growth_factor": 4.0,
+    "amp_backoff_factor": 0.25,
+    "amp_growth_interval": 100,
 }
-FIXED = {"amp_init_scale", "amp_growth_factor", "amp_backoff_factor", "amp_growth_interval"}
 
 
 def at(recipe: Any, key: str) -> Any:
@@ -147,7 +151,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert recipe.task == "speech"
 
 
-@pytest.mark.parametrize("field", sorted(set(EnglishTrainingConfig.model_fields) - FIXED))
+@pytest.mark.parametrize("field", sorted(EnglishTrainingConfig.model_fields))
 def test_every_field_reaches_the_recipe(field: str) -> None:
     start = {"gradient_checkpointing": True}
     usual, changed = EnglishTrainingConfig(**start), EnglishTrainingConfig(**{**start, field: CHANGED[field]})
@@ -209,9 +213,9 @@ def test_to_plain_values_and_back() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"batchsize": 3}, "EnglishTrainingConfig has no batchsize; did you mean batch_size?"),
-        ({"batch_size": 0}, "EnglishTrainingConfig.batch_size: Input should be greater than 0, got 0"),
-        ({"amp_growth_factor": 3.0}, "amp_growth_factor 3: loss scaling is done with 2, and with nothing else"),
+        ({"batchsize": 3}, "EnglishTrainingConfig.batchsize: no such option; did you mean batch_size?"),
+        ({"batch_size": 0}, "EnglishTrainingConfig.batch_size: expected a number > 0, got 0"),
+        ({"amp_growth_factor": 0.5}, "EnglishTrainingConfig.amp_growth_factor: expected a number > 1.0, got 0.5"),
     ],
 )
 def test_mistakes_are_one_line(values: dict[str, Any], message: str) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from small_tasks import GanTask, RegressionTask
 from torch import nn
 
@@ -187,7 +186,7 @@ def test_short_forms_stand_for_callbacks():
 
 
 def test_features_that_are_fixed_are_not_redrawn_by_a_callback_either():
-    with pytest.raises(ValidationError, match="fixed_projection keeps the features that the callback feature_redraw"):
+    with pytest.raises(InputError, match="fixed_projection keeps the features that the callback feature_redraw"):
         TrainingSettings(fixed_projection=True, callbacks=(CallbackSettings(type="feature_redraw"),))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 from small_tasks import Nothing, RegressionTask
 from test_trainer import same, settings, train, weights
 
@@ -41,7 +40,7 @@ def options(**changes):
 def test_the_metric_that_chooses_the_best_must_be_the_watched_one(tmp_path, validation, said):
     listed = [{"type": "early_stopping", "options": BY_QUALITY}]
     for asked in ({"early_stopping": BY_QUALITY}, {"callbacks": listed}):
-        with pytest.raises(ValidationError, match=said):
+        with pytest.raises(InputError, match=said):
             settings(validation=validation, **asked)
     callback = CALLBACKS.get("early_stopping")(**BY_QUALITY)
     with pytest.raises(InputError, match=said):
@@ -49,7 +48,7 @@ def test_the_metric_that_chooses_the_best_must_be_the_watched_one(tmp_path, vali
 
 
 def test_the_option_to_set_is_the_one_that_chooses():
-    with pytest.raises(ValidationError, match=r"chosen by val_mse; set training\.checkpoint\.monitor_metric=val_loss"):
+    with pytest.raises(InputError, match=r"chosen by val_mse; set training\.checkpoint\.monitor_metric=val_loss"):
         settings(early_stopping={}, checkpoint={"monitor_metric": "val_mse"})
 
 

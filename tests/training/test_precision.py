@@ -201,7 +201,7 @@ def test_the_formats_are_tried_out_for_real():
 def test_a_run_with_our_scaler_learns_what_it_learns_with_torchs_and_resumes_exactly(tmp_path, monkeypatch):
     changes = {"mixed_precision": "fp16", "checkpoint": {"interval": 4}}
     own = train(tmp_path / "torch", **changes)
-    monkeypatch.setattr(precision, "scaler_for", lambda device, scale: MPSGradScaler(scale))
+    monkeypatch.setattr(precision, "scaler_for", lambda device, **options: MPSGradScaler(**options))
     ours = train(tmp_path / "ours", **changes)
     assert same(weights(own), weights(ours))
     scales = [[row["grad_scale"] for row in lines(tmp_path / name, "train")] for name in ("torch", "ours")]
@@ -211,6 +211,21 @@ def test_a_run_with_our_scaler_learns_what_it_learns_with_torchs_and_resumes_exa
     # a run that was begun with torch's goes on with ours
     moved = train(tmp_path / "torch", resume=tmp_path / "torch/checkpoints/step-00000004", **changes)
     assert same(weights(ours), weights(moved))
+
+
+def test_the_loss_scale_starts_and_grows_as_the_settings_say(tmp_path):
+    scaling = {"amp_init_scale": 64.0, "amp_growth_factor": 4.0, "amp_growth_interval": 2}
+    train(tmp_path, mixed_precision="fp16", max_steps=6, logging={"interval": 1, "tensorboard": False}, **scaling)
+    assert [row["grad_scale"] for row in lines(tmp_path, "train")] == [64, 256, 256, 1024, 1024, 4096]
+
+
+def test_a_warning_holds_only_the_first_sentence_of_torchs_message(caplog):
+    def refused(name, device):
+        raise RuntimeError("Could not run 'aten::mm' with 'MPS'. It is only available for these backends: [CPU]")
+
+    assert resolve("auto", MPS, refused) == "fp32"
+    assert "Could not run 'aten::mm' with 'MPS'" in caplog.text
+    assert "backends" not in caplog.text
 
 
 def test_fixed_loss_scale_survives():

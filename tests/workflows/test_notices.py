@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
-from pydantic import ValidationError
 
 from phonate.config.errors import InputError
 from phonate.workflows.session import notices
@@ -372,7 +371,7 @@ def test_line_breaks_make_no_headers() -> None:
 )
 def test_addresses_are_plain(address: str) -> None:
     for field in ({"to": (address,)}, {"sender": address}):
-        with pytest.raises(ValidationError, match="no e-mail address"):
+        with pytest.raises(InputError, match="no e-mail address"):
             email(25, **field)
 
 
@@ -383,12 +382,12 @@ def test_addresses_are_plain(address: str) -> None:
         ({"host": "mail.example.org", "user": "me", "password": "x"}, "not sent unencrypted"),
         ({"host": "mail..example.org"}, "no name of a server"),
         ({"host": "mail\n"}, "no name of a server"),
-        ({"to": ()}, "at least 1"),
-        ({"port": 0}, "greater than or equal to 1"),
+        ({"to": ()}, "at least 1 items"),
+        ({"port": 0}, "expected a number >= 1, got 0"),
     ],
 )
 def test_settings_that_can_not_work_are_refused(given: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValidationError, match=why):
+    with pytest.raises(InputError, match=why):
         email(25, **given)
 
 

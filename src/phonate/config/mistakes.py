@@ -66,6 +66,34 @@ def lines(
     return [_line(path, details, root, places, name) for path, details in written]
 
 
+def call_lines(error: ValidationError, root: type[Settings], values: Mapping[str, Any]) -> list[str]:
+    """One line for each mistake in `root(**values)`, such as `AudioConfig.hop: no such option; did you mean ...?`."""
+    found: dict[Key, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False):
+        found.setdefault(_path(detail, dict(values)), []).append(detail)
+    return [_call_line(path, details, root) for path, details in found.items()]
+
+
+def _call_line(path: Key, details: list[ErrorDetails], root: type[Settings]) -> str:
+    key = ".".join([root.__name__, *path])
+    kinds = {detail["type"] for detail in details}
+    if "missing" in kinds:
+        return f"{key}: missing required option"
+    if "extra_forbidden" in kinds:
+        return f"{key}: no such option; {_instead(path, root)}"
+    return f"{key}: {_refused(details)}"
+
+
+def _refused(details: list[ErrorDetails]) -> str:
+    """What is wrong with a value, and what was given."""
+    given = details[0]["input"]
+    got = f", got {_shown(given)}"
+    own = [str(detail["ctx"]["error"]) for detail in details if detail["type"] == "value_error"]
+    if own:
+        return own[0] + ("" if isinstance(given, dict) else got)
+    return f"expected {_expected(details)}{got}{_mend(given, {detail['type'] for detail in details})}"
+
+
 def _path(detail: ErrorDetails, values: Any) -> Key:
     """The path in the document. Pydantic mixes the tried members of unions into it; those are left out."""
     path: list[str] = []
@@ -96,12 +124,7 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
     if "extra_forbidden" in kinds:
         return f"{place.key} {key}: no such option; {_instead(path, root)}"
     where = f"{place.value} {key}".rstrip()
-    own = [str(detail["ctx"]["error"]) for detail in details if detail["type"] == "value_error"]
-    given = details[0]["input"]
-    got = f", got {_shown(given)}"
-    if own:
-        return f"{where}: {own[0]}" + ("" if isinstance(given, dict) else got)
-    return f"{where}: expected {_expected(details)}{got}{_mend(given, kinds)}"
+    return f"{where}: {_refused(details)}"
 
 
 def _instead(path: Key, root: type[Settings]) -> str:
@@ -113,9 +136,11 @@ def _instead(path: Key, root: type[Settings]) -> str:
         *above, name = elsewhere.split(".")
         if name in names_at(root, tuple(above)):  # some belong to tasks with recordings
             return f"phonate calls it {elsewhere}"
-    near = difflib.get_close_matches(last, known, n=1, cutoff=0.6)
+    synonyms = [name for name in known if elsewhere and ELSEWHERE.get(name) == elsewhere]
+    near = synonyms or difflib.get_close_matches(last, known, n=1, cutoff=0.6)
+    near = near or [name for name in known if name.startswith(f"{last}_") or name.endswith(f"_{last}")]
     if near:
-        return f"did you mean {near[0]}?"
+        return f"did you mean {' or '.join(near)}?"
     paths = [option.path for option in options(root) if last in option.path]
     deeper = dict.fromkeys(".".join(found[: found.index(last) + 1]) for found in paths)
     if deeper:
@@ -146,7 +171,7 @@ def _mend(given: Any, kinds: set[str]) -> str:
     """The mend for the usual slips: quoted numbers, YAML 1.1's booleans, 2.0 for 2."""
     if isinstance(given, str) and kinds & {"int_type", "float_type"} and _is_number(given):
         return f"; write {given.strip()} without quotes"
-    if isinstance(given, (int, float)) and "string_type" in kinds:
+    if isinstance(given, (int, float)) and kinds == {"string_type"}:
         return f"; put it in quotes, as in '\"{_shown(given)}\"'"
     if isinstance(given, str) and "bool_type" in kinds and given.lower() in {"yes", "no", "on", "off"}:
         return f"; write {'true' if given.lower() in {'yes', 'on'} else 'false'}"

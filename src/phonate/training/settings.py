@@ -23,13 +23,18 @@ OpenFraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 def _interval(value: Any) -> Any:
     """`5 epochs`, `1 epoch` and `500 steps` in their plain form; integers as they are."""
+    wanted = "an interval is a number of optimizer steps (500) or of epochs ('5 epochs'), at least 1"
     if isinstance(value, str):
         number, _, unit = value.strip().partition(" ")
-        if number.isdigit() and unit.strip() in {"epoch", "epochs"}:
+        if not number.isdigit() or int(number) < 1:
+            raise ValueError(wanted)
+        if unit.strip() in {"epoch", "epochs"}:
             return f"{int(number)} epochs"
-        if number.isdigit() and unit.strip() in {"", "step", "steps"}:
+        if unit.strip() in {"", "step", "steps"}:
             return int(number)
-        raise ValueError("an interval is a number of optimizer steps (500) or of epochs ('5 epochs')")
+        raise ValueError(wanted)
+    if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+        raise ValueError(wanted)
     return value
 
 
@@ -312,6 +317,14 @@ class TrainingSettings(Settings):
     """auto (or true): bf16 or fp16 on a GPU that has it, else fp32; false is fp32."""
     amp_loss_scale: PositiveFloat | None = None
     """Fixed loss scale for fp16. Null: dynamic."""
+    amp_init_scale: PositiveFloat = 65536.0
+    """Initial dynamic loss scale for fp16."""
+    amp_growth_factor: Annotated[float, Field(gt=1.0)] = 2.0
+    """Factor by which the dynamic loss scale grows."""
+    amp_backoff_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Factor by which the dynamic loss scale shrinks after an overflow."""
+    amp_growth_interval: PositiveInt = 2000
+    """Steps without overflow after which the dynamic loss scale grows."""
     loss: LossSettings = LossSettings()
     """Which loss, and the weights of its terms."""
     validation: ValidationSettings = ValidationSettings()
@@ -340,6 +353,16 @@ class TrainingSettings(Settings):
     """Record a torch profiler trace of a few steps to RUN/profile."""
     device: str | None = None
     """cpu, cuda:0 or mps. Null: the first GPU with enough free memory, else the CPU."""
+
+    @property
+    def grad_scaler(self) -> dict[str, Any]:
+        """The arguments of the dynamic loss scaler."""
+        return {
+            "init_scale": self.amp_init_scale,
+            "growth_factor": self.amp_growth_factor,
+            "backoff_factor": self.amp_backoff_factor,
+            "growth_interval": self.amp_growth_interval,
+        }
 
     @property
     def best_metric(self) -> str:

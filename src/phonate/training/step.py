@@ -151,7 +151,7 @@ class TrainStep:
         """The micro-batch that is being computed."""
         self.stepped = False
         """Whether a step was done since this process began."""
-        self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale)
+        self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale, settings.grad_scaler)
         self.weights = self.loss_weights(0)
         """Of the latest step."""
         self.compute: Callable[[Batch, str], Terms] = partial(task.loss, model)

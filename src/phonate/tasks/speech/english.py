@@ -6,22 +6,11 @@ It says the same as a recipe, and builds one: `phonate.train(RECIPE, config.over
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import ErrorDetails
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from phonate.config.errors import InputError
 from phonate.config.recipe import Recipe
-from phonate.config.registry import nearest
 from phonate.config.resolve import resolve
 from phonate.config.settings import Settings
 
@@ -29,7 +18,6 @@ RECIPE = "speech-autoregressive"
 """The shipped recipe that a configuration is laid over."""
 _LOGGED_EVERY = 10
 _PROFILED = 100
-_SCALING = ("amp_init_scale", "amp_growth_factor", "amp_backoff_factor", "amp_growth_interval")
 
 
 class EnglishTrainingConfig(Settings):
@@ -73,6 +61,9 @@ class EnglishTrainingConfig(Settings):
     """Segments for that; auto: by the GPU's memory."""
     batch_size: PositiveInt = 16
     """Recordings a batch."""
+    max_batch_seconds: PositiveFloat | None = None
+    """Length-based batching: clips of similar length, at most so many seconds a batch, padding counted; replaces
+    `batch_size`. Null: `batch_size` clips drawn at random."""
     num_epochs: PositiveInt = 100
     """Passes over the corpus."""
     learning_rate: NonNegativeFloat = 1e-4
@@ -100,13 +91,13 @@ class EnglishTrainingConfig(Settings):
     use_mixed_precision: bool = True
     """16-bit forward pass where the device has it."""
     amp_init_scale: PositiveFloat = 65536.0
-    """First loss scale of fp16. Neither this nor the next three can be another: `training.amp_loss_scale` fixes one."""
-    amp_growth_factor: PositiveFloat = 2.0
-    """By what the loss scale grows."""
-    amp_backoff_factor: PositiveFloat = 0.5
-    """By what it shrinks after an overflow."""
+    """Initial loss scale for fp16."""
+    amp_growth_factor: Annotated[float, Field(gt=1.0)] = 2.0
+    """Factor by which the loss scale grows."""
+    amp_backoff_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Factor by which the loss scale shrinks after an overflow."""
     amp_growth_interval: PositiveInt = 2000
-    """Steps without overflow before it grows."""
+    """Steps without overflow after which the loss scale grows."""
     num_workers: NonNegativeInt | Literal["auto"] = 2
     """Loader processes."""
     pin_memory: bool | Literal["auto"] = "auto"
@@ -127,24 +118,6 @@ class EnglishTrainingConfig(Settings):
     """Time the parts of 100 steps, and say what holds training up."""
     seed: NonNegativeInt = 42
     """Seed of everything random."""
-
-    if not TYPE_CHECKING:  # type checkers see the fields
-
-        def __init__(self, **values: Any) -> None:
-            """Raises InputError, one line for each mistake."""
-            try:
-                super().__init__(**values)
-            except ValidationError as error:
-                lines = [_mistake(detail, list(type(self).model_fields)) for detail in error.errors()]
-                raise InputError("\n".join(lines)) from None
-
-    @model_validator(mode="after")
-    def _scaling_is_fixed(self) -> Self:
-        for name in _SCALING:
-            value, only = getattr(self, name), type(self).model_fields[name].default
-            if value != only:
-                raise ValueError(f"{name} {value:g}: loss scaling is done with {only:g}, and with nothing else")
-        return self
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values."""
@@ -193,6 +166,7 @@ class EnglishTrainingConfig(Settings):
         return {
             "training.epochs": self.num_epochs,
             "training.batch_size": self.batch_size,
+            "training.max_duration": self.max_batch_seconds,
             "training.random_seed": self.seed,
             "training.optimizer.type": "adamw",
             "training.optimizer.lr": self.learning_rate,
@@ -206,6 +180,10 @@ class EnglishTrainingConfig(Settings):
             "training.gradient_clipping": self.max_grad_norm,
             "training.loss.weights": {"duration": self.duration_loss_weight, "stop": self.stop_token_loss_weight},
             "training.mixed_precision": "auto" if self.use_mixed_precision else "fp32",
+            "training.amp_init_scale": self.amp_init_scale,
+            "training.amp_growth_factor": self.amp_growth_factor,
+            "training.amp_backoff_factor": self.amp_backoff_factor,
+            "training.amp_growth_interval": self.amp_growth_interval,
         }
 
     def _surroundings(self) -> dict[str, Any]:
@@ -223,15 +201,6 @@ class EnglishTrainingConfig(Settings):
             "training.logging.wandb_tags": list(self.wandb_tags),
             "training.performance.profile_batches": _PROFILED if self.enable_profiling else None,
         }
-
-
-def _mistake(detail: ErrorDetails, known: list[str]) -> str:
-    name = ".".join(map(str, detail["loc"]))
-    if detail["type"] == "extra_forbidden":
-        return f"EnglishTrainingConfig has no {name}; {nearest(name, known)}"
-    if detail["type"] == "value_error":
-        return str(detail["ctx"]["error"])
-    return f"EnglishTrainingConfig.{name}: {detail['msg']}, got {detail['input']!r}"
 
 
 def get_default_config() -> EnglishTrainingConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -31,11 +31,19 @@ def try_out(name: str, device: torch.device) -> None:
         product.float().sum().backward()  # type: ignore[no-untyped-call]
 
 
-def scaler_for(device: torch.device, init_scale: float) -> torch.amp.GradScaler | MPSGradScaler:
-    """What scales losses in fp16 on `device`: torch's own where it has kernels for it."""
+def scaler_for(device: torch.device, init_scale: float, **options: Any) -> torch.amp.GradScaler | MPSGradScaler:
+    """The loss scaler for fp16 on `device`: torch's, or `MPSGradScaler` on MPS.
+
+    `options`: growth_factor, backoff_factor, growth_interval.
+    """
     if DeviceType.of(device) is DeviceType.MPS:
-        return MPSGradScaler(init_scale)
-    return torch.amp.GradScaler(device.type, init_scale=init_scale)
+        return MPSGradScaler(init_scale, **options)
+    return torch.amp.GradScaler(device.type, init_scale=init_scale, **options)
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of torch's message: for a missing operator it goes on with a list of every backend."""
+    return " ".join(str(error).split()).partition(". ")[0][:200]
 
 
 def resolve(setting: str | bool, device: torch.device, try_out: Callable[[str, torch.device], None] = try_out) -> str:
@@ -58,7 +66,7 @@ def resolve(setting: str | bool, device: torch.device, try_out: Callable[[str, t
     try:
         try_out(chosen, device)
     except RuntimeError as error:
-        words = " ".join(str(error).split())
+        words = _reason(error)
         if not automatic:
             raise InputError(
                 f"training.mixed_precision: {device} can't compute in {chosen} ({words}); use fp32 or auto"
@@ -71,7 +79,14 @@ def resolve(setting: str | bool, device: torch.device, try_out: Callable[[str, t
 class Precision:
     """Autocast and loss scaling for one run. In fp32 everything here is a plain call."""
 
-    def __init__(self, setting: str | bool, device: torch.device, loss_scale: float | None = None) -> None:
+    def __init__(
+        self,
+        setting: str | bool,
+        device: torch.device,
+        loss_scale: float | None = None,
+        scaler: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`loss_scale` fixes the scale; `scaler` holds the arguments of a dynamic one (`scaler_for`)."""
         self.name = resolve(setting, device)
         self._asked = setting not in (True, "auto")
         self._fixed = loss_scale
@@ -82,13 +97,16 @@ class Precision:
         if self.name != "fp32":
             self._autocast = torch.autocast(device.type, dtype=FORMATS[self.name])
         if self.name == "fp16":
-            self._scaler = scaler_for(device, loss_scale or 65536.0)
+            options = {"init_scale": 65536.0, **(scaler or {})}
+            if loss_scale is not None:
+                options["init_scale"] = loss_scale
+            self._scaler = scaler_for(device, **options)
 
     def fall_back(self, error: Exception) -> bool:
         """Go on in fp32 after `error`, and say so. False: the run is in fp32, or its format was asked for by name."""
         if self._asked or self.name == "fp32":
             return False
-        words = " ".join(str(error).split())
+        words = _reason(error)
         log.warning("training.mixed_precision: the first step failed in %s (%s); training in fp32", self.name, words)
         self.name, self._autocast, self._scaler = "fp32", contextlib.nullcontext(), None
         return True

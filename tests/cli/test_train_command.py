@@ -12,8 +12,8 @@ from phonate.cli import main
 from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
+from phonate.training.tracking.log_file import log_file
 from phonate.workflows.scaffold.scaffold import scaffold
-from phonate.workflows.train import log_file
 
 RECIPE = """\
 task: my_task

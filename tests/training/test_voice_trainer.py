@@ -160,3 +160,67 @@ def test_augmentation_is_another_in_every_epoch(tone_corpus, tmp_path):
         assert torch.equal(first["audio"], again["audio"])
         levels = [dict(zip(one["ids"], one["audio"].abs().sum(1).tolist(), strict=True)) for one in (first, second)]
         assert all(levels[0][name] != levels[1][name] for name in levels[0])
+
+
+def test_auto_starts_a_run_that_has_no_checkpoint_and_continues_one_that_has(loaders, tmp_path):
+    trainer = VoiceTrainer(small(), config(tmp_path, num_epochs=1))
+    trainer.train(*loaders, checkpoint_path="auto")
+    longer = VoiceTrainer(small(), config(tmp_path, num_epochs=2))
+    longer.train(*loaders, checkpoint_path="auto")
+    assert longer.trainer.step == 2 * trainer.trainer.step
+    assert longer.trainer.epoch == 2
+
+
+def test_a_second_run_in_the_same_place_says_what_to_do_in_python(loaders, tmp_path):
+    VoiceTrainer(small(), config(tmp_path, num_epochs=1)).train(*loaders)
+    with pytest.raises(InputError, match=r'train\(\.\.\., checkpoint_path="auto"\).*experiment_name') as caught:
+        VoiceTrainer(small(), config(tmp_path, num_epochs=1)).train(*loaders)
+    assert "--" not in str(caught.value)
+
+
+def test_epoch_by_epoch_is_the_same_run(loaders, tmp_path):
+    whole = VoiceTrainer(small(), config(tmp_path), experiment_name="whole")
+    whole.train(*loaders)
+    single = VoiceTrainer(small(), config(tmp_path), experiment_name="single")
+    losses = [single.train_epoch(*loaders)["train_loss"] for _ in range(3)]
+    assert losses[2] < losses[0]
+    for a, b in zip(whole.model.parameters(), single.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    with pytest.raises(InputError, match="all 3 epochs are trained"):
+        single.train_epoch(*loaders)
+    rows = [
+        [json.loads(line) for line in (tmp_path / "runs" / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("whole", "single")
+    ]
+    losses = [[row["loss"] for row in one if row["split"] == "train"] for one in rows]
+    assert losses[0] == losses[1]
+
+
+def test_validate_measures_the_model_as_it_is(loaders, tmp_path):
+    trainer = VoiceTrainer(small(), config(tmp_path))
+    before = trainer.validate(loaders[1])
+    last = trainer.train(*loaders)
+    after = trainer.validate(loaders[1])
+    assert set(before) == {"val_loss", "val_reconstruction"}
+    assert after["val_loss"] < before["val_loss"]
+    assert after["val_loss"] == pytest.approx(last["val_loss"], rel=1e-5)
+    assert trainer.model.training
+
+
+def test_trackers_logs_and_wandb_are_those_of_a_recipe(loaders, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    VoiceTrainer(small(), config(tmp_path)).train(*loaders)
+    run = tmp_path / "runs/voice_training"
+    events = EventAccumulator(str(run / "events")).Reload()
+    assert {"train/loss", "train/learning_rate", "epoch/train_loss", "epoch/val_loss"} <= set(events.Tags()["scalars"])
+    assert "trainable parameters" in (run / "logs/training.log").read_text()
+    logging = config(tmp_path, use_wandb=True, wandb_project="voices").settings(100).logging
+    assert (logging.wandb, logging.wandb_project) == (True, "voices")
+
+
+def test_one_cycle_has_no_warm_up_before_it_unless_asked(tmp_path):
+    for changes, steps in ({}, 0), ({"warmup_steps": 5}, 5):
+        asked = TrainingConfig(scheduler_type="onecycle", **changes)
+        assert asked.settings(1000).scheduler.warmup_steps == steps
+    assert TrainingConfig().settings(1000).scheduler.warmup_steps == 100

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from phonate.training.checkpoints.loading import load_first_intact
 from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, save_dir
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
+from phonate.training.tracking.log_file import log_file
 from phonate.training.trainer import Trainer
 from phonate.workflows.dry_run import dry_run as estimate
 
@@ -145,20 +145,3 @@ def _refuse_anothers_checkpoints(run: Run, config: CheckpointConfig, resuming: b
         raise InputError(
             f"training.checkpoint.save_dir: {folder} holds the checkpoints of another run; give each run its own"
         )
-
-
-@contextlib.contextmanager
-def log_file(path: Path, ranks: Ranks) -> Iterator[None]:
-    """Within this block, what phonate logs is also appended to `path`."""
-    if not ranks.is_main:
-        yield
-        return
-    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        handler.close()

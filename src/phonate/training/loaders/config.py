@@ -23,7 +23,7 @@ class TrainingConfig(Settings):
     """Flat settings for `VoiceTrainer`. `settings()` gives the typed ones that recipes use."""
 
     batch_size: PositiveInt = 32
-    """Items a batch (for the log; the loaders decide)."""
+    """Items a batch, for the log; the loaders decide."""
     learning_rate: NonNegativeFloat = 1e-4
     """Peak learning rate."""
     num_epochs: PositiveInt = 100
@@ -45,7 +45,8 @@ class TrainingConfig(Settings):
     scheduler_params: dict[str, Any] = Field(default_factory=dict)
     """Further schedule settings."""
     warmup_steps: NonNegativeInt = 1000
-    """Optimizer steps of warm-up; at most a tenth of the run is used."""
+    """Optimizer steps of warm-up; at most a tenth of the run is used. onecycle has its own and takes none but what is
+    set here."""
     use_amp: bool = True
     """16-bit forward pass where the device has it."""
     distributed: bool = False
@@ -76,11 +77,17 @@ class TrainingConfig(Settings):
     """Where runs are written: OUTPUT_DIR/experiment_name."""
     verbosity: Literal["quiet", "normal", "debug"] = "normal"
     """What the console shows."""
+    use_wandb: bool = False
+    """Report to Weights & Biases (needs phonate[wandb])."""
+    wandb_project: str = "phonate"
+    """W&B project."""
 
     def settings(self, total_steps: int, validated: bool = True) -> TrainingSettings:
-        """The same as the recipe's `training` part. `total_steps` is the length of the run.
+        """The typed settings, as in a recipe's `training` part.
 
-        Without validation (`validated`) only a patience that was asked for is one; the default has nothing to watch.
+        Args:
+            total_steps: optimizer steps of the run.
+            validated: whether there is a validation loader; without one the default patience is left out.
         """
         early = None
         asked = validated or "early_stopping_patience" in self.model_fields_set
@@ -100,7 +107,7 @@ class TrainingConfig(Settings):
             ),
             scheduler=SchedulerSettings(
                 type=self.scheduler_type,
-                warmup_steps=min(self.warmup_steps, total_steps // 10),
+                warmup_steps=self._warmup(total_steps),
                 **self.scheduler_params,
             ),
             gradient_clipping=self.gradient_clip,
@@ -109,11 +116,21 @@ class TrainingConfig(Settings):
             validation=ValidationSettings(interval=self.validate_interval),
             early_stopping=early,
             checkpoint=CheckpointConfig(interval=self.save_interval, save_total_limit=self.max_checkpoints),
-            logging=LoggingSettings(interval=self.log_interval, verbosity=self.verbosity),
+            logging=LoggingSettings(
+                interval=self.log_interval,
+                verbosity=self.verbosity,
+                wandb=self.use_wandb,
+                wandb_project=self.wandb_project,
+            ),
             performance=PerformanceSettings(compile_model=self.compile_model),
         )
 
+    def _warmup(self, total_steps: int) -> int:
+        if self.scheduler_type == "onecycle" and "warmup_steps" not in self.model_fields_set:
+            return 0
+        return min(self.warmup_steps, total_steps // 10)
+
 
 def get_default_training_config() -> TrainingConfig:
-    """The documented defaults."""
+    """The defaults."""
     return TrainingConfig()

@@ -16,51 +16,34 @@ from phonate.compute import distributed
 from phonate.config.errors import InputError
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import resolve_checkpoint
+from phonate.training.checkpoints.resolve import has_checkpoint
 from phonate.training.loaders.config import TrainingConfig
-from phonate.training.loaders.source import LoaderSource, inputs_of
+from phonate.training.loaders.source import LoaderSource
+from phonate.training.loaders.task import LoaderTask
 from phonate.training.losses import LossManager
+from phonate.training.meter import Meter
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig
-from phonate.training.task import Batch, Dataset, Task, Terms
+from phonate.training.task import Batch, move
+from phonate.training.tracking.log_file import log_file
 from phonate.training.trainer import Trainer
 
 logger = logging.getLogger("phonate")
 
 
-class LoaderTask(Task):
-    """A model and a loss as a task."""
-
-    def __init__(self, model: nn.Module, losses: LossManager) -> None:
-        self._model = model
-        self.losses = losses
-        self.coupling = losses.coupling
-
-    def model(self, device: torch.device) -> nn.Module:
-        """The caller's model, moved to the device."""
-        return self._model.to(device)
-
-    def dataset(self, split: str) -> Dataset:
-        """Loaders have no addressable samples."""
-        raise AssertionError("a LoaderTask is trained from loaders")
-
-    def loss_weights(self, step: int) -> Mapping[str, float]:
-        """`TrainingConfig.loss_weights`."""
-        return self.losses.weights
-
-    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
-        """The configured loss between the model's output and the batch's target."""
-        inputs = inputs_of(batch)
-        given: dict[str, Any] = {}
-        if "speaker_id" in batch:
-            given["speaker_id"] = batch["speaker_id"]
-        if "lengths" in batch:
-            given["lengths"] = batch["lengths"]
-        return self.losses.terms(model(inputs, **given), batch, model)
-
-
 class VoiceTrainer:
-    """Trains `model` on loaders whose batches hold `features`, `target_features` and, where known, `speaker_id`,
-    `lengths` and `waveform` (what `VoiceCollator` makes). `callbacks` are called at their hooks (see `Callback`)."""
+    """Trains a model on the caller's data loaders.
+
+    A batch is a mapping with `features` (B, T, F), the model's input, and `target_features` (B, T, G); where known
+    also `speaker_id` (B,), `lengths` (B,) in frames and `waveform` (B, samples), as `VoiceCollator` makes it.
+
+    Args:
+        model: called as `model(features, speaker_id=..., lengths=...)`, with those that the batch has.
+        config: the settings.
+        gpu_manager: an object with a `device`; None: the first free GPU, else the CPU.
+        experiment_name: the run is written to `config.output_dir`/`experiment_name`.
+        callbacks: called at their hooks (see `Callback`).
+    """
 
     def __init__(
         self,
@@ -76,6 +59,7 @@ class VoiceTrainer:
         self.run = Run(Path(self.config.output_dir) / experiment_name)
         asked = None if gpu_manager is None else str(gpu_manager.device)
         self.device = devices.choose("mixed", asked)
+        self.task = LoaderTask(model, LossManager(self.config.loss_type, self.config.loss_weights))
         self.trainer: Trainer | None = None
 
     def train(
@@ -84,31 +68,97 @@ class VoiceTrainer:
         val_dataloader: Iterable[Batch] | None = None,
         checkpoint_path: str | Path | None = None,
     ) -> dict[str, float]:
-        """Train to the end; returns the last validation's metrics. `checkpoint_path` (or "auto") goes on from there."""
+        """Train to the end.
+
+        Args:
+            train_dataloader: batches to train on.
+            val_dataloader: batches to validate on.
+            checkpoint_path: a checkpoint to resume from, or "auto" for the newest one of this run; "auto" starts a run
+                that has none.
+
+        Returns:
+            The metrics of the last validation (`val_loss`, ...).
+
+        Raises:
+            InputError: the run exists and `checkpoint_path` is not given, or a setting or loader can't be used.
+            TrainingError: the loss is not finite.
+        """
+        return self._fit(train_dataloader, val_dataloader, self._checkpoint(checkpoint_path), self.callbacks)
+
+    def train_epoch(
+        self, train_dataloader: Iterable[Batch], val_dataloader: Iterable[Batch] | None = None
+    ) -> dict[str, float]:
+        """Train one epoch more and save a checkpoint; the next call continues from it.
+
+        The learning rate follows the schedule over `config.num_epochs` epochs.
+
+        Returns:
+            The mean losses of the epoch (`train_loss`, ...).
+
+        Raises:
+            InputError: all epochs are trained, or the run exists at the first call.
+        """
+        resume = self._checkpoint(None) if self.trainer is None else self.trainer.checkpoints.latest()
+        if self.trainer is not None and self.trainer.finished and not self.trainer.should_stop:
+            raise InputError(f"all {self.config.num_epochs} epochs are trained; raise num_epochs for more")
+        self._fit(train_dataloader, val_dataloader, resume, [*self.callbacks, _StopAfterEpoch()])
+        assert self.trainer is not None
+        self.trainer.should_stop = False
+        return self.trainer.last_training
+
+    def validate(self, val_dataloader: Iterable[Batch]) -> dict[str, float]:
+        """The mean losses of the model as it is over a loader: `val_loss`, their weighted sum, and `val_<term>`."""
+        source = LoaderSource(val_dataloader, self.config.seed, "validation")
+        model, meter, was_training = self.model.to(self.device), Meter(), self.model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                for planned in source.epoch(0):
+                    meter.add(self.task.loss(model, move(planned.batch, self.device), ""))
+        finally:
+            model.train(was_training)
+        means = meter.means(self.task.loss_weights(0), distributed.Ranks())
+        return {f"val_{name}": value for name, value in means.items()}
+
+    def _checkpoint(self, asked: str | Path | None) -> Path | None:
+        """The checkpoint to resume from, None to start; the run's folder is made."""
+        there = has_checkpoint(self.run.path)
+        if asked is None and there:
+            raise InputError(
+                f'{self.run.path} holds a run; continue it with train(..., checkpoint_path="auto"), or choose another '
+                "experiment_name or TrainingConfig.output_dir"
+            )
+        if asked is None or (str(asked) == "auto" and not there):
+            return None
+        return resolve_checkpoint(str(asked), self.run.path)
+
+    def _fit(
+        self,
+        train_dataloader: Iterable[Batch],
+        val_dataloader: Iterable[Batch] | None,
+        resume: Path | None,
+        callbacks: Sequence[Callback],
+    ) -> dict[str, float]:
         config = self.config
         train = LoaderSource(train_dataloader, config.seed, "train")
         validation = None if val_dataloader is None else LoaderSource(val_dataloader, config.seed, "validation")
         steps = config.num_epochs * train.steps(0) // config.gradient_accumulation_steps
-        settings = config.settings(steps, validated=validation is not None)
         ranks = self._ranks()
-        resume = None
-        if checkpoint_path is not None:
-            resume = resolve_checkpoint(str(checkpoint_path), self.run.path)
         if ranks.is_main:
             self.run.create(resuming=resume is not None)
-        task = LoaderTask(self.model, LossManager(config.loss_type, config.loss_weights))
-        self.trainer = Trainer(
-            task,
-            settings,
-            self.run,
-            device=self.device,
-            ranks=ranks,
-            train=train,
-            validation=validation,
-            callbacks=self.callbacks,
-        )
-        checkpoint = None if resume is None else self.trainer.checkpoints.load_checkpoint(resume)
-        return self.trainer.fit(checkpoint)
+        with log_file(self.run.logs / "training.log", ranks):
+            self.trainer = Trainer(
+                self.task,
+                config.settings(steps, validated=validation is not None),
+                self.run,
+                device=self.device,
+                ranks=ranks,
+                train=train,
+                validation=validation,
+                callbacks=callbacks,
+            )
+            checkpoint = None if resume is None else self.trainer.checkpoints.load_checkpoint(resume)
+            return self.trainer.fit(checkpoint)
 
     def _ranks(self) -> distributed.Ranks:
         if not self.config.distributed:
@@ -139,6 +189,14 @@ class VoiceTrainer:
         if self.trainer is None:
             raise InputError("nothing to save yet: call train first")
         return self.trainer
+
+
+class _StopAfterEpoch(Callback):
+    """Ends a fit at the end of its first epoch."""
+
+    def on_epoch_end(self, trainer: Any, epoch: int, metrics: dict[str, float]) -> None:
+        """Sets `trainer.should_stop`."""
+        trainer.should_stop = True
 
 
 def create_trainer(model: nn.Module, config: TrainingConfig | None = None, **options: Any) -> VoiceTrainer:

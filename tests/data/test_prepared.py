@@ -13,7 +13,8 @@ from small_corpora import RATE, corpus, wav
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare, split
+from phonate.data.store.prepared import prepare
+from phonate.data.store.splits import split
 
 
 def test_prepared_once_reused_and_made_anew_when_something_changed(folder):
@@ -55,7 +56,7 @@ def test_a_cache_that_cannot_be_written_is_one_clear_error(folder, tmp_path):
         prepare(data)
 
 
-@pytest.mark.parametrize("name", ["audio.int16", "features.float32", "speaker.npy"])
+@pytest.mark.parametrize("name", ["audio.int16", "features.bin", "segment_speaker.npy"])
 def test_a_damaged_cache_is_never_read(folder, name):
     prepared = prepare(corpus(folder))
     damaged = prepared.folder / name
@@ -68,7 +69,7 @@ def test_a_cache_with_files_of_no_length_is_never_read(folder):
     """What a power cut can leave of files that were not synced."""
     prepared = prepare(corpus(folder))
     for file in prepared.folder.iterdir():
-        if file.name == "cuts.jsonl.gz":  # for people, not for training
+        if file.name == "verified.json":  # when the others were compared last
             continue
         content = file.read_bytes()
         file.write_bytes(b"")
@@ -89,7 +90,8 @@ def test_the_disk_has_all_files_before_the_folder_has_its_name(folder, monkeypat
 
     monkeypatch.setattr(os, "fsync", noting)
     prepared = prepare(data)
-    assert {file.stat().st_ino for file in prepared.folder.iterdir()} <= synced
+    written = [file for file in prepared.folder.iterdir() if file.name != "verified.json"]
+    assert {file.stat().st_ino for file in written} <= synced
 
 
 def test_a_full_disk_is_one_clear_error_and_leaves_nothing(folder, monkeypatch):
@@ -108,7 +110,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(folder, monkeypatch):
 
 
 def test_a_killed_preparation_leaves_nothing_that_counts(folder, monkeypatch):
-    from phonate.data.store import prepared as module
+    from phonate.data.store import build as module
 
     def stop(*_):
         raise KeyboardInterrupt

@@ -117,12 +117,20 @@ def test_an_object_a_line(voice, lines, name):
 
 def test_lines_without_speakers_parts_and_bad_lines(voice):
     good = json.dumps({"audio_filepath": "wavs/a1.wav", "text": "One."})
-    part = json.dumps({"audio_filepath": "wavs/b 2.wav", "offset": 1.5, "duration": 2.0, "text": "Two."})
-    (voice / "m.jsonl").write_text(f"{good}\n{{broken\n{part}\n[1]\n")
+    whole = {"audio_filepath": "wavs/b 2.wav", "text": "Two."}
+    parts = [{**whole, "offset": 0, "duration": 0.2}, {**whole, "offset": 0.2, "duration": 0.2}]
+    bad = [{**whole, "offset": 1.5, "duration": 2.0}, {**whole, "offset": "soon"}, {**whole, "offset": -1.0}]
+    lines = [good, "{broken", *map(json.dumps, parts), *map(json.dumps, bad), "[1]"]
+    (voice / "m.jsonl").write_text("\n".join(lines))
     rows, report = rows_of(corpus(voice / "m.jsonl"))
-    assert list(rows.values()) == [("voice", "One.")]
-    assert [problem.place.rpartition(":")[2] for problem in report.refused] == ["2", "3", "4"]
-    assert "save the part as a file first" in report.refused[1].detail
+    assert rows == {
+        "wavs/a1": ("voice", "One."),
+        "wavs/b 2-00000000": ("voice", "Two."),
+        "wavs/b 2-00000200": ("voice", "Two."),
+    }
+    assert report.seconds == pytest.approx(0.8)
+    found = {problem.place.rpartition(":")[2]: problem.reason for problem in report.refused}
+    assert found == {**dict.fromkeys("2678", "malformed row"), "5": "no such part"}
 
 
 def manifests(voice, names=("a1", "b 2")):
@@ -145,21 +153,22 @@ def test_recordings_and_supervisions(voice):
         assert rows == {"a1": ("voice", "Text of a1."), "b 2": ("voice", "Text of b 2.")}
 
 
-def test_supervisions_of_parts_are_refused(voice):
+def test_supervisions_are_segments_and_what_is_not_labelled_is_no_clip(voice):
+    wav(voice / "wavs/a1.wav", seconds=3.0)
     manifests(voice, ("a1", "b 2", "c3"))
     file = voice / "lj_supervisions_train.jsonl.gz"
     with gzip.open(file, "rt") as opened:
         lines = [json.loads(line) for line in opened]
     lines[0]["duration"] = 0.2
-    lines += [{**lines[1], "id": "again"}, {**lines[1], "id": "lost", "recording_id": "nowhere"}]
+    lines[1]["duration"] = 0.2
+    lines += [{**lines[1], "id": "more", "start": 0.2}, {**lines[1], "id": "lost", "recording_id": "nowhere"}]
     with gzip.open(file, "wt") as opened:
         opened.writelines(json.dumps(line) + "\n" for line in [*lines, {"id": 3}])
-    rows, report = rows_of(corpus(voice))
-    assert list(rows) == ["c3"]
+    checked, report = check_corpus(corpus(voice))
+    assert {one.row.id: one.row.text for one in checked} == {"b 2": "Text of b 2. Text of b 2.", "c3": "Text of c3."}
+    assert report.reasons() == {"malformed row": 1, "missing file": 1, "unlabelled speech": 1}
     details = " ".join(problem.detail for problem in report.refused)
-    assert len(report.refused) == 4
-    assert "'a1' is a part of it" in details
-    assert "'b 2' has 2 supervisions" in details
+    assert "seconds 0.2 to 3 are in no segment" in details
     assert "'nowhere' is not in lj_recordings_train.jsonl.gz" in details
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from phonate.config.errors import DataError
 from phonate.data.manifests.manifest import check_corpus
 from phonate.data.settings import VoiceData
 from phonate.data.store.prepared import prepare
+from phonate.tasks.recognition.settings import RecognitionData
+from phonate.tasks.speech.settings import SpeechData
 
 SENTENCE = "A sentence of forty characters or there."
 
@@ -87,10 +90,12 @@ def test_letters_that_need_joiners_are_no_odd_characters(said):
 
 def test_text_can_be_required(said):
     path = said(mute=(speech(seed=80), "..."), none=(speech(seed=81), None))
-    _, report = check_corpus(corpus(path), text_required=True)
+    data = corpus(path)
+    needed = replace(data.requirements, text=True)
+    _, report = check_corpus(data, requirements=needed)
     assert {problem.id: problem.reason for problem in report.refused} == {"mute": "no text", "none": "no text"}
-    assert len(prepare(corpus(path)).index) == 16
-    assert len(prepare(corpus(path), text_required=True).index) == 14
+    assert len(prepare(data).index) == 16
+    assert len(prepare(RecognitionData(**data.model_dump())).index) == 14
 
 
 def test_dropped_recordings_are_left_out(said, tmp_path, caplog):
@@ -109,7 +114,7 @@ def test_dropped_recordings_are_left_out(said, tmp_path, caplog):
 
 
 def test_careful_recordings_give_few_warnings(recordings):
-    _, report = check_corpus(VoiceData(path=str(recordings / "tts_de_kerstin")), text_required=True)
+    _, report = check_corpus(SpeechData(path=str(recordings / "tts_de_kerstin")))
     assert report.usable == 90
     assert len(report.warnings) <= 2
 

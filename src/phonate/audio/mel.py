@@ -42,7 +42,11 @@ class MelSpectrum:
     @torch.no_grad()
     def __call__(self, waveform: torch.Tensor) -> torch.Tensor:
         """Waveform (samples,) float32 -> (frames, n_mels), where frames = 1 + samples // hop_length."""
-        padded = torch.nn.functional.pad(waveform, (self.n_fft // 2, self.n_fft // 2))
+        return self.of_padded(torch.nn.functional.pad(waveform, (self.n_fft // 2, self.n_fft // 2)))
+
+    @torch.no_grad()
+    def of_padded(self, padded: torch.Tensor) -> torch.Tensor:
+        """Samples (samples,), among them those before the first frame's centre and after the last's -> (T, n_mels)."""
         frames_TN = padded.unfold(0, self.n_fft, self.hop_length)
         mel_TM = torch.empty(len(frames_TN), self.filters_FM.shape[1])
         for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):

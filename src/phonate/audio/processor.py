@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ _VERSION = 1  # raise it when a change of this room changes features: cached one
 _NOT_FEATURES = {"min_seconds", "max_seconds"}
 _DOCUMENTED_REF_LEVEL_DB = 20.0
 _PEAK = 0.95
+_BLOCK_FRAMES = 2048  # a multiple of the 128 that `MelSpectrum` works on, so that results are equal to the bit
 
 
 class AudioProcessor:
@@ -64,6 +67,31 @@ class AudioProcessor:
             raise ValueError(f"a waveform is one row of samples (mono), got shape {samples.shape}")
         emphasised = normalised_peak(preemphasised(samples, self.config.preemphasis))
         return self.normalise(self._spectrum(torch.from_numpy(emphasised)).numpy())
+
+    def mel_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
+        """As `mel`, to the bit, of a recording that is too long for the memory.
+
+        `read()` iterates over its waveform in blocks (samples,), and is called twice; the features come in blocks
+        (frames, n_mels).
+        """
+        peak = max((float(np.abs(block).max(initial=0.0)) for block in self._emphasised(read())), default=0.0)
+        hop, n_fft = self.config.hop_length, self.config.n_fft
+        whole = (_BLOCK_FRAMES - 1) * hop + n_fft
+        held = np.zeros(n_fft // 2, dtype=np.float32)
+        silence = np.zeros(n_fft // 2, dtype=np.float32)
+        for block in chain(self._emphasised(read()), [silence]):
+            held = np.concatenate([held, block / np.float32(peak) if peak > 0.0 else block])
+            while len(held) >= whole:
+                yield self.normalise(self._spectrum.of_padded(torch.from_numpy(held[:whole])).numpy())
+                held = held[_BLOCK_FRAMES * hop :]
+        if len(held) >= n_fft:
+            yield self.normalise(self._spectrum.of_padded(torch.from_numpy(held)).numpy())
+
+    def _emphasised(self, blocks: Iterable[FloatArray]) -> Iterator[FloatArray]:
+        last = np.zeros(0, dtype=np.float32)
+        for block in blocks:
+            yield preemphasised(np.concatenate([last, block]), self.config.preemphasis)[len(last) :]
+            last = block[-1:]
 
     def normalise(self, magnitudes: npt.NDArray[np.float32]) -> FloatArray:
         """Mel magnitudes -> 0..1 on the decibel scale, of the same shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,52 @@ def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
         trailing_silence=trailing * _FRAME_SECONDS,
         longest_pause=longest * _FRAME_SECONDS,
         noise_db=_noise_db(loudness),
+    )
+
+
+def describe_blocks(blocks: Iterable[npt.NDArray[np.float32]], sample_rate: int) -> AudioQuality:
+    """The facts about a waveform that comes in blocks (samples,), in memory for one block.
+
+    As `describe`, but for runs of clipped samples that cross from one block to the next.
+    """
+    size = max(1, int(_FRAME_SECONDS * sample_rate))
+    samples = not_finite = 0
+    peak = total = squares = clipped = 0.0
+    loudness: list[npt.NDArray[np.float64]] = []
+    rest = np.zeros(0, dtype=np.float32)
+    for block in blocks:
+        finite = block[np.isfinite(block)]
+        samples, not_finite = samples + len(block), not_finite + len(block) - len(finite)
+        if not len(finite):
+            continue
+        highest = float(np.abs(finite).max())
+        if highest > peak / _FULL:  # what was at the peak so far is not clipped
+            clipped = 0.0
+        peak = max(peak, highest)
+        clipped += _clipping_share(finite, peak) * len(finite)
+        total += float(finite.sum(dtype=np.float64))
+        squares += float(np.square(finite, dtype=np.float64).sum())
+        rest = np.concatenate([rest, finite])
+        if len(rest) >= size:
+            loudness.append(_loudness(rest, sample_rate))
+            rest = rest[len(rest) // size * size :]
+    count = samples - not_finite
+    if not count:
+        return AudioQuality(samples / sample_rate, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
+    frames = np.concatenate(loudness) if loudness else _loudness(rest, sample_rate)
+    leading, longest, trailing = _silences(frames)
+    return AudioQuality(
+        duration=samples / sample_rate,
+        peak=peak,
+        rms=float(np.sqrt(squares / count)),
+        dc_offset=total / count,
+        clipping_share=clipped / count,
+        silence_share=float(_silent(frames).mean()),
+        not_finite=not_finite,
+        leading_silence=leading * _FRAME_SECONDS,
+        trailing_silence=trailing * _FRAME_SECONDS,
+        longest_pause=longest * _FRAME_SECONDS,
+        noise_db=_noise_db(frames),
     )
 
 

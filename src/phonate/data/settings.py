@@ -11,6 +11,7 @@ from pydantic import Field, PositiveInt
 from phonate.audio.settings import AudioConfig, AugmentationSettings
 from phonate.config.registry import Registry
 from phonate.config.settings import Settings
+from phonate.data.manifests.requirements import Requirements
 
 CORPORA: Registry[object] = Registry("corpus format", "phonate.data.corpora", suffix="rows", group="phonate.corpora")
 """Name -> a function `rows(path)` that lists the recordings of a corpus. One with a second parameter, `cache`, is given
@@ -39,6 +40,19 @@ class VoiceData(Settings):
     """Changes of training recordings (audio and features alike), new in each epoch. Null: none."""
     cache_dir: str | None = None
     """Where clean waveforms and features are kept. Null: ~/.cache/phonate."""
+
+    @property
+    def requirements(self) -> Requirements:
+        """What the task requires of a recording: here, clips of one named speaker."""
+        return Requirements(
+            one_speaker=True, speaker=True, min_seconds=self.audio.min_seconds, max_seconds=self.audio.max_seconds
+        )
+
+    @property
+    def feature_name(self) -> str:
+        """What is cached beside the waveforms: a name in `phonate.data.features`. A task with other features than the
+        mel overrides this."""
+        return "mel"
 
 
 def cache_root(settings: VoiceData) -> Path:

@@ -28,7 +28,7 @@ def corpus_settings(source: str, cache_dir: str | None = None) -> VoiceData:
 def check(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
     """Look at every recording; returns the report, which may be one of refusals alone."""
     rows, report = list_corpus(settings)
-    validate(rows, settings.audio, report, progress)
+    validate(rows, settings.requirements, report, progress)
     return report.to_json()
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
-from phonate.data.manifests.rows import listed_file, printable
+from phonate.data.manifests.rows import Problem, listed_file, malformed, printable
 
 COLUMNS = {
     "audio_path": (
@@ -25,12 +28,17 @@ COLUMNS = {
     "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name"),
     "text": ("text", "transcript", "sentence", "transcription", "normalized_text", "text_normalized"),
     "id": ("id",),
+    "split": ("split", "subset", "partition"),
 }
 """What a column stands for -> the names that it has in one corpus or another, the first that is there counting."""
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 TABLES = (".csv", ".tsv", ".txt")
 OBJECTS = (".json", ".jsonl")
+_LONGEST_LINE = 16 * 2**20
+_LARGEST = 64 * 2**20
+_MOST_EXPANSION = 100
+"""Compressed manifests over _LARGEST bytes may be so much larger than their files; text is 5 to 20 times larger."""
 _KNOWN = ("metadata.json", "samples.json", "dataset.json", "metadata.csv", "metadata.jsonl")
 
 
@@ -57,6 +65,38 @@ def read_lines(path: Path) -> list[str]:
         raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Each object of a file of JSON lines, also compressed, with its place; a Problem in the place of a line that is
+    not JSON, and of the rest of a file that ends in the middle.
+
+    Raises DataError for files that can't be opened, and for those that expand to far more than text does.
+    """
+    compressed = path.suffix.lower() == ".gz"
+    limit = max(_LARGEST, _MOST_EXPANSION * path.stat().st_size) if compressed else float("inf")
+    read = number = 0
+    try:
+        with gzip.open(path, "rb") if compressed else path.open("rb") as file:
+            while line := file.readline(_LONGEST_LINE):
+                number, read = number + 1, read + len(line)
+                place = f"{path}:{number}"
+                if read > limit or len(line) == _LONGEST_LINE:
+                    raise DataError(f"{place}: expands to over {read // 2**20} MiB; a manifest is smaller")
+                if line.strip():
+                    yield place, _parsed(line, place)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        place = f"{path}:{number + 1}"
+        yield place, Problem("", place, "damaged file", f"can't be read from here on ({error}); copy it again")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+
+
+def _parsed(line: bytes, place: str) -> Any:
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # among them UnicodeDecodeError
+        return malformed(place, f"not readable as JSON ({error})")
 
 
 def list_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> Path | None:

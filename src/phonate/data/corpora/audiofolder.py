@@ -11,7 +11,7 @@ from phonate.config.errors import DataError
 from phonate.data.corpora._lists import read_lines, speaker_of
 from phonate.data.corpora.csv import csv_rows, header_of
 from phonate.data.corpora.json import json_rows
-from phonate.data.manifests.rows import Problem, Row, printable
+from phonate.data.manifests.rows import Problem, Row, official_split, printable
 
 _NAMES = ("metadata.csv", "metadata.jsonl")
 _DEPTH = 2
@@ -30,8 +30,14 @@ def audiofolder_rows(path: Path) -> Iterator[Row | Problem]:
             if isinstance(row, Problem) or inside == ".":
                 yield row
                 continue
-            # Who reads is the same in train/ and in test/, unless a column says more.
-            yield replace(row, id=f"{inside}/{row.id}", speaker=named if row.speaker == alone else row.speaker)
+            # Without a column of speakers it is one and the same in train/ and in test/.
+            row = replace(row, id=f"{inside}/{row.id}", split=row.split or _official(inside))
+            yield row.with_speaker(named) if row.speaker == alone else row
+
+
+def _official(inside: str) -> str | None:
+    """The folder that names an official split."""
+    return next((part for part in inside.split("/") if official_split(part)), None)
 
 
 def metadata_files(root: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import SEPARATORS, TABLES, list_in, read_lines, speaker_of, spelled
-from phonate.data.manifests.rows import Problem, Row, listed_file, malformed
+from phonate.data.manifests.rows import Problem, Row, id_of, listed_file, malformed
 
 
 def csv_rows(path: Path) -> Iterator[Row | Problem]:
@@ -73,12 +73,13 @@ def _with_header(
         if name is None:
             yield malformed(place, "no audio_path")
             continue
-        yield Row(
-            id=cell("id") or Path(name).with_suffix("").as_posix(),
+        yield Row.clip(
+            id=cell("id") or id_of(name),
             path=listed_file(path.parent, name),
             speaker=cell("speaker_id") or alone,
             text=cell("text"),
             place=place,
+            split=cell("split"),
         )
 
 
@@ -91,4 +92,5 @@ def _piped(path: Path, lines: list[str]) -> Iterator[Row | Problem]:
             wanted = "a header with audio_path, speaker_id and text is wanted, or lines of id|speaker|text"
             yield malformed(f"{path}:{number}", f"{len(cells)} columns; {wanted}")
             continue
-        yield Row(cells[0], listed_file(path.parent, cells[0]), cells[1] or None, cells[2] or None, f"{path}:{number}")
+        file = listed_file(path.parent, cells[0])
+        yield Row.clip(cells[0], file, cells[1] or None, cells[2] or None, f"{path}:{number}")

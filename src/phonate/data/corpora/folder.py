@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from phonate.data.manifests.rows import Problem, Row, audio_files, printable
+from phonate.data.manifests.rows import Problem, Row, audio_files, official_split, printable
 
 TEXTS = (".txt", ".lab")
 _NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
@@ -26,12 +26,14 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
         folders.setdefault(file.parent, set()).add(file.stem)
         if text is not None:
             spoken.add(file.parent)
-        yield Row(
+        yield Row.clip(
             id=printable(inside.with_suffix("").as_posix()),
             path=file,
             speaker=speaker,
             text=_read(text) if text is not None else None,
             place=printable(str(file)),
+            # above the folders of speakers: train/ann/1.wav
+            split=inside.parts[0] if len(inside.parts) > 2 and official_split(inside.parts[0]) else None,
         )
     for folder in sorted(spoken):
         yield from _unspoken(path, folder, folders[folder])

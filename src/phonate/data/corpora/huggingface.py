@@ -12,7 +12,16 @@ from typing import Any
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.data.corpora._lists import spelled
-from phonate.data.manifests.rows import Problem, Row, listed_file, malformed, printable, spelled_row
+from phonate.data.manifests.rows import (
+    Problem,
+    Row,
+    as_text,
+    checked_row,
+    listed_file,
+    malformed,
+    official_split,
+    printable,
+)
 
 _MARKS = ("dataset_dict.json", "state.json")
 _BATCH = 64
@@ -87,6 +96,9 @@ class _Shard:
         if "audio_path" not in self._columns:
             raise DataError(f"{shard}: no column `audio` in it (there is: {', '.join(schema.names)})")
         self._alone = None if "speaker_id" in self._columns else printable(root.resolve().name)
+        # train-00000-of-00002.parquet, or train/data-00000-of-00001.arrow
+        parts = (*shard.relative_to(root).parts[:-1], shard.stem)
+        self._split = next((part for part in reversed(parts) if official_split(part)), None)
         status = shard.stat()
         stamp = repr((str(shard.resolve()), status.st_size, status.st_mtime_ns))
         self._files = cache / hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest()[:24]
@@ -115,9 +127,9 @@ class _Shard:
         else:
             file = listed_file(self._root, str(sound["path"]))
         speaker = self._alone if self._alone is not None else value["speaker_id"]
-        return spelled_row(
-            self._id(value.get("id"), sound.get("path"), number), file, speaker, value.get("text"), place
-        )
+        id = self._id(value.get("id"), sound.get("path"), number)
+        split = as_text(value.get("split")) or self._split
+        return checked_row(Row.clip(id, file, as_text(speaker), as_text(value.get("text")), place, split))
 
     def _id(self, given: object, path: object, number: int) -> str:
         """The id or else the name of the recording; with shard and row where another has the same."""

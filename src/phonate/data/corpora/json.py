@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import COLUMNS, OBJECTS, audio_name, list_in, read_lines, speaker_of, spelled
-from phonate.data.manifests.rows import Problem, Row, listed_file, malformed, spelled_row
+from phonate.data.manifests.rows import Problem, Row, as_text, checked_row, id_of, listed_file, malformed
 
 NAMES = ("metadata.json", "samples.json", "dataset.json")
 
@@ -29,14 +31,35 @@ def json_rows(path: Path) -> Iterator[Row | Problem]:
         if not isinstance(sample, dict) or not name:
             yield malformed(place, "no audio_path; each sample is an object with audio_path, speaker_id and text")
             continue
-        if sample.get("offset"):
-            # NeMo's way to list a part of a file, which would be read whole here.
-            yield malformed(place, f"begins at {sample['offset']} s of its recording; save the part as a file first")
-            continue
-        columns = spelled(list(sample))
-        speaker, text = (sample.get(columns.get(meaning, "")) for meaning in ("speaker_id", "text"))
-        id = sample.get("id") or Path(name).with_suffix("").as_posix()
-        yield spelled_row(id, listed_file(path.parent, name), alone if speaker is None else speaker, text, place)
+        yield _row(sample, name, path, alone, place)
+
+
+def _row(sample: dict[str, Any], name: str, path: Path, alone: str | None, place: str) -> Row | Problem:
+    columns = spelled(list(sample))
+    speaker, text, split = (sample.get(columns.get(meaning, "")) for meaning in ("speaker_id", "text", "split"))
+    speaker = alone if speaker is None else speaker
+    try:
+        start, end = _part(sample)
+    except (TypeError, ValueError):
+        detail = f"offset {sample.get('offset')!r} and duration {sample.get('duration')!r} are not seconds"
+        return malformed(place, f"{detail}; correct them")
+    id = as_text(sample.get("id")) or id_of(name) + (f"-{round(1000 * start):08d}" if "offset" in sample else "")
+    clip = Row.clip(id, listed_file(path.parent, name), as_text(speaker), as_text(text), place, as_text(split))
+    segments = tuple(replace(one, start=start, end=end) for one in clip.segments)
+    return checked_row(replace(clip, segments=segments, start=start, end=end))
+
+
+def _part(sample: dict[str, Any]) -> tuple[float, float | None]:
+    """Start and end in seconds, as NeMo lists a part of a file: both `offset` and `duration`. A duration alone is that
+    of the whole file, which its header tells better."""
+    offset, duration = sample.get("offset"), sample.get("duration")
+    if offset is None:
+        return 0.0, None
+    start = float(offset)
+    end = None if duration is None else start + float(duration)
+    if not 0.0 <= start < float("inf") or not (end is None or start < end < float("inf")):
+        raise ValueError
+    return start, end
 
 
 def _samples(path: Path) -> list[tuple[str, object]]:

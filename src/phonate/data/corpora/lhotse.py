@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._lists import speaker_of
-from phonate.data.corpora.cutset import row_of_cut
-from phonate.data.manifests.rows import Problem, Row, malformed
+from phonate.data.corpora._lists import json_lines, speaker_of
+from phonate.data.corpora.cutset import NOT_LHOTSE, row_of_cut
+from phonate.data.manifests.rows import Problem, Row, malformed, official_split
 
 _ENDS = (".jsonl", ".jsonl.gz")
-_SLACK_SECONDS = 0.05
 
 
 def lhotse_rows(path: Path) -> Iterator[Row | Problem]:
-    """A row for each recording that has one supervision for the whole of it. `path` is a folder with
-    `*recordings*.jsonl[.gz]` and `*supervisions*.jsonl[.gz]`, or one of these files. Where no supervision has a speaker
-    there is one, who is called after the folder."""
+    """A row for each recording, with its supervisions as segments; where these are of single channels of several, a
+    row for each channel. `path` is a folder with `*recordings*.jsonl[.gz]` and `*supervisions*.jsonl[.gz]`, or one of
+    these files. Where no supervision has a speaker there is one, called after the folder."""
     pairs = manifest_pairs(path if path.is_dir() else path.parent)
     if path.is_file():
         pairs = [pair for pair in pairs if path in pair]
@@ -32,7 +30,7 @@ def lhotse_rows(path: Path) -> Iterator[Row | Problem]:
 
 
 def manifest_pairs(folder: Path) -> list[tuple[Path, Path]]:
-    """Manifests of recordings, each with that of the supervisions that differs from it by this word alone."""
+    """Manifests of recordings, each with that of the supervisions, whose name differs in this word alone."""
     files = {file.name: file for file in sorted(folder.iterdir()) if file.name.endswith(_ENDS)}
     pairs = []
     for name, file in files.items():
@@ -47,53 +45,61 @@ def manifest_pairs(folder: Path) -> list[tuple[Path, Path]]:
 def _rows(recordings: Path, supervisions: Path) -> Iterator[Row | Problem]:
     from lhotse import Recording, SupervisionSegment
 
-    said: dict[str, list[tuple[str, Any]]] = {}
+    listed: dict[str, list[tuple[str, Any]]] = {}
     for place, segment in _entries(supervisions, SupervisionSegment):
         if isinstance(segment, Problem):
             yield segment
         else:
-            said.setdefault(segment.recording_id, []).append((place, segment))
-    alone = None if any(one.speaker for listed in said.values() for _, one in listed) else speaker_of(recordings)
+            listed.setdefault(segment.recording_id, []).append((place, segment))
+    named = any(segment.speaker for found in listed.values() for _, segment in found)
+    alone = None if named else speaker_of(recordings)
+    split = next((part for part in recordings.name.split(".")[0].split("_") if official_split(part)), None)
     for place, recording in _entries(recordings, Recording):
         if isinstance(recording, Problem):
             yield recording
             continue
-        segments = [segment for _, segment in said.pop(recording.id, [])]
-        row = _row(recording, segments, recordings, place)
-        yield replace(row, speaker=row.speaker or alone) if isinstance(row, Row) else row
-    for name, segments in said.items():
-        for place, segment in segments:
+        segments = [segment for _, segment in listed.pop(recording.id, [])]
+        for row in _rows_of(recording, segments, recordings, place):
+            if isinstance(row, Row):
+                row = replace(row.with_speaker(alone) if alone is not None else row, split=split)
+            yield row
+    for name, found in listed.items():
+        for place, segment in found:
             yield Problem(str(segment.id), place, "missing file", f"its recording {name!r} is not in {recordings.name}")
 
 
 def _entries(path: Path, kind: Any) -> Iterator[tuple[str, Any]]:
     """The entries of a manifest with their places; a Problem in the place of one that can't be read."""
-    from lhotse.lazy import LazyJsonlIterator
+    for place, entry in json_lines(path):
+        try:
+            yield place, entry if isinstance(entry, Problem) else _checked(kind.from_dict(entry))
+        except NOT_LHOTSE as error:
+            reason = " ".join(str(error).split())
+            yield place, malformed(place, f"not a {kind.__name__} of Lhotse ({reason}); write the manifest anew")
 
+
+def _checked(entry: Any) -> Any:
+    """Raises TypeError for fields of other types than Lhotse's, which it takes without a look."""
+    for name, kind in (("id", str), ("recording_id", str), ("start", float), ("duration", float)):
+        value = getattr(entry, name, None)
+        if value is not None and not isinstance(value, (int, float) if kind is float else kind):
+            raise TypeError(f"{name} is {value!r}")
+    return entry
+
+
+def _rows_of(recording: Any, segments: list[Any], path: Path, place: str) -> Iterator[Row | Problem]:
+    channels = {one.channel if isinstance(one.channel, int) else tuple(one.channel) for one in segments}
+    separate = len(recording.channel_ids) > 1 and channels and all(isinstance(one, int) for one in channels)
     try:
-        for number, entry in enumerate(LazyJsonlIterator(path), start=1):
-            place = f"{path}:{number}"
-            try:
-                yield place, kind.from_dict(entry)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                reason = " ".join(str(error).split())
-                yield place, malformed(place, f"no {kind.__name__} of Lhotse ({reason}); write the manifest anew")
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: not a manifest of Lhotse ({error})") from error
-
-
-def _row(recording: Any, segments: list[Any], path: Path, place: str) -> Row | Problem:
-    if len(segments) > 1:
-        mend = "lhotse cut trim-to-supervisions and save_audios make a recording of each"
-        return malformed(place, f"{recording.id!r} has {len(segments)} supervisions; {mend}")
-    for segment in segments:
-        if segment.start > _SLACK_SECONDS or abs(segment.duration - recording.duration) > _SLACK_SECONDS:
-            end = segment.start + segment.duration
-            detail = f"the supervision of {recording.id!r} is a part of it (seconds {segment.start:g} to {end:g})"
-            return malformed(place, f"{detail}; save it as a recording of its own first")
-    try:
-        cut = recording.to_cut()
-        cut.supervisions = segments
-        return row_of_cut(cut, path, place)
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
-        return malformed(place, f"not a recording that can be read ({' '.join(str(error).split())})")
+        if not separate:
+            cut = recording.to_cut()
+            cut.id, cut.supervisions = recording.id, segments
+            yield row_of_cut(cut, path, place)
+            return
+        for channel in sorted(channels):
+            cut = recording.to_cut().with_channels(channel)
+            cut.id = recording.id if len(channels) == 1 else f"{recording.id}-channel{channel}"
+            cut.supervisions = [one for one in segments if one.channel == channel]
+            yield row_of_cut(cut, path, place)
+    except NOT_LHOTSE as error:
+        yield malformed(place, f"not a recording that can be read ({' '.join(str(error).split())})")

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, audio_files, malformed, printable
+from phonate.data.manifests.rows import Problem, Row, audio_files, malformed, official_split, printable
 
 NAME = re.compile(r"(\d+)-(\d+)-\d+")
 
@@ -24,7 +24,12 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
             continue
         speaker, chapter = named.groups()
         text = transcripts(file.with_name(f"{speaker}-{chapter}.trans.txt")).get(file.stem)
-        yield Row(file.stem, file, speaker, text, printable(str(file)))
+        yield Row.clip(file.stem, file, speaker, text, printable(str(file)), _subset(path, file))
+
+
+def _subset(root: Path, file: Path) -> str | None:
+    """The folder between `root` and the file that names an official split, such as dev-clean."""
+    return next((part for part in file.relative_to(root).parts[:-1] if official_split(part)), None)
 
 
 def _transcripts(path: Path) -> dict[str, str]:

@@ -23,4 +23,4 @@ def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
             detail = f"{len(cells)} columns; LJSpeech has id|text or id|text|normalised text"
             yield malformed(f"{path}:{number}", detail)
             continue
-        yield Row(cells[0], listed_file(path.parent, cells[0]), speaker, cells[-1] or None, f"{path}:{number}")
+        yield Row.clip(cells[0], listed_file(path.parent, cells[0]), speaker, cells[-1] or None, f"{path}:{number}")

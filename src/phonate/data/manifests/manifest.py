@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from phonate.config.errors import DataError
 from phonate.data.manifests.detection import detect_format
 from phonate.data.manifests.dropping import leave_out, limited
+from phonate.data.manifests.requirements import Requirements
 from phonate.data.manifests.rows import Checked, Problem, Row
 from phonate.data.manifests.validation import Progress, Report, validate
 from phonate.data.settings import CORPORA, VoiceData, cache_root
@@ -21,8 +22,7 @@ Rows = Callable[..., Iterable[Row | Problem]]
 
 
 def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
-    """What a corpus lists, without what `drop` and `limit` leave out, and the report that its validation is to fill
-    in."""
+    """What a corpus lists, without what `drop` and `limit` leave out, and the report for its validation."""
     path = Path(settings.path).expanduser()
     name = detect_format(path) if settings.format == "auto" else settings.format
     if not path.exists():
@@ -35,11 +35,14 @@ def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
 
 
 def check_corpus(
-    settings: VoiceData, progress: Progress | None = None, *, text_required: bool = False
+    settings: VoiceData, progress: Progress | None = None, requirements: Requirements | None = None
 ) -> tuple[list[Checked], Report]:
-    """The usable recordings of a corpus, and the report on all. Raises DataError when there are none."""
+    """The usable recordings of a corpus, and the report on all. `requirements` are the settings' own by default.
+
+    Raises DataError when no recording can be used.
+    """
     rows, report = list_corpus(settings)
-    checked = validate(rows, settings.audio, report, progress, text_required=text_required)
+    checked = validate(rows, requirements or settings.requirements, report, progress)
     report.require_usable()
     return checked, report
 
@@ -51,32 +54,43 @@ def read_corpus(settings: VoiceData, progress: Progress | None = None) -> tuple[
 
 
 def to_cuts(recordings: Sequence[Checked]) -> CutSet:
-    """A CutSet with a cut and a supervision for each recording."""
-    from lhotse import CutSet, Recording, SupervisionSegment
+    """A CutSet with a cut for each row, and a supervision for each of its segments."""
+    from lhotse import CutSet
+
+    return CutSet.from_cuts(_cut(one) for one in recordings)
+
+
+def _cut(one: Checked) -> Any:
+    from lhotse import Recording, SupervisionSegment
     from lhotse.audio import AudioSource
 
-    def cut(one: Checked) -> object:
-        channels = list(range(one.channels))
-        samples = round(one.seconds * one.sample_rate)
-        recording = Recording(
-            id=one.row.id,
-            sources=[AudioSource("file", channels, str(one.row.path.resolve()))],
-            sampling_rate=one.sample_rate,
-            num_samples=samples,
-            duration=samples / one.sample_rate,
+    row, channels = one.row, list(range(one.channels))
+    start = round(row.start * one.sample_rate) / one.sample_rate
+    samples = round((start + one.seconds) * one.sample_rate)
+    recording = Recording(
+        id=row.id,
+        sources=[AudioSource("file", channels, str(row.path.resolve()))],
+        sampling_rate=one.sample_rate,
+        num_samples=samples,  # up to the end of the row: what the file holds after it is not known here
+        duration=samples / one.sample_rate,
+    )
+    cut = recording.to_cut()
+    if row.channel is not None and len(channels) > 1:
+        cut = cut.with_channels(row.channel)
+    if row.start > 0:
+        cut = cut.truncate(offset=start, preserve_id=True)
+    cut.id = row.id
+    segments = one.segments
+    cut.supervisions = [
+        SupervisionSegment(
+            id=row.id if len(segments) == 1 else f"{row.id}-{number}",
+            recording_id=row.id,
+            start=segment.start,
+            duration=(cut.duration if segment.end is None else min(segment.end, cut.duration)) - segment.start,
+            channel=channels if len(channels) > 1 and row.channel is None else row.channel or 0,
+            text=segment.text,
+            speaker=segment.speaker,
         )
-        said = SupervisionSegment(
-            id=one.row.id,
-            recording_id=one.row.id,
-            start=0.0,
-            duration=recording.duration,
-            channel=channels if len(channels) > 1 else 0,
-            text=one.row.text,
-            speaker=one.row.speaker,
-        )
-        made = recording.to_cut()
-        made.id = one.row.id
-        made.supervisions = [said]
-        return made
-
-    return CutSet.from_cuts(cut(one) for one in recordings)
+        for number, segment in enumerate(segments)
+    ]
+    return cut

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
@@ -14,15 +14,76 @@ from phonate.config.errors import DataError
 
 
 @dataclass(frozen=True)
+class Segment:
+    """A stretch of a recording in which one speaker talks. Times are seconds in the file."""
+
+    start: float = 0.0
+    end: float | None = None
+    """None: to the end of the row."""
+    speaker: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
 class Row:
-    """One recording as its corpus lists it, not looked at yet."""
+    """One recording, or a part or channel of one, as its corpus lists it; the file has not been opened yet."""
 
     id: str
     path: Path
-    speaker: str | None
-    text: str | None
+    segments: tuple[Segment, ...]
+    """In the order in which they start; none where the corpus says nothing of speakers and texts."""
     place: str
     """Where it is listed, such as `metadata.csv:12`."""
+    channel: int | None = None
+    """The channel to read, counted from 0. None: all of them, mixed."""
+    start: float = 0.0
+    """Seconds in the file at which the row begins."""
+    end: float | None = None
+    """Seconds in the file at which it ends. None: the end of the file."""
+    split: str | None = None
+    """The official split as the corpus names it, such as "train" or "dev-clean"; see `official_split`."""
+
+    @classmethod
+    def clip(
+        cls, id: str, path: Path, speaker: str | None, text: str | None, place: str, split: str | None = None
+    ) -> Row:
+        """A whole file of one speaker and one text."""
+        return cls(id, path, (Segment(speaker=speaker, text=text),), place, split=split)
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        """The speakers named in the segments, sorted."""
+        return tuple(sorted({one.speaker for one in self.segments if one.speaker is not None}))
+
+    @property
+    def speaker(self) -> str | None:
+        """The speaker of all segments; None where there are several, or a segment without one."""
+        named = {one.speaker for one in self.segments}
+        return named.pop() if len(named) == 1 else None
+
+    @property
+    def text(self) -> str | None:
+        """The texts of the segments in their order, with spaces between; None where there are none."""
+        texts = [one.text for one in self.segments if one.text]
+        return " ".join(texts) if texts else None
+
+    def with_speaker(self, name: str) -> Row:
+        """The same with `name` as the speaker of every segment."""
+        return replace(self, segments=tuple(replace(one, speaker=name) for one in self.segments))
+
+
+_SPLITS = {
+    "train": ("train", "training", "trn", "tr"),
+    "validation": ("validation", "valid", "val", "dev", "development", "cv"),
+    "test": ("test", "testing", "eval", "evaluation", "tst", "tt"),
+}
+
+
+def official_split(name: str | None) -> str | None:
+    """train, validation or test for the names by which corpora call these, also with more behind them (dev-clean,
+    train_360, test-00000-of-00002); None for any other name."""
+    first = re.split(r"[^a-z]", (name or "").lower(), maxsplit=1)[0]
+    return next((split for split, names in _SPLITS.items() if first in names), None)
 
 
 @dataclass(frozen=True)
@@ -42,11 +103,24 @@ class Checked:
 
     row: Row
     seconds: float
+    """Length of the row: of the part, where it is one."""
     sample_rate: int
     channels: int
+    """Of the file."""
     content: bytes
     """A digest of its samples."""
     quality: AudioQuality
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The row's segments with times in seconds from its beginning, cut off at its ends."""
+        start, found = self.row.start, []
+        for one in self.row.segments:
+            begin, end = max(one.start - start, 0.0), self.seconds
+            if one.end is not None:
+                end = min(one.end - start, self.seconds)
+            found.append(replace(one, start=begin, end=end))
+        return found
 
 
 def malformed(place: str, detail: str) -> Problem:
@@ -54,23 +128,34 @@ def malformed(place: str, detail: str) -> Problem:
     return Problem("", place, "malformed row", detail)
 
 
-def spelled_row(id: object, path: Path, speaker: object, text: object, place: str) -> Row | Problem:
-    """The row of a list in JSON, whose escapes can spell what no file in UTF-8 can hold: names with other bytes in
-    them, which files may have, and halves of characters, which nothing may."""
-    place = printable(place)
+def checked_row(row: Row) -> Row | Problem:
+    """The row of a list in JSON, whose escapes can spell strings that are not UTF-8. In the file's name they are kept
+    (such files exist), in the id they become escapes; a speaker or text with them is a problem."""
+    place = printable(row.place)
     try:
-        os.fsencode(path)
+        os.fsencode(row.path)
     except UnicodeEncodeError:
-        return malformed(place, f"the path {printable(str(path))} is no file's name; write it in UTF-8")
-    said = {"speaker": _as_text(speaker), "text": _as_text(text)}
-    for name, value in said.items():
-        if value is not None and printable(value) != value:
-            return malformed(place, f"the {name} holds half a character (an escape such as \\ud83d); write it in UTF-8")
-    return Row(printable(str(id)), path, said["speaker"], said["text"], place)
+        return malformed(place, f"the path {printable(str(row.path))} is no file's name; write it in UTF-8")
+    for segment in row.segments:
+        for name, value in (("speaker", segment.speaker), ("text", segment.text)):
+            if value is not None and printable(value) != value:
+                return malformed(
+                    place, f"the {name} holds half a character (an escape such as \\ud83d); write it in UTF-8"
+                )
+    return replace(row, id=printable(row.id), place=place)
 
 
-def _as_text(value: object) -> str | None:
-    """Numbers as they are written; nothing for null and the empty string."""
+def id_of(name: str) -> str:
+    """The id of a recording that has none: its name as listed, without the suffix."""
+    path = Path(name)
+    try:
+        return path.with_suffix("").as_posix()
+    except ValueError:  # "/" and "." have no name
+        return path.as_posix()
+
+
+def as_text(value: object) -> str | None:
+    """A JSON value as text: numbers as they are written, None for null and the empty string."""
     return None if value is None or value == "" else str(value)
 
 

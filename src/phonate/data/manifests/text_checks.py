@@ -69,8 +69,12 @@ def rate_of(one: Checked) -> float:
 
 
 def findings(one: Checked, rates: Rates | None) -> list[Finding]:
-    """All that can be said about a clip by itself, and about its rate among those of its corpus."""
+    """All that can be said about a clip by itself, and about its rate among those of its corpus.
+
+    A recording of several segments has pauses and turns of several speakers, so that these are not judged."""
     found = [*_sound(one), *_signs(one.row.text or "")]
+    if len(one.row.segments) > 1:
+        return [finding for finding in found if finding.reason != "long silence"]
     if has_words(one.row.text):
         found.append(_rate(one, rates))
     return found

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from typing import Any
 
-from phonate.audio.decoding import probe, read_audio
-from phonate.audio.quality import describe
-from phonate.audio.settings import AudioConfig
+import numpy as np
+
+from phonate.audio.decoding import AudioInfo, probe
+from phonate.audio.quality import describe, describe_blocks
 from phonate.config.errors import DataError
-from phonate.data.manifests.rows import Checked, Problem, Row, printable
+from phonate.data.manifests.recording import LONG_SECONDS, part_blocks, read_part
+from phonate.data.manifests.requirements import LONGEST_UNLABELLED, Requirements
+from phonate.data.manifests.rows import Checked, Problem, Row, Segment, official_split, printable
 from phonate.data.manifests.text_checks import has_words, speech_warnings
 from phonate.data.parallel import Progress as Progress
 from phonate.data.progress import report_progress
 
 THREADS = 4
 SILENT_SHARE = 0.5
+SLACK_SECONDS = 0.5
+"""How far a segment may reach beyond its recording: annotations are often rounded up."""
+_OVERLAP_SECONDS = 0.1
+_FAILURES = (DataError, OSError, ValueError, RuntimeError, MemoryError)
+"""What decoders raise for damaged files, such as UnicodeDecodeError for a tag."""
 
 
 @dataclass
@@ -34,6 +42,12 @@ class Report:
     seconds: float = 0.0
     speakers: dict[str, int] = field(default_factory=dict)
     """Usable recordings of each speaker."""
+    segments: int = 0
+    """Segments of the usable recordings."""
+    speech_seconds: float = 0.0
+    """Seconds of the usable recordings that are in at least one segment."""
+    overlap_seconds: float = 0.0
+    """Seconds that are in segments of two or more speakers."""
     refused: list[Problem] = field(default_factory=list)
     """Rows that are left out."""
     warnings: list[Problem] = field(default_factory=list)
@@ -66,6 +80,9 @@ class Report:
             "usable": self.usable,
             "seconds": round(self.seconds, 3),
             "speakers": self.speakers,
+            "segments": self.segments,
+            "speech_seconds": round(self.speech_seconds, 3),
+            "overlap_seconds": round(self.overlap_seconds, 3),
             "reasons": self.reasons(),
             "refused": [vars(problem) for problem in self.refused],
             "warnings": [vars(problem) for problem in self.warnings],
@@ -73,15 +90,9 @@ class Report:
 
 
 def validate(
-    rows: Iterable[Row | Problem],
-    audio: AudioConfig,
-    report: Report,
-    progress: Progress | None = None,
-    *,
-    text_required: bool = False,
+    rows: Iterable[Row | Problem], requirements: Requirements, report: Report, progress: Progress | None = None
 ) -> list[Checked]:
-    """Look at every recording, all samples of it, and fill in `report`; returns those that can be used. Those without
-    text are refused if it is required."""
+    """Read every recording, all samples of it, and fill in `report`; returns those that meet the requirements."""
     listed = list(rows)
     report.listed = len(listed)
     unique = list(_unique(listed, report))
@@ -90,7 +101,7 @@ def validate(
         # In slices, so that a long corpus is not held in memory as futures.
         remaining, done = iter(unique), 0
         while chunk := list(islice(remaining, 256)):
-            for found in pool.map(lambda row: check(row, audio, text_required), chunk):
+            for found in pool.map(lambda row: check(row, requirements), chunk):
                 done += 1
                 _count(found, usable, report)
                 (progress or report_progress)("checking recordings", done, len(unique))
@@ -108,8 +119,32 @@ def _count(found: tuple[Checked | None, list[Problem]], usable: list[Checked], r
     usable.append(checked)
     report.usable += 1
     report.seconds += checked.seconds
-    speaker = str(checked.row.speaker)
-    report.speakers[speaker] = report.speakers.get(speaker, 0) + 1
+    segments = checked.segments
+    report.segments += len(segments)
+    speech, overlap = coverage(segments)
+    report.speech_seconds += speech
+    report.overlap_seconds += overlap
+    for speaker in checked.row.speakers:
+        report.speakers[speaker] = report.speakers.get(speaker, 0) + 1
+
+
+def coverage(segments: Sequence[Segment]) -> tuple[float, float]:
+    """Seconds in at least one segment, and seconds in segments of two or more speakers."""
+    changes = sorted(
+        change
+        for one in segments
+        if one.end is not None
+        for change in ((one.start, 1, str(one.speaker)), (one.end, -1, str(one.speaker)))
+    )
+    active: Counter[str] = Counter()
+    speech = overlap = earlier = 0.0
+    for time, change, speaker in changes:
+        talking = sum(count > 0 for count in active.values())
+        speech += (time - earlier) * (talking >= 1)
+        overlap += (time - earlier) * (talking >= 2)
+        active[speaker] += change
+        earlier = time
+    return speech, overlap
 
 
 def _duplicates(usable: Iterable[Checked]) -> Iterator[Problem]:
@@ -123,7 +158,7 @@ def _duplicates(usable: Iterable[Checked]) -> Iterator[Problem]:
 
 
 def _unique(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
-    """The first row of each id; later ones, and what is no row, are refused."""
+    """The first row of each id; later ones, and problems, are refused."""
     first: dict[str, str] = {}
     for row in rows:
         if isinstance(row, Problem):
@@ -136,33 +171,114 @@ def _unique(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
             yield row
 
 
-def check(row: Row, audio: AudioConfig, text_required: bool = False) -> tuple[Checked | None, list[Problem]]:
+def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Problem]]:
     """The row with what its file holds, and warnings; or None and the one reason why it can't be used."""
     try:
-        _require(row.speaker is not None, "no speaker", "no speaker is given; fill in speaker_id")
-        said = has_words(row.text) or not text_required
-        _require(said, "no text", "no text is given, or none with a letter or a digit in it; fill it in")
-        _require(row.path.is_file(), "missing file", f"{row.path} is not there")
-        _require(row.path.stat().st_size > 0, "empty file", f"{row.path} holds no bytes")
-        info = probe(row.path)
-        long = f"{info.duration:.1f} s, longer than data.audio.max_seconds {audio.max_seconds:g}"
-        _require(info.duration <= audio.max_seconds, "too long", long)
-        waveform, rate = read_audio(row.path)
-        seconds = len(waveform) / rate
-        short = f"{seconds:.3f} s, shorter than data.audio.min_seconds {audio.min_seconds:g}"
-        _require(seconds >= audio.min_seconds, "too short", short)
-        quality = describe(waveform, rate)
-        _require(quality.peak > 0.0, "silent", "every sample is 0")
+        _require_labels(row, requirements)
+        info = _require_file(row)
+        end = info.duration if row.end is None else min(row.end, info.duration)
+        _require_length(end - row.start, requirements)
+        _require_segments(row, end, info.duration, requirements)
+        if row.end is not None and row.end > info.duration:
+            row = replace(row, end=None)
+        checked = _read(row, info, end - row.start)
+        # Again, by the samples that are there: some headers only estimate the length.
+        _require_length(checked.seconds, requirements)
+        _require(checked.quality.peak > 0.0, "silent", "every sample is 0")
     except _Refusal as refusal:
         return None, [Problem(row.id, row.place, refusal.reason, printable(refusal.detail))]
-    except (DataError, OSError) as error:
-        return None, [Problem(row.id, row.place, "unreadable", printable(str(error)))]
-    warnings = []
-    if quality.silence_share > SILENT_SHARE:
-        detail = f"{100 * quality.silence_share:.0f} % of it is silence"
-        warnings.append(Problem(row.id, row.place, "mostly silent", detail))
-    content = hashlib.blake2b(waveform.tobytes(), digest_size=16).digest()
-    return Checked(row, seconds, info.sample_rate, info.channels, content, quality), warnings
+    except _FAILURES as error:
+        return None, [Problem(row.id, row.place, "unreadable", printable(" ".join(str(error).split())))]
+    return checked, list(_warnings(checked))
+
+
+def _require_labels(row: Row, requirements: Requirements) -> None:
+    """What the list itself says: speakers and texts."""
+    if requirements.one_speaker and len(row.speakers) > 1:
+        names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
+        detail = f"{len(row.speakers)} speakers ({names}), the task takes one; cut it into parts of one speaker each"
+        raise _Refusal("several speakers", detail)
+    if requirements.speaker:
+        named = bool(row.segments) and all(one.speaker is not None for one in row.segments)
+        _require(named, "no speaker", "no speaker is given; fill in speaker_id")
+    if requirements.text:
+        _require(has_words(row.text), "no text", "no text is given, or none with a letter or a digit in it; fill it in")
+
+
+def _require_file(row: Row) -> AudioInfo:
+    _require(row.path.is_file(), "missing file", f"{row.path} is not there")
+    _require(row.path.stat().st_size > 0, "empty file", f"{row.path} holds no bytes")
+    info = probe(row.path)
+    inside = 0.0 <= row.start < info.duration and (row.end is None or row.start < row.end)
+    ends = row.end is None or row.end <= info.duration + SLACK_SECONDS
+    part = f"seconds {row.start:g} to {row.end if row.end is not None else info.duration:g}"
+    _require(inside and ends, "no such part", f"{part} of a recording of {info.duration:.3f} s; correct the times")
+    return info
+
+
+def _require_length(seconds: float, requirements: Requirements) -> None:
+    longest = requirements.max_seconds
+    long = f"{seconds:.1f} s, longer than data.audio.max_seconds {longest or 0.0:g}"
+    _require(longest is None or seconds <= longest, "too long", long)
+    short = f"{seconds:.3f} s, shorter than data.audio.min_seconds {requirements.min_seconds:g}"
+    _require(seconds >= requirements.min_seconds, "too short", short)
+
+
+def _require_segments(row: Row, end: float, duration: float, requirements: Requirements) -> None:
+    """Times that make sense; for clips, also that segments with texts are whole and no speech is unlabelled."""
+    spans = [(one.start, end if one.end is None else one.end) for one in row.segments]
+    for start, stop in spans:
+        inside = 0.0 <= start < stop <= duration + SLACK_SECONDS and start < end and stop > row.start
+        detail = (
+            f"a segment from {start:g} to {stop:g} s, the recording has {row.start:g} to {end:g}; correct its times"
+        )
+        _require(inside, "bad segment", detail)
+        if requirements.text:
+            whole = start >= row.start - SLACK_SECONDS and stop <= end + SLACK_SECONDS
+            cut = f"the segment from {start:g} to {stop:g} s is cut off at {row.start:g} or {end:g} s, its text is not"
+            _require(whole, "cut text", f"{cut}; cut between segments")
+    if requirements.text:
+        for (start, stop), (following, _) in pairwise(sorted(spans)):
+            detail = f"segments from {start:g} and {following:g} s overlap, so that their texts are in no order"
+            _require(following >= stop - _OVERLAP_SECONDS, "overlapping texts", f"{detail}; cut them apart")
+    if requirements.one_speaker and spans:
+        reached = row.start
+        for start, stop in [*sorted(spans), (end, end)]:
+            detail = f"seconds {reached:g} to {start:g} are in no segment; cut the recording to its segments"
+            _require(start - reached <= LONGEST_UNLABELLED, "unlabelled speech", detail)
+            reached = max(reached, stop)
+
+
+def _read(row: Row, info: AudioInfo, seconds: float) -> Checked:
+    """The row with its length, quality and digest; a long one is read in blocks."""
+    digest = hashlib.blake2b(digest_size=16)
+    if seconds <= LONG_SECONDS:
+        waveform, rate = read_part(row)
+        digest.update(waveform.tobytes())
+        samples, quality = len(waveform), describe(waveform, rate)
+    else:
+        samples = 0
+
+        def blocks() -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
+            nonlocal samples
+            for block in part_blocks(row):
+                digest.update(block.tobytes())
+                samples += len(block)
+                yield block
+
+        rate = info.sample_rate
+        quality = describe_blocks(blocks(), rate)
+    return Checked(row, samples / rate, info.sample_rate, info.channels, digest.digest(), quality)
+
+
+def _warnings(checked: Checked) -> Iterator[Problem]:
+    row = checked.row
+    if checked.quality.silence_share > SILENT_SHARE:
+        detail = f"{100 * checked.quality.silence_share:.0f} % of it is silence"
+        yield Problem(row.id, row.place, "mostly silent", detail)
+    if row.split is not None and official_split(row.split) is None:
+        detail = f"split {row.split!r} is none of train, validation and test; the row is assigned by its id"
+        yield Problem(row.id, row.place, "unknown split", printable(detail))
 
 
 class _Refusal(Exception):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +16,21 @@ from phonate.data.store.index import Index
 FloatArray = NDArray[np.float32]
 
 AUDIO = "audio.int16"
-FEATURES = "features.float32"
+FEATURES = "features.bin"
+LAYOUT = "features.json"
 _FULL_SCALE = 32767.0
 
 
 class CacheWriter:
     """Appends recordings. Use as a context."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, width: int, dtype: np.dtype[Any]) -> None:
         self.sample_start = [0]
         self.frame_start = [0]
+        self._width = width
+        self._dtype = np.dtype(dtype)
+        self._samples = self._frames = 0
+        (folder / LAYOUT).write_text(json.dumps({"width": width, "dtype": self._dtype.str}), encoding="utf-8")
         self._audio: BinaryIO = (folder / AUDIO).open("wb")
         self._features: BinaryIO = (folder / FEATURES).open("wb")
 
@@ -38,20 +44,40 @@ class CacheWriter:
                     file.flush()
                     os.fsync(file.fileno())
 
-    def add(self, waveform: FloatArray, features: FloatArray) -> None:
+    def add(self, waveform: FloatArray, features: NDArray[Any]) -> None:
         """One recording: (samples,) in [-1, 1], and (frames, width)."""
-        self._audio.write(np.rint(np.clip(waveform, -1.0, 1.0) * _FULL_SCALE).astype("<i2").tobytes())
-        self._features.write(np.ascontiguousarray(features, dtype="<f4").tobytes())
-        self.sample_start.append(self.sample_start[-1] + len(waveform))
-        self.frame_start.append(self.frame_start[-1] + len(features))
+        self.add_samples(waveform)
+        self.add_features(features)
+        self.end_recording()
+
+    def add_samples(self, block: FloatArray) -> None:
+        """The next samples of a recording; those over full scale are clipped."""
+        self._audio.write(np.rint(np.clip(block, -1.0, 1.0) * _FULL_SCALE).astype("<i2").tobytes())
+        self._samples += len(block)
+
+    def add_features(self, block: NDArray[Any]) -> None:
+        """The next frames of a recording, (frames, width). Raises ValueError for another width."""
+        if block.shape[1:] != (self._width,):
+            raise ValueError(f"features of shape {block.shape}; (frames, {self._width}) were promised")
+        self._features.write(np.ascontiguousarray(block, dtype=self._dtype).tobytes())
+        self._frames += len(block)
+
+    def end_recording(self) -> None:
+        """The recording is complete."""
+        self.sample_start.append(self._samples)
+        self.frame_start.append(self._frames)
 
 
 class FeatureCache:
     """Reads what a `CacheWriter` wrote, by the recording's position in the index."""
 
-    def __init__(self, folder: Path, index: Index, width: int) -> None:
+    def __init__(self, folder: Path, index: Index) -> None:
         self._folder = folder
-        self._width = width
+        layout = json.loads((folder / LAYOUT).read_text(encoding="utf-8"))
+        self.width = int(layout["width"])
+        """Values of a frame."""
+        self.dtype: np.dtype[Any] = np.dtype(layout["dtype"])
+        """Of the features."""
         # Plain lists: a lookup in a mapped array costs more than the copy it is for.
         self._sample_start = index.sample_start.tolist()
         self._frame_start = index.frame_start.tolist()
@@ -66,8 +92,11 @@ class FeatureCache:
     def _map(self) -> None:
         # As plain arrays: a slice of a memmap is another memmap, and making one costs more than many a copy.
         self._audio: NDArray[np.int16] = np.asarray(np.memmap(self._folder / AUDIO, dtype="<i2", mode="r"))
-        flat = np.asarray(np.memmap(self._folder / FEATURES, dtype="<f4", mode="r"))
-        self._features: FloatArray = flat.reshape(-1, self._width)
+        if self.width:
+            flat = np.asarray(np.memmap(self._folder / FEATURES, dtype=self.dtype, mode="r"))
+            self._features: NDArray[Any] = flat.reshape(-1, self.width)
+        else:
+            self._features = np.zeros((self._frame_start[-1], 0), dtype=self.dtype)
 
     def __getstate__(self) -> dict[str, object]:
         """Workers map the files anew; a pickled memmap would be a copy of the whole file."""
@@ -77,12 +106,14 @@ class FeatureCache:
         vars(self).update(state)
         self._map()
 
-    def waveform(self, position: int) -> FloatArray:
-        """(samples,) the clean waveform, a copy."""
-        part = self._audio[self._sample_start[position] : self._sample_start[position + 1]]
+    def waveform(self, position: int, start: int = 0, stop: int | None = None) -> FloatArray:
+        """(samples,) the clean waveform, or its samples from `start` to `stop`; a copy."""
+        first, end = self._sample_start[position], self._sample_start[position + 1]
+        stop = end if stop is None else min(end, first + stop)
+        part = self._audio[min(end, first + start) : stop]
         return np.asarray(np.divide(part, np.float32(_FULL_SCALE), dtype=np.float32))
 
-    def features(self, position: int, start: int = 0, stop: int | None = None) -> FloatArray:
+    def features(self, position: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """(frames, width) the clean features, or a part of them; a view that must not be written to."""
         first, end = self._frame_start[position], self._frame_start[position + 1]
         stop = end if stop is None else min(end, first + stop)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +15,9 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.settings import AudioConfig
 from phonate.data.parallel import map_files
 from phonate.data.progress import report_progress
+from phonate.data.store.folders import DIGESTS, damaged, new_folder, verify
 from phonate.data.store.pitch import crashed, pitch_of
-from phonate.data.store.prepared import Prepared, damaged, sync
+from phonate.data.store.prepared import Prepared
 
 logger = logging.getLogger("phonate")
 
@@ -47,9 +46,10 @@ class DerivedFeatures:
     def __setstate__(self, state: dict[str, Path]) -> None:
         self.__init__(state["folder"])  # type: ignore[misc]
 
-    def __getitem__(self, index: int) -> FloatArray:
-        """The array of recording number `index`, as float32."""
-        return np.asarray(self._values[self._starts[index] : self._starts[index + 1]], dtype=np.float32)
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
+        """The array (frames, width) of recording number `index`: integers as they are stored, else float32."""
+        values = self._values[self._starts[index] : self._starts[index + 1]]
+        return np.asarray(values, dtype=values.dtype if values.dtype.kind in "iu" else np.float32)
 
     @property
     def width(self) -> int:
@@ -72,17 +72,10 @@ def open_derived(
     Raises DataError when it has been damaged since.
     """
     if not folder.is_dir():
-        beside = folder.with_name(f".{folder.name}.{os.getpid()}")
-        beside.mkdir(parents=True, exist_ok=True)
-        try:
+        with new_folder(folder) as beside:
             _write(beside, what, count, each(compute, range(count)), dtype)
-            sync(beside)
-            beside.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else another process was first
-                raise
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
+    if (folder / DIGESTS).is_file():  # earlier versions wrote none
+        verify(folder)
     try:
         derived = DerivedFeatures(folder)
         if len(derived) != count:

@@ -15,12 +15,12 @@ from phonate.data.store.index import Index
 
 def pitch_of(folder: Path, audio: AudioConfig, position: int) -> FloatArray:
     """F0 (T, 1) in Hz of recording number `position` of the corpus in `folder`, at the frames of its mel."""
-    return f0(_waveforms(folder, audio.n_mels).waveform(position), audio.sample_rate, audio.hop_length)[:, None]
+    return f0(_waveforms(folder).waveform(position), audio.sample_rate, audio.hop_length)[:, None]
 
 
 @lru_cache(maxsize=1)
-def _waveforms(folder: Path, n_mels: int) -> FeatureCache:
-    return FeatureCache(folder, Index.load(folder), n_mels)
+def _waveforms(folder: Path) -> FeatureCache:
+    return FeatureCache(folder, Index.load(folder))
 
 
 def crashed(position: int) -> FloatArray:

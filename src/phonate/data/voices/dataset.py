@@ -27,7 +27,8 @@ from phonate.config.randomness import generator
 from phonate.data.batches.recordings import padded
 from phonate.data.settings import VoiceData
 from phonate.data.store.cache import FloatArray
-from phonate.data.store.prepared import Prepared, prepare, split
+from phonate.data.store.prepared import Prepared, prepare
+from phonate.data.store.splits import split_index
 
 logger = logging.getLogger("phonate")
 
@@ -74,7 +75,7 @@ class VoiceDataset(Dataset[Item]):
         # in shared memory, so that the worker processes of a loader see it change
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        self.positions: NDArray[np.int64] = self.prepared.train
+        self.positions: NDArray[np.int64] = np.arange(len(self.prepared.index))
         self._kept: OrderedDict[int, tuple[FloatArray, FloatArray]] = OrderedDict()
         self._capacity = len(self.positions) if load_in_memory else cache_size
 
@@ -230,8 +231,8 @@ def create_train_val_datasets(
     transforms: DataAugmentation | Callable[[Item], Item] | None = None,
     **options: Any,
 ) -> tuple[VoiceDataset, VoiceDataset]:
-    """A corpus in two parts; `transforms` are applied to the training part only."""
+    """A corpus in two parts; `transforms` are applied to the training part only. Rows of an official test split are in
+    neither."""
     whole = VoiceDataset(data_dir, audio_config, **options)
-    index = whole.prepared.index
-    train, validation = split(index.id, index.speaker, val_split)
+    train, validation, _ = split_index(whole.prepared.index, val_split)
     return whole.part(train, transforms), whole.part(validation)

@@ -22,6 +22,7 @@ from phonate.audio.pitch import median_f0
 from phonate.audio.processor import AudioProcessor, normalised_peak
 from phonate.config.errors import InputError, PhonateError
 from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.manifests.recording import load_row
 from phonate.data.manifests.rows import Row
 from phonate.data.progress import track
 from phonate.data.store.prepared import prepare
@@ -122,7 +123,13 @@ def _clips_of(converter: Converter, data: str) -> Iterator[Clip]:
     if report.refused:
         logger.warning("%s: %d rows can't be used; phonate data check says why", data, len(report.refused))
     for one in checked:
-        yield Clip(one.row.id, str(one.row.speaker), processor.load(one.row.path), one.row.text or "", one.row.path)
+        yield Clip(
+            one.row.id,
+            str(one.row.speaker),
+            load_row(one.row, processor.config.sample_rate),
+            one.row.text or "",
+            one.row.path,
+        )
 
 
 def _overlap(converter: Converter, clips: Sequence[Clip]) -> int | None:

@@ -20,7 +20,8 @@ from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches.recordings import WholeRecordings, padded
-from phonate.data.store.prepared import Prepared, prepare, split_speakers
+from phonate.data.store.prepared import Prepared, prepare
+from phonate.data.store.splits import split_speakers
 from phonate.tasks.recognition.model import reduced
 from phonate.tasks.recognition.settings import RecognitionData
 from phonate.tasks.recognition.symbols import Symbols, Wording
@@ -48,7 +49,7 @@ class Corpus:
     def __init__(self, data: RecognitionData) -> None:
         self.data = data
         self.processor = AudioProcessor(data.audio)
-        self.prepared: Prepared = prepare(data, text_required=True)
+        self.prepared: Prepared = prepare(data)
 
     @cached_property
     def wordings(self) -> list[str]:
@@ -82,6 +83,7 @@ class Corpus:
         train, validation = self.prepared.train, self.prepared.validation
         if self.data.validation_by == "speaker":
             train, validation = split_speakers(index.speakers[:], index.speaker, self.data.validation)
+            train, validation = (np.setdiff1d(found, self.prepared.test) for found in (train, validation))
         usable: dict[str, list[int]] = {}
         short: list[str] = []
         for split, found in (("train", train), ("validation", validation)):

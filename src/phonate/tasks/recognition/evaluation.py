@@ -17,6 +17,7 @@ import torch
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, PhonateError
 from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.manifests.recording import load_row
 from phonate.data.manifests.rows import Row
 from phonate.data.progress import track
 from phonate.data.store.prepared import prepare
@@ -126,7 +127,7 @@ def _rates(clips: Sequence[Clip], heard: Sequence[str]) -> dict[str, float]:
 def _kept_for_validation(transcriber: Transcriber) -> Iterator[Clip]:
     """The recordings that the run's training kept out."""
     data = transcriber.recipe.data
-    prepared, wording = prepare(data, text_required=True), Wording(data.language)
+    prepared, wording = prepare(data), Wording(data.language)
     index, kept = prepared.index, set(transcriber.inference_metadata["validation"])
     for position in range(len(index)):
         if index.id[position] in kept:
@@ -153,7 +154,7 @@ def _clips_of(transcriber: Transcriber, data: str) -> Iterator[Clip]:
         except InputError as error:
             logger.warning("%s: left out: %s", row.id, error)
             continue
-        yield Clip(row.id, str(row.speaker), said, transcriber.processor.load(row.path), row.path)
+        yield Clip(row.id, str(row.speaker), said, load_row(row, transcriber.processor.config.sample_rate), row.path)
 
 
 def _overlap(transcriber: Transcriber, clips: Sequence[Clip]) -> dict[str, int | None]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from phonate.config.settings import Settings
+from phonate.data.manifests.requirements import Requirements
 from phonate.data.settings import VoiceData
 
 
@@ -27,6 +29,11 @@ class RecognitionData(VoiceData):
         if self.speed is not None and self.speed[0] > self.speed[1]:
             raise ValueError(f"speed is [slowest, fastest]; {list(self.speed)} has them the other way round")
         return self
+
+    @property
+    def requirements(self) -> Requirements:
+        """Clips of one named speaker, with a text."""
+        return replace(super().requirements, text=True)
 
 
 class RecognitionModel(Settings):

@@ -34,7 +34,7 @@ class Corpus:
     def __init__(self, data: SpeechData) -> None:
         self.data = data
         self.processor = AudioProcessor(data.audio)
-        self.prepared: Prepared = prepare(data, text_required=True)
+        self.prepared: Prepared = prepare(data)
         self.phonemizer = phonemizer(data.phonemes, data.language)
         self.inventory = Inventory.of(self.phonemizer)
         self.speakers = self.prepared.speakers

@@ -19,6 +19,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import check_corpus
+from phonate.data.manifests.recording import load_row
 from phonate.data.progress import track
 from phonate.data.store.prepared import prepare
 from phonate.evaluation.distances import distances
@@ -128,7 +129,7 @@ def _clips_of(synthesiser: Synthesiser, data: str) -> Iterator[Clip]:
         if one.row.text:
             speaker = str(one.row.speaker) if len(synthesiser.speakers) > 1 else synthesiser.speakers[0]
             synthesiser.speaker(speaker)  # a clear error before hours of judging
-            yield Clip(one.row.id, speaker, one.row.text, synthesiser.processor.load(one.row.path))
+            yield Clip(one.row.id, speaker, one.row.text, load_row(one.row, synthesiser.processor.config.sample_rate))
 
 
 def _judge(

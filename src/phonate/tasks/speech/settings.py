@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from phonate.config.settings import Settings
+from phonate.data.manifests.requirements import Requirements
 from phonate.data.settings import VoiceData
 from phonate.training.settings import TrainingSettings
 
@@ -32,6 +34,11 @@ class SpeechData(VoiceData):
     judged: NonNegativeInt = 0
     """Validation texts that are spoken at each validation and judged by a recogniser and for naturalness (needs
     phonate[eval]); the metric `quality` can then choose the best checkpoint. 0: none."""
+
+    @property
+    def requirements(self) -> Requirements:
+        """Clips of one named speaker, with a text."""
+        return replace(super().requirements, text=True)
 
 
 class SpeechModel(Settings):

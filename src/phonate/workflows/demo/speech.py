@@ -81,7 +81,7 @@ def _speak(output: Path) -> None:
     from phonate.tasks.speech.inference import Synthesiser
 
     synthesiser = Synthesiser.load(output)
-    prepared = prepare(synthesiser.data, text_required=True)
+    prepared = prepare(synthesiser.data)
     samples = (output / LISTENING).parent
     examples: list[Example] = []
     for position in prepared.validation[:_KEPT]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.audio.decoding import read_audio
 from phonate.config.errors import InputError
 from phonate.data.manifests.manifest import check_corpus
+from phonate.data.manifests.recording import read_part
 from phonate.data.manifests.rows import Checked
 from phonate.data.manifests.text_checks import Finding, Rates, findings, has_words
 from phonate.data.manifests.validation import Progress
@@ -57,7 +57,7 @@ def write_page(
     for done, clip in enumerate(clips, start=1):
         heard = None
         if transcribe is not None and has_words(clip.row.text):
-            heard = transcribe.transcribe(*read_audio(clip.row.path))
+            heard = transcribe.transcribe(*read_part(clip.row))
             if progress is not None:
                 progress("transcribing", done, len(clips))
         suspects.append(Suspect(clip, [*findings(clip, rates), *_misheard(clip, heard)], heard))
@@ -104,5 +104,5 @@ def _shown(one: Suspect) -> dict[str, Any]:
 
 def _sound(clip: Checked) -> str:
     """The recording inside of the page; its beginning, if it is very long."""
-    waveform, rate = read_audio(clip.row.path)
+    waveform, rate = read_part(clip.row)
     return sound_url(waveform[: int(_MOST_SECONDS * rate)], rate)

@@ -1,0 +1,27 @@
+"""What a task requires of a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LONGEST_UNLABELLED = 2.0
+"""Seconds outside of all segments that a clip of one speaker may have; longer stretches may be anyone's speech."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a row must have for a task; others are refused and counted. The default takes everything that can be read.
+
+    `VoiceData.requirements` states them for the task whose settings it is.
+    """
+
+    text: bool = False
+    """A text that holds a letter or a digit."""
+    one_speaker: bool = False
+    """At most one speaker, who talks throughout: no stretch over LONGEST_UNLABELLED outside of the segments."""
+    speaker: bool = False
+    """A name for the speaker of each segment, and at least one segment."""
+    min_seconds: float = 0.0
+    """Shorter rows are refused."""
+    max_seconds: float | None = None
+    """Longer rows are refused. None: rows may be of any length."""

@@ -1,0 +1,101 @@
+"""Which recordings train and which validate."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.config.errors import DataError
+from phonate.config.randomness import derived_seed
+from phonate.data.store.index import SPLITS, Index
+
+logger = logging.getLogger("phonate")
+
+Positions = NDArray[np.int64]
+
+
+def split_index(index: Index, share: float) -> tuple[Positions, Positions, Positions]:
+    """Positions for training, validation and test.
+
+    Rows keep their official split; those of "test" take part in neither training nor validation. Where no row is
+    officially for validation, `share` of the others is, chosen by `split`; a share of 0 makes none of any row.
+    """
+    official = np.asarray(index.official_split)
+    test = np.flatnonzero(official == SPLITS.index("test"))
+    validation = np.flatnonzero(official == SPLITS.index("validation"))
+    others = np.setdiff1d(np.arange(len(index)), np.concatenate([test, validation]))
+    if len(validation) and share > 0 and len(others):
+        return others, validation, test
+    pool = np.setdiff1d(np.arange(len(index)), test)
+    ids = [index.id[int(position)] for position in pool]
+    train, chosen = split(ids, index.speaker[pool], share, np.asarray(index.recording)[pool])
+    return pool[train], pool[chosen], test
+
+
+def split(
+    ids: Sequence[str],
+    speakers: NDArray[np.int64],
+    share: float,
+    recordings: NDArray[np.int64] | None = None,
+) -> tuple[Positions, Positions]:
+    """Positions for training and for validation: the `share` of the rows whose ids hash lowest, so that nearly all
+    stay on their side when others come or go. Each speaker keeps at least one row for training.
+
+    Args:
+        ids: N names.
+        speakers: (N,) number of each row's speaker; -1 for none or several, of which any row may be chosen.
+        share: from 0 to 1.
+        recordings: (N,) equal for rows of one recording, which stay together; by default each has its own.
+    """
+    numbers = np.asarray(speakers)
+    groups: dict[int, list[int]] = {}
+    for position in range(len(ids)):
+        groups.setdefault(position if recordings is None else int(recordings[position]), []).append(position)
+    order = sorted(groups.values(), key=lambda group: derived_seed("validation", min(ids[i] for i in group)))
+    left = Counter(numbers.tolist())
+    wanted = max(1, round(share * len(ids))) if share > 0 else 0
+    chosen: list[int] = []
+
+    def choose(group: list[int]) -> None:
+        taken = Counter(numbers[group].tolist())
+        named = all(left[speaker] > count for speaker, count in taken.items() if speaker >= 0)
+        if named and len(chosen) + len(group) < len(ids):
+            left.subtract(taken)
+            chosen.extend(group)
+
+    for group in order:
+        if len(chosen) + len(group) <= wanted:
+            choose(group)
+    for group in sorted(order, key=len):  # where each recording has more rows than are wanted
+        if wanted and not chosen:
+            choose(group)
+    if wanted and not chosen:
+        logger.warning("no validation split: each speaker has only one recording")
+    validation = np.array(sorted(chosen), dtype=np.int64)
+    return np.setdiff1d(np.arange(len(ids), dtype=np.int64), validation), validation
+
+
+def split_speakers(
+    names: Sequence[str], speakers: NDArray[np.int64], share: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions for training and for validation, which share no speaker: for validation the speakers whose names hash
+    lowest, until they have `share` of the recordings.
+
+    `speakers` has each recording's number in `names`. Raises DataError where there is only one speaker.
+    """
+    numbers = np.asarray(speakers)
+    counts = np.bincount(numbers, minlength=len(names))
+    chosen: list[int] = []
+    for number in sorted(range(len(names)), key=lambda i: derived_seed("validation", names[i])):
+        if counts[chosen].sum() < share * len(numbers):
+            chosen.append(number)
+    if len(chosen) == len(names):
+        chosen.pop()
+    if share > 0 and not chosen:
+        raise DataError("there is only one speaker, so none can be kept for validation (data.validation_by: speaker)")
+    kept = np.isin(numbers, chosen)
+    return np.flatnonzero(~kept), np.flatnonzero(kept)

@@ -69,7 +69,7 @@ def task_of(path: Path, **changes: Any) -> LanguageTask:
 def save_base(texts: Path, folder: Path, **changes: Any) -> Path:
     """A small model of Hugging Face with its tokenizer, in files as they lie on the hub."""
     recipe = resolve("language", settings(texts, **changes)).recipe
-    tokenizer = Corpus(recipe.data).learn_tokenizer(320)
+    tokenizer = Corpus(recipe.data).train_tokenizer(320)
     model: Any = models.new_model(recipe.model, tokenizer, 64)
     model.save_pretrained(folder)
     tokenizer.tokenizer.save_pretrained(folder)

@@ -19,10 +19,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from phonate.cli import main
 from phonate.config.resolve import resolve
+from phonate.data.dialogues.dialogue import Dialogue
+from phonate.data.dialogues.tokenizer import TextTokenizer
 from phonate.evaluation import packages
 from phonate.tasks.language import answers, evaluation
 from phonate.tasks.language.inference import Generator
-from phonate.tasks.language.tokenizer import TextTokenizer
 from phonate.workflows.train import train
 
 ANSWERS = {"bleu", "rouge1", "rouge2", "rougeL"}
@@ -83,7 +84,7 @@ def test_some_of_many_are_asked(learnt: Path, tmp_path: Path, capsys: pytest.Cap
     many = [{"prompt": f"Say {number}.", "response": f"It is {number}."} for number in range(200)]
     many[0]["response"] = "far too long " * 40
     found = judged(learnt, write(tmp_path / "many.jsonl", many), capsys)
-    assert found["notes"]["answers"] == len(found["items"]) == answers.ASKED
+    assert found["notes"]["answers"] == len(found["items"]) == answers.MAX_QUESTIONS
     lines = [int(name.rpartition(":")[2]) for name in found["items"]]
     assert lines[0] == 2
     assert max(after - before for before, after in itertools.pairwise(lines)) <= 4
@@ -129,16 +130,16 @@ def test_answers_in_a_batch_are_those_one_by_one(learnt: Path, monkeypatch: pyte
     prompts = [row["prompt"] for row in rows()]
     alone = [generator.generate(prompt, max_tokens=30, temperature=0) for prompt in prompts]
     calls: list[int] = []
-    made = generator._made
-    monkeypatch.setattr(generator, "_made", lambda asked, **options: calls.append(len(asked)) or made(asked, **options))
-    assert generator.answers(prompts, 30) == alone
+    run = generator._run
+    monkeypatch.setattr(generator, "_run", lambda asked, **options: calls.append(len(asked)) or run(asked, **options))
+    assert generator.generate_batch(prompts, 30, 0) == alone
     assert calls[-2:] == [8, 2]
 
 
 @pytest.mark.parametrize(("kind", "together"), [("gpt2", True), ("bloom", True), ("rwkv", False)])
 def test_other_models_answer_the_same_in_batches(kind: str, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions that are learnt, positions in the attention, and a model that takes no mask."""
-    tokenizer = TextTokenizer.learn(sentences(), 300)
+    tokenizer = TextTokenizer.train([Dialogue.plain("", one) for one in sentences()], 300)
     torch.manual_seed(3)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 64}
     model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, vocab_size=300, **sizes))
@@ -150,20 +151,20 @@ def test_other_models_answer_the_same_in_batches(kind: str, together: bool, monk
     prompts = ["a", "The red fox", "saw", "The white bee saw 8 more."]
     alone = [generator.generate(prompt, max_tokens=12, temperature=0) for prompt in prompts]
     assert len(set(alone)) == len(prompts)
-    assert generator.answers(prompts, 12) == alone
-    assert generator._hides_padding([generator._asked(prompt, True) for prompt in prompts]) is together
+    assert generator.generate_batch(prompts, 12, 0) == alone
+    assert generator._masks_padding([generator._encoded(prompt) for prompt in prompts]) is together
     # it would be seen if padding were read
-    made = generator._made
-    monkeypatch.setattr(generator, "_hides_padding", lambda _: True)
-    monkeypatch.setattr(generator, "_made", lambda asked, **options: made(asked, **{**options, "hidden": False}))
-    assert generator.answers(prompts, 12) != alone
+    run = generator._run
+    monkeypatch.setattr(generator, "_masks_padding", lambda _: True)
+    monkeypatch.setattr(generator, "_run", lambda asked, **options: run(asked, **{**options, "masked": False}))
+    assert generator.generate_batch(prompts, 12, 0) != alone
 
 
 def test_answers_end_where_the_model_sees_no_further(learnt: Path) -> None:
     """A prompt that leaves room for few tokens among others that leave more."""
     generator = Generator.load(learnt)
     prompts = ["Say cat now.", "Say " + "cat " * 40 + "now."]
-    free = [64 - len(generator._asked(prompt, True)) for prompt in prompts]
+    free = [64 - len(generator._encoded(prompt)) for prompt in prompts]
     assert 0 < free[1] < 30 < free[0]
     alone = [generator.generate(prompt, max_tokens=30, temperature=0) for prompt in prompts]
-    assert generator.answers(prompts, 30) == alone
+    assert generator.generate_batch(prompts, 30, 0) == alone

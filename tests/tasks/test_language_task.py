@@ -24,11 +24,14 @@ from safetensors.torch import load_file, save_file
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
+from phonate.nn.pretrained.loading import require
 from phonate.tasks.language import model as models
 from phonate.tasks.language.inference import Generator
 from phonate.tasks.language.task import LanguageTask
 from phonate.training.checkpoints import best_or_latest
 from phonate.workflows.train import train
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +93,31 @@ def test_responses_are_learnt_by_heart_and_given(tmp_path: Path) -> None:
     assert said == [row["response"] for row in rows]
 
 
+def test_every_answer_of_a_conversation_is_learnt(tmp_path: Path) -> None:
+    """Half of the words are asked for in first questions only, half in second ones."""
+    conversations = [
+        [
+            {"role": "user", "content": f"Say {first}."},
+            {"role": "assistant", "content": f"{first[::-1]} it is"},
+            {"role": "user", "content": f"Say {second}."},
+            {"role": "assistant", "content": f"{second[::-1]} it is"},
+        ]
+        for first, second in zip(ANIMALS[:4], ANIMALS[4:], strict=True)
+    ]
+    path = tmp_path / "chats.json"
+    path.write_text(json.dumps([{"messages": one} for one in conversations]), encoding="utf-8")
+    changes = {"training.max_steps": 120, "training.checkpoint.interval": 120, "training.validation.interval": 120}
+    changes |= {"data.validation": 0.0, "training.batch_size": 8}
+    train("language", settings(path, **changes), output=tmp_path / "run")
+    generator = Generator.load(tmp_path / "run")
+    firsts = generator.generate_batch([f"Say {word}." for word in ANIMALS[:4]], max_tokens=20, temperature=0)
+    assert firsts == [f"{word[::-1]} it is" for word in ANIMALS[:4]]
+    assert main(["evaluate", str(tmp_path / "run"), "--data", str(path)]) == 0
+    items = json.loads((tmp_path / "run/evaluation.json").read_text(encoding="utf-8"))["items"]
+    assert [one["answer"] for one in items.values()] == [f"{word[::-1]} it is" for word in ANIMALS[4:]]
+    assert items["chats.json:1"]["prompt"] == f"Say {ANIMALS[4]}."
+
+
 def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run/checkpoints/step-00000012")
@@ -117,6 +145,29 @@ def test_other_texts_do_not_go_on_with_a_tokenizer(run: Path, folder: Path, tmp_
         train("language", settings(folder / "pairs.jsonl"), output=tmp_path / "run", resume="auto")
 
 
+@pytest.mark.parametrize("strategy", ["lora", "freeze"])
+def test_adapters_and_layers_do_not_go_on_with_another_base(
+    folder: Path, tmp_path: Path, strategy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A base of the same sizes and tokenizer, all weights of which are scaled."""
+    shutil.copytree(folder / "base", tmp_path / "base")
+    file = tmp_path / "base/model.safetensors"
+    save_file({name: 1.5 * tensor for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
+    changes = {"model.strategy": strategy, "model.trained_layers": 1, "training.max_steps": 2}
+    changes |= {"training.validation.interval": 2}
+    changes |= {"training.checkpoint.interval": 2}
+    train("language-lora", adapters(folder, **changes), output=tmp_path / "run")
+    before = (tmp_path / "run/metrics.jsonl").read_bytes()
+    options = [f"{name}={json.dumps(value)}" for name, value in adapters(folder, **changes).items()]
+    more = ["training.max_steps=4", f"model.name={tmp_path / 'base'}"]
+    assert main(["train", "language-lora", *options, *more, "--resume", "auto", "--output", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"was trained on other base weights than model.name={tmp_path / 'base'}" in error
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
+    more[1] = f"model.name={folder / 'base'}"
+    assert main(["train", "language-lora", *options, *more, "--resume", "auto", "--output", str(tmp_path / "run")]) == 0
+
+
 def test_a_checkpoint_of_a_new_model_stands_alone(run: Path, tmp_path: Path) -> None:
     """Nothing else of the run is needed, and each weight is there once, though the head is the embedding."""
     names = weights(run, 12).keys()
@@ -142,7 +193,7 @@ def test_adapters_alone_are_trained_and_saved(adapted: Path, folder: Path) -> No
     assert all("lora_" in name for name in saved)
     base = sum(tensor.nbytes for tensor in load_file(folder / "base/model.safetensors").values())
     recipe = resolve("language-lora", adapters(folder)).recipe
-    fresh = models.prepare(models.load_base(recipe.model), recipe.model)
+    fresh = models.prepare(models.load_base(recipe.model, CPU), recipe.model)
     trained = {name for name, p in fresh.named_parameters() if p.requires_grad}
     assert trained == saved.keys()
     wanted = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
@@ -158,8 +209,8 @@ def test_fresh_adapters_change_nothing_and_trained_ones_merge(adapted: Path, fol
     recipe = resolve("language-lora", adapters(folder)).recipe
     ids, positions = torch.arange(10)[None], torch.arange(10)[None]
     with torch.no_grad():
-        base = models.logits(models.load_base(recipe.model).eval(), ids, positions)
-        fresh = models.prepare(models.load_base(recipe.model), recipe.model).eval()
+        base = models.logits(models.load_base(recipe.model, CPU).eval(), ids, positions)
+        fresh = models.prepare(models.load_base(recipe.model, CPU), recipe.model).eval()
         assert torch.allclose(models.logits(fresh, ids, positions), base)
         generator = Generator.load(adapted)
         trained = models.logits(generator.model, ids, positions)
@@ -247,7 +298,7 @@ def test_the_command_generates_the_same_text_from_the_same_seed(run: Path, capsy
     assert main(["generate", str(run), "The red", "--max-tokens", "0"]) == 2
     assert main(["generate", str(run), "The red", "--temperature", "-1"]) == 2
     assert main(["generate", str(run), "word " * 100]) == 2
-    assert "tokens; the model sees 64 at most" in capsys.readouterr().err
+    assert "tokens; the model takes fewer than 64" in capsys.readouterr().err
     assert main(["generate", str(run), "The red", "--temperature", "1e-40"]) == 2
     assert "0, or 0.001 and more" in capsys.readouterr().err
     assert main(["generate", str(run), "The \udcff"]) == 2
@@ -314,12 +365,12 @@ def test_texts_of_which_no_letter_is_foretold_have_a_perplexity(
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"model.strategy": "lora"}, "starts from a trained model; say which by model.name"),
+    ({"model.strategy": "lora"}, "starts from a pretrained model; name it in model.name"),
     ({"model.name": "BASE", "model.lora.targets": ["q_prj"]}, "did you mean q_proj?"),
     ({"model.name": "no/such-model"}, "model.name: no/such-model"),
-    ({"model.name": "BASE", "data.max_length": 100}, "made for 64 at most"),
+    ({"model.name": "BASE", "data.max_length": 100}, "takes 64 at most"),
     ({"model.name": "BASE", "model.strategy": "freeze", "model.trained_layers": 9}, "this model has 2 layers"),
-    ({"model.width": 30, "model.heads": 4}, "can't be divided into even parts"),
+    ({"model.width": 30, "model.heads": 4}, "can't be split into an even width per head"),
     ({"model.name": "BASE", "model.strategy": "full", "model.dtype": "bf16"}, "trains in fp32"),
 ]
 
@@ -349,10 +400,10 @@ def replaced(file: Path, old: str, new: str) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "cut short": (lambda base: os.truncate(base / "model.safetensors", 20_000), "no causal language model can be"),
+    "cut short": (lambda base: os.truncate(base / "model.safetensors", 20_000), "the model can't be loaded"),
     "no number": (
         lambda base: replaced(base / "config.json", '"hidden_size": 32', '"hidden_size": "wide"'),
-        "no causal language model can be loaded",
+        "the model can't be loaded",
     ),
     "another size": (
         lambda base: replaced(base / "config.json", '"hidden_size": 32', '"hidden_size": 64'),
@@ -381,7 +432,7 @@ def test_a_folder_without_a_tokenizer_is_refused(folder: Path, tmp_path: Path) -
 
     config = GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=320, n_positions=64, bos_token_id=0, eos_token_id=0)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "base")
-    with pytest.raises(InputError, match=r"no tokenizer is there \(tokenizer\.json\)"):
+    with pytest.raises(InputError, match=r"no tokenizer \(tokenizer\.json\)"):
         task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model(torch.device("cpu"))
 
 
@@ -389,16 +440,16 @@ def test_pickled_weights_are_refused(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "base", tmp_path / "base")
     torch.save(load_file(tmp_path / "base/model.safetensors"), tmp_path / "base/pytorch_model.bin")
     (tmp_path / "base/model.safetensors").unlink()
-    with pytest.raises(InputError, match="no causal language model can be loaded"):
+    with pytest.raises(InputError, match="the model can't be loaded"):
         task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model(torch.device("cpu"))
 
 
 def test_without_the_packages_there_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=r"package transformers; pip install 'phonate\[language\]'"):
-        models.require("transformers")
+        require("transformers")
     with pytest.raises(MissingPackageError, match=r"pip install 'phonate\[qlora\]'"):
-        models.require("bitsandbytes")
+        require("bitsandbytes")
 
 
 def test_four_bits_train_where_bitsandbytes_runs(folder: Path, tmp_path: Path) -> None:

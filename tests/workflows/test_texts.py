@@ -9,7 +9,7 @@ import pytest
 
 from phonate.cli import main
 from phonate.config.errors import InputError
-from phonate.tasks.language.documents import read_texts
+from phonate.data.dialogues.reading import read_dialogues
 from phonate.workflows.datasets.from_texts import build_pairs
 
 
@@ -38,9 +38,9 @@ def test_samples_become_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         {"prompt": "Ask", "response": "One.\n\nTwo."},
         {"prompt": "Last", "response": "Ü."},
     ]
-    assert len(read_texts(out).documents) == 7
+    assert len(read_dialogues(out).dialogues) == 7
     assert main(["data", "prepare", str(samples), "-o", str(out)]) == 2
-    assert "is there already; name a new file" in capsys.readouterr().err
+    assert "already exists; name a new file" in capsys.readouterr().err
 
 
 def test_lines_of_code_are_no_headings(tmp_path: Path) -> None:

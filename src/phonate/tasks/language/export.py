@@ -1,4 +1,4 @@
-"""A trained language model as a folder that transformers, and what builds on it, loads."""
+"""Export of a trained language model as a folder that transformers loads."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def export(source: Path, target: Path, form: str, vocoder: str | None = None) ->
     """Write the checkpoint `source`, adapters merged, with its tokenizer to the new folder `target`; returns the
     files.
 
-    Raises InputError for a folder with something in it, or for 4-bit weights.
+    Raises InputError for a folder that is not empty, or for 4-bit weights.
     """
     if vocoder is not None:
-        raise InputError("--vocoder: text is not made sound of; leave it out")
+        raise InputError("--vocoder: language models have no audio; leave it out")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"{target}: is there already; name a new folder")
+        raise InputError(f"{target}: already exists; name a new folder")
     generator = Generator.load(source)
     model = generator.merged()
-    model.save_pretrained(target)  # type: ignore[operator]  # every model of transformers has it
+    model.save_pretrained(target)  # type: ignore[operator]  # of transformers
     generator.tokenizer.tokenizer.save_pretrained(target)
     return sorted(file for file in target.iterdir() if file.is_file())

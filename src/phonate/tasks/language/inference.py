@@ -1,154 +1,206 @@
-"""From a trained run to text."""
+"""Text generation with a trained run."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.randomness import derived_seed
+from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.nn.pretrained.adapters import merge_adapters
+from phonate.nn.pretrained.loading import from_config, require
+from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
 from phonate.tasks.language import model as models
-from phonate.tasks.language.tokenizer import TextTokenizer
 from phonate.training.checkpoints.trained import TrainedModel, open_trained
 
 MAX_TOKENS = 200
 TEMPERATURE = 0.7
-_COOLEST = 1e-3
-"""Scores are divided by the temperature: by less, they would overflow."""
+MIN_TEMPERATURE = 1e-3
+"""Scores are divided by the temperature; a lower one would overflow."""
 
 
 class Generator:
-    """Continues and answers texts with a run's model."""
+    """Answers prompts or continues texts with a run's model."""
 
-    def __init__(self, model: nn.Module, tokenizer: TextTokenizer, answered: bool, recipe: Any) -> None:
-        """`answered`: prompts are answered, as in training, and not continued. `recipe` is the run's."""
+    def __init__(self, model: nn.Module, tokenizer: TextTokenizer, chat: bool, recipe: Any) -> None:
+        """`chat`: the model was trained on conversations, so prompts are answered and not continued. `recipe` is the
+        run's."""
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.answered = answered
+        self.chat = chat
         self.recipe = recipe
 
     @classmethod
     def load(cls, source: str | Path) -> Generator:
         """The model of a run (its best checkpoint, or else its newest) or of one checkpoint.
 
-        Raises CheckpointError where there is none, or it is damaged, of another task, or its base has changed.
+        Raises CheckpointError if there is none, or it is damaged, of another task, or its base has changed.
         """
         trained = open_trained(source, "language")
         settings = trained.recipe.model
-        models.require("transformers", *(["peft"] if settings.adapted else []))
+        require("transformers", *(["peft"] if settings.adapted else []))
         if settings.trains == "full":
-            model = models.from_config(trained.inference_metadata["config"])
-            tokenizer = TextTokenizer.read(trained.inference_metadata["tokenizer"])
+            model = from_config(trained.inference_metadata["config"])
+            tokenizer = TextTokenizer.from_exported(trained.inference_metadata["tokenizer"])
         else:
-            model, tokenizer = _on_its_base(trained)
-        models.put_back(models.trained_tensors(model, everything=settings.trains == "full"), trained.weights)
+            model, tokenizer = _base_of(trained)
+        copy_tensors(saved_tensors(model, trained_only=settings.trains != "full"), trained.weights)
         return cls(model, tokenizer, bool(trained.inference_metadata["answered"]), trained.recipe)
 
-    @torch.no_grad()
+    def to(self, device: torch.device | str) -> Generator:
+        """Move the model to `device`; returns itself."""
+        self.model.to(device)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
     def generate(
         self, prompt: str, max_tokens: int = MAX_TOKENS, temperature: float = TEMPERATURE, seed: int = 0
     ) -> str:
-        """What follows `prompt`: its answer, where the model learnt responses, or else how the text goes on.
+        """The answer to `prompt`, if the model was trained on conversations, or else the continuation of a text.
 
         Args:
-            prompt: Any text; where texts are continued it may be empty.
-            max_tokens: Tokens, at most; the model may end sooner.
-            temperature: 0 takes the likeliest token each time; 1 draws as the model says; higher is wilder.
-            seed: The same one draws the same text.
+            prompt: Any text; it may be empty if texts are continued.
+            max_tokens: Tokens to generate, at most; the model may end sooner.
+            temperature: 0 takes the most likely token each time; 1 samples from the model's distribution; higher is
+                more random.
+            seed: The same seed gives the same text.
 
-        Raises InputError where there is nothing to go on from, or a number that makes no sense.
+        Raises InputError for an empty or too long prompt, or a number out of range.
         """
-        if max_tokens < 1:
-            raise InputError(f"max tokens {max_tokens}: at least 1")
-        if not (temperature == 0.0 or _COOLEST <= temperature < float("inf")):
-            raise InputError(f"temperature {temperature:g}: 0, or {_COOLEST:g} and more")
-        ids = self._asked(prompt, self.answered)
-        options: dict[str, Any] = {"do_sample": False}
-        if temperature > 0.0:
-            options = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        with torch.random.fork_rng():
-            torch.manual_seed(derived_seed("generate", seed))
-            return self._go_on([ids], self._room(ids, max_tokens), options)[0]
+        return self.generate_batch([prompt], max_tokens, temperature, seed)[0]
 
-    @torch.no_grad()
-    def answers(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
-        """The answer to each of `prompts`, the likeliest token each time: what `generate` gives with temperature 0
-        where the model learnt responses, up to rounding, but as many at once as training had in a batch.
+    def generate_batch(
+        self, prompts: Sequence[str], max_tokens: int = MAX_TOKENS, temperature: float = TEMPERATURE, seed: int = 0
+    ) -> list[str]:
+        """What `generate` gives for each of `prompts`, up to rounding, but as many at a time as a training batch has
+        sequences. Raises InputError as `generate`."""
+        _check_options(max_tokens, temperature)
+        return self._complete([self._encoded(prompt) for prompt in prompts], max_tokens, temperature, seed)
 
-        Raises InputError where a prompt leaves no room for an answer.
+    def stream(
+        self, prompt: str, max_tokens: int = MAX_TOKENS, temperature: float = TEMPERATURE, seed: int = 0
+    ) -> Iterator[str]:
+        """What `generate` gives, in pieces as they are made; the pieces add up to the same text.
+
+        Raises InputError as `generate`, before the first piece.
         """
-        asked = [self._asked(prompt, answered=True) for prompt in prompts]
-        room = [self._room(ids, max_tokens) for ids in asked]
-        order = sorted(range(len(asked)), key=lambda i: (room[i], len(asked[i])))
-        size = self.recipe.training.batch_size if self._hides_padding(asked) else 1
+        _check_options(max_tokens, temperature)
+        ids = self._encoded(prompt)
+        return self._streamed(ids, self._room(ids, max_tokens), temperature, seed)
+
+    def answers(self, contexts: Sequence[Sequence[int]], max_tokens: int) -> list[str]:
+        """The most likely answer to each of `contexts` (token ids), token by token.
+
+        Raises InputError for a context that leaves no room for an answer.
+        """
+        return self._complete(contexts, max_tokens, 0.0, 0)
+
+    def _complete(self, contexts: Sequence[Sequence[int]], max_tokens: int, temperature: float, seed: int) -> list[str]:
+        """Complete `contexts` in batches, those of like length together."""
+        room = [self._room(ids, max_tokens) for ids in contexts]
+        order = sorted(range(len(contexts)), key=lambda i: (room[i], len(contexts[i])))
+        size = self.recipe.training.batch_size if self._masks_padding(contexts) else 1
         found: dict[int, str] = {}
         for most, same in itertools.groupby(order, key=lambda i: room[i]):
-            members = list(same)
-            for start in range(0, len(members), size):
-                batch = members[start : start + size]
-                found |= zip(batch, self._go_on([asked[i] for i in batch], most, {"do_sample": False}), strict=True)
-        return [found[i] for i in range(len(asked))]
+            group = list(same)
+            for members in (group[start : start + size] for start in range(0, len(group), size)):
+                batch = [contexts[i] for i in members]
+                made = self._run(batch, max_new_tokens=most, **_sampling(temperature, seed, len(batch), self.device))
+                start = max(len(ids) for ids in batch)
+                texts = (self.tokenizer.decode(self._until_end(row)) for row in made[:, start:].tolist())
+                found |= zip(members, texts, strict=True)
+        return [found[i] for i in range(len(contexts))]
 
-    def _asked(self, prompt: str, answered: bool) -> list[int]:
-        """A prompt as tokens. Raises InputError where there is none."""
-        ids = self.tokenizer.prompt(prompt, answered)
+    def _streamed(self, ids: Sequence[int], most: int, temperature: float, seed: int) -> Iterator[str]:
+        """Generate in a thread, which ends with the iterator."""
+        from transformers import StoppingCriteriaList, TextIteratorStreamer
+
+        make: Any = TextIteratorStreamer  # untyped
+        streamer = make(self.tokenizer.tokenizer, skip_prompt=True, skip_special_tokens=True)
+        closed = threading.Event()
+        failures: list[Exception] = []
+
+        def stop(input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
+            return torch.full((len(input_ids),), closed.is_set(), device=input_ids.device)
+
+        def work() -> None:
+            try:
+                options = _sampling(temperature, seed, 1, self.device)
+                criteria = StoppingCriteriaList([stop])
+                self._run([ids], max_new_tokens=most, streamer=streamer, stopping_criteria=criteria, **options)
+            except Exception as error:  # noqa: BLE001  # raised again by the iterator
+                failures.append(error)
+                streamer.end()
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            yield from (piece for piece in streamer if piece)
+        finally:
+            closed.set()
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def _encoded(self, prompt: str) -> list[int]:
+        """A prompt as token ids. Raises InputError if there are none."""
+        ids = self.tokenizer.encode_prompt(prompt, self.chat)
         if not ids:
             raise InputError("the prompt is empty, and this model's tokenizer has no token to begin with")
         return ids
 
     def _room(self, ids: Sequence[int], max_tokens: int) -> int:
-        """Tokens that may follow `ids`, `max_tokens` at most. Raises InputError where none may."""
+        """How many tokens may follow `ids`, at most `max_tokens`. Raises InputError if none may."""
         room = getattr(self._config, "max_position_embeddings", None)
         if room is None:
             return max_tokens
         if len(ids) >= room:
-            raise InputError(f"the prompt has {len(ids)} tokens; the model sees {room} at most")
+            raise InputError(f"the prompt has {len(ids)} tokens; the model takes fewer than {room}")
         return min(max_tokens, int(room) - len(ids))
 
-    def _go_on(self, prompts: Sequence[Sequence[int]], most: int, options: Mapping[str, Any]) -> list[str]:
-        """The text that follows each of `prompts`, tokens, by up to `most` tokens.
-
-        Shorter prompts are padded on the left, where the mask hides it and positions do not count it.
-        """
-        made, length = self._made(prompts, max_new_tokens=most, **options), max(len(ids) for ids in prompts)
-        return [self.tokenizer.decode(self._until_end(row)) for row in made[:, length:].tolist()]
-
-    def _made(self, prompts: Sequence[Sequence[int]], hidden: bool = True, **options: Any) -> Any:
-        """What the model's `generate` gives for `prompts`, their padding `hidden` by the mask or not."""
-        device = next(self.model.parameters()).device
-        length = max(len(ids) for ids in prompts)
-        input_ids = torch.tensor([[self.tokenizer.pad] * (length - len(ids)) + list(ids) for ids in prompts])
-        mask = torch.tensor([[int(not hidden)] * (length - len(ids)) + [1] * len(ids) for ids in prompts])
+    @torch.no_grad()
+    def _run(self, contexts: Sequence[Sequence[int]], masked: bool = True, **options: Any) -> Any:
+        """The result of the model's `generate` for contexts padded on the left, where the mask hides the padding (or
+        not, for `masked` False)."""
+        length = max(len(ids) for ids in contexts)
+        input_ids = torch.tensor([[self.tokenizer.pad] * (length - len(ids)) + list(ids) for ids in contexts])
+        mask = torch.tensor([[int(not masked)] * (length - len(ids)) + [1] * len(ids) for ids in contexts])
         return self.model.generate(  # type: ignore[operator]  # every causal model of transformers has it
-            input_ids=input_ids.to(device),
-            attention_mask=mask.to(device),
+            input_ids=input_ids.to(self.device),
+            attention_mask=mask.to(self.device),
             pad_token_id=self.tokenizer.pad,
             eos_token_id=self.tokenizer.end,
+            do_sample=False,
             **options,
         )
 
-    def _hides_padding(self, prompts: Sequence[Sequence[int]]) -> bool:
-        """Whether the model sees the shortest of `prompts` beside the longest as it sees it alone. Not all do: the
-        recurrent RWKV takes no mask."""
-        shortest, longest = min(prompts, key=len), max(prompts, key=len)
+    def _masks_padding(self, contexts: Sequence[Sequence[int]]) -> bool:
+        """Whether the model computes the shortest of `contexts` beside the longest as it does alone. Not all do: RWKV,
+        which is recurrent, takes no mask."""
+        shortest, longest = min(contexts, key=len), max(contexts, key=len)
         if len(shortest) == len(longest):
             return True
-        options: dict[str, Any] = {"max_new_tokens": 1, "do_sample": False, "output_logits": True}
-        options["return_dict_in_generate"] = True
-        alone = self._made([shortest], **options).logits[0][0].float()
-        beside, seen = (
-            self._made([shortest, longest], hidden=hidden, **options).logits[0][0].float() for hidden in (True, False)
+        options: dict[str, Any] = {"max_new_tokens": 1, "output_logits": True, "return_dict_in_generate": True}
+        alone = self._run([shortest], **options).logits[0][0].float()
+        beside, unmasked = (
+            self._run([shortest, longest], masked=masked, **options).logits[0][0].float() for masked in (True, False)
         )
-        # Against what sight of the padding changes, for 16-bit models are not exact.
-        return float((beside - alone).abs().max()) < 0.05 * float((seen - alone).abs().max()) + 1e-5
+        # relative to the effect of attending to the padding, because 16-bit models are not exact
+        return float((beside - alone).abs().max()) < 0.05 * float((unmasked - alone).abs().max()) + 1e-5
 
     def _until_end(self, ids: list[int]) -> list[int]:
-        """Without the padding behind an answer that ended before others of its batch."""
+        """`ids` up to the end token: what follows it pads the row to the longest of its batch."""
         end = self.tokenizer.end
         return ids if end is None or end not in ids else ids[: ids.index(end)]
 
@@ -157,21 +209,48 @@ class Generator:
         return self.model.config
 
     def merged(self) -> nn.Module:
-        """The model with its adapters, if it has some, added to the weights: one that needs no peft."""
+        """The model with adapters, if it has any, added to its weights. Raises InputError for 4-bit weights."""
         if not self.recipe.model.adapted:
             return self.model
         if self.recipe.model.trains == "qlora":
-            raise InputError("4-bit weights can't take adapters in; merge them into the base in full precision")
-        merged: nn.Module = self.model.merge_and_unload()  # type: ignore[operator]  # of a PeftModel
-        return merged
+            raise InputError("adapters can't be merged into 4-bit weights; merge them into the base in full precision")
+        return merge_adapters(self.model)
 
 
-def _on_its_base(trained: TrainedModel) -> tuple[nn.Module, TextTokenizer]:
+def _check_options(max_tokens: int, temperature: float) -> None:
+    if max_tokens < 1:
+        raise InputError(f"max tokens {max_tokens}: at least 1")
+    if not (temperature == 0.0 or MIN_TEMPERATURE <= temperature < float("inf")):
+        raise InputError(f"temperature {temperature:g}: 0, or {MIN_TEMPERATURE:g} and more")
+
+
+def _sampling(temperature: float, seed: int, rows: int, device: torch.device) -> Mapping[str, Any]:
+    """Options of the model's `generate` that sample at `temperature`; none for 0, which takes the most likely token.
+
+    Rows draw from generators of their own, so the global one is left alone and no row depends on the others of its
+    batch, nor a stream on what its caller draws meanwhile.
+    """
+    if temperature == 0.0:
+        return {}
+    generators = [torch.Generator(device).manual_seed(derived_seed("generate", seed)) for _ in range(rows)]
+
+    def sample(input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores (rows, vocabulary) with all tokens ruled out but one, which is drawn."""
+        probabilities = torch.softmax(scores / temperature, dim=-1)
+        drawn = torch.cat(
+            [torch.multinomial(row, 1, generator=one) for row, one in zip(probabilities, generators, strict=True)]
+        )
+        return torch.full_like(scores, -torch.inf).scatter(1, drawn[:, None], 0.0)
+
+    return {"logits_processor": [sample]}
+
+
+def _base_of(trained: TrainedModel) -> tuple[nn.Module, TextTokenizer]:
     """The base that a checkpoint's adapters or layers belong to, ready to take them."""
     settings = trained.recipe.model
     model = models.prepare(models.load_base(settings, torch.device("cpu")), settings)
     tokenizer = TextTokenizer.load(settings.name)
-    if models.base_fingerprint(model) != trained.inference_metadata["base"]:
+    if base_fingerprint(model) != trained.inference_metadata["base"]:
         raise CheckpointError(f"{trained.path}: belongs to other weights than {settings.name} has now")
     if tokenizer.fingerprint != trained.inference_metadata["fingerprint"]:
         raise CheckpointError(f"{trained.path}: belongs to another tokenizer than {settings.name} has now")

@@ -1,7 +1,7 @@
-"""Language models as a task: the next token of what is to be learnt, given all before it.
+"""Language models as a task: predict the next token of what is to be learnt, given all tokens before it.
 
-Terms: `nll` (negative log likelihood of each token that is learnt, in nats) and `bits_per_character`, which weighs
-nothing and is there to compare models of different tokenizers.
+Terms: `nll`, the negative log likelihood of each learnt token in nats, and `bits_per_character`, which has weight 0 and
+compares models with different tokenizers.
 """
 
 from __future__ import annotations
@@ -16,37 +16,46 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
+from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.nn.pretrained.loading import require
+from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
 from phonate.tasks.language import model as models
-from phonate.tasks.language.corpus import IGNORED, Corpus, LanguageDataset
-from phonate.tasks.language.tokenizer import TextTokenizer
+from phonate.tasks.language.corpus import Corpus
+from phonate.tasks.language.dataset import LanguageDataset
 from phonate.training.task import Batch, Count, Task, Terms
 
-_CHARACTERS = "bits_per_character"
+_BITS = "bits_per_character"
 
 
 class LanguageTask(Task):
     """Trains a causal language model as `recipe` says."""
 
     def __init__(self, recipe: Any) -> None:
-        models.require("transformers", *(["peft"] if recipe.model.adapted else []))
+        require("transformers", *(["peft"] if recipe.model.adapted else []))
         self.recipe = recipe
         self.corpus = Corpus(recipe.data)
+        self._base: str | None = None
+        """The fingerprint of the frozen weights, once the model is built."""
         self._exported: dict[str, Any] | None = None
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        """The model's own, or one that is learnt from the texts."""
+        """The pretrained model's own, or one trained on the texts."""
         name = self.recipe.model.name
         if name is not None:
             return TextTokenizer.load(name)
-        return self.corpus.learn_tokenizer(self.recipe.model.vocabulary)
+        return self.corpus.train_tokenizer(self.recipe.model.vocabulary)
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
-        """Bits per character are only looked at."""
-        return {_CHARACTERS: 0.0}
+        """`bits_per_character` is reported, not trained on."""
+        return {_BITS: 0.0}
+
+    @property
+    def _saves_all(self) -> bool:
+        return bool(self.recipe.model.trains == "full")
 
     def model(self, device: torch.device) -> nn.Module:
-        """The model with what is to be trained of it. Raises InputError where texts and model do not fit."""
+        """The model on `device`, frozen where it is not trained. Raises InputError if texts and model do not fit."""
         settings, length = self.recipe.model, self.recipe.data.max_length
         if settings.name is None:
             base = models.new_model(settings, self.tokenizer, length).to(device)
@@ -54,85 +63,87 @@ class LanguageTask(Task):
             base = models.load_base(settings, device)
             check_fit(base, self.tokenizer, length)
         made = models.prepare(base, settings)
-        if self.recipe.data.packing and not models.keeps_apart(made, len(self.tokenizer)):
+        if self.recipe.data.packing and not models.isolates_packed(made, len(self.tokenizer)):
             raise InputError(
-                f"data.packing: in {settings.name}, of type {_config(made).model_type}, documents of one sequence "
-                "would see each other; set it to false"
+                f"data.packing: {settings.name}, of type {_config(made).model_type}, can't keep packed documents "
+                "apart; set it to false"
             )
+        if not self._saves_all:
+            self._base = base_fingerprint(made)
         return made
 
     def dataset(self, split: str) -> LanguageDataset:
-        """Sequences of tokens."""
+        """Token sequences of "train" or "validation"."""
         return self.corpus.dataset(split, self.tokenizer)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
-        """See the module."""
+        """The terms that the module's docstring describes."""
         nll = negative_log_likelihood(model, batch).sum()
         return {
-            "nll": (nll, (batch["labels"] != IGNORED).sum()),
-            _CHARACTERS: (nll.detach() / math.log(2.0), batch["characters"].sum()),
+            "nll": (nll, float(len(batch["labelled"]))),
+            _BITS: (nll.detach() / math.log(2.0), batch["characters"].sum()),
         }
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count]:
-        """Tokens and characters that are learnt."""
-        return {
-            "nll": float((batch["labels"] != IGNORED).sum()),
-            _CHARACTERS: float(batch["characters"].sum()),
-        }
+        """Learnt tokens, and their characters."""
+        return {"nll": float(len(batch["labelled"])), _BITS: float(batch["characters"].sum())}
 
     @property
     def validation_metrics(self) -> frozenset[str]:
         """The loss terms."""
-        return frozenset({"nll", _CHARACTERS})
+        return frozenset({"nll", _BITS})
 
     def saved(self, model: nn.Module) -> dict[str, Tensor]:
         """Every weight (full), or only what is trained: adapters, or top layers."""
-        return models.trained_tensors(model, everything=self.recipe.model.trains == "full")
+        return saved_tensors(model, trained_only=not self._saves_all)
 
     def restore(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-        """Put `saved` tensors back. Raises CheckpointError where they do not fit."""
-        models.put_back(self.saved(model), tensors)
+        """Put `saved` tensors back. Raises CheckpointError if they do not fit."""
+        copy_tensors(self.saved(model), tensors)
 
     def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Texts that make another tokenizer can't go on with a model."""
+        """A checkpoint of another tokenizer, or of adapters to another base, can't be resumed."""
         if exported.get("fingerprint") != self.tokenizer.fingerprint:
             return "was trained with another tokenizer; give it the texts it was begun with, or start a new run"
+        if exported.get("base") != self._base:
+            return (
+                f"was trained on other base weights than model.name={self.recipe.model.name} has now, or other layers "
+                "of them; give it the model it was begun with, or start a new run"
+            )
         return None
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
-        """The tokenizer and the configuration of a model that is saved whole; of one that is not, what tells its base
-        from another."""
+        """Tokenizer and configuration of a model that is saved whole, else the fingerprint of its base."""
         if self._exported is None:
             exported: dict[str, Any] = {
                 "fingerprint": self.tokenizer.fingerprint,
-                "answered": self.corpus.answered,
+                "answered": self.corpus.chat,
             }
-            if self.recipe.model.trains == "full":
+            if self._saves_all:
                 exported |= {"config": _config(model).to_dict(), "tokenizer": self.tokenizer.export()}
             else:
-                exported["base"] = models.base_fingerprint(model)
+                exported["base"] = self._base
             self._exported = exported
         return self._exported
 
 
 def negative_log_likelihood(model: nn.Module, batch: Batch) -> Tensor:
-    """-log p of each label in nats (B, L), in fp32; 0 where there is none."""
-    scores_BLV = models.logits(model, batch["input_ids"], batch["position_ids"]).float()
-    nll_BL: Tensor = F.cross_entropy(
-        scores_BLV.transpose(1, 2), batch["labels"], ignore_index=IGNORED, reduction="none"
-    )
-    return nll_BL
+    """-log p of each label in nats (B, L), in fp32; 0 where there is none, for which no logits are computed either."""
+    labels, where = batch["labels"], batch["labelled"]
+    scores_NV = models.logits_at(model, batch["input_ids"], batch["position_ids"], where).float()
+    nll_N = F.cross_entropy(scores_NV, labels.flatten()[where], reduction="none")
+    return nll_N.new_zeros(labels.numel()).scatter(0, where, nll_N).view(labels.shape)
 
 
 def check_fit(model: nn.Module, tokenizer: TextTokenizer, max_length: int) -> None:
-    """Raise InputError for a tokenizer with tokens that the model does not know, or sequences longer than it sees."""
+    """Raise InputError for a tokenizer with more tokens than the model, or longer sequences than the model takes."""
     config = _config(model)
     rows = model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
     if len(tokenizer) > rows:
         raise InputError(f"model.name: its tokenizer has {len(tokenizer)} tokens, its model {rows}")
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and max_length > longest:
-        raise InputError(f"data.max_length: {max_length}; this model was made for {longest} at most")
+        raise InputError(f"data.max_length: {max_length}; this model takes {longest} at most")
 
 
 def _config(model: nn.Module) -> Any:
@@ -142,5 +153,4 @@ def _config(model: nn.Module) -> Any:
 @torch.no_grad()
 def scores(model: nn.Module, batch: Batch) -> tuple[float, int]:
     """Sum of -log p over the labels of `batch`, and how many there are."""
-    labels = batch["labels"] != IGNORED
-    return float(negative_log_likelihood(model, batch)[labels].double().sum()), int(labels.sum())
+    return float(negative_log_likelihood(model, batch).double().sum()), len(batch["labelled"])

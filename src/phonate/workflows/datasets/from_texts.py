@@ -1,7 +1,8 @@
-"""Samples -> pairs: a folder of texts becomes one file of JSON lines, {"prompt", "response"}, to train on.
+"""Text files -> prompts and responses: a folder becomes one file of JSON lines to train on.
 
-In a .md a heading asks and what stands under it answers; in a .txt the first line of a paragraph asks and the others
-answer. The rows of a .jsonl are pairs already. What has nothing that asks stays plain text, {"text"}.
+In a .md file a heading is the prompt and the text below it the response; in a .txt file it is the first line of a
+paragraph and the lines after it. Rows of .jsonl and .json files are kept as they are. Text without a prompt becomes
+{"text": ...}.
 """
 
 from __future__ import annotations
@@ -14,30 +15,32 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import InputError
+from phonate.data.dialogues.dialogue import Dialogue
+from phonate.data.dialogues.reading import read_dialogues, text_files
+from phonate.data.dialogues.rows import row_of
 from phonate.data.manifests.validation import Progress
-from phonate.tasks.language.documents import Document, read_texts, text_files
 
 _HEADING = re.compile(r"#{1,6}[ \t](.*)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-"""Before and behind a code block."""
+"""The line before and the line after a code block."""
 
 
 def build_pairs(source: str | Path, target: str | Path, progress: Progress | None = None) -> dict[str, Any]:
-    """Write the samples at `source`, a folder or a file, to the new file `target`; returns how many of what.
+    """Write the texts at `source`, a folder or a file, to the new file `target`; returns counts.
 
-    Files and rows that can't be used are left out, counted and named. Raises InputError where `target` is there
-    already or can't be written, DataError where nothing can be used.
+    Files and rows that can't be used are left out, counted and named. Raises InputError if `target` exists or can't be
+    written, DataError if nothing can be used.
     """
     goal, root = Path(target), Path(source)
     if goal.exists():
-        raise InputError(f"{goal}: is there already; name a new file")
+        raise InputError(f"{goal}: already exists; name a new file")
     files = text_files(root)
-    found = read_texts(root, "file")
-    rows: list[dict[str, str]] = []
-    for number, document in enumerate(found.documents, start=1):
-        rows += _rows(document)
+    found = read_dialogues(root, "file")
+    rows: list[dict[str, Any]] = []
+    for number, dialogue in enumerate(found.dialogues, start=1):
+        rows += _rows(dialogue)
         if progress is not None:
-            progress("reading samples", number, len(found.documents))
+            progress("reading texts", number, len(found.dialogues))
     beside = goal.with_name(f".{goal.name}.{os.getpid()}")
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
@@ -48,34 +51,34 @@ def build_pairs(source: str | Path, target: str | Path, progress: Progress | Non
             beside.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{goal}: can't be written ({error.strerror})") from error
-    pairs = sum("prompt" in row for row in rows)
+    texts = sum("text" in row for row in rows)
     return {
         "file": str(goal),
         "files": len(files),
-        "pairs": pairs,
-        "texts": len(rows) - pairs,
+        "pairs": len(rows) - texts,
+        "texts": texts,
         "refused": {row.place: row.reason for row in found.refused},
     }
 
 
-def _rows(document: Document) -> Iterator[dict[str, str]]:
-    """The samples of one file, or of one row."""
-    name = document.id.rpartition(":")[0].lower()
-    if document.prompt is not None:
-        yield {"prompt": document.prompt, "response": document.response}
+def _rows(dialogue: Dialogue) -> Iterator[dict[str, Any]]:
+    """The rows made of one file, or of one row."""
+    name = dialogue.id.rpartition(":")[0].lower()
+    if not dialogue.is_plain:
+        yield row_of(dialogue)
     elif name.endswith(".md"):
-        yield from _sections(document.response)
+        yield from _sections(dialogue.turns[0].text)
     elif name.endswith(".txt"):
-        for paragraph in re.split(r"\n[ \t]*\n", document.response):
+        for paragraph in re.split(r"\n[ \t]*\n", dialogue.turns[0].text):
             first, _, rest = paragraph.strip().partition("\n")
             yield from _row(first.strip(), rest.strip())
     else:
-        yield {"text": document.response}
+        yield row_of(dialogue)
 
 
 def _sections(text: str) -> Iterator[dict[str, str]]:
-    """A heading with what stands under it, up to the next one; a heading with nothing under it is passed over. Lines of
-    a code block are no headings."""
+    """Each heading with the text below it, up to the next one. Headings without text are skipped; lines in a code block
+    are not headings."""
     title, fence = "", ""
     body: list[str] = []
     for line in text.split("\n"):
@@ -94,7 +97,7 @@ def _sections(text: str) -> Iterator[dict[str, str]]:
 
 
 def _title(heading: str) -> str:
-    """A heading without the hashes that may close it: "Ask ##" is "Ask", but "Ask C#" is itself."""
+    """A heading without closing hashes: "Ask ##" becomes "Ask", "Ask C#" is kept."""
     title = heading.strip()
     bare = title.rstrip("#")
     return bare.rstrip() if bare[-1:] in ("", " ", "\t") else title

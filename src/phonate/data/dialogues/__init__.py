@@ -1,0 +1,1 @@
+"""Dialogues: texts and conversations, in files and as tokens."""

@@ -1,0 +1,173 @@
+"""Text and JSON files -> dialogues. Rows that can't be used are refused, counted and named with file and line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phonate.config.errors import DataError
+from phonate.data.dialogues.dialogue import Dialogue
+from phonate.data.dialogues.rows import dialogue_of
+from phonate.data.manifests.rows import printable
+
+logger = logging.getLogger("phonate")
+
+PLAIN_SUFFIXES = (".txt", ".md")
+SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json")
+REPORTED = 5
+"""Refused rows that are named in the log; the rest are counted."""
+_BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A row that can't be used."""
+
+    place: str
+    """file:line, or file:row of a .json file."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read at a path."""
+
+    dialogues: list[Dialogue]
+    refused: list[Refused]
+
+
+def text_files(path: str | Path) -> list[Path]:
+    """The text and JSON files at `path`, a file or a folder including its sub-folders. Hidden ones are skipped.
+
+    Raises DataError if there are none.
+    """
+    root = Path(path)
+    if root.is_file():
+        if root.suffix.lower() not in SUFFIXES:
+            raise DataError(f"{root}: not a text file; give one of {', '.join(SUFFIXES)}, or a folder of them")
+        return [root]
+    if not root.is_dir():
+        raise DataError(f"{root}: no such file or folder")
+    found = sorted(
+        file
+        for file in root.rglob("*")
+        if file.suffix.lower() in SUFFIXES
+        and not any(part.startswith(".") for part in file.relative_to(root).parts)
+        and file.is_file()
+    )
+    if not found:
+        raise DataError(f"{root}: no text files in this folder; put {', '.join(SUFFIXES)} files there")
+    return found
+
+
+def read_dialogues(path: str | Path, documents: str = "auto") -> Read:
+    """All dialogues at `path`. A warning counts and names the rows that are refused.
+
+    Args:
+        path: A file, or a folder that is searched for files.
+        documents: What a document of a .txt or .md file is: "line", "paragraph", "file", or "auto" (paragraphs if the
+            file has blank lines, else lines).
+
+    Raises DataError if nothing can be used.
+    """
+    root = Path(path)
+    dialogues: list[Dialogue] = []
+    refused: list[Refused] = []
+    for file in text_files(root):
+        name = printable(file.relative_to(root).as_posix() if root.is_dir() else file.name)
+        for one in _read_file(file, name, documents):
+            if isinstance(one, Refused):
+                refused.append(one)
+            else:
+                dialogues.append(one)
+    warn_refused(root, refused)
+    if not dialogues:
+        first = f"{refused[0].place}: {refused[0].reason}" if refused else "the files are empty"
+        raise DataError(f"{root}: no document can be used ({len(refused)} refused; {first})")
+    return Read(dialogues, refused)
+
+
+def warn_refused(root: Path, refused: list[Refused]) -> None:
+    """Log how many rows were refused, and the first of them."""
+    if refused:
+        logger.warning("%s: %d rows can't be used", root, len(refused))
+    for row in refused[:REPORTED]:
+        logger.warning("%s: %s", row.place, row.reason)
+    if len(refused) > REPORTED:
+        logger.warning("... and %d more", len(refused) - REPORTED)
+
+
+def _read_file(file: Path, name: str, documents: str) -> Iterator[Dialogue | Refused]:
+    suffix = file.suffix.lower()
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        yield Refused(f"{name}:1", f"not UTF-8 (byte {error.start}); save it as UTF-8")
+    except OSError as error:
+        yield Refused(f"{name}:1", str(error.strerror))
+    else:
+        if suffix in PLAIN_SUFFIXES:
+            yield from _plain(name, text, documents)
+        else:
+            yield from (_json_lines if suffix == ".jsonl" else _json_list)(name, text)
+
+
+def _plain(name: str, text: str, documents: str) -> Iterator[Dialogue]:
+    unit = documents
+    if unit == "auto":
+        unit = "paragraph" if _BLANK_LINES.search(text.strip()) else "line"
+    separator = {"line": re.compile(r"\n"), "paragraph": _BLANK_LINES, "file": None}[unit]
+    line, counted = 1, 0
+    for start, piece in _split(text, separator):
+        if piece.strip():
+            first = start + len(piece) - len(piece.lstrip())
+            line, counted = line + text.count("\n", counted, first), first
+            yield Dialogue.plain(f"{name}:{line}", piece.strip())
+
+
+def _split(text: str, separator: re.Pattern[str] | None) -> Iterator[tuple[int, str]]:
+    """The pieces of `text` between matches of `separator`, with their offsets."""
+    start = 0
+    for found in separator.finditer(text) if separator else ():
+        yield start, text[start : found.start()]
+        start = found.end()
+    yield start, text[start:]
+
+
+def _json_lines(name: str, text: str) -> Iterator[Dialogue | Refused]:
+    # Not splitlines: a JSON text may hold U+2028 and the like, which end no row.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"{name}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield Refused(place, f"not JSON ({error})")
+        else:
+            yield _row(place, row)
+
+
+def _json_list(name: str, text: str) -> Iterator[Dialogue | Refused]:
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        yield Refused(f"{name}:1", f"not JSON ({error})")
+        return
+    if not isinstance(rows, list):
+        yield Refused(f"{name}:1", "not a list of rows")
+        return
+    for number, row in enumerate(rows, start=1):
+        yield _row(f"{name}:{number}", row)
+
+
+def _row(place: str, row: Any) -> Dialogue | Refused:
+    try:
+        return dialogue_of(place, row)
+    except DataError as error:
+        return Refused(place, str(error))

@@ -1,0 +1,1 @@
+"""Pretrained models of Hugging Face: loading, adapters, and the weights a checkpoint holds."""

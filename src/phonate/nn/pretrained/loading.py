@@ -1,0 +1,130 @@
+"""Models of Hugging Face from a folder or the hub: safetensors only, no remote code, errors in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from phonate.config.errors import InputError, MissingPackageError
+from phonate.nn.pretrained.settings import Dtype, Quantization
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def require(*packages: str) -> None:
+    """Raise MissingPackageError if one of `packages` is not installed."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            extra = "qlora" if name == "bitsandbytes" else "language"
+            raise MissingPackageError(f"pretrained models need the package {name}; pip install 'phonate[{extra}]'")
+
+
+def from_config(values: Mapping[str, Any]) -> nn.Module:
+    """The causal language model of a configuration (`model_type` and its values), freshly initialised in fp32."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    auto: Any = AutoModelForCausalLM  # untyped
+    kept = {name: value for name, value in values.items() if name not in ("model_type", "dtype", "torch_dtype")}
+    config = AutoConfig.for_model(values["model_type"], **kept)
+    model: nn.Module = auto.from_config(config, trust_remote_code=False, dtype=torch.float32)
+    return model
+
+
+def load_pretrained(
+    name: str,
+    dtype: Dtype = "fp32",
+    quantization: Quantization | None = None,
+    device: torch.device | None = None,
+    loader: Any = None,
+) -> nn.Module:
+    """A pretrained model with all of its weights.
+
+    Args:
+        name: A folder, or a name on the hub, which is then downloaded.
+        dtype: What the weights are held in; "auto": as in their files.
+        quantization: Hold linear layers in 4 bits instead, and compute in `dtype` ("auto": bf16).
+        device: Where each weight is put as it is read, not by way of host memory; None: the CPU.
+        loader: The class whose `from_pretrained` is called; None: AutoModelForCausalLM.
+
+    Raises:
+        InputError: There is no such model, or its file lacks weights or has some of other shapes.
+        MissingPackageError: A package is not installed.
+    """
+    require("transformers")
+    if loader is None:
+        from transformers import AutoModelForCausalLM
+
+        loader = AutoModelForCausalLM
+    options: dict[str, Any] = {"dtype": "auto" if dtype == "auto" else DTYPES[dtype]}
+    if quantization is not None:
+        options["quantization_config"] = _quantization(quantization, dtype)
+    if device is not None and device.type != "cpu":
+        options["device_map"] = {"": device}
+    with _quiet_transformers():
+        try:
+            model, found = loader.from_pretrained(
+                name,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported below
+                **options,
+            )
+        except Exception as error:  # damaged files: each reader raises its own errors
+            why = " ".join(str(error).split())
+            raise InputError(f"model.name: {name}: the model can't be loaded ({why})") from error
+    if missing := sorted(found["missing_keys"]):
+        raise InputError(f"model.name: {name}: its file lacks {len(missing)} weights, such as {missing[0]}")
+    if mismatched := sorted(found["mismatched_keys"]):
+        weight, there, wanted = mismatched[0]
+        raise InputError(
+            f"model.name: {name}: {weight} is {tuple(there)} in its file, {tuple(wanted)} by its config.json"
+        )
+    loaded: nn.Module = model
+    return loaded
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No warnings and progress bars of transformers on the console."""
+    from transformers.utils import logging
+
+    settings = cast(Any, logging)  # untyped
+    verbosity, bars = settings.get_verbosity(), settings.is_progress_bar_enabled()
+    settings.set_verbosity_error()
+    settings.disable_progress_bar()
+    try:
+        yield
+    finally:
+        settings.set_verbosity(verbosity)
+        if bars:
+            settings.enable_progress_bar()
+
+
+def _quantization(kind: Quantization, dtype: Dtype) -> Any:
+    """4-bit weights (Dettmers et al. 2023, https://arxiv.org/abs/2305.14314).
+
+    Raises InputError if bitsandbytes does not run on this machine.
+    """
+    from transformers import BitsAndBytesConfig
+
+    make: Any = BitsAndBytesConfig  # untyped
+    require("bitsandbytes")
+    try:
+        importlib.import_module("bitsandbytes")
+        return make(
+            load_in_4bit=True,
+            bnb_4bit_quant_type=kind,
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=torch.bfloat16 if dtype == "auto" else DTYPES[dtype],
+        )
+    except (ImportError, OSError, RuntimeError) as error:
+        raise InputError(
+            f"model.strategy: qlora: bitsandbytes does not run here ({' '.join(str(error).split())}); use lora"
+        ) from error

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from phonate.audio.blocks import read_blocks, sample_rate_of
-from phonate.audio.decoding import FloatArray, read_audio
+from phonate.audio.decoding import FloatArray, read_audio, read_blocks, sample_rate_of
 from phonate.data.manifests.rows import Row
 
 LONG_SECONDS = 120.0

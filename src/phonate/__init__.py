@@ -12,49 +12,72 @@ if TYPE_CHECKING:
     from phonate.compute.resources import ResourceDetector
     from phonate.config.errors import PhonateError
     from phonate.data.voices.files import VoiceDataDetector
+    from phonate.tasks.conversion.inference import Converter
+    from phonate.tasks.language.inference import Generator
+    from phonate.tasks.recognition.inference import Transcriber
     from phonate.tasks.speech.english import EnglishTrainingConfig
+    from phonate.tasks.speech.inference import Synthesiser
+    from phonate.tasks.vocoder.inference import NeuralVocoder
+    from phonate.training.inference import Inference
     from phonate.training.loaders.config import TrainingConfig
     from phonate.training.loaders.trainer import VoiceTrainer
     from phonate.training.trainer import Trainer
+    from phonate.workflows.load import load
     from phonate.workflows.session.session import TrainingSession
     from phonate.workflows.train import train
 
 __version__: str
 
 __all__ = [
+    "Converter",
     "EnglishTrainingConfig",
+    "Generator",
+    "Inference",
+    "NeuralVocoder",
     "PhonateError",
     "ResourceDetector",
+    "Synthesiser",
     "Trainer",
     "TrainingConfig",
     "TrainingSession",
+    "Transcriber",
     "VoiceDataDetector",
     "VoiceTrainer",
     "__version__",
+    "load",
     "train",
 ]
 
 _HOMES = {
+    "Converter": "phonate.tasks.conversion.inference",
     "EnglishTrainingConfig": "phonate.tasks.speech.english",
+    "Generator": "phonate.tasks.language.inference",
+    "Inference": "phonate.training.inference",
+    "NeuralVocoder": "phonate.tasks.vocoder.inference",
     "PhonateError": "phonate.config.errors",
     "ResourceDetector": "phonate.compute.resources",
+    "Synthesiser": "phonate.tasks.speech.inference",
     "Trainer": "phonate.training.trainer",
     "TrainingConfig": "phonate.training.loaders.config",
     "TrainingSession": "phonate.workflows.session.session",
+    "Transcriber": "phonate.tasks.recognition.inference",
     "VoiceDataDetector": "phonate.data.voices.files",
     "VoiceTrainer": "phonate.training.loaders.trainer",
+    "load": "phonate.workflows.load",
     "train": "phonate.workflows.train",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # type checkers see the imports above, so a name that is not there is an error
 
-        return version("phonate")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'phonate' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("phonate")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'phonate' has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -322,7 +322,7 @@ def test_absolute_positions_are_used_as_far_as_they_were_trained(corpus: Path, t
     crops = {"data.crop_frames": 40, "training.max_steps": 1, "training.validation.previews": True}
     trained = train("conversion", settings(corpus, **sinusoidal, **crops), output=tmp_path / "run")
     converter = Converter.load(trained.run.path)
-    converted = converter.convert_file(corpus / "unseen.flac")
+    converted = converter.convert(corpus / "unseen.flac")
     assert len(converted) > 5 * 40 * 256
     with pytest.raises(InputError, match=r"data\.crop_frames: 41 frames are more than"):
         task(corpus, **{**sinusoidal, "data.crop_frames": 41})

@@ -132,7 +132,7 @@ def test_answers_in_a_batch_are_those_one_by_one(learnt: Path, monkeypatch: pyte
     calls: list[int] = []
     run = generator._run
     monkeypatch.setattr(generator, "_run", lambda asked, **options: calls.append(len(asked)) or run(asked, **options))
-    assert generator.generate_batch(prompts, 30, 0) == alone
+    assert generator.generate(prompts, 30, 0) == alone
     assert calls[-2:] == [8, 2]
 
 
@@ -151,13 +151,13 @@ def test_other_models_answer_the_same_in_batches(kind: str, together: bool, monk
     prompts = ["a", "The red fox", "saw", "The white bee saw 8 more."]
     alone = [generator.generate(prompt, max_tokens=12, temperature=0) for prompt in prompts]
     assert len(set(alone)) == len(prompts)
-    assert generator.generate_batch(prompts, 12, 0) == alone
+    assert generator.generate(prompts, 12, 0) == alone
     assert generator._masks_padding([generator._encoded(prompt) for prompt in prompts]) is together
     # it would be seen if padding were read
     run = generator._run
     monkeypatch.setattr(generator, "_masks_padding", lambda _: True)
     monkeypatch.setattr(generator, "_run", lambda asked, **options: run(asked, **{**options, "masked": False}))
-    assert generator.generate_batch(prompts, 12, 0) != alone
+    assert generator.generate(prompts, 12, 0) != alone
 
 
 def test_answers_end_where_the_model_sees_no_further(learnt: Path) -> None:
@@ -167,4 +167,4 @@ def test_answers_end_where_the_model_sees_no_further(learnt: Path) -> None:
     free = [64 - len(generator._encoded(prompt)) for prompt in prompts]
     assert 0 < free[1] < 30 < free[0]
     alone = [generator.generate(prompt, max_tokens=30, temperature=0) for prompt in prompts]
-    assert generator.generate_batch(prompts, 30, 0) == alone
+    assert generator.generate(prompts, 30, 0) == alone

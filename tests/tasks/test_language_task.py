@@ -110,7 +110,7 @@ def test_every_answer_of_a_conversation_is_learnt(tmp_path: Path) -> None:
     changes |= {"data.validation": 0.0, "training.batch_size": 8}
     train("language", settings(path, **changes), output=tmp_path / "run")
     generator = Generator.load(tmp_path / "run")
-    firsts = generator.generate_batch([f"Say {word}." for word in ANIMALS[:4]], max_tokens=20, temperature=0)
+    firsts = generator.generate([f"Say {word}." for word in ANIMALS[:4]], max_tokens=20, temperature=0)
     assert firsts == [f"{word[::-1]} it is" for word in ANIMALS[:4]]
     assert main(["evaluate", str(tmp_path / "run"), "--data", str(path)]) == 0
     items = json.loads((tmp_path / "run/evaluation.json").read_text(encoding="utf-8"))["items"]

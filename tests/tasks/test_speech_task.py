@@ -230,7 +230,7 @@ def test_the_command_writes_speech_that_says_a_model_made_it(run: Path, tmp_path
 @pytest.mark.parametrize(
     ("text", "more", "message"),
     [
-        ("***", [], "can be said"),
+        ("***", [], "can be spoken"),
         ("Hello.", ["--speaker", "nobody"], "nobody"),
         ("Hello.", ["--speed", "0"], "speed"),
         ("Hello.", ["--vocoder", "no/such"], "no/such"),

@@ -436,7 +436,7 @@ def test_folders_of_any_name(place):
     output = place / "mine, all 'mine'"
     done, document, _ = run(voice_mode="voice", voice_data_dir="recordings/caf\udce9", output_dir=output)
     assert done, messages(document, "ERROR")
-    command = next(one for one in messages(document, "SUCCESS") if "phonate convert" in one).partition("others: ")[2]
+    command = next(one for one in messages(document, "SUCCESS") if "phonate convert" in one).partition("For more: ")[2]
     assert shlex.split(command)[:3] == ["phonate", "convert", str(output / "voice_model")]
     done, document, _ = run(voice_mode="voice", output_dir="o\udce9")
     assert not done

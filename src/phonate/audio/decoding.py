@@ -228,7 +228,14 @@ def _regrouped(blocks: Iterator[FloatArray], size: int) -> Iterator[FloatArray]:
 
 
 def writable(path: str | Path) -> Path:
-    """`path`, if `write_audio` writes files with its suffix. Raises InputError."""
+    """`path`, if `write_audio` writes files with its suffix and its folder exists. Raises InputError."""
+    path = _encodable(path)
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: no folder {path.parent}; make it first")
+    return path
+
+
+def _encodable(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in _SUBTYPES:
         raise InputError(f"{path}: writes {' and '.join(sorted(_SUBTYPES))} only; give the file such a suffix")
@@ -246,7 +253,7 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
 
     A waveform that peaks over 1 is scaled down as a whole to peak at 1, since clipping would distort it.
     """
-    path = writable(path)
+    path = _encodable(path)
     samples = np.asarray(waveform, dtype=np.float32)
     if samples.ndim != 1 or samples.size == 0 or not np.isfinite(samples).all():
         raise DataError(f"{path}: not written: a waveform is one row of finite samples, got shape {samples.shape}")

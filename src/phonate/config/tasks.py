@@ -1,20 +1,21 @@
-"""What can be trained, by name: settings without torch first, the task's code only when it is to run.
+"""Tasks by name: settings without torch first, the task's code only when it runs.
 
 A task is a package with two modules: `settings`, free of torch, with the constants DATA and MODEL (Settings
-classes), `SIZES: {size: {"model": {...}, "training": {...}}}` and, if the trainer's own do not do, TRAINING,
-and, where `model.kind` has sizes of its own, `KINDS: {kind: SIZES}`;
-and `task`, with the class `<Name>Task(recipe)`. Packages under `phonate.tasks` are found by their folder's
-name, those of other distributions by an entry point of group `phonate.tasks` (`name = "package.module"`), and
-a single plug-in file says `TASKS.register("name", TaskEntry(...))`.
+classes), and, where they are needed, `SIZES: {size: {"model": {...}, "training": {...}}}`, `KINDS: {kind: SIZES}` for
+values of `model.kind` with sizes of their own, TRAINING (a subclass of the trainer's settings), and
+`INFO: TaskInfo`, which declares what the task offers to the rest of phonate; and `task`, with the class
+`<Name>Task(recipe)`. Packages under `phonate.tasks` are found by their folder's name, those of other distributions by
+an entry point of group `phonate.tasks` (`name = "package.module"`), and a single plug-in file calls
+`TASKS.register("name", TaskEntry(...))`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from phonate.config.errors import InputError
 from phonate.config.registry import Registry, load, public_object
@@ -23,6 +24,53 @@ from phonate.config.settings import Settings
 Sizes = Mapping[str, Mapping[str, Any]]
 
 _TRAINING = "phonate.training.settings:TrainingSettings"
+
+
+Reference = str | Callable[..., Any]
+"""An object, or the `module:name` string of one that is imported when it is used."""
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """How `phonate session` trains a task."""
+
+    data: Literal["recordings", "texts"]
+    """What it is trained on."""
+    needs_text: bool = False
+    """Recordings without a text are of no use to it."""
+    default_for: Literal["transcribed recordings", "recordings", "texts"] | None = None
+    """The data for which a session chooses this task by itself."""
+    defaults: Reference | None = None
+    """`defaults(language) -> {"data.path": ..., ...}`: overrides for recordings in that language (en, de, ...), below
+    what the configuration says."""
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """What a task offers to the command line, sessions, reports and Python, all of it optional."""
+
+    inference: Reference | None = None
+    """The subclass of `phonate.training.inference.Inference` that `phonate.load` returns."""
+    evaluation: Reference | None = None
+    """`evaluate(run, data, *, device, **options) -> Evaluation`, for `phonate evaluate`."""
+    export: Reference | None = None
+    """`export(source, target, form, **options) -> [files]`, for `phonate checkpoints export --format`."""
+    formats: tuple[str, ...] = ()
+    """What `export` writes: onnx, for example."""
+    options: tuple[str, ...] = ()
+    """Names of the options that inference, evaluation and export take as keywords, such as vocoder."""
+    session: SessionInfo | None = None
+    """How a session trains it; None: sessions do not."""
+    facts: Reference | None = None
+    """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
+
+    def require_options(self, task: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of `given` that are not None. Raises InputError for one that the task does not take."""
+        chosen = {name: value for name, value in given.items() if value is not None}
+        for name in chosen:
+            if name not in self.options:
+                raise InputError(f"--{name}: the task {task} has no use for it; leave it out")
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -52,6 +100,7 @@ class TaskEntry:
     """The task's class, called with the recipe, or a `module:name` string."""
     sizes: Sizes = field(default_factory=dict)
     training: type[Settings] | None = None
+    info: TaskInfo = TaskInfo()
 
 
 class TaskRegistry(Registry[Any]):
@@ -89,3 +138,22 @@ def task_class(name: str) -> Any:
     if isinstance(entry, TaskEntry):
         return load(entry.task) if isinstance(entry.task, str) else entry.task
     return public_object(importlib.import_module(f"{entry}.task"), name, "task")
+
+
+def task_info(name: str) -> TaskInfo:
+    """What task `name` offers, without its code. Raises InputError for unknown names."""
+    entry = TASKS.find(name)
+    if isinstance(entry, TaskEntry):
+        return entry.info
+    info: TaskInfo = getattr(importlib.import_module(f"{entry}.settings"), "INFO", TaskInfo())
+    return info
+
+
+def referred(reference: Reference) -> Any:
+    """The object of a reference, imported now."""
+    return load(reference) if isinstance(reference, str) else reference
+
+
+def shortened(names: Collection[str], most: int = 20) -> str:
+    """The `names` for a table, or how many there are where they are more than `most`."""
+    return ", ".join(names) if len(names) <= most else f"{len(names)}"

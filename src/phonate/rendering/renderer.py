@@ -1,4 +1,4 @@
-"""From mels to waveforms for every task that makes mels: by a trained vocoder, or without one by Griffin-Lim.
+"""From mels to waveforms, for every task that predicts mels: by a trained vocoder, or without one by Griffin-Lim.
 
 Shapes: T frames, M mel bands, N = (T - 1) * hop samples.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
 from phonate.audio.chunks import joined
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import CheckpointError, InputError
+from phonate.config.recipe import Recipe
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.training.checkpoints.trained import open_trained
@@ -24,32 +26,46 @@ _PIECE_SECONDS = 20.0
 
 
 class Renderer(Protocol):
-    """Makes waveforms of mels."""
+    """Renders mels as waveforms."""
 
     name: str
     """For tables and messages."""
 
-    def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
-        """Mel (T, M) from 0 to 1 -> waveform (N,) at the level that the mel says. Long ones go piece by piece.
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The networks it computes with, if any."""
+        ...
 
-        `f0_T` is the pitch (T,) in Hz, 0 where there is no voice, where it is known; else it is heard in the mel.
+    def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
+        """Mel (T, M) from 0 to 1 -> waveform (N,), at the level of the mel. Long ones are rendered in pieces.
+
+        `f0_T`: pitch (T,) in Hz, 0 where unvoiced; None: it is estimated from the mel.
         """
+        ...
+
+    def stream(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> Iterator[FloatArray]:
+        """The same waveform in pieces (n,), as they are ready."""
         ...
 
 
 class GriffinLim:
-    """Needs no training, and sounds like it: phases are found by iteration."""
+    """Needs no training: phases are estimated by iteration (Griffin and Lim 1984). The quality is low."""
 
     name = "Griffin-Lim"
+    networks: tuple[nn.Module, ...] = ()
 
     def __init__(self, processor: AudioProcessor) -> None:
         self._processor = processor
 
     def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
-        """See `Renderer`. The pitch is in the mel."""
+        """See `Renderer`. `f0_T` is not needed."""
         audio = self._processor.config
         piece = round(_PIECE_SECONDS * audio.frames_per_second)
         return joined(mel_TM, self._processor.render, audio.hop_length, piece)
+
+    def stream(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> Iterator[FloatArray]:
+        """See `Renderer`. All of it at once: neighbouring pieces are faded into each other."""
+        yield self(mel_TM, f0_T)
 
 
 class TrainedVocoder:
@@ -60,6 +76,11 @@ class TrainedVocoder:
     def __init__(self, vocoder: Vocoder) -> None:
         self.network = vocoder.eval()
 
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The vocoder."""
+        return (self.network,)
+
     @classmethod
     def load(cls, source: str | Path, processor: AudioProcessor) -> TrainedVocoder:
         """The vocoder of a run (its best checkpoint, or else its newest) or of one checkpoint.
@@ -67,13 +88,13 @@ class TrainedVocoder:
         Raises CheckpointError where there is none, or it was trained on other features than `processor` makes.
         """
         try:
-            trained = open_trained(source, "vocoder")
+            trained = open_trained(source, "vocoder", Recipe[Any, Any, Any])
         except InputError as error:
             raise InputError(f"vocoder {error}; name another by --vocoder, or griffin_lim for none") from error
         theirs = trained.inference_metadata["features"]
         if theirs != processor.fingerprint:
             raise CheckpointError(
-                f"{source}: this vocoder understands features {theirs}, the model makes {processor.fingerprint}; "
+                f"{source}: this vocoder was trained on features {theirs}, the model predicts {processor.fingerprint}; "
                 "train one with the model's data.audio"
             )
         network = Vocoder.of(processor, trained.recipe.model.width, trained.recipe.model.layers)
@@ -89,9 +110,9 @@ class TrainedVocoder:
     def stream(
         self, mel_TM: FloatArray, f0_T: FloatArray | None = None, first: int = 32, piece: int = 128
     ) -> Iterator[FloatArray]:
-        """The same waveform, `first` frames of it at once and then `piece` by `piece`.
+        """The same waveform in pieces (n,): the first `first` frames, then `piece` frames at a time.
 
-        Source and context are those of the whole, so nothing is heard of the cuts.
+        Excitation and context are computed for the whole, so the pieces join without artefacts.
         """
         network, hop, margin = self.network, self.network.hop_length, self.network.context
         mel_BTM = torch.from_numpy(np.array(mel_TM, dtype=np.float32))[None].to(network.level_K.device)
@@ -108,13 +129,13 @@ class TrainedVocoder:
 
 
 BESIDE = "vocoder"
-"""The folder, within that of a model, of a vocoder that was saved together with it."""
+"""Subfolder of a model's folder that holds the vocoder saved with it."""
 GRIFFIN_LIM = "griffin_lim"
-"""In the place of a run: no vocoder, even where the recipe has one."""
+"""Instead of a run: no vocoder, even where the recipe names one."""
 
 
 def saved_beside(model: Path) -> Path | None:
-    """The vocoder that was saved together with the model in the folder `model`, if there is one."""
+    """The folder of the vocoder saved with the model in the folder `model`, if there is one."""
     return model / BESIDE if is_checkpoint(model / BESIDE) else None
 
 

@@ -3,7 +3,31 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phonate.audio.augmentation import DataAugmentation as DataAugmentation
+    from phonate.audio.processor import AudioProcessor as AudioProcessor
+    from phonate.audio.settings import AudioConfig as AudioConfig
+    from phonate.data.voices.dataset import VoiceCollator as VoiceCollator
+    from phonate.data.voices.dataset import VoiceDataset as VoiceDataset
+    from phonate.data.voices.dataset import create_train_val_datasets as create_train_val_datasets
+    from phonate.data.voices.dataset import create_voice_dataloader as create_voice_dataloader
+    from phonate.training.callbacks import Callback as Callback
+    from phonate.training.checkpoints import CheckpointManager as CheckpointManager
+    from phonate.training.checkpoints import CheckpointMetadata as CheckpointMetadata
+    from phonate.training.checkpoints import create_checkpoint_manager as create_checkpoint_manager
+    from phonate.training.checkpoints import get_default_checkpoint_config as get_default_checkpoint_config
+    from phonate.training.loaders.trainer import TrainingConfig as TrainingConfig
+    from phonate.training.loaders.trainer import VoiceTrainer as VoiceTrainer
+    from phonate.training.loaders.trainer import create_trainer as create_trainer
+    from phonate.training.loaders.trainer import get_default_training_config as get_default_training_config
+    from phonate.training.losses import LossManager as LossManager
+    from phonate.training.losses import LossRegistry as LossRegistry
+    from phonate.training.settings import CheckpointConfig as CheckpointConfig
+    from phonate.training.task import Phase as Phase
+    from phonate.training.task import Task as Task
+    from phonate.training.trainer import Trainer as Trainer
 
 _HOMES = {
     "Trainer": "phonate.training.trainer",
@@ -33,10 +57,12 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # type checkers see the imports above, so a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,14 +1,12 @@
-"""Judge a run: its task's own evaluation, put down in the run's folder."""
+"""Evaluate a run: its task's own evaluation, written to the run's folder."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.config.tasks import TASKS
+from phonate.config.tasks import referred, task_info
 from phonate.evaluation.tables import Evaluation
 from phonate.training.run import Run
 from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
@@ -16,24 +14,32 @@ from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
 FIGURES = "evaluation.json"
 
 
-def evaluate(run: str | Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
-    """Judge the run in the folder `run` on the corpus `data`, or on what its recipe keeps for that, with the sound of
-    the run `vocoder`, or else of the one that the recipe names.
+def evaluate(
+    run: str | Path, data: str | None = None, vocoder: str | None = None, *, device: str | None = None
+) -> Evaluation:
+    """Evaluate a run on held-out data.
 
-    Writes `evaluation.json`: the figures of the report, and what was measured on each item; and `samples/` for the
-    report's players, where the evaluation has sounds. A task can be judged
-    when its package has a module `evaluation` with `evaluate(run, data, vocoder)`.
+    Writes `evaluation.json`, the figures of the report and what was measured on each item, and, where the evaluation
+    has audio, `samples/` for the report's players.
 
-    Raises InputError for a folder that is no run, or a task that has no evaluation.
+    Args:
+        run: A run's folder.
+        data: A corpus; None: what the run's training kept for validation.
+        vocoder: For tasks that take one: a run to use instead of the recipe's, or griffin_lim.
+        device: Such as "cuda:0"; None: cpu.
+
+    Raises InputError for a folder that is no run, a task that has no evaluation (`TaskInfo.evaluation`), or an option
+    that the task has no use for.
     """
     folder = Run(Path(run))
     if not folder.recipe.is_file():
         raise InputError(f"{run}: no recipe.yaml here; give the folder of a run")
     task = resolve(folder.recipe).recipe.task
-    home = TASKS.find(task)
-    if not isinstance(home, str) or importlib.util.find_spec(f"{home}.evaluation") is None:
+    info = task_info(task)
+    if info.evaluation is None:
         raise InputError(f"{run}: the task {task} has no evaluation")
-    found: Evaluation = importlib.import_module(f"{home}.evaluation").evaluate(folder.path, data, vocoder)
+    options = info.require_options(task, {"vocoder": vocoder})
+    found: Evaluation = referred(info.evaluation)(folder.path, data, device=device, **options)
     folder.write_json(FIGURES, found.document())
     if found.sounds:
         _write_sounds(folder, found)
@@ -41,7 +47,7 @@ def evaluate(run: str | Path, data: str | None = None, vocoder: str | None = Non
 
 
 def _write_sounds(run: Run, found: Evaluation) -> None:
-    """Put the sounds where the report looks for them."""
+    """Write the audio where the report looks for it."""
     import soundfile
 
     folder = (run.path / LISTENING).parent

@@ -1,32 +1,29 @@
-"""Write a checkpoint in a form that other programs run, as its task knows how to."""
+"""Write a checkpoint in a form that other programs run, by its task's own export."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve
-from phonate.config.tasks import TASKS
+from phonate.config.tasks import referred, task_info
 from phonate.training.checkpoints import files
 
 
 def export(source: Path, target: Path, form: str, vocoder: str | None = None) -> list[Path]:
-    """Write the checkpoint `source` in the form `form` (onnx, say) to the file or folder `target`.
+    """Write the checkpoint `source` in the form `form` (onnx, say) to the file or folder `target`; returns the files.
 
-    A task can be exported when its package has a module `export` with FORMATS and
-    `export(source, target, form, vocoder)`, which returns the files it wrote.
+    `vocoder`: for tasks that take one, a run to use instead of the recipe's.
 
-    Raises InputError for a form that the task does not have.
+    Raises InputError for a form that the task does not have (`TaskInfo.formats`), or an option that it has no use for.
     """
     task = resolve(source / files.RECIPE).recipe.task
-    home = TASKS.find(task)
-    if not isinstance(home, str) or importlib.util.find_spec(f"{home}.export") is None:
+    info = task_info(task)
+    if info.export is None:
         raise InputError(f"--format {form}: the task {task} of {source} is exported as weights only")
-    module = importlib.import_module(f"{home}.export")
-    if form not in module.FORMATS:
-        raise InputError(f"--format {form}: the task {task} does not have it; {nearest(form, module.FORMATS)}")
-    written: list[Path] = module.export(source, target, form, vocoder)
+    if form not in info.formats:
+        raise InputError(f"--format {form}: the task {task} does not have it; {nearest(form, list(info.formats))}")
+    options = info.require_options(task, {"vocoder": vocoder})
+    written: list[Path] = referred(info.export)(source, target, form, **options)
     return written

@@ -1,7 +1,7 @@
-"""Judge a trained run: how good it is beside doing nothing, a baseline without a model, and the ceiling.
+"""Evaluate a trained run beside baselines and a ceiling.
 
-Judges are optional packages: pip install 'phonate[eval]'. The figures and what was measured on
-each item go to RUN/evaluation.json.
+Scorers are optional packages: pip install 'phonate[eval]'. The figures and what was measured on each item go to
+RUN/evaluation.json.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="PATH",
-        help="a corpus to judge on, such as recordings kept out of training; for speech also sentences, a .txt",
+        help="a corpus to evaluate on, not trained on (default: what training held out); for speech also a .txt file",
     )
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
     )
+    parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps (default: the task's choice)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge, then print the table."""
+    """Evaluate, then print the table."""
     from phonate.cli.output import log_to_console, print_json, print_table
 
     log_to_console()
 
     from phonate.workflows.evaluate import evaluate
 
-    found = evaluate(args.run, args.data, args.vocoder)
+    found = evaluate(args.run, args.data, args.vocoder, device=args.device)
     if args.json:
         print_json(found.document())
     else:

@@ -1,4 +1,4 @@
-"""Say a text in a trained voice.
+"""Speak a text in a trained voice.
 
 RUN is a run's folder or one of its checkpoints; TEXT is what to say, or - to read it from standard input.
 """
@@ -13,10 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate speak`."""
     parser.add_argument("run", metavar="RUN", help="a run of the task speech, or a checkpoint")
     parser.add_argument("text", metavar="TEXT", help="what to say, of any length; - reads standard input")
-    parser.add_argument("--speaker", metavar="NAME", help="in whose voice (default: the run's first speaker)")
+    parser.add_argument("--speaker", metavar="NAME", help="the voice (default: the run's first speaker)")
     parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="1.2 is a fifth faster (default: 1)")
     parser.add_argument(
-        "--semitones", type=float, default=0.0, metavar="X", help="raise the voice by so much (default: 0)"
+        "--semitones", type=float, default=0.0, metavar="X", help="raise the pitch by X semitones (default: 0)"
     )
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
@@ -26,15 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Speak, and say what was written."""
+    """Speak, and print what was written."""
     from phonate.audio.decoding import MADE, writable, write_audio
-    from phonate.compute import device as devices
-    from phonate.tasks.speech.inference import Synthesiser
+    from phonate.workflows.load import load
 
     writable(args.output)
-    device = devices.choose(device=args.device)
     text = sys.stdin.read() if args.text == "-" else args.text
-    synthesiser = Synthesiser.load(args.run, args.vocoder).to(device)
+    synthesiser = load(args.run, "speech", device=args.device, vocoder=args.vocoder)
     waveform = synthesiser.speak(text, args.speaker, args.speed, args.semitones)
     write_audio(args.output, waveform, synthesiser.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / synthesiser.sample_rate:.1f} s")

@@ -54,14 +54,16 @@ _LEGEND = (
 )
 
 
-def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
-    """Judge the converter of `run` on the corpus `data`, or on what its training kept for validation, with the sound of
-    the run `vocoder`, or of the recipe's.
+def evaluate(
+    run: Path, data: str | None = None, *, vocoder: str | None = None, device: str | None = None
+) -> Evaluation:
+    """Evaluate the converter of `run` on the corpus `data`, or on what its training kept for validation, rendered by
+    the run `vocoder`, or the recipe's, computing on `device` (None: cpu).
 
     Raises InputError when there is no clip of the target, or nothing to convert, in that corpus; DataError when the
     judges hear nothing in a recording of it.
     """
-    converter = Converter.load(run, vocoder)
+    converter = Converter.load(run, vocoder, device=device)
     clips = _kept_for_validation(converter) if data is None else _clips_of(converter, data)
     target, sources, rest = _divided(converter, clips)
     judges = Judges(converter, target)

@@ -1,63 +1,82 @@
-"""From a trained run to converted speech. Shapes: T frames, M mel bands, N samples."""
+"""From a trained run to converted speech. Shapes: B batch, T frames, F features, M mel bands, N samples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, overload
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from phonate.audio.chunks import overlap_add
-from phonate.audio.decoding import FloatArray, read_audio
+from phonate.audio.chunks import overlap_add, windows
+from phonate.audio.decoding import FloatArray
+from phonate.audio.inputs import Audio, AudioT, as_waveform
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
+from phonate.data.batches.recordings import padded
+from phonate.data.manifests.rows import one_line
+from phonate.nn.masks import frame_mask
 from phonate.rendering.renderer import Renderer, renderer, saved_beside
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
+from phonate.tasks.conversion.settings import ConversionData, ConversionRecipe
 from phonate.tasks.conversion.voices import Voice
 from phonate.training.checkpoints.trained import open_trained
+from phonate.training.inference import Demonstration, Device, Inference
 
 _WINDOW_SECONDS = 10.0
 _OVERLAP_SECONDS = 1.0
+_BATCH = 8
+"""Windows that the model reads at once."""
 _PEAK = 0.95
+_STREAM_PEAK = 0.6
+"""Of full scale: a stream can't be scaled by its loudest sample, which is not known yet."""
 _SILENT = 1e-6  # rounding may lift the floor, 0, by so much
 
 
-class Converter:
-    """Speaks recordings again in another voice."""
+class Converter(Inference):
+    """Converts speech to another voice."""
+
+    sample_rate: int
 
     def __init__(
         self,
         model: VoiceTransformer,
-        data: Any,
+        data: ConversionData,
         voices: dict[str, Voice],
         target: str,
         inference_metadata: Mapping[str, Any] | None = None,
         vocoder: str | Path | None = None,
     ) -> None:
-        """`data` is the recipe's ConversionData; `voices`: the speakers of the embedding, in its order;
-        `inference_metadata`: what the task saved with the checkpoint; `vocoder`: a run in place of `data.vocoder`."""
+        """`voices`: the speakers of the embedding, in its order; `target`: the default speaker; `inference_metadata`:
+        what the task saved with the checkpoint; `vocoder`: a run to use instead of `data.vocoder`."""
         self.model = model.eval()
         self.voices = voices
         self.speakers = list(voices)
+        """Names of the voices."""
         self.target = target
-        """The speaker that is converted to when none is asked for."""
+        """The speaker that is converted to when none is named."""
         self.inference_metadata = dict(inference_metadata or {})
         self.extractor = FeatureExtractor(data)
-        self.sample_rate: int = data.audio.sample_rate
+        self.sample_rate = data.audio.sample_rate
         self.render: Renderer = renderer(vocoder or data.vocoder, self.extractor.processor)
-        """Makes sound of mels."""
+        """Mel spectrograms to waveforms."""
 
     @classmethod
-    def load(cls, source: str | Path, vocoder: str | Path | None = None) -> Converter:
+    def load(cls, source: str | Path, vocoder: str | Path | None = None, *, device: Device | None = None) -> Self:
         """The converter of a run (its best checkpoint, or else its newest) or of one checkpoint.
 
-        Raises CheckpointError where there is none, or it is damaged, or of another task.
+        Args:
+            source: A run's folder or a checkpoint's.
+            vocoder: A run of the task vocoder, or griffin_lim; None: the one saved beside the model, or the recipe's.
+            device: Such as "cuda:0"; None: cpu.
+
+        Raises CheckpointError where there is no checkpoint, or it is damaged, or of another task.
         """
-        trained = open_trained(source, "conversion")
+        trained = open_trained(source, "conversion", ConversionRecipe)
         recipe, metadata = trained.recipe, trained.inference_metadata
         extractor = FeatureExtractor(recipe.data)
         trained.require_features(extractor.processor.fingerprint)
@@ -74,18 +93,20 @@ class Converter:
         )
         model.load_state_dict(trained.weights)
         voices = {name: Voice.read(document) for name, document in metadata["voices"].items()}
-        return cls(model, recipe.data, voices, metadata["target"], metadata, vocoder or saved_beside(trained.path))
+        vocoder = vocoder or saved_beside(trained.path)
+        return cls(model, recipe.data, voices, metadata["target"], metadata, vocoder).to(device)
 
-    def _window(self) -> tuple[int, int]:
-        """Frames that the model sees at once, and how many neighbouring windows share.
+    @property
+    def networks(self) -> Sequence[nn.Module]:
+        """The model, then the vocoder's network."""
+        return (self.model, *self.render.networks)
 
-        Absolute positions mean something only as far as crops had them in training.
-        """
-        data = self.extractor.data
-        if self.model.positions is not None:
-            return data.crop_frames, data.crop_frames // 4
-        rate = data.audio.frames_per_second
-        return round(_WINDOW_SECONDS * rate), round(_OVERLAP_SECONDS * rate)
+    def demonstration(self, recording: Path | None, text: str | None) -> Demonstration | None:
+        """`recording`, converted."""
+        if recording is None:
+            return None
+        summary = f"{one_line(recording.name)} in the voice of {one_line(self.target)}"
+        return Demonstration(summary, "phonate convert {run} in.wav -o out.wav", self.convert(recording))
 
     def speaker(self, name: str | None) -> int:
         """Number of a speaker. Raises InputError with the nearest name."""
@@ -94,46 +115,129 @@ class Converter:
             raise InputError(f"speaker {name!r} is not in this model; {nearest(name, self.speakers)}")
         return self.speakers.index(name)
 
-    def convert_file(self, path: str | Path, speaker: str | None = None) -> FloatArray:
-        """The recording at `path`, in any format and at any rate, in the voice of `speaker`: (N,) at `sample_rate`.
+    @overload
+    def convert(self, audio: Audio, speaker: str | None = None, *, sample_rate: int | None = None) -> FloatArray: ...
 
-        Raises DataError where it can't be read, or is shorter than a frame.
+    @overload
+    def convert(
+        self, audio: list[AudioT] | tuple[AudioT, ...], speaker: str | None = None, *, sample_rate: int | None = None
+    ) -> list[FloatArray]: ...
+
+    def convert(
+        self,
+        audio: Audio | list[AudioT] | tuple[AudioT, ...],
+        speaker: str | None = None,
+        *,
+        sample_rate: int | None = None,
+    ) -> FloatArray | list[FloatArray]:
+        """Speech in the voice of `speaker`: about as many samples (N,) at `self.sample_rate` as went in, peak 0.95.
+
+        Args:
+            audio: The path of a recording of any format, rate and length, or samples (N,); or a list of them, which
+                are converted in batches.
+            speaker: Whose voice; None: the run's target.
+            sample_rate: Hz of arrays; None: they are at `self.sample_rate`.
+
+        Raises InputError for an unknown speaker, DataError for audio that can't be read or is shorter than a frame.
         """
-        waveform = read_audio(path, self.sample_rate)[0]
-        hop = self.extractor.data.audio.hop_length
-        if len(waveform) < hop:
-            raise DataError(
-                f"{path}: {1000 * len(waveform) / self.sample_rate:.1f} ms long, under the {hop} samples of one frame "
-                f"(at {self.sample_rate} Hz); give a longer recording"
-            )
-        return self.convert(waveform, speaker)
+        if isinstance(audio, list | tuple):
+            recordings = [self._recording(one, sample_rate) for one in audio]
+            return [self._finished(mel_TM) for mel_TM in self.convert_mels(recordings, speaker)]
+        return self._finished(self.convert_mel(self._recording(audio, sample_rate), speaker))
 
-    def convert(self, waveform: FloatArray, speaker: str | None = None) -> FloatArray:
-        """Samples (N,) at `sample_rate` in the voice of `speaker` (None: the target); about N samples, peak 0.95.
+    def stream(
+        self, audio: Audio, speaker: str | None = None, *, sample_rate: int | None = None
+    ) -> Iterator[FloatArray]:
+        """As `convert` for one recording, in pieces (N,) as they are rendered, at a fixed level.
 
-        Long recordings are converted in overlapping windows and rendered piece by piece.
+        Its features are computed first: content is normalised over the whole recording.
         """
-        mel_TM = self.convert_mel(self.extractor.recording(waveform), speaker)
-        return _PEAK * normalised_peak(self.render(mel_TM))
+        for piece in self.render.stream(self.convert_mel(self._recording(audio, sample_rate), speaker)):
+            yield np.clip(_STREAM_PEAK * piece, -1.0, 1.0)
 
-    @torch.no_grad()
     def convert_mel(self, recording: Recording, speaker: str | None = None) -> FloatArray:
         """The mel (T, M), from 0 to 1, of a recording in the voice of `speaker`."""
-        device = next(self.model.parameters()).device
-        speaker_id = torch.tensor([self.speaker(speaker)], device=device)
-        voice = self.voices[self.speakers[int(speaker_id)]]
-        content_TF = torch.from_numpy(np.ascontiguousarray(self.extractor.content(recording))).to(device)
-        prosody_TP = torch.from_numpy(self.extractor.prosody(recording, voice.register)).to(device)
+        return self.convert_mels([recording], speaker)[0]
 
-        def predict(start: int, end: int) -> FloatArray:
-            prosody = prosody_TP[None, start:end] if self.model.prosody_dim else None
-            out_BTM = self.model(content_TF[None, start:end], speaker_id=speaker_id, prosody=prosody)
-            mel: FloatArray = out_BTM[0].float().cpu().numpy()
-            return mel
+    @torch.no_grad()
+    def convert_mels(self, recordings: Sequence[Recording], speaker: str | None = None) -> list[FloatArray]:
+        """The mels (T, M), from 0 to 1, of recordings in the voice of `speaker`. Long ones are read in overlapping
+        windows, and windows of like length together."""
+        number = self.speaker(speaker)
+        voice = self.voices[self.speakers[number]]
+        inputs = [
+            (
+                np.ascontiguousarray(self.extractor.content(recording)),
+                self.extractor.prosody(recording, voice.register),
+            )
+            for recording in recordings
+        ]
+        window, overlap = self._window()
+        cuts = [
+            (index, start, end)
+            for index, (content_TF, _) in enumerate(inputs)
+            for start, end in windows(len(content_TF), window, overlap)
+        ]
+        cuts.sort(key=lambda cut: cut[2] - cut[1])
+        made: dict[tuple[int, int], FloatArray] = {}
+        for first in range(0, len(cuts), _BATCH):
+            chosen = cuts[first : first + _BATCH]
+            parts = [tuple(values[start:end] for values in inputs[index]) for index, start, end in chosen]
+            for (index, start, _), mel_TM in zip(chosen, self._predict(parts, number), strict=True):
+                made[index, start] = mel_TM
 
-        mel_TM = overlap_add(len(content_TF), *self._window(), predict)
+        def window_of(index: int) -> Callable[[int, int], FloatArray]:
+            return lambda start, end: made[index, start]
+
+        mels = [
+            overlap_add(len(content_TF), window, overlap, window_of(index))
+            for index, (content_TF, _) in enumerate(inputs)
+        ]
+        return [self._equalised(mel_TM, of, voice) for mel_TM, of in zip(mels, recordings, strict=True)]
+
+    def _predict(self, parts: Sequence[tuple[FloatArray, ...]], speaker: int) -> list[FloatArray]:
+        """The mel (T, M) of each pair of content (T, F) and prosody (T, P), in one forward pass."""
+        device = self.device
+        content_BTF, prosody_BTP = (padded(values).to(device) for values in zip(*parts, strict=True))
+        lengths = [len(content_TF) for content_TF, _ in parts]
+        mask_BT: Tensor | None = None
+        if min(lengths) < max(lengths):
+            mask_BT = frame_mask(torch.tensor(lengths, device=device), max(lengths))
+        out_BTM: Tensor = self.model(
+            content_BTF,
+            speaker_id=torch.full((len(parts),), speaker, device=device),
+            mask=mask_BT,
+            prosody=prosody_BTP if self.model.prosody_dim else None,
+        )
+        return [mel_TM[:length] for mel_TM, length in zip(out_BTM.float().cpu().numpy(), lengths, strict=True)]
+
+    def _equalised(self, mel_TM: FloatArray, recording: Recording, voice: Voice) -> FloatArray:
         if self.extractor.data.equalise:
             mel_TM = voice.equalised(mel_TM)
         # The model was never shown digital silence, and normalisation makes a voice of nothing.
         mel_TM[recording.mel_TM.max(axis=1) < _SILENT] = 0.0
         return np.clip(mel_TM, 0.0, 1.0)
+
+    def _recording(self, audio: Audio, sample_rate: int | None) -> Recording:
+        """Clean features. Raises DataError for less than a frame of audio."""
+        waveform, hop = as_waveform(audio, self.sample_rate, sample_rate), self.extractor.data.audio.hop_length
+        if len(waveform) < hop:
+            raise DataError(
+                f"{audio if isinstance(audio, str | Path) else 'audio'}: {1000 * len(waveform) / self.sample_rate:.1f} "
+                f"ms long, under the {hop} samples of one frame (at {self.sample_rate} Hz); give a longer recording"
+            )
+        return self.extractor.recording(waveform)
+
+    def _finished(self, mel_TM: FloatArray) -> FloatArray:
+        return _PEAK * normalised_peak(self.render(mel_TM))
+
+    def _window(self) -> tuple[int, int]:
+        """Frames that the model reads at once, and how many neighbouring windows share.
+
+        Absolute positions are only trained as far as crops are long.
+        """
+        data = self.extractor.data
+        if self.model.positions is not None:
+            return data.crop_frames, data.crop_frames // 4
+        rate = data.audio.frames_per_second
+        return round(_WINDOW_SECONDS * rate), round(_OVERLAP_SECONDS * rate)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
+from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.settings import VoiceData
+from phonate.training.settings import TrainingSettings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -117,6 +121,13 @@ def _size(d_model: int, n_layers: int, n_heads: int, lr: float) -> dict[str, dic
     return {"model": model, "training": {"optimizer": {"lr": lr}}}
 
 
+def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Rows of a report's table."""
+    return {"Speakers": shortened(inference_metadata.get("voices", ()))}
+
+
+ConversionRecipe = Recipe[ConversionData, ConversionModel, TrainingSettings]
+
 DATA = ConversionData
 MODEL = ConversionModel
 SIZES = {
@@ -125,3 +136,10 @@ SIZES = {
     "default": _size(512, 6, 8, 3e-4),
     "large": _size(768, 8, 12, 2e-4),
 }
+INFO = TaskInfo(
+    inference="phonate.tasks.conversion.inference:Converter",
+    evaluation="phonate.tasks.conversion.evaluation:evaluate",
+    options=("vocoder",),
+    session=SessionInfo("recordings", default_for="recordings"),
+    facts=facts,
+)

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from phonate.compute.device import choose
 from phonate.config.errors import InputError
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.reading import read_dialogues, warn_refused
@@ -40,14 +41,14 @@ _LEGEND = (
 )
 
 
-def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
+def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
     """Evaluate the model of `run` on the texts at `data`, or on its validation texts.
 
-    Raises InputError if there is no text, or for a vocoder, and MissingPackageError if there are responses to compare
-    answers with, but not the packages for it.
+    `device`: such as "cuda:0"; None: the GPU, where there is one.
+
+    Raises InputError if there is no text, and MissingPackageError if there are responses to compare answers with, but
+    not the packages for it.
     """
-    if vocoder is not None:
-        raise InputError("--vocoder: language models have no audio; leave it out")
     generator = Generator.load(run)
     corpus = Corpus(generator.recipe.data)
     dialogues = corpus.dialogues[1] if data is None else read_dialogues(data, corpus.data.documents).dialogues
@@ -55,8 +56,8 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
     held_out = _dataset(generator, corpus, dialogues, data)
     if not held_out.rows:
         raise InputError(f"{run}: no validation texts (data.validation); give texts by --data")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batches = [move(batch, device) for batch in _batches(held_out, generator.recipe.training.batch_size)]
+    where = choose(device=device) if device else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    batches = [move(batch, where) for batch in _batches(held_out, generator.recipe.training.batch_size)]
     characters = sum(float(batch["characters"].sum()) for batch in batches)
     questions = answer_scores and Questions.select(dialogues, held_out.sequences, answer_scores)
     systems = {"unigram": _figures(*_unigram(generator, corpus, batches), characters)}
@@ -72,7 +73,7 @@ def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> 
         systems[FREQUENT], answers[FREQUENT] = {}, [frequent[0]] * len(questions.dialogues)
         notes[FREQUENT] = f"{frequent[0]!r}, {frequent[1]} times"
     for name, model in (("untrained", _untrained), ("trained", _trained)):  # one after the other: they may be large
-        system = Generator(model(generator).to(device), generator.tokenizer, generator.chat, generator.recipe)
+        system = Generator(model(generator).to(where), generator.tokenizer, generator.chat, generator.recipe)
         systems[name] = _perplexities(system.model, batches, characters)
         if questions:
             answers[name] = questions.ask(name, system)

@@ -7,17 +7,13 @@ from pathlib import Path
 from phonate.config.errors import InputError
 from phonate.tasks.language.inference import Generator
 
-FORMATS = ("transformers",)
 
-
-def export(source: Path, target: Path, form: str, vocoder: str | None = None) -> list[Path]:
+def export(source: Path, target: Path, form: str) -> list[Path]:
     """Write the checkpoint `source`, adapters merged, with its tokenizer to the new folder `target`; returns the
     files.
 
     Raises InputError for a folder that is not empty, or for 4-bit weights.
     """
-    if vocoder is not None:
-        raise InputError("--vocoder: language models have no audio; leave it out")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target}: already exists; name a new folder")
     generator = Generator.load(source)

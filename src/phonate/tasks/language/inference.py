@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -18,32 +18,44 @@ from phonate.nn.pretrained.adapters import merge_adapters
 from phonate.nn.pretrained.loading import from_config, require
 from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
 from phonate.tasks.language import model as models
+from phonate.tasks.language.settings import LanguageRecipe
 from phonate.training.checkpoints.trained import TrainedModel, open_trained
+from phonate.training.inference import Demonstration, Device, Inference
 
 MAX_TOKENS = 200
 TEMPERATURE = 0.7
 MIN_TEMPERATURE = 1e-3
 """Scores are divided by the temperature; a lower one would overflow."""
+_DEMONSTRATION = ("The", 40)
+"""Prompt and number of tokens."""
 
 
-class Generator:
+class Generator(Inference):
     """Answers prompts or continues texts with a run's model."""
 
-    def __init__(self, model: nn.Module, tokenizer: TextTokenizer, chat: bool, recipe: Any) -> None:
-        """`chat`: the model was trained on conversations, so prompts are answered and not continued. `recipe` is the
-        run's."""
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: TextTokenizer,
+        chat: bool,
+        recipe: LanguageRecipe,
+        inference_metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`chat`: the model was trained on conversations, so prompts are answered and not continued; `recipe`: the
+        run's; `inference_metadata`: what the task saved with the checkpoint."""
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.chat = chat
         self.recipe = recipe
+        self.inference_metadata = dict(inference_metadata or {})
 
     @classmethod
-    def load(cls, source: str | Path) -> Generator:
-        """The model of a run (its best checkpoint, or else its newest) or of one checkpoint.
+    def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
+        """The model of a run (its best checkpoint, or else its newest) or of one checkpoint, on `device` (None: cpu).
 
         Raises CheckpointError if there is none, or it is damaged, of another task, or its base has changed.
         """
-        trained = open_trained(source, "language")
+        trained = open_trained(source, "language", LanguageRecipe)
         settings = trained.recipe.model
         require("transformers", *(["peft"] if settings.adapted else []))
         if settings.trains == "full":
@@ -52,25 +64,46 @@ class Generator:
         else:
             model, tokenizer = _base_of(trained)
         copy_tensors(saved_tensors(model, trained_only=settings.trains != "full"), trained.weights)
-        return cls(model, tokenizer, bool(trained.inference_metadata["answered"]), trained.recipe)
-
-    def to(self, device: torch.device | str) -> Generator:
-        """Move the model to `device`; returns itself."""
-        self.model.to(device)
-        return self
+        metadata = trained.inference_metadata
+        return cls(model, tokenizer, bool(metadata["answered"]), trained.recipe, metadata).to(device)
 
     @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return next(self.model.parameters()).device
+    def networks(self) -> Sequence[nn.Module]:
+        """The language model."""
+        return (self.model,)
 
+    def demonstration(self, recording: Path | None, text: str | None) -> Demonstration | None:
+        """The continuation of a short prompt."""
+        prompt, tokens = _DEMONSTRATION
+        summary = f'After "{prompt}" it writes {self.generate(prompt, max_tokens=tokens)!r}'
+        return Demonstration(summary, 'phonate generate {run} "..."')
+
+    @overload
     def generate(
         self, prompt: str, max_tokens: int = MAX_TOKENS, temperature: float = TEMPERATURE, seed: int = 0
-    ) -> str:
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: list[str] | tuple[str, ...],
+        max_tokens: int = MAX_TOKENS,
+        temperature: float = TEMPERATURE,
+        seed: int = 0,
+    ) -> list[str]: ...
+
+    def generate(
+        self,
+        prompt: str | list[str] | tuple[str, ...],
+        max_tokens: int = MAX_TOKENS,
+        temperature: float = TEMPERATURE,
+        seed: int = 0,
+    ) -> str | list[str]:
         """The answer to `prompt`, if the model was trained on conversations, or else the continuation of a text.
 
         Args:
-            prompt: Any text; it may be empty if texts are continued.
+            prompt: Any text; it may be empty if texts are continued. Or a list of them, of which as many are completed
+                at a time as a training batch has sequences.
             max_tokens: Tokens to generate, at most; the model may end sooner.
             temperature: 0 takes the most likely token each time; 1 samples from the model's distribution; higher is
                 more random.
@@ -78,15 +111,10 @@ class Generator:
 
         Raises InputError for an empty or too long prompt, or a number out of range.
         """
-        return self.generate_batch([prompt], max_tokens, temperature, seed)[0]
-
-    def generate_batch(
-        self, prompts: Sequence[str], max_tokens: int = MAX_TOKENS, temperature: float = TEMPERATURE, seed: int = 0
-    ) -> list[str]:
-        """What `generate` gives for each of `prompts`, up to rounding, but as many at a time as a training batch has
-        sequences. Raises InputError as `generate`."""
         _check_options(max_tokens, temperature)
-        return self._complete([self._encoded(prompt) for prompt in prompts], max_tokens, temperature, seed)
+        prompts = [prompt] if isinstance(prompt, str) else prompt
+        texts = self._complete([self._encoded(one) for one in prompts], max_tokens, temperature, seed)
+        return texts[0] if isinstance(prompt, str) else texts
 
     def stream(
         self, prompt: str, max_tokens: int = MAX_TOKENS, temperature: float = TEMPERATURE, seed: int = 0
@@ -108,6 +136,8 @@ class Generator:
 
     def _complete(self, contexts: Sequence[Sequence[int]], max_tokens: int, temperature: float, seed: int) -> list[str]:
         """Complete `contexts` in batches, those of like length together."""
+        if not contexts:
+            return []
         room = [self._room(ids, max_tokens) for ids in contexts]
         order = sorted(range(len(contexts)), key=lambda i: (room[i], len(contexts[i])))
         size = self.recipe.training.batch_size if self._masks_padding(contexts) else 1
@@ -245,9 +275,10 @@ def _sampling(temperature: float, seed: int, rows: int, device: torch.device) ->
     return {"logits_processor": [sample]}
 
 
-def _base_of(trained: TrainedModel) -> tuple[nn.Module, TextTokenizer]:
+def _base_of(trained: TrainedModel[LanguageRecipe]) -> tuple[nn.Module, TextTokenizer]:
     """The base that a checkpoint's adapters or layers belong to, ready to take them."""
     settings = trained.recipe.model
+    assert settings.name is not None
     model = models.prepare(models.load_base(settings, torch.device("cpu")), settings)
     tokenizer = TextTokenizer.load(settings.name)
     if base_fingerprint(model) != trained.inference_metadata["base"]:

@@ -6,8 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
+from phonate.config.tasks import SessionInfo, TaskInfo
 from phonate.nn.pretrained.settings import Dtype, LoRASettings, Quantization
+from phonate.training.settings import TrainingSettings
 
 Strategy = Literal["full", "lora", "qlora", "freeze"]
 
@@ -85,6 +88,8 @@ def _size(width: int, layers: int, heads: int, vocabulary: int, lr: float) -> di
     return {"model": model, "training": {"optimizer": {"lr": lr}}}
 
 
+LanguageRecipe = Recipe[LanguageData, LanguageModel, TrainingSettings]
+
 DATA = LanguageData
 MODEL = LanguageModel
 SIZES = {
@@ -93,3 +98,10 @@ SIZES = {
     "default": _size(512, 8, 8, 8192, 6e-4),
     "large": _size(768, 12, 12, 16384, 4e-4),
 }
+INFO = TaskInfo(
+    inference="phonate.tasks.language.inference:Generator",
+    evaluation="phonate.tasks.language.evaluation:evaluate",
+    export="phonate.tasks.language.export:export",
+    formats=("transformers",),
+    session=SessionInfo("texts", default_for="texts"),
+)

@@ -49,15 +49,13 @@ class Clip:
     """Where it is from; None for one that training kept out."""
 
 
-def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
-    """Judge the recogniser of `run` on the recordings with texts of the corpus `data`, or on what its training kept for
-    validation.
+def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
+    """Evaluate the recogniser of `run` on the recordings with texts of the corpus `data`, or on what its training kept
+    for validation, computing on `device` (None: cpu).
 
-    Raises InputError when there is no such recording, or a `vocoder` is named, of which a recogniser has no use.
+    Raises InputError when there is no such recording.
     """
-    if vocoder is not None:
-        raise InputError("--vocoder: a recogniser makes no sound; leave it out")
-    transcriber = Transcriber.load(run)
+    transcriber = Transcriber.load(run, device=device)
     clips = list(_kept_for_validation(transcriber) if data is None else _clips_of(transcriber, data))
     if not clips:
         kept = f"{run}: its training kept no recording to judge by (data.validation); give some by --data"
@@ -110,7 +108,7 @@ def _untrained(transcriber: Transcriber) -> Transcriber:
     with torch.random.fork_rng():
         torch.manual_seed(recipe.training.random_seed)
         model = build_model(recipe.model, recipe.data.audio.n_mels, len(symbols))
-    return Transcriber(model, recipe, symbols, None, transcriber.inference_metadata)
+    return Transcriber(model, recipe, symbols, None, transcriber.inference_metadata).to(transcriber.device)
 
 
 def _never_listening(transcriber: Transcriber, waveform: FloatArray) -> str:

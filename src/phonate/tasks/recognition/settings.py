@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
+from phonate.config.tasks import SessionInfo, TaskInfo
 from phonate.data.manifests.requirements import Requirements
 from phonate.data.settings import VoiceData
+from phonate.training.settings import TrainingSettings
 
 
 class RecognitionData(VoiceData):
@@ -70,6 +73,13 @@ def _size(width: int, layers: int, dropout: float, lr: float) -> dict[str, dict[
     }
 
 
+def session_defaults(language: str) -> dict[str, Any]:
+    """Overrides for a language."""
+    return {} if language.split("-")[0] == "en" else {"data.language": language}
+
+
+RecognitionRecipe = Recipe[RecognitionData, RecognitionModel, TrainingSettings]
+
 DATA = RecognitionData
 MODEL = RecognitionModel
 SIZES = {
@@ -78,3 +88,8 @@ SIZES = {
     "default": _size(256, 12, 0.1, 1e-3),
     "large": _size(512, 16, 0.1, 5e-4),
 }
+INFO = TaskInfo(
+    inference="phonate.tasks.recognition.inference:Transcriber",
+    evaluation="phonate.tasks.recognition.evaluation:evaluate",
+    session=SessionInfo("recordings", needs_text=True, defaults=session_defaults),
+)

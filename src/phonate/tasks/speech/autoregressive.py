@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -185,18 +186,34 @@ class AutoregressiveModel(nn.Module):
         return torch.cat(frames, dim=1)
 
     def speak(
-        self, tokens_1L: Tensor, speaker_1: Tensor, speed: float = 1.0, semitones: float = 0.0
-    ) -> tuple[Tensor, None]:
-        """The mel (T, M), from 0 to 1, of one sentence, in at least a third and at most twice the frames that its
-        durations add up to. Its pitch is in the mel. Raises InputError where `semitones` are asked for."""
+        self, tokens: Sequence[Tensor], speaker: int, speed: float = 1.0, semitones: float = 0.0
+    ) -> list[tuple[Tensor, Tensor | None]]:
+        """Synthesise sentences, one after the other.
+
+        Args:
+            tokens: Token numbers (L,) of each sentence.
+            speaker: Number of the voice.
+            speed: 1.2 is a fifth faster.
+            semitones: Must be 0.
+
+        Returns:
+            The mel (T, M), from 0 to 1, of each, in at least a third and at most twice the frames that its durations
+            add up to; and None, for the pitch is in the mel.
+
+        Raises InputError for `semitones` other than 0.
+        """
         if semitones:
-            raise InputError(f"semitones {semitones:g}: an autoregressive model speaks at the pitch that it has learnt")
-        encoded_1LD = self.encode(tokens_1L, speaker_1, None)
+            raise InputError(f"semitones {semitones:g}: an autoregressive model can't change its pitch; leave it at 0")
+        return [(self._sentence(one[None], speaker, speed), None) for one in tokens]
+
+    def _sentence(self, tokens_1L: Tensor, speaker: int, speed: float) -> Tensor:
+        """The mel (T, M) of one sentence."""
+        encoded_1LD = self.encode(tokens_1L, torch.tensor([speaker], device=tokens_1L.device), None)
         durations_1L = whole_frames((self.predict(encoded_1LD).float().exp() - 1.0).clamp_min(0.0) / speed)
         expected = max(2, int(durations_1L.sum()))
         memory_1SD = self.regulated(encoded_1LD, durations_1L, expected)
         before_1TM = self.generate(memory_1SD, least=math.ceil(expected / 3), most=2 * expected)
-        return self.finished(before_1TM, None)[0].float().clamp(0.0, 1.0), None
+        return self.finished(before_1TM, None)[0].float().clamp(0.0, 1.0)
 
 
 def stop_targets(lengths_B: Tensor, frames: int) -> Tensor:

@@ -43,14 +43,16 @@ _LEGEND = (
 )
 
 
-def evaluate(run: Path, data: str | None = None, vocoder: str | None = None) -> Evaluation:
-    """Judge the voice of `run` on the texts of the corpus `data`, or on what its training kept for validation, with the
-    sound of the run `vocoder`, or of the recipe's. `data` may also be a file *.txt of sentences, one a line, that
-    nobody recorded: then nothing stands beside the model.
+def evaluate(
+    run: Path, data: str | None = None, *, vocoder: str | None = None, device: str | None = None
+) -> Evaluation:
+    """Evaluate the voice of `run` on the texts of the corpus `data`, or on what its training kept for validation,
+    rendered by the run `vocoder`, or the recipe's, computing on `device` (None: cpu). `data` may also be a .txt file
+    of sentences, one a line, without recordings: then the model is judged alone.
 
     Raises InputError when there is no text to speak there, or a speaker whom the run does not know.
     """
-    synthesiser = Synthesiser.load(run, vocoder)
+    synthesiser = Synthesiser.load(run, vocoder, device=device)
     clips = list(_clips(synthesiser, data))[:MOST]
     if not clips:
         raise InputError(f"{data or run}: there is no recording with a text to judge by")

@@ -29,7 +29,6 @@ from phonate.tasks.speech.inference import Synthesiser, parallel
 from phonate.tasks.speech.model_card import facts_of, figures_beside, model_card
 from phonate.tasks.speech.piper import piper_config, piper_numbers
 
-FORMATS = ("onnx", "piper")
 _CHATTER = (
     "torch.onnx._internal.exporter._registration",  # tells of torchvision, which nobody asked for
     "torch.fx.experimental.symbolic_shapes",  # the number of frames is not known yet: the exporter's first way fails
@@ -47,7 +46,7 @@ def export(source: Path, target: Path, form: str, vocoder: str | None = None) ->
     Args:
         source: A checkpoint's folder.
         target: What must not be there yet.
-        form: One of FORMATS.
+        form: onnx or piper.
         vocoder: A run of the task vocoder (default: the recipe's).
 
     Returns what was written. Raises InputError where there is no vocoder, `target` exists, or the voice has no phones

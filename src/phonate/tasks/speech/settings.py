@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
+from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
+from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.manifests.requirements import Requirements
 from phonate.data.settings import VoiceData
 from phonate.training.settings import TrainingSettings
@@ -117,6 +120,28 @@ def _autoregressive(width: int, layers: int, heads: int, lr: float) -> dict[str,
     return preset
 
 
+def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Rows of a report's table."""
+    return {"Speakers": shortened(inference_metadata.get("speakers", ()))}
+
+
+def session_defaults(language: str) -> dict[str, Any]:
+    """Overrides for a language. Others than English have espeak's phones, and are not judged in training: that takes a
+    larger recogniser."""
+    if language.split("-")[0] == "en":
+        return {}
+    return {
+        "data.language": language,
+        "data.phonemes": "espeak",
+        "data.durations": "learnt",
+        "data.judged": 0,
+        "training.validation.metric_for_best_model": "val_loss",
+        "training.validation.greater_is_better": False,
+    }
+
+
+SpeechRecipe = Recipe[SpeechData, SpeechModel, SpeechTraining]
+
 DATA = SpeechData
 MODEL = SpeechModel
 TRAINING = SpeechTraining
@@ -136,3 +161,12 @@ KINDS = {
         "large": _autoregressive(768, 8, 12, 1e-4),
     }
 }
+INFO = TaskInfo(
+    inference="phonate.tasks.speech.inference:Synthesiser",
+    evaluation="phonate.tasks.speech.evaluation:evaluate",
+    export="phonate.tasks.speech.export:export",
+    formats=("onnx", "piper"),
+    options=("vocoder",),
+    session=SessionInfo("recordings", needs_text=True, default_for="transcribed recordings", defaults=session_defaults),
+    facts=facts,
+)

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
+from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
+from phonate.config.tasks import TaskInfo
 from phonate.data.settings import VoiceData
 from phonate.training.settings import TrainingSettings
 
@@ -52,6 +54,8 @@ def _size(width: int, layers: int, channels: int, lr: float) -> dict[str, dict[s
     }
 
 
+VocoderRecipe = Recipe[VocoderData, VocoderModel, VocoderTraining]
+
 DATA = VocoderData
 MODEL = VocoderModel
 TRAINING = VocoderTraining
@@ -61,3 +65,4 @@ SIZES = {
     "default": _size(384, 8, 24, 5e-4),
     "large": _size(512, 8, 32, 3e-4),
 }
+INFO = TaskInfo(inference="phonate.tasks.vocoder.inference:NeuralVocoder")

@@ -1,34 +1,39 @@
-"""A trained model as inference opens it: from a run or a checkpoint, for one task, on the features it knows."""
+"""The one place that opens a checkpoint for inference: of a run or a folder, for one task, with its typed recipe."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
+import torch
 from torch import Tensor
 
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError
+from phonate.config.recipe import Recipe
 from phonate.config.resolve import resolve_document
 from phonate.training.checkpoints import best_or_latest, files
 from phonate.training.checkpoints.loading import load
 
+RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
+
 
 @dataclass(frozen=True)
-class TrainedModel:
+class TrainedModel(Generic[RecipeT]):
     """What a checkpoint holds of a model."""
 
     path: Path
     """The checkpoint."""
-    recipe: Any
-    """That it was trained with."""
+    recipe: RecipeT
+    """The recipe it was trained with."""
     weights: dict[str, Tensor]
     inference_metadata: dict[str, Any]
-    """What its task exported with it."""
+    """What `Task.inference_metadata` gave."""
 
     def part(self, name: str) -> dict[str, Tensor]:
-        """The weights of one part of the model, as that part calls them."""
+        """The weights of the submodule `name`, under that submodule's own names."""
         prefix = f"{name}."
         return {key.removeprefix(prefix): value for key, value in self.weights.items() if key.startswith(prefix)}
 
@@ -36,19 +41,50 @@ class TrainedModel:
         """Raise CheckpointError unless the model was trained on the features with this `fingerprint`."""
         if self.inference_metadata["features"] != fingerprint:
             raise CheckpointError(
-                f"{self.path}: was trained on features {self.inference_metadata['features']}, this phonate makes "
-                f"{fingerprint}; "
-                "train it again, or use the version that it was trained with"
+                f"{self.path}: was trained on features {self.inference_metadata['features']}, this version of phonate "
+                f"computes {fingerprint}; train it again, or use the version that it was trained with"
             )
 
 
-def open_trained(source: str | Path, task: str) -> TrainedModel:
+def task_of_checkpoint(source: str | Path) -> str:
+    """The task of a run's checkpoint, or of one checkpoint, without reading its weights.
+
+    Raises CheckpointError where there is none.
+    """
+    return _recipe(best_or_latest(source)).task
+
+
+def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> TrainedModel[RecipeT]:
     """The model of a run (its best checkpoint, or else its newest) or of one checkpoint.
 
-    Raises CheckpointError where there is none, or it is damaged, or of another task.
+    Args:
+        source: A run's folder or a checkpoint's.
+        task: The task it must be of.
+        recipe: The type of that task's recipes.
+
+    Raises CheckpointError where there is none, or it is damaged, has weights that are not finite, or is of another
+    task.
     """
     checkpoint = load(best_or_latest(source), weights_only=True)
-    recipe = resolve_document(parse(checkpoint.recipe_yaml, str(checkpoint.path / files.RECIPE))).recipe
-    if recipe.task != task:
-        raise CheckpointError(f"{source}: holds a model of the task {recipe.task}, not of {task}")
-    return TrainedModel(checkpoint.path, recipe, checkpoint.weights, checkpoint.inference)
+    found = _recipe(checkpoint.path, checkpoint.recipe_yaml)
+    if found.task != task:
+        raise CheckpointError(f"{source}: holds a model of the task {found.task}, not of {task}")
+    _require_finite(checkpoint.path, checkpoint.weights)
+    return TrainedModel(checkpoint.path, cast(RecipeT, found), checkpoint.weights, checkpoint.inference)
+
+
+def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:
+    """The recipe in a checkpoint's folder."""
+    file = path / files.RECIPE
+    if text is None and not file.is_file():
+        raise CheckpointError(f"{path}: holds no {files.RECIPE}, so its task is not known; export it again")
+    return resolve_document(parse(file.read_text(encoding="utf-8") if text is None else text, str(file))).recipe
+
+
+def _require_finite(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError naming the first weights that hold NaN or infinity: their output would be noise."""
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise CheckpointError(
+                f"{path}: the weights {name} are NaN or infinite, training diverged; choose an earlier checkpoint"
+            )

@@ -94,7 +94,7 @@ def _convert(material: Material, output: Path, say: Say) -> None:
     samples.mkdir()
     converted = []
     for number, source in enumerate(material.sources, start=1):
-        waveform = converter.convert_file(source, material.target)
+        waveform = converter.convert(source, material.target)
         converted.append(samples / f"converted-{number}.wav")
         soundfile.write(converted[-1], waveform, converter.sample_rate, subtype="PCM_16")
     Run(output).write_json(LISTENING, _listening(material, converted, samples).model_dump())

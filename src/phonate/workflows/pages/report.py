@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from phonate.config.errors import DataError, InputError
+from phonate.config.tasks import TASKS, referred, task_info
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.run import Run
@@ -19,7 +20,6 @@ from phonate.workflows.pages import plots
 from phonate.workflows.pages.exhibits import LISTENING, duration, evaluation, listening, number, previews, read_json
 from phonate.workflows.pages.rendering import render
 
-_MOST_NAMES = 20
 _MOST_PROBED = 20_000
 _RESUMED = re.compile(r"resumed from .+ at step (\d+), epoch")
 
@@ -165,15 +165,21 @@ def _facts(story: _Story) -> list[dict[str, str]]:
 
 def _what(story: _Story) -> dict[str, Any]:
     inference = read_json(story.checkpoints[-1].path / files.INFERENCE) if story.checkpoints else {}
-    speakers = list(inference.get("speakers") or inference.get("voices") or [])
-    named = ", ".join(speakers) if len(speakers) <= _MOST_NAMES else f"{len(speakers)}"
     return {
         "Task": story.recipe.get("task"),
         "Corpus": _at(story.recipe, "data", "path"),
         "Recordings": _recordings(story.recipe.get("data")),
-        "Speakers": named,
+        **_task_facts(story.recipe.get("task"), inference),
         "Model": story.newest and f"{story.newest.model_name}, size {story.recipe.get('size', 'default')}",
     }
+
+
+def _task_facts(task: Any, inference: Mapping[str, Any]) -> dict[str, str]:
+    """What the task itself reports of its model; nothing where it belongs to a plug-in that is not loaded."""
+    if not inference or task not in TASKS.names():
+        return {}
+    facts = task_info(task).facts
+    return {} if facts is None else dict(referred(facts)(inference))
 
 
 def _recordings(data: Any) -> str | None:

@@ -67,10 +67,11 @@ def train_voice(work: Work) -> Path:
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(resolved, MODEL)
     made = work.export(SAVED, getattr(resolved.recipe.data, "vocoder", None))
-    heard = sample(task, made, work.output / SAVED, first.path, first.text)
+    shown = sample(made, work.output / SAVED, first.path, first.text)
     model = work.keep(made)
     log.success(f"Voice model saved to: {model}")
-    log.success(heard)
+    if shown is not None:
+        log.success(shown)
     return model
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.config.resolve import Resolved
-from phonate.workflows.session.config import TEXT_TASK
 from phonate.workflows.session.demonstration import sample
 from phonate.workflows.session.work import MODEL, Work
 
@@ -28,10 +27,11 @@ def train_text(work: Work) -> Path:
     log.info(f"Training on the texts in {resolved.recipe.data.path}, on {work.device}")
     work.train(resolved, MODEL)
     made = work.export(SAVED)
-    written = sample(TEXT_TASK, made, work.output / SAVED)
+    shown = sample(made, work.output / SAVED)
     model = work.keep(made)
     log.success(f"Text model saved to: {model}")
-    log.success(written)
+    if shown is not None:
+        log.success(shown)
     return model
 
 

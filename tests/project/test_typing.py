@@ -58,7 +58,7 @@ SEEN = [
     r"builtins\.int",
     r"phonate\.tasks\.conversion\.model\.VoiceTransformer",
     r"def .*VoiceTrainer",
-    r"phonate\.training\.loaders\.trainer\.TrainingConfig",
+    r"phonate\.training\.loaders\.config\.TrainingConfig",
     r"def .*CheckpointManager",
     r"builtins\.list\[.*",
 ]

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from phonate.training.checkpoints import CheckpointMetadata as CheckpointMetadata
     from phonate.training.checkpoints import create_checkpoint_manager as create_checkpoint_manager
     from phonate.training.checkpoints import get_default_checkpoint_config as get_default_checkpoint_config
-    from phonate.training.loaders.trainer import TrainingConfig as TrainingConfig
+    from phonate.training.loaders.config import TrainingConfig as TrainingConfig
+    from phonate.training.loaders.config import get_default_training_config as get_default_training_config
     from phonate.training.loaders.trainer import VoiceTrainer as VoiceTrainer
     from phonate.training.loaders.trainer import create_trainer as create_trainer
-    from phonate.training.loaders.trainer import get_default_training_config as get_default_training_config
     from phonate.training.losses import LossManager as LossManager
     from phonate.training.losses import LossRegistry as LossRegistry
     from phonate.training.settings import CheckpointConfig as CheckpointConfig

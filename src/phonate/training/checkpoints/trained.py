@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-import torch
 from torch import Tensor
 
 from phonate.config.documents import parse
@@ -62,14 +60,12 @@ def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> Traine
         task: The task it must be of.
         recipe: The type of that task's recipes.
 
-    Raises CheckpointError where there is none, or it is damaged, has weights that are not finite, or is of another
-    task.
+    Raises CheckpointError where there is none, or it is damaged, or of another task.
     """
     checkpoint = load(best_or_latest(source), weights_only=True)
     found = _recipe(checkpoint.path, checkpoint.recipe_yaml)
     if found.task != task:
         raise CheckpointError(f"{source}: holds a model of the task {found.task}, not of {task}")
-    _require_finite(checkpoint.path, checkpoint.weights)
     return TrainedModel(checkpoint.path, cast(RecipeT, found), checkpoint.weights, checkpoint.inference)
 
 
@@ -79,12 +75,3 @@ def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:
     if text is None and not file.is_file():
         raise CheckpointError(f"{path}: holds no {files.RECIPE}, so its task is not known; export it again")
     return resolve_document(parse(file.read_text(encoding="utf-8") if text is None else text, str(file))).recipe
-
-
-def _require_finite(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Raise CheckpointError naming the first weights that hold NaN or infinity: their output would be noise."""
-    for name, tensor in weights.items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise CheckpointError(
-                f"{path}: the weights {name} are NaN or infinite, training diverged; choose an earlier checkpoint"
-            )

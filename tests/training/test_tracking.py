@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import math
+import shutil
 import subprocess
 import sys
 import types
@@ -17,13 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.compute.memory import host_usage
-from phonate.config.errors import MissingPackageError, TrainingError
+from phonate.config.errors import InputError, MissingPackageError, TrainingError
+from phonate.config.randomness import derived_seed
 from phonate.training.settings import LoggingSettings
 from phonate.training.tracking import MetricStream, Sink, build_stream, read_events, read_metrics
 from phonate.training.tracking.console import ConsoleSink
 from phonate.training.tracking.jsonl import JsonLines
 from phonate.training.tracking.system import SystemMonitor
 from phonate.training.tracking.tensorboard import TensorBoard
+from phonate.training.tracking.wandb import artifact_name
 
 PLAIN = LoggingSettings(tensorboard=False, system=False, verbosity="quiet")
 
@@ -276,7 +279,7 @@ def wandb(monkeypatch):
         return Run()
 
     module = types.ModuleType("wandb")
-    module.init, module.Artifact = init, Artifact
+    module.init, module.Artifact, module.Error = init, Artifact, type("Error", (Exception,), {})
     module.__spec__ = types.SimpleNamespace()
     monkeypatch.setitem(sys.modules, "wandb", module)
     return calls
@@ -314,6 +317,49 @@ def test_wandb_uploads_checkpoints_when_asked(tmp_path, wandb):
     name, folder, aliases = dict(wandb)["artifact"]
     assert (name, folder) == ("one-checkpoint", str(tmp_path / "step-00000060"))
     assert aliases == ["step-00000060", "latest"]
+
+
+def wandb_ids(folder, wandb, *resume_steps):
+    chosen = PLAIN.model_copy(update={"wandb": True})
+    for resume_step in resume_steps:
+        build_stream(chosen, folder, {}, 100, resume_step).close()
+    return [options["id"] for call, options in wandb if call == "init"]
+
+
+def test_a_wandb_run_has_one_id_of_its_own(tmp_path, wandb):
+    """Also when a run is deleted and another one is trained in the same folder."""
+    first, resumed = wandb_ids(tmp_path / "run", wandb, None, 50)
+    assert first == resumed
+    shutil.rmtree(tmp_path / "run")
+    assert wandb_ids(tmp_path / "run", wandb, None)[-1] != first
+
+
+def test_a_wandb_run_of_an_earlier_version_keeps_its_id(tmp_path, wandb):
+    """It was a hash of the folder's path."""
+    (tmp_path / "run").mkdir()
+    before = f"{derived_seed(str((tmp_path / 'run').resolve())):016x}"
+    assert wandb_ids(tmp_path / "run", wandb, 50, 60) == [before, before]
+
+
+@pytest.mark.parametrize("folder", ["wb run", "Stimme für Jörg", "a/b:c", "名前", "x" * 300])
+def test_wandb_takes_the_name_of_any_run(folder):
+    pytest.importorskip("wandb")
+    import wandb as real
+
+    name = artifact_name(folder, "0123456789abcdef")
+    assert real.Artifact(name, type="model").name == name
+    assert name != artifact_name(folder, "another")
+
+
+@pytest.mark.parametrize("said", ["No API key configured. Use `wandb login` to log in.", "Timed out\nConsider ..."])
+def test_wandb_that_cannot_start_is_one_line_with_the_ways_out(said, tmp_path, wandb, monkeypatch):
+    def refuse(**options):
+        raise sys.modules["wandb"].Error(said)
+
+    monkeypatch.setattr(sys.modules["wandb"], "init", refuse)
+    with pytest.raises(InputError, match=r"training\.logging\.wandb: .*`wandb login`.*WANDB_MODE=offline") as caught:
+        build_stream(PLAIN.model_copy(update={"wandb": True}), tmp_path, {}, 10)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow

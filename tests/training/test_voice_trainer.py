@@ -18,6 +18,7 @@ from phonate.data.voices.dataset import VoiceCollator, VoiceDataset, create_trai
 from phonate.models import VoiceTransformer
 from phonate.training import TrainingConfig, VoiceTrainer, create_trainer, get_default_training_config
 from phonate.training.callbacks import Callback
+from phonate.training.checkpoints.copies import export
 from phonate.training.loaders.source import LoaderSource
 
 SNIPPET = """
@@ -136,11 +137,13 @@ def test_save_and_load(loaders, tmp_path):
         trainer.save_checkpoint()
     trainer.train(*loaders)
     folder = trainer.save_checkpoint()
-    other = create_trainer(small(), config(tmp_path), experiment_name="other")
-    metadata = other.load_checkpoint(folder)
-    assert metadata["global_step"] > 0
-    for a, b in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
-        assert torch.equal(a, b)
+    exported = export(folder, tmp_path / "exported")
+    for number, saved in enumerate((folder, exported)):
+        other = create_trainer(small(), config(tmp_path), experiment_name=f"other{number}")
+        metadata = other.load_checkpoint(saved)
+        assert metadata["global_step"] > 0
+        for a, b in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
+            assert torch.equal(a, b)
 
 
 def test_default_config_is_the_documented_one():

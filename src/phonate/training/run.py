@@ -1,19 +1,42 @@
-"""A run is a folder; this file names what lies in it."""
+"""A run is a folder: the names of its files, and what is written when it begins."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import secrets
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, TrainingError
+from phonate.training.checkpoints.lock import FolderLock
+
+_ID = "run_id"
+_BEFORE_TRAINING = frozenset(
+    {
+        ".lock",
+        _ID,
+        "events",
+        "hyperparameters.json",
+        "init_from.txt",
+        "logs",
+        "metrics.jsonl",
+        "model_summary.txt",
+        "plugins.json",
+        "previews",
+        "profile",
+        "recipe.yaml",
+        "system.json",
+        "wandb",
+    }
+)
+"""Files and folders that are there before the first step is done."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +80,62 @@ class Run:
         return shlex.join(["phonate", *options, "train", str(self.path), "--resume", str(self.path)])
 
     def create(self, resuming: bool) -> None:
-        """Make the folder. One with something in it is refused unless the run is resumed."""
-        if not resuming and self.path.is_dir() and any(self.path.iterdir()):
-            raise InputError(
-                f"{self.path} is not empty; go on with it by --resume auto, or choose another folder by --output"
-            )
+        """Make the folder. One that holds a run is refused unless it is resumed; one of a run that failed before its
+        first checkpoint and its first metrics is used again."""
         try:
+            if not resuming and self.path.is_dir() and any(self.path.iterdir()) and not self._never_trained():
+                raise InputError(
+                    f"{self.path} is not empty; continue its run with --resume auto, or choose another folder with "
+                    "--output"
+                )
             self.logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(
-                f"{self.path}: can't make the run's folder ({error.strerror}); choose another by --output"
-            ) from None
+            raise self._unwritable(error) from None
+
+    def _never_trained(self) -> bool:
+        """Whether the folder holds what a run writes before it trains, and nothing else."""
+        from phonate.training.checkpoints.resolve import has_checkpoint, save_dir
+
+        names = {entry.name for entry in self.path.iterdir()}
+        if not self.logs.is_dir() or not names <= {*_BEFORE_TRAINING, *Path(save_dir(self.path)).parts[:1]}:
+            return False
+        if self.recipe.exists() and not (self.path / "system.json").exists():  # somebody's own recipe
+            return False
+        trained = self.metrics.exists() and self.metrics.stat().st_size > 0
+        return not trained and not has_checkpoint(self.path)
+
+    def _unwritable(self, error: OSError) -> InputError:
+        shown = str(self.path) if len(str(self.path)) <= 200 else f"{str(self.path)[:200]}..."
+        return InputError(f"{shown}: can't make the run's folder ({error.strerror}); choose another with --output")
+
+    @contextlib.contextmanager
+    def opened(self, resuming: bool) -> Iterator[None]:
+        """Make the folder, and keep other processes from training into it within this block.
+
+        Raises InputError as `create` does, CheckpointError when another process trains into it.
+        """
+        self.create(resuming)
+        try:
+            lock = FolderLock(self.path)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        try:
+            if not resuming:
+                (self.path / _ID).unlink(missing_ok=True)  # of a start that failed
+            yield
+        finally:
+            lock.release()
 
     def write(self, name: str, content: str) -> None:
         """Write a text file of the run, whole or not at all."""
         target = self.path / name
         beside = target.with_name(f".{target.name}.{os.getpid()}")
-        beside.write_text(content, encoding="utf-8")
-        beside.replace(target)
+        try:
+            beside.write_text(content, encoding="utf-8")
+            beside.replace(target)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise TrainingError(f"{target}: can't be written: {error.strerror}") from error
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file of the run."""
@@ -94,10 +155,10 @@ def run_id(folder: Path, default: str | None = None) -> str:
 
     `default` is taken instead of a new one where there is none yet.
     """
-    file = folder / "run_id"
+    file = folder / _ID
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        Run(folder).write("run_id", (default or secrets.token_hex(8)) + "\n")
+        Run(folder).write(_ID, (default or secrets.token_hex(8)) + "\n")
     return file.read_text(encoding="utf-8").strip()
 
 

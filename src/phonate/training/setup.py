@@ -16,10 +16,11 @@ from phonate.config.errors import InputError
 from phonate.data.batches.loading import BatchSource, MicroBatch
 from phonate.training.callbacks import Callback, build_callbacks
 from phonate.training.callbacks._watch import MetricWatch
-from phonate.training.checkpoints import CheckpointManager, resolve_checkpoint
+from phonate.training.checkpoints import resolve_checkpoint
+from phonate.training.checkpoints.loading import load
 from phonate.training.profiling.stages import InterbatchProfiler
 from phonate.training.run import Run
-from phonate.training.settings import CheckpointConfig, TrainingSettings
+from phonate.training.settings import TrainingSettings
 from phonate.training.task import Coupling, Dataset, Task
 
 logger = logging.getLogger("phonate")
@@ -153,7 +154,7 @@ def hyperparameters(settings: TrainingSettings, recipe_yaml: str) -> dict[str, A
 def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None:
     """Start from another run's weights; what matched, what is new and what was missing goes to RUN/init_from.txt."""
     path = resolve_checkpoint(source)
-    weights = CheckpointManager(path.parent, CheckpointConfig()).load_checkpoint(path).weights
+    weights = load(path, weights_only=True).weights
     table, matched = match(weights, task.saved(model))
     if not matched:
         raise InputError(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
 from phonate.training.checkpoints import Checkpoint
+from phonate.training.checkpoints.comparison import changed_settings, misfits
 from phonate.training.meter import Meter
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         raise InputError(f"{checkpoint.path}: {reason}")
     saved = checkpoint.state
     tensors = saved["raw"] or checkpoint.weights
-    trainer.task.restore(trainer.model, {**trainer.task.saved(trainer.model), **tensors})
+    current = trainer.task.saved(trainer.model)
+    check_fit(checkpoint, tensors, current, trainer.recipe_yaml)
+    trainer.task.restore(trainer.model, {**current, **tensors})
     for one in trainer.phases:
         phase = saved["phases"].get(one.phase.name, {})
         if "optimizer" not in phase:
@@ -114,9 +117,24 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     trainer.train_step.precision.restore(saved["precision"])
     _restore_meters(trainer, saved["meters"])
     trainer.callbacks.load_state_dict(saved["callbacks"])
-    if saved["random"] is not None:
-        restore_global_generators(saved["random"])
     _restore_progress(trainer, saved["trainer"])
+
+
+def check_fit(
+    checkpoint: Checkpoint, tensors: Mapping[str, Tensor], current: Mapping[str, Tensor], recipe_yaml: str
+) -> None:
+    """Raise InputError for a checkpoint of another model, naming the settings of the model that were changed."""
+    found = misfits(tensors, current)
+    if not found:
+        return
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    changed = changed_settings(checkpoint.recipe_yaml, recipe_yaml) if checkpoint.recipe_yaml and recipe_yaml else []
+    causes = "; ".join(str(one) for one in changed if not one.path.startswith("training."))
+    raise InputError(
+        f"{checkpoint.path} does not fit this model: {found[0]}{more}"
+        f"{f' (changed: {causes})' if causes else ''}; put the model's settings back, or start another run with "
+        f"training.init_from={checkpoint.path}"
+    )
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
@@ -178,6 +196,18 @@ def seed_global_generators(seed: int) -> None:
     """Seed Python's and numpy's global generators. Nothing of ours draws from them; plug-ins and callers may."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
+
+
+def start_global_generators(seed: int, checkpoint: Checkpoint | None) -> None:
+    """Seed the global generators for a run that begins, or put back those of the checkpoint that it is resumed from.
+
+    Called right before the first step: a library may draw from them when it is first imported, as rich does.
+    """
+    saved = None if checkpoint is None else checkpoint.state["random"]
+    if saved is None:
+        seed_global_generators(seed)
+    else:
+        restore_global_generators(saved)
 
 
 def global_generators() -> dict[str, Any]:

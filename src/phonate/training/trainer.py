@@ -222,6 +222,8 @@ class Trainer:
         return self.epoch >= self.settings.epochs
 
     def _begin(self, checkpoint: Checkpoint | None) -> None:
+        if self.ranks.is_main:
+            self.checkpoints.open()  # before anything of another process is replaced
         if checkpoint is not None:
             state.restore(self, checkpoint)
             logger.info("resumed from %s at step %d, epoch %d", checkpoint.path, self.step, self.epoch)
@@ -248,6 +250,7 @@ class Trainer:
         self.model.train()
         for hook in self.callbacks.on_train_begin:
             hook(self)
+        state.start_global_generators(self.settings.random_seed, checkpoint)
         if self.unfinished:  # the run was stopped between a step and its validation
             self._finish_step()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from phonate.config.errors import InputError
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import Resolved, resolve
 from phonate.config.tasks import task_class
-from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing, resolve_checkpoint
-from phonate.training.checkpoints.loading import load_first_intact
+from phonate.training.checkpoints import Checkpoint, listing, resolve_checkpoint
+from phonate.training.checkpoints.comparison import changed_settings
+from phonate.training.checkpoints.loading import load, load_first_intact
 from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, save_dir
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
@@ -49,10 +51,10 @@ def train(
     dry_run: bool = False,
     plugins: Sequence[Path] = (),
 ) -> Trained:
-    """Train `source` (a recipe file or a shipped name) into a run folder, `runs/<recipe>` unless `output` says else.
+    """Train `source` (a recipe file or a shipped name) into the folder `output`, by default `runs/<recipe>`.
 
-    `resume`: "auto" goes on with the newest intact checkpoint of the run, or starts it; a run or a checkpoint folder
-    goes on from there. `dry_run` only measures what the run would cost. Raises RecipeError, InputError,
+    `resume`: "auto" continues from the newest intact checkpoint of the run, or starts it; a run or a checkpoint folder
+    continues from there. `dry_run` only measures what the run would cost. Raises RecipeError, InputError,
     TrainingError, CheckpointError, Interrupted.
     """
     records = [load_plugin(path) for path in plugins]
@@ -65,16 +67,15 @@ def train(
     if dry_run:
         run = Run(Path(output) if output is not None else Path("runs") / resolved.name)
         return Trained(run, estimate(resolved, task, chosen, run.path), 0)
+    resume = resume or settings.checkpoint.resume
     ranks = start_ranks(settings, chosen, several_phases=len(task.phases) > 1)
-    try:
-        run, checkpoint = _open_run(resolved, resume or settings.checkpoint.resume, output, ranks)
+    with contextlib.closing(ranks), _open_run(resolved, resume, output, ranks) as run:
         if records and ranks.is_main:
             run.write_json("plugins.json", {"plugins": records})
         with log_file(run.logs / "training.log", ranks):
+            checkpoint = _checkpoint_to_resume(resolved, resume, run)
             trainer = Trainer(task, settings, run, device=chosen, ranks=ranks, recipe_yaml=resolved.to_yaml())
             metrics = trainer.fit(checkpoint)
-    finally:
-        ranks.close()
     return Trained(run, metrics, trainer.step)
 
 
@@ -112,35 +113,42 @@ def run_folder(resolved: Resolved, resume: str | None, output: str | Path | None
     return asked if checkpoints_folder(asked) != asked else run_of(asked)
 
 
-def _open_run(
-    resolved: Resolved, resume: str | None, output: str | Path | None, ranks: Ranks
-) -> tuple[Run, Checkpoint | None]:
-    """The run's folder, and the checkpoint to go on from."""
-    path = run_folder(resolved, resume, output)
-    asked = None if resume in (None, "auto") else resolve_checkpoint(str(resume))
-    run = Run(path)
-    config = resolved.recipe.training.checkpoint
-    _refuse_anothers_checkpoints(run, config, resuming=resume is not None)
-    folders = {run.path / config.save_dir, run.path / save_dir(run.path)}  # as now, and as it was
-    if ranks.is_main:
-        run.create(resuming=resume is not None)
-    ranks.barrier()
+@contextlib.contextmanager
+def _open_run(resolved: Resolved, resume: str | None, output: str | Path | None, ranks: Ranks) -> Iterator[Run]:
+    """The run's folder, which within this block belongs to this process and its ranks."""
+    run = Run(run_folder(resolved, resume, output))
+    resuming = resume is not None
+    _refuse_anothers_checkpoints(run, resolved.recipe.training.checkpoint, resuming)
+    with run.opened(resuming) if ranks.is_main else contextlib.nullcontext():
+        ranks.barrier()
+        yield run
+
+
+def _checkpoint_to_resume(resolved: Resolved, resume: str | None, run: Run) -> Checkpoint | None:
+    """The checkpoint that the run continues from; None for one that begins. Says which settings were changed."""
     if resume is None:
-        return run, None
-    if asked is not None:
-        return run, CheckpointManager(asked.parent, config).load_checkpoint(asked)
-    saved = [item for folder in folders for item in listing.scan(folder)]
-    checkpoint = load_first_intact(listing.newest_first(saved), config.verify_integrity)
-    if checkpoint is None:
-        logger.info("nothing to resume in %s: starting", run.path)
-    return run, checkpoint
+        return None
+    config = resolved.recipe.training.checkpoint
+    if resume != "auto":
+        checkpoint = load(resolve_checkpoint(resume), config.verify_integrity)
+    else:
+        folders = {run.path / config.save_dir, run.path / save_dir(run.path)}  # as now, and as it was
+        saved = [item for folder in folders for item in listing.scan(folder)]
+        found = load_first_intact(listing.newest_first(saved), config.verify_integrity)
+        if found is None:
+            logger.info("nothing to resume in %s: a new run starts", run.path)
+            return None
+        checkpoint = found
+    if checkpoint.recipe_yaml and (changed := changed_settings(checkpoint.recipe_yaml, resolved.to_yaml())):
+        logger.info("resuming with changed settings: %s", "; ".join(map(str, changed)))
+    return checkpoint
 
 
 def _refuse_anothers_checkpoints(run: Run, config: CheckpointConfig, resuming: bool) -> None:
-    """A run that begins must not mix its checkpoints with those of another, nor go on from them."""
+    """A run that begins must not mix its checkpoints with those of another run, nor continue from them."""
     folder = run.path / config.save_dir
     begins = not resuming or not run.recipe.exists()
-    inside = folder.resolve().is_relative_to(run.path.resolve())  # there `Run.create` has looked
+    inside = folder.resolve().is_relative_to(run.path.resolve())  # `Run.create` has checked that one
     if begins and not inside and listing.scan(folder):
         raise InputError(
             f"training.checkpoint.save_dir: {folder} holds the checkpoints of another run; give each run its own"

@@ -1,14 +1,17 @@
-"""What differs between two checkpoints."""
+"""The differences between two checkpoints, and between the recipes of two runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from phonate.config.documents import parse
+from phonate.training.checkpoints.files import RECIPE
 from phonate.training.checkpoints.loading import Checkpoint
 
 
@@ -36,6 +39,51 @@ class Comparison:
     """Those that are not, the most changed first."""
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """A setting that two resolved recipes have with different values."""
+
+    path: str
+    """Such as `training.optimizer.lr`."""
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        return f"{self.path} {_short(self.before)} -> {_short(self.now)}"
+
+
+def changed_settings(before: str, now: str) -> list[SettingChange]:
+    """The settings that differ between two resolved recipes, given as YAML. Those that only one has are left out: an
+    older version did not know them. Raises RecipeError."""
+    return list(_changed("", parse(before, RECIPE).values, parse(now, RECIPE).values))
+
+
+def _changed(path: str, before: Any, now: Any) -> Iterator[SettingChange]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in before:
+            if key not in now:
+                continue
+            yield from _changed(f"{path}.{key}" if path else key, before[key], now[key])
+    elif before != now:
+        yield SettingChange(path, before, now)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def misfits(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+    """Why tensors can't be put into a model that has `wanted`: a line for each unknown name and other shape."""
+    found = []
+    for name, tensor in given.items():
+        if name not in wanted:
+            found.append(f"{name} is not in this model")
+        elif tensor.shape != wanted[name].shape:
+            found.append(f"{name} is {tuple(tensor.shape)} there and {tuple(wanted[name].shape)} here")
+    return found
 
 
 def compare(first: Checkpoint, second: Checkpoint) -> Comparison:

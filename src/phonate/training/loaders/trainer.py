@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from phonate.compute import distributed
 from phonate.config.errors import InputError
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import resolve_checkpoint
+from phonate.training.checkpoints.loading import load
 from phonate.training.checkpoints.resolve import has_checkpoint
 from phonate.training.loaders.config import TrainingConfig
 from phonate.training.loaders.source import LoaderSource
@@ -23,7 +25,6 @@ from phonate.training.loaders.task import LoaderTask
 from phonate.training.losses import LossManager
 from phonate.training.meter import Meter
 from phonate.training.run import Run
-from phonate.training.settings import CheckpointConfig
 from phonate.training.task import Batch, move
 from phonate.training.tracking.log_file import log_file
 from phonate.training.trainer import Trainer
@@ -144,9 +145,8 @@ class VoiceTrainer:
         validation = None if val_dataloader is None else LoaderSource(val_dataloader, config.seed, "validation")
         steps = config.num_epochs * train.steps(0) // config.gradient_accumulation_steps
         ranks = self._ranks()
-        if ranks.is_main:
-            self.run.create(resuming=resume is not None)
-        with log_file(self.run.logs / "training.log", ranks):
+        owned = self.run.opened(resuming=resume is not None) if ranks.is_main else contextlib.nullcontext()
+        with owned, log_file(self.run.logs / "training.log", ranks):
             self.trainer = Trainer(
                 self.task,
                 config.settings(steps, validated=validation is not None),
@@ -177,11 +177,8 @@ class VoiceTrainer:
         return trainer.checkpoints.latest()
 
     def load_checkpoint(self, path: str | Path) -> Mapping[str, Any]:
-        """Put a checkpoint's weights into the model; returns its metadata."""
-        from phonate.training.checkpoints import CheckpointManager
-
-        folder = resolve_checkpoint(str(path), self.run.path)
-        checkpoint = CheckpointManager(folder.parent, CheckpointConfig()).load_checkpoint(folder)
+        """Put the weights of a checkpoint or an exported model into the model; returns its metadata."""
+        checkpoint = load(resolve_checkpoint(str(path), self.run.path), weights_only=True)
         self.model.load_state_dict(checkpoint.weights)
         return checkpoint.metadata.model_dump()
 

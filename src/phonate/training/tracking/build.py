@@ -14,7 +14,7 @@ from phonate.training.tracking.stream import MetricStream, Sink
 
 
 def check_trackers(settings: LoggingSettings) -> None:
-    """Raise MissingPackageError where a tracker is asked for and not installed, before hours go into a corpus."""
+    """Raise MissingPackageError for a tracker that is not installed: asked before hours go into preparing a corpus."""
     if settings.wandb:
         from phonate.training.tracking import wandb
 
@@ -42,13 +42,14 @@ def build_stream(
         run_path: The run's folder.
         names: The task's table of our metric names to those that TensorBoard and W&B show.
         total_steps: Optimizer steps of the whole run.
-        resume_step: The step a resumed run goes on from. None: a fresh run.
+        resume_step: The step that a resumed run continues from. None: a new run.
         is_main: False for ranks other than the first; their stream goes nowhere.
-        verbosity: Comes before `settings.verbosity`.
+        verbosity: Replaces `settings.verbosity`.
         hyperparameters: The recipe, for trackers that show it.
 
     Raises:
-        MissingPackageError: a tracker is asked for and not installed.
+        MissingPackageError: a tracker is not installed.
+        InputError: a tracker has no key, or can't be reached.
     """
     from phonate.training.tracking.system import SystemMonitor
 
@@ -58,7 +59,7 @@ def build_stream(
     if settings.wandb:
         from phonate.training.tracking.wandb import WeightsAndBiases
 
-        sinks.append(WeightsAndBiases(settings, run_path, names, hyperparameters))
+        sinks.append(WeightsAndBiases(settings, run_path, names, hyperparameters, resume_step is not None))
     if settings.tensorboard:
         from phonate.training.tracking.tensorboard import TensorBoard
 

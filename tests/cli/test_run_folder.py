@@ -1,0 +1,170 @@
+"""The folder of a run: started again after a failed start, never taken from another process, resumed as it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phonate.cli import main
+from phonate.training.checkpoints import lock
+from phonate.workflows.scaffold.scaffold import scaffold
+
+RECIPE = """\
+task: my_task
+size: tiny
+training:
+  max_steps: 4
+  batch_size: 16
+  checkpoint: {interval: 2}
+  logging: {tensorboard: false, interval: 2}
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """`train` for a task that trains in no time, in an empty folder."""
+    plugin, _ = scaffold("task", "my_task", tmp_path)
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    return ["train", "mine.yaml", "--plugin", str(plugin), "--mode", "cpu", "--output", "run"]
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ["training.init_from=nowhere"],
+        ["training.optimizer.lr=1e30", "training.gradient_clipping=null"],
+        ["training.callbacks=[{type: pruning, options: {amount: 2.0}}]"],
+    ],
+)
+def test_a_failed_start_does_not_block_the_corrected_command(
+    mistake: list[str], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, *mistake]) in (1, 2)
+    assert (tmp_path / "run" / "logs").is_dir() or "callbacks" in mistake[0]
+    assert main(arguments) == 0, capsys.readouterr().err
+    assert main(arguments) == 2
+    assert "run is not empty; continue its run with --resume auto" in capsys.readouterr().err
+
+
+def test_a_failed_data_path_does_not_block_the_corrected_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train = ["train", "conversion", "--mode", "cpu", "--output", "run"]
+    for path in ("/nope", "/neither"):
+        assert main([*train, f"data.path={path}"]) == 2
+        assert path in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "names", [["notes.txt"], ["recipe.yaml"], ["logs/a", "recipe.yaml"], ["logs/a", "song.wav"], ["metrics.jsonl"]]
+)
+def test_a_folder_that_is_not_a_failed_start_is_refused(
+    names: list[str], arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in names:
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).write_text("mine")
+    assert main(arguments) == 2
+    assert "run is not empty" in capsys.readouterr().err
+    assert all((tmp_path / "run" / name).read_text() == "mine" for name in names)
+
+
+def test_metrics_without_a_checkpoint_are_not_replaced_without_a_word(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run" / "logs").mkdir(parents=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 50, "split": "train", "loss": 1.0}\n')
+    assert main(arguments) == 2
+    assert "--resume auto" in capsys.readouterr().err
+    assert main([*arguments, "--resume", "auto"]) == 0
+
+
+HOLD = """\
+import sys
+from pathlib import Path
+from phonate.training.checkpoints.lock import FolderLock
+FolderLock(Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_resume_touches_nothing_of_the_run_that_trains(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.0)
+    assert main(arguments) == 0
+    run = tmp_path / "run"
+    with (run / "metrics.jsonl").open("a") as file:  # the other process is at step 5
+        file.write('{"step": 5, "split": "train", "loss": 1.0}\n')
+    command = [sys.executable, "-c", HOLD, str(run)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        ours = {".lock", "error.txt"}
+        before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name not in ours}
+        for resume in (["--resume", "auto"], ["--resume", "run"]):
+            assert main([*arguments, *resume, "training.max_steps=8"]) == 1
+            assert f"another process ({other.pid}) is training here" in capsys.readouterr().err
+        after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name not in ours}
+        other.communicate()
+    assert after == before
+    assert main([*arguments, "--resume", "auto", "training.max_steps=8"]) == 0
+
+
+def test_a_resume_says_which_settings_were_changed(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    capsys.readouterr()
+    changes = ["training.max_steps=6", "training.optimizer.lr=0.5", "training.random_seed=7", "training.batch_size=8"]
+    assert main([*arguments, *changes, "--resume", "auto"]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "changed settings" in line]
+    for said in ("max_steps 4 -> 6", "optimizer.lr 0.0001 -> 0.5", "random_seed 42 -> 7", "batch_size 16 -> 8"):
+        assert f"training.{said}" in line
+    assert main([*arguments, *changes, "training.max_steps=8", "--resume", "auto"]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "changed settings" in line]
+    assert line.endswith("changed settings: training.max_steps 6 -> 8")
+
+
+def test_a_resume_with_another_model_is_refused_in_one_line(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    capsys.readouterr()
+    width = json.loads((tmp_path / "run" / "hyperparameters.json").read_text())["model"]["width"]
+    assert main([*arguments, "model.width=48", "training.max_steps=6", "--resume", "auto"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert f"model.width {width} -> 48" in error
+    assert "does not fit this model" in error
+    assert "there and" in error
+    assert "training.init_from=" in error
+    assert main([*arguments, "training.max_steps=6", "--resume", "auto"]) == 0
+
+
+def test_training_starts_from_an_exported_model(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    assert main(["checkpoints", "export", "run", "-o", "exported"]) == 0
+    assert main([*arguments, "--output", "second", "training.init_from=exported"]) == 0
+    matched = (tmp_path / "second" / "init_from.txt").read_text()
+    assert "matched" in matched
+    assert "mismatch" not in matched
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + "/run"])
+def test_a_name_that_is_too_long_is_one_line(
+    name: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments[:-1], name]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert "can't make the run's folder (File name too long)" in error

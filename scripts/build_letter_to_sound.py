@@ -24,7 +24,7 @@ from phonate.text.english import arpabet, letter_to_sound, lexicon
 Aligned = list[tuple[str, str]]
 """(letter, its phones joined by spaces) of one word."""
 
-OUT = Path(__file__).parent.parent / "src" / "phonate" / "text" / "letter_to_sound.json.gz"
+OUT = Path(__file__).parent.parent / "src" / "phonate" / "text" / "english" / "letter_to_sound.json.gz"
 
 
 def vocabulary() -> list[tuple[str, tuple[str, ...]]]:

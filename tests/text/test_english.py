@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import gzip
+import hashlib
+import importlib.util
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +16,8 @@ from phonate.config.errors import InputError
 from phonate.text.english import arpabet, letter_to_sound, lexicon
 from phonate.text.english import phonemizer as english
 from phonate.text.phonemes import Word, phonemizer
+
+ROOT = Path(__file__).parents[2]
 
 WORDS = """
 hello HH AH0 L OW1
@@ -134,9 +140,31 @@ def test_the_phones_are_the_39_of_cmudict() -> None:
     assert (arpabet.PHONES[0], arpabet.PHONES[-1]) == ("AA0", "ZH")
 
 
-def test_a_symbol_without_a_phone_is_named() -> None:
-    with pytest.raises(InputError, match=r"'kʘt': no ARPAbet phone for 'ʘ' \(U\+0298\)"):
-        arpabet.from_ipa("kʘt")
+def test_the_lexicon_is_the_one_of_version_0_1() -> None:
+    """All 275,244 pronunciations, which voices of that version were trained with."""
+    digest = hashlib.sha256()
+    for word in lexicon.words():
+        for checked in (True, False):
+            for tag, said in lexicon.entry(word, checked).items():
+                digest.update(f"{word} {checked} {tag} {' '.join(said)}\n".encode())
+    assert digest.hexdigest() == "c519c2c2ce2df32bae50b7d9186c44984b1b4b9db96607b6c7edf92797e5c578"
+
+
+def test_the_lexicon_can_be_built_again() -> None:
+    pytest.importorskip("misaki", reason="the lexicon is built from misaki's data: pip install misaki==0.9.4")
+    spec = importlib.util.spec_from_file_location("build_lexicon", ROOT / "scripts" / "build_lexicon.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert gzip.decompress(script.build()) == gzip.decompress(script.OUT.read_bytes())
+    with pytest.raises(ValueError, match=r"'kʘt': no ARPAbet phone for 'ʘ' \(U\+0298\)"):
+        script.from_ipa("kʘt")
+
+
+def test_acronyms_that_are_words_too_are_spelt_in_capitals_only() -> None:
+    assert phones("LA")[0] == "EH1 L EY1"
+    assert phones("IT is")[0] == phones("it is")[0]
 
 
 @given(st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=14))
@@ -151,10 +179,10 @@ def test_letters_give_one_primary_stress(word: str) -> None:
 
 
 def test_invented_words_are_said_from_their_letters() -> None:
-    assert english.from_letters("snorfblat")
+    assert english.uses_letter_to_sound("snorfblat")
     assert " ".join(english.pronounce("blick")) == "B L IH1 K"
     assert " ".join(english.pronounce("Whittemore")[:4]) == "W IH1 T AH0"
-    assert not english.from_letters("hello")
+    assert not english.uses_letter_to_sound("hello")
 
 
 @given(st.one_of(st.text(max_size=30), st.text("abeistxz'-.A B,", max_size=20)))
@@ -165,7 +193,7 @@ def test_any_text_gives_known_phones_or_says_that_there_is_nothing_to_say(text: 
         words = phonemize(text)
     except InputError as error:
         refused = str(error)
-        assert "can be said" in refused
+        assert "can be pronounced" in refused
         return
     assert words
     for word in words:
@@ -175,7 +203,7 @@ def test_any_text_gives_known_phones_or_says_that_there_is_nothing_to_say(text: 
 
 
 def test_nothing_to_say_quotes_the_text() -> None:
-    with pytest.raises(InputError, match=r"nothing in '\.\.\. !' can be said"):
+    with pytest.raises(InputError, match=r"nothing in '\.\.\. !' can be pronounced"):
         phonemizer("english")("... !")
 
 

@@ -132,7 +132,7 @@ def test_a_character_that_cannot_be_said_is_dropped_and_reported_once(caplog: py
         assert normalise("one \U0001f98a fox") == "one fox"
         assert normalise("two \U0001f98a foxes") == "two foxes"
     assert [record.getMessage() for record in caplog.records] == [
-        "U+1F98A (FOX FACE) can't be said in English and is left out"
+        "U+1F98A (FOX FACE) has no English pronunciation and is left out"
     ]
 
 

@@ -1,4 +1,4 @@
-"""The simplest phonemizer: the letters of any language as phones."""
+"""A phonemizer for any language: letters as phones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _reported: set[str] = set()
 
 
 def _symbols(language: str) -> tuple[str, ...]:
-    """Apostrophe and letters; for other languages than English also digits, accents and their own script."""
+    """Apostrophe and letters; for languages other than English also digits, accents and the language's script."""
     if phonemes.is_english(language):
         return ("'", *string.ascii_lowercase)
     short = re.split(r"[-_]", language.lower())[0]
@@ -53,22 +53,22 @@ def _symbols(language: str) -> tuple[str, ...]:
 
 
 class CharacterPhonemizer:
-    """Lower-case letters as phones, the accents of other languages than English apart (NFD), and their digits.
+    """Lower-case letters as phones; for languages other than English also digits, and accents by themselves (NFD).
 
-    A letter of another script than the language's is left out, and reported once to the log "phonate".
+    Letters of other scripts than the language's are left out, and each is logged once.
     """
 
     name = "characters"
 
     def __init__(self, language: str = "en-us") -> None:
         if not language:
-            raise InputError("characters: the language is empty; any will do, such as en-us")
+            raise InputError("characters: the language is empty; give any, such as en-us")
         self.language = language
         self.symbols = _symbols(language)
         self._known = frozenset(self.symbols)
 
     def __call__(self, text: str) -> list[Word]:
-        """The words of `text`. Raises InputError when it has no letter."""
+        """The words of `text`. Raises InputError if it has no letters."""
         plain = normalise(text) if phonemes.is_english(self.language) else unicodedata.normalize("NFKC", text)
         words: list[Word] = []
         between = letters = ""
@@ -91,7 +91,7 @@ class CharacterPhonemizer:
 
 
 def _report(character: str) -> None:
-    """Say once that a letter is left out; punctuation and spaces go without saying."""
+    """Log once that a letter is left out; punctuation and spaces are not logged."""
     if character.isalnum() and character not in _reported:
         _reported.add(character)
-        _LOG.warning("U+%04X (%s) is no letter the phonemizer 'characters' has; left out", ord(character), character)
+        _LOG.warning("U+%04X (%s) is not a letter of the language; left out", ord(character), character)

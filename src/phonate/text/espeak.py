@@ -1,7 +1,7 @@
-"""More than a hundred languages by the espeak-ng library: IPA, one code point a phone, as Piper's voices have it.
+"""The phonemizer of espeak-ng: over a hundred languages in IPA, one code point a phone, as in Piper's voices.
 
-The library comes in the wheel of the optional package espeakng-loader (`phonate[espeak]`) and is loaded at run
-time. Its state is global: one text at a time in a process.
+The library comes with the optional package espeakng-loader (`phonate[espeak]`) and is loaded at run time. Its state is
+global, so a lock admits one text at a time.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ _PIPER = (
 )
 """The phones of Piper's phoneme_id_map, in its order, without its punctuation."""
 
-_MORE = (
+_OTHERS = (
     "\u031e\u0308\u0306\u0325\u0324\u0330\u031a\u0320\u031f\u032c\u030a\u031d\u0331\u0361ʷʼˠⁿˡˀɝ"
     "\u0301\u0300\u0304\u030c\u0302\u033a\u033bᵝɿʅ"
 )
-"""What espeak writes for other languages than Piper's."""
+"""Phones of languages that Piper has no voices for."""
 
-SYMBOLS = tuple(_PIPER + _MORE)
+SYMBOLS = tuple(_PIPER + _OTHERS)
 
-# what espeak has no IPA for comes in its own mnemonics
-_INSTEAD = {
+# phones without IPA come as espeak's own mnemonics
+_SUBSTITUTES = {
     "s.": "ʂ", "z.": "ʐ", "i.": "ɨ", "g": "ɡ", ":": "ː", "Z": "ʒ", "S": "ʃ", "N": "ŋ", "X": "χ", "A": "ɑ", "Φ": "ɸ",
     "ʦ": "ts", "?": "ʔ", "[": "\u032a", **dict.fromkeys("-_|.‿`^\u200d", ""),
 }  # fmt: skip
-_INSTEAD_OF = re.compile("|".join(map(re.escape, _INSTEAD)))
-_SWITCH = re.compile(r"\([^)]*\)")
+_SUBSTITUTED = re.compile("|".join(map(re.escape, _SUBSTITUTES)))
+_LANGUAGE_SWITCH = re.compile(r"\([^)]*\)")
 _CLAUSE = re.compile(
     r"(.*?)((?:(?:[,!?;:…]|(?<!\b[A-Za-z])\.)+[\"'”’»)\]]*(?=\s|$)|\s+[-–—]+(?=\s)|[—。，！？；：、؟،؛।॥]|\n)[\s.]*|$)",
     re.DOTALL,
 )
-_EAST = str.maketrans("。，！？；：、؟،؛।॥", ".,!?;:,?,;..")
+_FOREIGN_MARKS = str.maketrans("。，！？；：、؟،؛।॥", ".,!?;:,?,;..")
 _DROPPED = re.compile(r"[\"“”„«»()\[\]{}<>¿¡*_|~^`\\]+")
 
 _WITHOUT_DICTIONARY = {"fo", "kaa", "xex"}
-"""Languages that espeak-ng lists and whose dictionaries the wheel lacks."""
+"""Languages that espeak-ng lists, but whose dictionaries the wheel lacks."""
 
 _UTF8, _IPA, _RETRIEVAL, _DONT_EXIT = 1, 2, 1, 0x8000  # of speak_lib.h
 _lock = threading.Lock()
@@ -67,7 +67,7 @@ class _Voice(ctypes.Structure):
 
 
 class _Library:
-    """The C library through ctypes. One a process."""
+    """The C library through ctypes; one per process."""
 
     def __init__(self) -> None:
         try:
@@ -106,7 +106,7 @@ class _Library:
         return {code: identifier for code, (_, identifier) in sorted(best.items()) if code not in _WITHOUT_DICTIONARY}
 
     def ipa(self, text: str, language: str) -> str:
-        """The IPA of `text`, words apart by spaces. Hold the lock."""
+        """The IPA of `text`, words separated by spaces. The caller holds the lock."""
         if self._voice != language:
             if self._library.espeak_SetVoiceByName(self.voices[language].encode()) != 0:
                 raise PhonateError(f"espeak-ng can't load its voice {self.voices[language]!r}")
@@ -126,7 +126,7 @@ def _library() -> _Library:
 
 
 class EspeakPhonemizer:
-    """Text -> words with the code points of espeak-ng's IPA (NFD); stress marks are phones of their own."""
+    """Text -> words with the code points of espeak-ng's IPA (NFD) as phones; stress marks are phones too."""
 
     name = "espeak"
 
@@ -140,9 +140,9 @@ class EspeakPhonemizer:
         self.symbols = SYMBOLS
 
     def __call__(self, text: str) -> list[Word]:
-        """The words of `text`; espeak reads the numbers of languages other than English.
+        """The words of `text`; in languages other than English, espeak reads the numbers.
 
-        Raises InputError when nothing in it can be said.
+        Raises InputError if it has no words.
         """
         plain = normalise(text) if phonemes.is_english(self.language) else unicodedata.normalize("NFC", text)
         words: list[Word] = []
@@ -154,12 +154,12 @@ class EspeakPhonemizer:
         return words
 
     def _clause(self, clause: str) -> list[Word]:
-        """The words of a text without punctuation. espeak may join words ("of the") or read one as several (25)."""
+        """The words of a text without punctuation. espeak may merge words ("of the") or split one ("25")."""
         tokens = clause.split()
-        pieces = self._said(clause)
+        pieces = self._ipa(clause)
         if len(pieces) != len(tokens):
-            expected = [max(1, sum(map(len, self._said(token)))) for token in tokens]
-            groups = matched(expected, [len(piece) for piece in pieces])
+            expected = [max(1, sum(map(len, self._ipa(token)))) for token in tokens]
+            groups = align(expected, [len(piece) for piece in pieces])
         else:
             groups = [(n, n + 1, n, n + 1) for n in range(len(tokens))]
         return [
@@ -168,17 +168,17 @@ class EspeakPhonemizer:
             if (text := " ".join(tokens[first:second]))
         ]
 
-    def _said(self, text: str) -> list[str]:
+    def _ipa(self, text: str) -> list[str]:
         with _lock:
             ipa = _library().ipa(text.replace("\0", " "), self.language)
-        pieces = (plain(piece) for piece in _SWITCH.sub("", ipa).split())
+        pieces = (plain(piece) for piece in _LANGUAGE_SWITCH.sub("", ipa).split())
         return [piece for piece in pieces if any(character.isalpha() for character in piece)]
 
     def _checked(self, phones: str, word: str) -> str:
         unknown = next((phone for phone in phones if phone not in _KNOWN), None)
         if unknown is not None:
             raise InputError(
-                f"espeak-ng gives {unknown!r} (U+{ord(unknown):04X}) for {word!r}, which is no phone of this phonemizer"
+                f"espeak-ng gives {unknown!r} (U+{ord(unknown):04X}) for {word!r}, not a phone of this phonemizer"
             )
         return phones
 
@@ -187,14 +187,14 @@ _KNOWN = frozenset(SYMBOLS)
 
 
 def plain(ipa: str) -> str:
-    """What espeak writes for a word or a phone, as code points that are phones here."""
-    return _INSTEAD_OF.sub(lambda found: _INSTEAD[found[0]], unicodedata.normalize("NFD", ipa))
+    """espeak's notation of a word or a phone as phones of this phonemizer."""
+    return _SUBSTITUTED.sub(lambda found: _SUBSTITUTES[found[0]], unicodedata.normalize("NFD", ipa))
 
 
 def _clauses(text: str) -> list[tuple[str, str]]:
-    """(clause without punctuation, the mark after it)."""
+    """The clauses of `text`: (text without punctuation, the mark after it)."""
     found = [
-        (_DROPPED.sub(" ", clause).strip(), phonemes.mark_of(ending.translate(_EAST)))
+        (_DROPPED.sub(" ", clause).strip(), phonemes.mark_of(ending.translate(_FOREIGN_MARKS)))
         for clause, ending in _CLAUSE.findall(text)
     ]
     clauses: list[tuple[str, str]] = []
@@ -208,11 +208,15 @@ def _clauses(text: str) -> list[tuple[str, str]]:
     return clauses
 
 
-def matched(expected: list[int], actual: list[int]) -> list[tuple[int, int, int, int]]:
-    """Which written words became which spoken ones, by the numbers of their phones.
+def align(expected: list[int], actual: list[int]) -> list[tuple[int, int, int, int]]:
+    """Align written words with spoken ones by their numbers of phones.
 
-    Gives (first, end) of the written and (first, end) of the spoken words of each group; one side of a group is a
-    single word, and every word is in one group. The groups' lengths differ as little as they can.
+    Returns (first, end) of the written and (first, end) of the spoken words of each group. One side of a group is a
+    single word, every word is in one group, and the sum of the groups' differences in length is minimal.
+
+    Args:
+        expected: (N,) phones of each written word, pronounced by itself.
+        actual: (M,) phones of each spoken word.
     """
     best: dict[tuple[int, int], tuple[int, tuple[int, int]]] = {(0, 0): (0, (0, 0))}
     if not expected or not actual:

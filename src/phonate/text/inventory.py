@@ -1,4 +1,4 @@
-"""Symbols <-> the numbers a model knows them by."""
+"""Symbols <-> ids."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from phonate.text import phonemes
 from phonate.text.phonemes import MARKS, Phonemizer, Word
 
 PAD = "<pad>"
-"""Number 0: fills up a batch."""
+"""Id 0: padding."""
 WORD = "<word>"
-"""The boundary after a word that no punctuation follows."""
+"""The boundary after a word without punctuation."""
 START = "<start>"
-"""The boundary before the first word; it owns the silence before speech."""
+"""The boundary before the first word; its duration is the silence before speech."""
 
 _SPECIAL = (PAD, WORD, *MARKS, START)
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """The symbols of a phonemizer with those for boundaries; a symbol's number is its place."""
+    """The symbols of a phonemizer and of boundaries; the id of a symbol is its position."""
 
     symbols: tuple[str, ...]
     phonemizer_name: str
@@ -31,19 +31,19 @@ class Inventory:
 
     def __post_init__(self) -> None:
         if self.symbols[: len(_SPECIAL)] != _SPECIAL or len(set(self.symbols)) != len(self.symbols):
-            raise InputError(f"an inventory begins with {' '.join(_SPECIAL)} and has each symbol once")
+            raise InputError(f"an inventory starts with {' '.join(_SPECIAL)} and has no symbol twice")
 
     def __len__(self) -> int:
         return len(self.symbols)
 
     @classmethod
     def of(cls, phonemizer: Phonemizer) -> Inventory:
-        """The inventory for whatever `phonemizer` can give."""
+        """The inventory of all symbols of `phonemizer`."""
         return cls((*_SPECIAL, *phonemizer.symbols), phonemizer.name, phonemizer.language)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Inventory:
-        """The inventory that `document()` gave. Raises InputError for anything else."""
+        """The inventory that `document()` returned. Raises InputError for anything else."""
         symbols, name, language = (document.get(key) for key in ("symbols", "phonemizer", "language"))
         texts = isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols)
         if not (texts and isinstance(name, str) and isinstance(language, str)):
@@ -51,31 +51,31 @@ class Inventory:
         return cls(tuple(symbols or ()), name, language)
 
     def document(self) -> dict[str, Any]:
-        """The inventory as plain JSON, for `read`."""
+        """The inventory as JSON values, for `read`."""
         return {"phonemizer": self.phonemizer_name, "language": self.language, "symbols": list(self.symbols)}
 
     def phonemizer(self) -> Phonemizer:
-        """The phonemizer this inventory was made for."""
+        """The phonemizer that this inventory was made for."""
         return phonemes.phonemizer(self.phonemizer_name, self.language)
 
     def tokens(self, words: Sequence[Word]) -> list[str]:
-        """START, then the phones of each word and one boundary: its mark, or WORD."""
+        """START, then the phones of each word followed by a boundary: its mark, or WORD."""
         tokens = [START]
         for word in words:
             tokens += [*word.phones, word.mark or WORD]
         return tokens
 
     def ids(self, words: Sequence[Word]) -> list[int]:
-        """The numbers of `tokens`. Raises InputError naming a symbol that is not in the inventory and its word."""
+        """The ids of `tokens`. Raises InputError for a symbol that is not in the inventory, naming it and its word."""
         for word in words:
             for symbol in (*word.phones, word.mark or WORD):
-                if symbol not in self._numbers:
+                if symbol not in self._ids:
                     raise InputError(
                         f"{symbol!r} of the word {word.text!r} is not among the {len(self)} symbols of this inventory "
                         f"({self.phonemizer_name}, {self.language})"
                     )
-        return [self._numbers[token] for token in self.tokens(words)]
+        return [self._ids[token] for token in self.tokens(words)]
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {symbol: number for number, symbol in enumerate(self.symbols)}
+    def _ids(self) -> dict[str, int]:
+        return {symbol: index for index, symbol in enumerate(self.symbols)}

@@ -1,7 +1,7 @@
-"""Written English to words that can be said: `normalise`.
+"""Text normalisation: written English to spoken words.
 
-Numbers, dates, times, money, measures, abbreviations, addresses and symbols become words; what is left are letters
-and the punctuation that a voice can act on. Acronyms stay as they are: saying them is the phonemizer's affair.
+Numbers, dates, times, money, measures, abbreviations, addresses and symbols become words; the result has only letters
+and punctuation. Acronyms are left to the phonemizer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIRST = (
     (re.compile(r"\bw/(?=\s)"), "with"),
     (re.compile(r"\band/or\b", re.IGNORECASE), "and or"),
     (re.compile(r"\b24/7\b"), "twenty-four seven"),
-    (re.compile(r"<[/]?[a-z][^<>]{0,80}>"), " "),  # mark-up is not said
+    (re.compile(r"<[/]?[a-z][^<>]{0,80}>"), " "),  # mark-up
 )
 _TIDY = (
     (re.compile(r"\s*\.(?:\s?\.)+"), "..."),
@@ -37,20 +37,20 @@ _TIDY = (
 )
 _PASSES = 8
 _CHUNK = re.compile(r".{1,500}(?:[.!?]\s+|$)|.{1,500}\s+|.{1,500}", re.DOTALL)
-"""Some expressions look far back: long texts are read in pieces, ended at a sentence if possible."""
+"""Some patterns look far back, so long texts are processed in chunks, cut at the end of a sentence if possible."""
 
 
 def normalise(text: str) -> str:
-    """`text` as English words and punctuation, in ASCII. Normalising twice changes nothing more.
+    """`text` as English words and punctuation, in ASCII. Idempotent.
 
-    Characters that can't be said are left out, and each is reported once to the log "phonate".
+    Characters without a pronunciation are left out, and each is logged once.
     """
     pieces = _CHUNK.findall(spelling.plain(text).strip())
     return re.sub(r"\s+", " ", "".join(map(_fixed_point, pieces))).strip()
 
 
 def _fixed_point(text: str) -> str:
-    """Passes over `text` until nothing changes: one may bring letters together that read as an abbreviation."""
+    """`text` after passes until nothing changes: a pass may bring letters together that read as an abbreviation."""
     blank = text[len(text.rstrip()) :]
     for _ in range(_PASSES):
         once = _pass(text)

@@ -1,4 +1,4 @@
-"""What every phonemizer gives: the words of a text with their phones and the punctuation after them."""
+"""The interface of phonemizers: a text as words with their phones and the punctuation after them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from phonate.config.errors import InputError
 MARKS = (",", ".", "!", "?", ";", ":", "-")
 """The punctuation a word can have after it; an em dash is "-", an ellipsis "."."""
 
-_WEIGHTIEST_FIRST = "?!.;:,-"
+_STRONGEST_FIRST = "?!.;:,-"
 _PHONEMIZERS = {
     "english": "phonate.text.english.phonemizer:EnglishPhonemizer",
     "espeak": "phonate.text.espeak:EspeakPhonemizer",
@@ -35,38 +35,38 @@ class Phonemizer(Protocol):
     name: str
     language: str
     symbols: tuple[str, ...]
-    """Every phone it can give, in a fixed order."""
+    """All of its phones, in a fixed order."""
 
     def __call__(self, text: str) -> list[Word]:
-        """The words of `text`, normalised first. Raises InputError when nothing in it can be said."""
+        """The words of `text`, which is normalised first. Raises InputError if it has no words."""
         ...
 
 
 def phonemizer(name: str, language: str = "en-us") -> Phonemizer:
     """The phonemizer called `name` (english, espeak or characters) for `language`.
 
-    Raises InputError for a name or a language it doesn't know, with the nearest.
+    Raises InputError for an unknown name or language, naming the nearest one.
     """
     if name not in _PHONEMIZERS:
-        from phonate.config.registry import nearest  # imports what only a mistake needs
+        from phonate.config.registry import nearest  # only needed for the error
 
-        raise InputError(f"phonemizer {name!r} is not known; {nearest(name, list(_PHONEMIZERS))}")
+        raise InputError(f"unknown phonemizer {name!r}; {nearest(name, list(_PHONEMIZERS))}")
     module, _, cls = _PHONEMIZERS[name].partition(":")
     return cast(Phonemizer, getattr(importlib.import_module(module), cls)(language))
 
 
 def is_english(language: str) -> bool:
-    """Whether `language` is a kind of English."""
+    """Whether `language` is English, such as en-us."""
     return re.split(r"[-_]", language.lower())[0] == "en"
 
 
 def mark_of(between: str) -> str:
-    """The one mark that `between` (all that stands between two words) amounts to."""
+    """The strongest mark in `between`, the text between two words; "" if it has none."""
     between = between.replace("…", ".").replace("—", "-").replace("–", "-")
-    return next((mark for mark in _WEIGHTIEST_FIRST if mark in between), "")
+    return next((mark for mark in _STRONGEST_FIRST if mark in between), "")
 
 
 def nothing_to_say(text: str) -> InputError:
-    """The error for a text without a word."""
+    """The error for a text without words."""
     shown = text if len(text) <= 60 else text[:57] + "..."
-    return InputError(f"nothing in {shown!r} can be said")
+    return InputError(f"nothing in {shown!r} can be pronounced")

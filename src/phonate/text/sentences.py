@@ -1,4 +1,4 @@
-"""Long texts in pieces that can be said in one breath."""
+"""Splitting long texts into sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from phonate.config.errors import InputError
 
-# after these a full stop ends no sentence
+# a full stop after these does not end a sentence
 _SHORT = frozenset(
     str.split(
         "mr mrs ms messrs dr prof rev gen col capt lt sgt sen gov rep hon maj cpl pres mt ft st ste no nos vs fig figs "
@@ -19,24 +19,24 @@ _CLAUSE = re.compile(r"[,;:][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
 
 
 def sentences(text: str, longest: int = 300) -> list[str]:
-    """The sentences of `text`; those of more than `longest` characters in parts, at clauses or else at spaces.
+    """The sentences of `text`; those of more than `longest` characters are cut, at clauses if possible, else at spaces.
 
-    Only white space between the pieces is left out.
+    Nothing but white space between the pieces is lost. Raises InputError for `longest` below 1.
     """
     if longest < 1:
         raise InputError(f"the longest piece must have 1 character or more, not {longest}")
     pieces: list[str] = []
     begin = 0
     for match in _END.finditer(text):
-        if match.start() >= begin and not _goes_on(text, match):
+        if match.start() >= begin and not _continues(text, match):
             pieces.append(text[begin : match.end()])
             begin = match.end()
     pieces.append(text[begin:])
     return [part for piece in pieces if (whole := piece.strip()) for part in _parts(whole, longest)]
 
 
-def _goes_on(text: str, match: re.Match[str]) -> bool:
-    """Whether the sentence goes on after what looks like its end."""
+def _continues(text: str, match: re.Match[str]) -> bool:
+    """Whether the sentence continues after an apparent end."""
     if match[1] is None:
         return False
     after = text[match.end() : match.end() + 1]
@@ -55,14 +55,14 @@ def _goes_on(text: str, match: re.Match[str]) -> bool:
 
 
 def _likely_end(text: str, match: re.Match[str]) -> bool:
-    """Whether what follows "U.S." or "P.M." is one of the words that sentences begin with."""
+    """Whether a word that often starts a sentence follows "U.S." or "P.M."."""
     return (
         re.match(r"(?:The|A|An|It|He|She|They|We|I|But|And|In|This|That|There|You)\b", text[match.end() :]) is not None
     )
 
 
 def _parts(sentence: str, longest: int) -> list[str]:
-    """`sentence` in parts of at most `longest` characters, broken as late as can be at a clause, or at a space."""
+    """`sentence` in parts of at most `longest` characters, each cut at the last possible clause, or else space."""
     parts: list[str] = []
     while len(sentence) > longest:
         clauses = [match.end() for match in _CLAUSE.finditer(sentence, 0, longest + 1) if match.end() <= longest + 1]

@@ -1,4 +1,4 @@
-"""English abbreviations and Roman numerals in full."""
+"""English abbreviations and Roman numerals, written out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TITLES = {
     "Gov": "Governor", "Rep": "Representative", "Hon": "Honorable", "Maj": "Major", "Cpl": "Corporal",
     "Pres": "President", "Mt": "Mount", "Ft": "Fort",
 }  # fmt: skip
-"""Before a name; the full stop, if any, goes. Without a full stop only the first four are read in full."""
+"""Before a name, with or without a full stop; without one, only those in `_PLAIN`."""
 
 _WORDS = {
     "etc": "et cetera", "vs": "versus", "approx": "approximately", "dept": "department", "est": "established",
@@ -26,7 +26,7 @@ _WORDS = {
     "tue": "Tuesday", "tues": "Tuesday", "wed": "Wednesday", "thu": "Thursday", "thur": "Thursday",
     "thurs": "Thursday", "fri": "Friday",
 }  # fmt: skip
-"""With a full stop, anywhere. Those that are also words at the end of a sentence need a capital or a number near."""
+"""With a full stop, anywhere. Those in `_ALSO_WORDS` need a capital or a number next to them."""
 
 _ALSO_WORDS = {
     "al",
@@ -78,7 +78,7 @@ _PART = re.compile(rf"\b({'|'.join(_PARTS)}|{'|'.join(_PARTS).upper()})(\.? )([I
 
 
 def _sentence_end(text: str, at: int) -> str:
-    """ "." if what ends at `at` ends a sentence too: then its full stop had two meanings."""
+    """ "." if the abbreviation that ends at `at` also ends a sentence: its full stop then had both meanings."""
     return "." if _END.match(text, at) else ""
 
 
@@ -120,7 +120,7 @@ def _part(found: re.Match[str]) -> str:
 
 
 def expand(text: str) -> str:
-    """`text` with its abbreviations in full."""
+    """`text` with abbreviations written out."""
     for pattern, words in _LATIN:
         text = pattern.sub(words, text)
     text = _HALF_DAY.sub(lambda found: f"{found[1].upper()}.M.", text)

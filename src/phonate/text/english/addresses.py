@@ -1,4 +1,4 @@
-"""E-mail and web addresses as they are read out."""
+"""E-mail and web addresses as they are read aloud."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _clock(found: re.Match[str]) -> str:
 
 
 def expand(text: str) -> str:
-    """`text` with its dates and times in words."""
+    """`text` with dates and times in words."""
     text = _ISO.sub(lambda found: _numeric(found[2], found[3], found[1]) or found[0], text)
     text = _SLASHED.sub(lambda found: _numeric(*found.groups()) or found[0], text)
     text = _DAY_FIRST.sub(_day_first, text)
@@ -106,7 +106,7 @@ def expand(text: str) -> str:
 
 
 def expand_years(text: str) -> str:
-    """Years that stand alone; after whatever else a number of four digits may be."""
+    """`text` with remaining years in words; called last, because other patterns have four-digit numbers too."""
     text = _YEAR.sub(lambda found: year(found[1]), _GLUED_YEAR.sub(" ", text))
     return _SHORT_YEAR.sub(lambda found: pair(found[1]), text)
 

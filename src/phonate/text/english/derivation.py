@@ -1,4 +1,4 @@
-"""Words made from words of the lexicon: inflections, endings, prefixes and compounds."""
+"""Pronunciations of words derived from words of the lexicon: inflections, suffixes, prefixes and compounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from phonate.text.english import arpabet
 
 Phones = tuple[str, ...]
 Lookup = Callable[[str], Phones | None]
-"""Gives the phones of a word of the lexicon, None for others."""
+"""The phones of a word in the lexicon; None for other words."""
 
 _SIBILANT = {"S", "Z", "SH", "ZH", "CH", "JH"}
 _VOICELESS = {"P", "T", "K", "F", "TH", "S", "SH", "CH"}
@@ -42,7 +42,7 @@ _PREFIXES: tuple[tuple[str, Phones], ...] = (
     ("self", ("S", "EH2", "L", "F")), ("in", ("IH0", "N")),
 )  # fmt: skip
 _SHORTEST_PART = 4
-"""Letters of the shorter part of a compound; shorter ones are found where there are none."""
+"""Letters of the shorter part of a compound, at least; shorter parts give false matches."""
 
 
 def plural(stem: Phones) -> Phones:
@@ -60,7 +60,7 @@ def past(stem: Phones) -> Phones:
 
 
 def _stems(base: str, ending: str) -> Iterator[str]:
-    """What `base` may be written like without an ending: itself, with e, undoubled, with y."""
+    """Possible spellings of the stem `base` without its suffix: itself, with e, undoubled, with y."""
     if ending[0] in "aeioy":
         if re.search(r"([bdgklmnprtz])\1$", base):
             yield base[:-1]
@@ -108,7 +108,7 @@ def _inflected(word: str, lookup: Lookup, verb: Lookup) -> Phones | None:
 
 
 def _ended(word: str, lookup: Lookup, verb: Lookup) -> Phones | None:
-    """A stem with an ending, the longest that leaves a word."""
+    """A stem with a suffix, the longest that leaves a word."""
     for ending, phones in sorted(_ENDINGS, key=lambda pair: -len(pair[0])):
         base = word[: -len(ending)]
         find = verb if ending.startswith(("in", "ed", "er")) else lookup
@@ -121,7 +121,7 @@ def _ended(word: str, lookup: Lookup, verb: Lookup) -> Phones | None:
 
 
 def _secondary(phones: Phones) -> Phones:
-    """`phones` with its primary stress made secondary."""
+    """`phones` with primary stress reduced to secondary."""
     return tuple(phone[:-1] + "2" if phone.endswith("1") else phone for phone in phones)
 
 
@@ -143,9 +143,9 @@ def _composed(word: str, lookup: Lookup) -> Phones | None:
 
 
 def derive(word: str, lookup: Lookup, verb: Lookup) -> Phones | None:
-    """The phones of `word` (lower case) made from words that `lookup` knows; None if it is made of none.
+    """The phones of `word` (lower case), derived from words that `lookup` knows; None if there is no derivation.
 
-    `verb` is a `lookup` that gives the verb of words with several pronunciations.
+    `verb` is a `lookup` that prefers the verb among several pronunciations.
     """
     if "'" in word and not word.endswith("in'"):
         return _apostrophe(word, lambda stem: lookup(stem) or derive(stem, lookup, verb) if stem else None)

@@ -1,4 +1,4 @@
-"""Words that are spelt alike and said differently: the little that the neighbours can tell."""
+"""Homographs: words with several pronunciations, disambiguated by the neighbouring words."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How a word that stands in no lexicon is probably said: letters in context -> ARPAbet phones.
+"""Letter-to-sound rules for words that are not in the lexicon: letters in context -> ARPAbet phones.
 
-The table is built by `scripts/build_letter_to_sound.py`. On 2 % of the lexicon
-held out, phones are wrong in 5.1 % without stress and 72 % of the words are right (49 % with stress). That flatters
-it: many held-out words have inflected relatives in training, and half of the lexicon was itself made by machine.
-On the held-out words of the hand-checked half it is 7.1 % of the phones, and 64 % of the words are right.
+The table is built by `scripts/build_letter_to_sound.py`. On 2 % of the lexicon held out, the phone error rate without
+stress is 5.1 %, and 72 % of the words are right (49 % with stress). These figures are optimistic: many held-out words
+have inflected forms in training, and half of the lexicon was itself generated. On the held-out words of the checked
+half, the phone error rate is 7.1 %, and 64 % of the words are right.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import re
 from phonate.text.english import arpabet
 
 LONGEST = 9
-"""How many letters around a letter a context may have."""
+"""Letters of a context, at most."""
 
 _OFFSETS = (1, -1, 2, -2, 3, -3, 4, -4, 5)
 _LONG = {"AA", "AE", "AO", "AW", "AY", "EY", "OY"}
-"""Vowels that keep some stress when they stand away from the primary one."""
+"""Vowels that get secondary stress at a distance from the primary one."""
 
 
 def context(word: str, place: int) -> str:
@@ -41,12 +41,12 @@ def _tables() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def forget() -> None:
-    """Read the table anew at the next call."""
+    """Read the table again at the next call."""
     _tables.cache_clear()
 
 
 def _longest_match(table: dict[str, str], key: str) -> str:
-    """What the longest beginning of `key` that `table` holds says."""
+    """The value of the longest prefix of `key` in `table`; "" if there is none."""
     for length in range(len(key), 0, -1):
         if key[:length] in table:
             return table[key[:length]]
@@ -60,13 +60,13 @@ def pronounce(word: str) -> tuple[str, ...]:
     phones: list[str] = []
     for place, letter in enumerate(word):
         for phone in _longest_match(contexts, letter + context(word, place)).split():
-            if not (phones and phones[-1] == phone):  # "tt" is one T, however each t was guessed
+            if not (phones and phones[-1] == phone):  # "tt" is one T, whatever the rule for each t
                 phones.append(phone)
     return _stressed(word, _with_a_vowel(word, phones))
 
 
 def _with_a_vowel(word: str, phones: list[str]) -> list[str]:
-    """`phones`, with the vowel that a word with vowel letters needs where the table gives none."""
+    """`phones` with at least one vowel, if `word` has vowel letters."""
     if not phones or any(map(arpabet.is_vowel, phones)) or not re.search(r"[aeiouy]", word):
         return phones
     if "R" in phones[1:]:

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 _ROMAN = re.compile(r"(?=[IVXLC])(C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
 _LARGEST = 15
-"""Digits of the longest number that is read as one; longer ones are read digit by digit."""
+"""Digits of a number, at most; longer ones are read digit by digit."""
 
 
 @functools.cache
 def _engine() -> inflect.engine:
-    import inflect  # slow to import, and many texts have no number
+    import inflect  # slow to import, and many texts have no numbers
 
     return inflect.engine()
 
@@ -92,7 +92,7 @@ def fraction(top: str, bottom: str) -> str:
 
 
 def roman(numeral: str) -> int | None:
-    """The value of a Roman numeral below 400, None if it is none."""
+    """The value of a Roman numeral below 400; None for anything else."""
     found = _ROMAN.fullmatch(numeral)
     if not found:
         return None

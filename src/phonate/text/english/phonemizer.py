@@ -1,7 +1,7 @@
 """The default phonemizer: American English as ARPAbet with stress digits, without espeak.
 
-A word is looked up in the lexicon; failing that it is derived from words that are there (plurals, endings,
-prefixes, compounds); an acronym is spelt; and what is left is read letter by letter.
+A word is looked up in the lexicon, or else derived from words in the lexicon (plurals, suffixes, prefixes, compounds).
+Acronyms are spelt. Letter-to-sound rules pronounce the rest.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _TOKEN = re.compile(
 )
 _WEAK = {"a": ("AH0",), "an": ("AH0", "N"), "and": ("AH0", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "AH0")}
 _STRONG = {"a": ("EY1",), "an": ("AE1", "N"), "and": ("AE1", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "UW1")}
-_SPELT = {"US", "ID", "AI", "GI", "OS", "LA", "PA", "ER", "IT", "AM", "AD", "MO", "SI", "TA", "AG"} - {"IT", "AM"}
-"""Acronyms that look like words."""
+_ACRONYMS = {"US", "ID", "AI", "GI", "OS", "LA", "PA", "ER", "AD", "MO", "SI", "TA", "AG"}
+"""In capitals these are spelt, although the lexicon has them as words."""
 _LETTERED = frozenset(
     str.split("vitamin plan grade type class group appendix hepatitis letter section exhibit team row")
 )
@@ -33,7 +33,7 @@ _LETTERED = frozenset(
 
 @dataclass(frozen=True)
 class _Token:
-    """A word as it stands in the text, what stands between it and the next, and whether letters give it."""
+    """A word of the text, the mark after it, and whether it is spelt."""
 
     text: str
     mark: str
@@ -47,19 +47,17 @@ class EnglishPhonemizer:
 
     def __init__(self, language: str = "en-us") -> None:
         if language.lower().replace("_", "-") not in {"en", "en-us"}:
-            raise InputError(
-                f"the phonemizer 'english' speaks en-us, not {language!r}; the phonemizer 'espeak' has other languages"
-            )
+            raise InputError(f"the phonemizer 'english' supports en-us, not {language!r}; use the phonemizer 'espeak'")
         self.language = "en-us"
         self.symbols = arpabet.PHONES
 
     def __call__(self, text: str) -> list[Word]:
-        """The words of `text`. Raises InputError when nothing in it can be said."""
+        """The words of `text`. Raises InputError if it has no words."""
         tokens = _tokens(normalise(text))
         if not tokens:
             raise phonemes.nothing_to_say(text)
         words: list[Word] = []
-        for n in range(len(tokens) - 1, -1, -1):  # from the end: a weak form hangs on the word after it
+        for n in range(len(tokens) - 1, -1, -1):  # backwards, because a weak form depends on the word after it
             following = words[-1] if words and not tokens[n].mark else None
             before = tokens[n - 1].text.lower() if n and not tokens[n - 1].mark else ""
             words.append(Word(tokens[n].text, _in_context(tokens[n], before, following), tokens[n].mark))
@@ -77,8 +75,8 @@ def _tokens(text: str) -> list[_Token]:
         word = match[0]
         dotted = word.endswith(".") or bool(re.search(r"\.'?s$", word))
         if dotted and n + 1 == len(found):
-            between = "." + between  # its full stop ends the text as well
-        if between == "-" and n + 1 < len(found):  # a hyphen is no pause
+            between = "." + between  # its full stop also ends the text
+        if between == "-" and n + 1 < len(found):  # a hyphen is not a pause
             between = ""
         word = word if dotted else _unquoted(word)
         tokens.append(_Token(word.lower() if shouted and not dotted else word, phonemes.mark_of(between), dotted))
@@ -86,7 +84,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _unquoted(word: str) -> str:
-    """`word` without the quotes about it; apostrophes that belong to it stay."""
+    """`word` without quotes around it; apostrophes that belong to it stay."""
     if word.startswith("'") and not lexicon.entry(word.lower().rstrip("'")):
         word = word[1:]
     if word.endswith("'") and not re.search(r"(?:[sS]|in)'$", word):
@@ -95,7 +93,7 @@ def _unquoted(word: str) -> str:
 
 
 def _in_context(token: _Token, before: str, following: Word | None) -> Phones:
-    """The phones of a word between its neighbours; `following` is None before a pause."""
+    """The phones of a word in its context; `following` is None before a pause."""
     word = token.text.lower()
     if token.spelt or (word == "a" and token.text == "A" and before in _LETTERED):
         return _spelt(word)
@@ -111,7 +109,7 @@ def _in_context(token: _Token, before: str, following: Word | None) -> Phones:
 
 
 def _entries(word: str) -> dict[str, Phones]:
-    """The lexicon's pronunciations of `word` by part of speech, however it is capitalised."""
+    """The lexicon's pronunciations of `word` by part of speech, in any capitalisation."""
     lower = word.lower()
     for checked in (True, False):
         for spelling in dict.fromkeys((word, lower, lower.capitalize())):
@@ -125,25 +123,25 @@ def _lookup(word: str) -> Phones | None:
 
 
 def _lookup_verb(word: str) -> Phones | None:
-    """As `_lookup`, but the verb of a homograph: "lived" comes from the verb."""
+    """Like `_lookup`, but of a homograph the verb: "lived" comes from the verb."""
     return _entries(word).get("VERB") or _lookup(word)
 
 
 def _spelt(word: str) -> Phones:
-    """The names of the letters; a last 's is a plural."""
+    """The names of the letters; a final 's is a plural."""
     letters = re.sub(r"[^a-z]", "", re.sub(r"'?s$", "", word) if re.search(r"\.'?s$|'s$", word) else word)
     phones = [phone for letter in letters for phone in lexicon.entry(letter.upper())["DEFAULT"]]
     plural = bool(re.search(r"\.'?s$|'s$", word)) and bool(phones)
     return derivation.plural(tuple(phones)) if plural else tuple(phones)
 
 
-def from_letters(word: str) -> bool:
-    """Whether `word` is neither in the lexicon nor made of its words nor spelt, so that its letters are guessed at."""
+def uses_letter_to_sound(word: str) -> bool:
+    """Whether letter-to-sound rules pronounce `word`, which is not in the lexicon, derived from it, or spelt."""
     return _known(word) is None
 
 
 def pronounce(word: str) -> Phones:
-    """The phones of one word by itself, in the form it has in a dictionary."""
+    """The phones of one word by itself, in its dictionary form."""
     return _known(word) or letter_to_sound.pronounce(word) or _spelt(word.lower())
 
 
@@ -151,8 +149,8 @@ def _known(word: str) -> Phones | None:
     lower = word.lower()
     capitals = re.fullmatch(r"([A-Z]{2,})('?s)?", word)
     if capitals:
-        exact = lexicon.entry(capitals[1], checked=True) if capitals[1] not in _SPELT else {}
-        known = exact or lexicon.entry(lower, checked=True) if capitals[1] not in _SPELT else {}
+        exact = lexicon.entry(capitals[1], checked=True) if capitals[1] not in _ACRONYMS else {}
+        known = exact or lexicon.entry(lower, checked=True) if capitals[1] not in _ACRONYMS else {}
         if not known and (len(capitals[1]) < 6 or not re.search(r"[AEIOUY]", capitals[1])):
             return _spelt(capitals[1].lower() + ("'s" if capitals[2] else ""))
     if len(lower) == 1:
@@ -167,7 +165,7 @@ def _known(word: str) -> Phones | None:
 
 
 def _pieces(word: str) -> Phones | None:
-    """CamelCase by its parts, and drawn-out words ("sooo") drawn in."""
+    """CamelCase by its parts, and words with repeated letters ("sooo") without the repetition."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z']+", word)
     if len(parts) > 1 and parts[0] in {"Mc", "Mac"}:
         return ("M", "AH0", "K", *pronounce("".join(parts[1:])))

@@ -84,7 +84,7 @@ def _phone(found: re.Match[str]) -> str:
     plus = "plus " if found[0].startswith("+") else ""
     groups = re.findall(r"\d+", found[0])
     if not found[2] and found[1] and not plus:
-        return found[0]  # "12 345-6789": no telephone number
+        return found[0]  # "12 345-6789" is not a telephone number
     return plus + ", ".join(by_digit(group) for group in groups)
 
 
@@ -98,7 +98,7 @@ def _fraction(found: re.Match[str]) -> str:
 
 
 def expand(text: str) -> str:
-    """Quantities with a sign, a symbol or a form of their own; plain numbers stay."""
+    """`text` with quantities in words, but not plain numbers."""
     text = _INTERNATIONAL.sub(lambda found: "plus " + ", ".join(map(by_digit, re.findall(r"\d+", found[0]))), text)
     text = _PHONE.sub(_phone, text)
     text = _DOMESTIC.sub(lambda found: ", ".join(map(by_digit, found[0].split())), text)
@@ -119,7 +119,7 @@ def _per(found: re.Match[str]) -> str:
 
 
 def expand_plain(text: str) -> str:
-    """Every number that is left."""
+    """`text` with the remaining numbers in words."""
     text = _DOTTED.sub(lambda found: " point ".join(map(cardinal, found[0].split("."))), text)
     return _BIG.sub(_plain, text)
 

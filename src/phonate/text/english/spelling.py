@@ -1,4 +1,4 @@
-"""Characters of any script to the few that English text is said from."""
+"""Characters of any script -> ASCII that English normalisation understands."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _reported: set[str] = set()
 
 
 def plain(text: str) -> str:
-    """`text` in ASCII (and £ € ¥ ¢ °): accents off, quotes and dashes unified, Greek letters by their names.
+    """`text` in ASCII (and £ € ¥ ¢ °): without accents, quotes and dashes unified, Greek letters by their names.
 
-    What can't be said in English is dropped; each such character is reported once to the log.
+    Characters without an English pronunciation are dropped; each is logged once.
     """
     return "".join(map(_plain, text))
 
 
 @functools.lru_cache(maxsize=4096)
 def _known(character: str) -> str | None:
-    """What stands for `character`, or None if nothing does."""
+    """The replacement of `character`; None if there is none."""
     if character in _BEFORE_NFKC:
         return _BEFORE_NFKC[character]
     if character in _SAYABLE:
@@ -65,5 +65,5 @@ def _plain(character: str) -> str:
     if character not in _reported:
         _reported.add(character)
         name = unicodedata.name(character, "without a name")
-        LOG.warning("U+%04X (%s) can't be said in English and is left out", ord(character), name)
+        LOG.warning("U+%04X (%s) has no English pronunciation and is left out", ord(character), name)
     return " "

@@ -150,3 +150,11 @@ def test_load_brings_the_peak_to_one(recordings):
     assert np.corrcoef(raw, loaded)[0, 1] > 0.9999
     with pytest.raises(DataError):
         processor.load(path.with_suffix(".wav"))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_samples_that_are_no_numbers_are_refused(bad):
+    waveform = speech_like(4000)
+    waveform[100] = bad
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        AudioProcessor().mel(waveform)

@@ -106,3 +106,22 @@ def test_the_log_file_takes_names_that_are_no_utf_8(
         logging.getLogger("phonate").warning("left out: %s", "a\udcff.wav")
     assert (tmp_path / "train.log").read_text(encoding="utf-8").endswith("WARNING left out: a\\udcff.wav\n")
     assert "Logging error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["--epochs", "5"], "training.epochs=5"),
+        (["--epochs=5"], "training.epochs=5"),
+        (["--batch-size", "4", "data.path=x"], "training.batch_size=4"),
+        (["--learning_rate"], "training.optimizer.lr=..."),
+    ],
+)
+def test_a_flag_of_another_project_is_refused_with_our_option(
+    arguments: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "conversion", *arguments])
+    said = capsys.readouterr().err
+    assert f"; write {option}; see phonate train --help" in said
+    assert said.count("\n") == 1

@@ -285,7 +285,7 @@ def test_a_recipe_without_task_is_told_the_choices() -> None:
 def test_a_size_that_changes_nothing_is_a_mistake() -> None:
     complete = resolved(MINIMAL + "size: tiny\n").to_yaml()
     (line,) = mistakes(complete, ["size=large"])
-    assert line.startswith("command line size: changes nothing, for recipe.yaml writes out all that it sets")
+    assert line.startswith("command line size: recipe.yaml sets every option of size large itself")
 
 
 def test_a_task_without_sizes_says_so() -> None:

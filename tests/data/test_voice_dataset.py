@@ -8,6 +8,7 @@ import torch
 
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.settings import AudioConfig, AugmentationSettings
+from phonate.config.errors import InputError
 from phonate.data.voices.dataset import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
 
 
@@ -128,3 +129,32 @@ def test_distributed_shares_among_ranks_and_without_a_launcher_warns(tone_corpus
         loader = create_voice_dataloader(dataset, 2, num_workers=0, distributed=True)
         seen.append({name for batch in loader for name in batch["ids"]})
     assert seen[0] | seen[1] == {dataset[i]["id"] for i in range(len(dataset))}
+
+
+def test_a_clean_target_is_the_recording_that_was_augmented(tone_corpus, tmp_path):
+    augmentation = DataAugmentation(AugmentationSettings(time_stretch=None, pitch_shift_probability=1.0))
+    train, validation = create_train_val_datasets(
+        tone_corpus, 0.25, transforms=augmentation, clean_target=True, cache_dir=str(tmp_path)
+    )
+    clean = VoiceDataset(tone_corpus, cache_dir=str(tmp_path))
+    mels = {clean[i]["id"]: clean[i]["mel_spec"] for i in range(len(clean))}
+    for part in (train, validation):
+        batch = VoiceCollator()([part[i] for i in range(len(part))])
+        assert batch["features"].shape == batch["target_features"].shape
+        for number, name in enumerate(batch["ids"]):
+            length = int(batch["lengths"][number])
+            assert torch.equal(batch["target_features"][number, :length], torch.from_numpy(mels[name]))
+            assert not torch.equal(batch["features"][number, :length], batch["target_features"][number, :length])
+
+
+def test_a_clean_target_needs_an_augmentation_that_keeps_the_length(tone_corpus, tmp_path):
+    with pytest.raises(InputError, match="transforms must be a DataAugmentation"):
+        VoiceDataset(tone_corpus, cache_dir=str(tmp_path), clean_target=True)
+    with pytest.raises(InputError, match="time_stretch to None"):
+        VoiceDataset(tone_corpus, cache_dir=str(tmp_path), clean_target=True, transforms=DataAugmentation())
+
+
+@pytest.mark.parametrize("share", [-1.0, -0.1, 1.0, 2.0, float("nan")])
+def test_a_share_for_validation_is_less_than_all(tone_corpus, tmp_path, share):
+    with pytest.raises(InputError, match="val_split"):
+        create_train_val_datasets(tone_corpus, val_split=share, cache_dir=str(tmp_path))

@@ -375,3 +375,15 @@ def test_norm_reg_has_one_size_whatever_the_model():
     (total / count).backward()
     torch.testing.assert_close(model.weight.grad, 2 * model.weight / model.weight.numel())
     assert model.bias.grad is None
+
+
+def test_the_mean_of_a_loss_is_a_scalar_to_train_with():
+    outputs, targets = torch.randn(2, 4000, requires_grad=True), torch.randn(2, 4000)
+    for loss in (SpectralLoss(), MultiResolutionSTFTLoss()):
+        total, count = loss(outputs, targets)
+        mean = loss.mean(outputs, targets)
+        assert mean.shape == ()
+        assert float(mean) == pytest.approx(float(total) / float(count))
+        mean.backward()
+    assert outputs.grad is not None
+    assert outputs.grad.abs().sum() > 0

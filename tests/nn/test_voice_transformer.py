@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -155,3 +156,14 @@ def test_onnx_agrees_at_several_lengths(variant: str, tmp_path: Path) -> None:
         with torch.no_grad():
             expected = model(**given).numpy()
         np.testing.assert_allclose(out, expected, atol=1e-4)
+
+
+def test_a_speaker_that_the_model_has_no_use_for_is_reported():
+    features, speaker = torch.rand(2, 5, 80), torch.tensor([0, 1])
+    model = VoiceTransformer(80, 16, 2, 1)
+    with pytest.warns(UserWarning, match="speaker_id is ignored.*n_speakers"):
+        model(features, speaker_id=speaker)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(features)
+        VoiceTransformer(80, 16, 2, 1, n_speakers=2)(features, speaker_id=speaker)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from phonate import training
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.settings import AudioConfig, AugmentationSettings
 from phonate.config.errors import InputError
@@ -227,3 +228,8 @@ def test_one_cycle_has_no_warm_up_before_it_unless_asked(tmp_path):
         asked = TrainingConfig(scheduler_type="onecycle", **changes)
         assert asked.settings(1000).scheduler.warmup_steps == steps
     assert TrainingConfig().settings(1000).scheduler.warmup_steps == 100
+
+
+def test_every_public_name_of_training_can_be_imported():
+    for name in training.__all__:
+        assert getattr(training, name).__name__ == name

@@ -12,16 +12,23 @@ import numpy as np
 import torch
 
 from phonate.audio.decoding import FloatArray, resample
-from phonate.audio.settings import AugmentationSettings
+from phonate.audio.settings import AudioConfig, AugmentationSettings
 
 _WINDOW_SECONDS = 0.04
 
 
 class DataAugmentation:
-    """Random effects as `settings` say, for waveforms of `sample_rate`. Never changes its input."""
+    """Random effects on waveforms; the input is never changed.
 
-    def __init__(self, settings: AugmentationSettings, sample_rate: int) -> None:
-        self.settings = settings
+    Args:
+        settings: which effects, how strong and how often; None: the defaults.
+        sample_rate: of the waveforms, in Hz.
+    """
+
+    def __init__(
+        self, settings: AugmentationSettings | None = None, sample_rate: int = AudioConfig().sample_rate
+    ) -> None:
+        self.settings = settings or AugmentationSettings()
         self.sample_rate = sample_rate
 
     def __call__(self, waveform: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -65,6 +65,8 @@ class AudioProcessor:
         samples = np.asarray(waveform, dtype=np.float32)
         if samples.ndim != 1 or samples.size == 0:
             raise ValueError(f"a waveform is one row of samples (mono), got shape {samples.shape}")
+        if not np.isfinite(samples).all():
+            raise ValueError("the waveform holds NaN or infinite samples")
         emphasised = normalised_peak(preemphasised(samples, self.config.preemphasis))
         return self.normalise(self._spectrum(torch.from_numpy(emphasised)).numpy())
 

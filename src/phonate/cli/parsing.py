@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -17,8 +18,26 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is."""
-        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+        """Print what is wrong, with the recipe option that a flag stands for elsewhere, and exit."""
+        takes_overrides = any(action.dest == "overrides" for action in self._actions)
+        meant = _option_of(message) if takes_overrides else None
+        hint = f"write {meant}; " if meant else ""
+        self.exit(2, f"error: {message}; {hint}see {self.prog} --help\n")
+
+
+def _option_of(message: str) -> str | None:
+    """The override that the flag in argparse's message means, such as training.epochs=5 for --epochs 5."""
+    from phonate.config.names import ELSEWHERE
+    from phonate.config.options import options
+    from phonate.training.settings import TrainingSettings
+
+    found = re.match(r"unrecognized arguments: --([a-z][\w-]*)(?:[ =]([^\s=-][^\s=]*)(?: |$))?", message)
+    if found is None:
+        return None
+    name, value = found[1].replace("-", "_"), found[2] or "..."
+    named = [option.key for option in options(TrainingSettings, ("training",)) if option.path[-1] == name]
+    option = ELSEWHERE.get(name) or min(named, key=len, default=None)
+    return option and f"{option}={value}"
 
 
 class _Version(argparse.Action):

@@ -107,13 +107,13 @@ def resolve_document(
 
 
 def _check_size(resolved: Resolved, changes: list[Override]) -> None:
-    """A size asked for that changes nothing, for the recipe writes out all that it sets, is a mistake."""
+    """Refuse a size that changes nothing because the recipe sets all of its options."""
     asked = [change for change in changes if change.path == ("size",)]
     size = resolved.recipe.size
     kind = getattr(resolved.recipe.model, "kind", None)
     preset = task_settings(resolved.recipe.task).sizes_of(kind).get(size)
     if asked and preset and f"size {size}" not in resolved.origins.values():
         raise RecipeError(
-            f"{asked[-1].source} size: changes nothing, for {resolved.document.name} writes out all that it "
-            "sets; start from a recipe that leaves those options out"
+            f"{asked[-1].source} size: {resolved.document.name} sets every option of size {size} itself, so none would "
+            "change; start from a recipe that leaves those options out"
         )

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.settings import AudioConfig
+from phonate.config.errors import InputError
 from phonate.config.randomness import generator
 from phonate.data.batches.recordings import padded
 from phonate.data.settings import VoiceData
@@ -48,9 +49,15 @@ class VoiceDataset(Dataset[Item]):
         load_in_memory: keep all of them.
         num_workers: processes of the loaders that `create_voice_dataloader` makes of it, unless told otherwise.
         transforms: applied to each item as it is handed out, and never kept: called as `transforms(item)`. A
-            `DataAugmentation` changes the waveform and computes the mel of what it became.
+            `DataAugmentation` changes the waveform and computes the mel of the result.
         cache_dir: where clean waveforms and features are kept. None: ~/.cache/phonate.
         seed: of the augmentation, which is a function of (seed, epoch, id); see `set_epoch`.
+        clean_target: with a `DataAugmentation`, items also hold `target_mel`, the mel of the recording as it is, so
+            that a model learns to undo the augmentation: with shifted pitch, for instance, it must use `speaker_id`.
+            Without a target of its own an item is its own target, which a model can copy.
+
+    Raises:
+        InputError: `clean_target` without a `DataAugmentation`, or with one that changes the length.
     """
 
     def __init__(
@@ -64,12 +71,16 @@ class VoiceDataset(Dataset[Item]):
         *,
         cache_dir: str | None = None,
         seed: int = 42,
+        clean_target: bool = False,
     ) -> None:
         self.audio_config = audio_config or AudioConfig()
         settings = VoiceData(path=str(data), audio=self.audio_config, cache_dir=cache_dir, validation=0.0)
         self.prepared: Prepared = prepare(settings)
         self.processor = AudioProcessor(self.audio_config)
         self.transforms = transforms
+        self.clean_target = clean_target
+        if clean_target:
+            _check_augmentation(transforms)
         self.num_workers = num_workers
         self.seed = seed
         # in shared memory, so that the worker processes of a loader see it change
@@ -143,15 +154,25 @@ class VoiceDataset(Dataset[Item]):
     def _augmented(self, item: Item, augmentation: DataAugmentation) -> Item:
         rng = generator(self.seed, self.epoch, item["id"])
         waveform = augmentation(item["audio"], rng)
-        return {**item, "audio": waveform, "mel_spec": augmentation.spec(self.processor.mel(waveform), rng)}
+        target = {"target_mel": item["mel_spec"]} if self.clean_target else {}
+        return {**item, **target, "audio": waveform, "mel_spec": augmentation.spec(self.processor.mel(waveform), rng)}
+
+
+def _check_augmentation(transforms: Any) -> None:
+    """Raise InputError for transforms whose results have no clean target of the same length."""
+    if not isinstance(transforms, DataAugmentation):
+        raise InputError("clean_target: transforms must be a DataAugmentation")
+    if transforms.settings.time_stretch is not None:
+        raise InputError("clean_target: set the augmentation's time_stretch to None, for it changes the length")
 
 
 class VoiceCollator:
     """Pads items to a batch.
 
-    Keys: `features` = `mel_spec` (B, T, n_mels), `target_features` (the same), `waveform` = `audio` (B, samples),
+    Keys: `features` = `mel_spec` (B, T, n_mels), `target_features` (B, T, n_mels), `waveform` = `audio` (B, samples),
     `lengths` (B,) frames, `waveform_lengths` (B,) samples, `mask` (B, T) True for real frames, `speaker_id` (B,),
-    and the lists `ids` and `texts`. Padding is 0.
+    and the lists `ids` and `texts`. Padding is 0. `target_features` are the items' `target_mel` (frames, n_mels), or
+    without it `mel_spec` again: see `clean_target` of `VoiceDataset`.
     """
 
     def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
@@ -164,7 +185,7 @@ class VoiceCollator:
             "texts": [item["text"] for item in items],
             "features": mel,
             "mel_spec": mel,
-            "target_features": mel,
+            "target_features": padded([item["target_mel" if "target_mel" in item else "mel_spec"] for item in items]),
             "audio": audio,
             "waveform": audio,
             "lengths": lengths,
@@ -231,8 +252,20 @@ def create_train_val_datasets(
     transforms: DataAugmentation | Callable[[Item], Item] | None = None,
     **options: Any,
 ) -> tuple[VoiceDataset, VoiceDataset]:
-    """A corpus in two parts; `transforms` are applied to the training part only. Rows of an official test split are in
-    neither."""
-    whole = VoiceDataset(data_dir, audio_config, **options)
+    """A corpus in two parts; recordings of an official test split are in neither.
+
+    Args:
+        data_dir: see `VoiceDataset`.
+        val_split: share of the recordings kept for validation, 0 to less than 1.
+        audio_config: see `VoiceDataset`.
+        transforms: applied to the training part; with `clean_target` to both, for there they make the task.
+        options: further arguments of `VoiceDataset`.
+
+    Raises:
+        InputError: `val_split` is out of range.
+    """
+    if not 0.0 <= val_split < 1.0:
+        raise InputError(f"val_split {val_split:g}: give the share kept for validation, from 0 to less than 1")
+    whole = VoiceDataset(data_dir, audio_config, transforms=transforms, **options)
     train, validation, _ = split_index(whole.prepared.index, val_split)
-    return whole.part(train, transforms), whole.part(validation)
+    return whole.part(train, transforms), whole.part(validation, transforms if whole.clean_target else None)

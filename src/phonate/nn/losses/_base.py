@@ -35,6 +35,11 @@ class Loss(nn.Module):
         with torch.autocast(outputs.device.type, enabled=False):
             return self.measure(full_precision(outputs), full_precision(targets), mask)
 
+    def mean(self, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss as a scalar, for a training loop of one's own: the sum over the count."""
+        total, count = self.forward(outputs, targets, mask)
+        return total / torch.as_tensor(count, device=total.device).clamp_min(1)
+
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
         """The loss itself, in float32 or float64."""
         raise NotImplementedError

@@ -125,6 +125,11 @@ class VoiceTransformer(nn.Module):
             if speaker_id is None:
                 raise ValueError(f"this model knows {self.n_speakers} speakers: speaker_id is needed")
             hidden_BTD = hidden_BTD + self.speaker(speaker_id)[:, None, :].to(hidden_BTD.dtype)
+        elif speaker_id is not None:
+            warnings.warn(
+                "speaker_id is ignored: this VoiceTransformer has no speakers; build it with n_speakers=...",
+                stacklevel=2,
+            )
         if self.positions is not None:
             hidden_BTD = self.positions(hidden_BTD)
         rotation = None if self.rotation is None else self.rotation(hidden_BTD.shape[1])

@@ -1,7 +1,7 @@
 """Varying samples: speed, pitch and noise on the waveform, masks on its mel.
 
-Features are computed from the augmented waveform, so both always tell the same. Every choice comes from the
-generator that the caller gives: the same generator state, the same result.
+Features are computed from the augmented waveform, so the two always agree. All randomness comes from the caller's
+generator: equal generator states give equal results.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _mask(size: int, widest: int, rng: np.random.Generator) -> slice:
 def stretch_and_shift(waveform: FloatArray, sample_rate: int, speed: float = 1.0, semitones: float = 0.0) -> FloatArray:
     """Waveform (samples,) -> (round(samples / speed),), `speed` times as fast and `semitones` higher.
 
-    One pass of a phase vocoder changes the length by speed and pitch together; resampling then takes back
-    the pitch's part.
+    One pass of a phase vocoder changes the length by speed and pitch together; resampling then undoes the part due to
+    pitch.
     """
     if speed == 1.0 and semitones == 0.0:
         return waveform.copy()

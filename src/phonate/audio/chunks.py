@@ -1,4 +1,4 @@
-"""Long recordings piece by piece, so that an hour takes no more memory than a minute.
+"""Processing long recordings in pieces, so that memory does not grow with their length.
 
 Shapes: T frames, F features, N samples.
 """

@@ -1,4 +1,4 @@
-"""Is a file as long as its container promises? libsndfile mends cut-off files silently; this doesn't."""
+"""Detects truncated files by what their container promises; libsndfile reads them without an error."""
 
 from __future__ import annotations
 

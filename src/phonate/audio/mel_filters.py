@@ -1,4 +1,4 @@
-"""Mel filters as an array. They need no torch, which processes that only look at recordings should not wait for."""
+"""Mel filter bank. No torch, so that processes that only inspect recordings start fast."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Slaney's mel scale (Auditory Toolbox, 1998): linear up to 1 kHz, logarithmic above.
 
-Plain Python, so that settings are checked, and bands are placed, without numpy or torch.
+Plain Python, so that settings can be checked without importing numpy or torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def band_edges(n_mels: int, fmin: float, fmax: float) -> list[float]:
 
 
 def empty_bands(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> int:
-    """How many bands are so narrow that no frequency of the transform falls into them."""
+    """Number of bands so narrow that they contain no frequency bin of the transform."""
     edges, step = band_edges(n_mels, fmin, fmax), sample_rate / n_fft
     return sum((math.floor(low / step) + 1) * step >= high for low, high in zip(edges, edges[2:], strict=False))
 

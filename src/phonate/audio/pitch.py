@@ -1,4 +1,4 @@
-"""The fundamental frequency of a voice, frame by frame."""
+"""Fundamental frequency (F0) estimation."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import scipy.fft
 
 from phonate.audio.decoding import FloatArray
 
-_THRESHOLD = 0.15  # a dip of the difference function this deep is taken at once
-_UNVOICED = 0.35  # where the deepest is shallower than this, there is no voice
-_QUIET = 0.01  # neither is there in frames 40 dB under the loudest
+_THRESHOLD = 0.15  # the first dip of the difference function below this is taken as the period
+_UNVOICED = 0.35  # a frame whose deepest dip is above this is unvoiced
+_QUIET = 0.01  # frames 40 dB below the loudest are unvoiced, too
 _FRAMES_PER_BLOCK = 256
 
 
 def f0(
     waveform: FloatArray, sample_rate: int, hop_length: int, lowest: float = 60.0, highest: float = 500.0
 ) -> FloatArray:
-    """Fundamental frequency in Hz (1 + samples // hop_length,), 0 where there is no voice.
+    """Fundamental frequency in Hz (1 + samples // hop_length,) of a waveform (samples,); 0 in unvoiced frames.
 
     YIN (de Cheveigné and Kawahara 2002) on frames centred as the mel's; then a median over five frames.
     """
@@ -25,14 +25,14 @@ def f0(
     shortest = max(2, int(sample_rate / highest))
     window = int(1.5 * sample_rate / lowest)
     span = window + longest
-    # Of a length that transforms fast; at no lag does the window leave it, so that its going round does no harm.
+    # A length with a fast transform. The window stays inside it at every lag, so circular correlation is exact.
     size = scipy.fft.next_fast_len(span, real=True)
     padded = np.pad(waveform.astype(np.float32), (span // 2, size - span // 2))
     energy = np.concatenate([[0.0], np.cumsum(np.square(padded, dtype=np.float64))])
     count = 1 + len(waveform) // hop_length
     frames_TN = np.lib.stride_tricks.sliding_window_view(padded, size)[::hop_length][:count]
     loudness = np.sqrt((energy[span:] - energy[:-span])[::hop_length][:count] / span)
-    moving = (energy[window:] - energy[:-window]).astype(np.float32)  # of the window, begun at each sample
+    moving = (energy[window:] - energy[:-window]).astype(np.float32)  # energy of the window that starts at each sample
     moving_TL = np.lib.stride_tricks.sliding_window_view(moving, longest)[::hop_length][:count]
     lags, depths = np.empty((2, count), dtype=np.float32)
     windows_TN = np.zeros((min(count, _FRAMES_PER_BLOCK), size), dtype=np.float32)
@@ -46,7 +46,7 @@ def f0(
 
 
 def median_f0(waveform: FloatArray, sample_rate: int) -> float:
-    """Median over the voiced frames in Hz; NaN when there are none."""
+    """Median F0 in Hz over the voiced frames of a waveform (samples,); NaN when there are none."""
     track = f0(waveform, sample_rate, sample_rate // 100)
     voiced = track[track > 0.0]
     return float(np.median(voiced)) if voiced.size else float("nan")
@@ -55,7 +55,7 @@ def median_f0(waveform: FloatArray, sample_rate: int) -> float:
 def _periods(
     frames_TN: FloatArray, windows_TN: FloatArray, moving_TL: FloatArray, shortest: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Period in samples and depth of its dip (0: periodic, 1: not at all), each (frames,).
+    """Period in samples and depth of its dip (0: periodic, 1: aperiodic), each (frames,).
 
     `windows_TN`: the beginnings of the frames that are compared with later parts, zeros behind.
     `moving_TL`: energy of such a part at each of L lags.

@@ -17,15 +17,15 @@ from phonate.audio.griffin_lim import griffin_lim, magnitudes_under
 from phonate.audio.mel import MelSpectrum, mel_filters
 from phonate.audio.settings import AudioConfig
 
-_VERSION = 1  # raise it when a change of this room changes features: cached ones are then made anew
+_VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
 _NOT_FEATURES = {"min_seconds", "max_seconds"}
 _DOCUMENTED_REF_LEVEL_DB = 20.0
 _PEAK = 0.95
-_BLOCK_FRAMES = 2048  # a multiple of the 128 that `MelSpectrum` works on, so that results are equal to the bit
+_BLOCK_FRAMES = 2048  # a multiple of the 128 that `MelSpectrum` works on, so that results are bit-identical
 
 
 class AudioProcessor:
-    """Turns recordings into normalised log-mel features and back, as `config` says.
+    """Converts recordings to normalised log-mel features and back.
 
     Features do not depend on how loud a recording is: its peak is brought to 1 after pre-emphasis.
     """
@@ -41,7 +41,7 @@ class AudioProcessor:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits of everything that changes the features; equal fingerprints, equal features."""
+        """16 hex digits over everything that affects the features: equal fingerprints mean equal features."""
         facts = {"version": _VERSION, **self.config.model_dump(mode="json", exclude=_NOT_FEATURES)}
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
 
@@ -53,7 +53,7 @@ class AudioProcessor:
         return normalised_peak(read_audio(path, self.config.sample_rate, offset, duration)[0])
 
     def frames(self, samples: int) -> int:
-        """How many frames `mel` makes of so many samples."""
+        """Number of frames that `mel` returns for this many samples."""
         return 1 + samples // self.config.hop_length
 
     def mel(self, waveform: npt.ArrayLike) -> FloatArray:
@@ -64,14 +64,14 @@ class AudioProcessor:
         """
         samples = np.asarray(waveform, dtype=np.float32)
         if samples.ndim != 1 or samples.size == 0:
-            raise ValueError(f"a waveform is one row of samples (mono), got shape {samples.shape}")
+            raise ValueError(f"a waveform must be one-dimensional (mono) and not empty, got shape {samples.shape}")
         if not np.isfinite(samples).all():
             raise ValueError("the waveform holds NaN or infinite samples")
         emphasised = normalised_peak(preemphasised(samples, self.config.preemphasis))
         return self.normalise(self._spectrum(torch.from_numpy(emphasised)).numpy())
 
     def mel_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
-        """As `mel`, to the bit, of a recording that is too long for the memory.
+        """The features that `mel` returns, bit for bit, for a recording too long to hold in memory.
 
         `read()` iterates over its waveform in blocks (samples,), and is called twice; the features come in blocks
         (frames, n_mels).
@@ -117,7 +117,7 @@ class AudioProcessor:
         return _PEAK * normalised_peak(self.render(mel, iterations))
 
     def render(self, mel: npt.ArrayLike, iterations: int = 32) -> FloatArray:
-        """As `waveform`, at the level that the features say, so that pieces of one recording fit together."""
+        """As `waveform`, but at the level encoded in the features, so that pieces of one recording can be joined."""
         features = np.asarray(mel, dtype=np.float32)
         if features.ndim != 2 or features.shape[1] != self.config.n_mels or len(features) < 2:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What a voice is like in one recording: timbre, pitch, spectrum and energy as a few numbers each.
+"""Summary statistics of a voice recording: timbre, pitch, spectrum and energy.
 
 The definitions are librosa's with its defaults (frames of 2048 samples, 512 apart, centred), over one spectrum for all
 of them. Shapes: T frames, F = 1025 frequencies, M = 128 mel bands, N samples.
@@ -23,8 +23,8 @@ N_MELS = 128
 _ROLLOFF = 0.85
 _FLOOR = 1e-10
 _RANGE_DB = 80.0
-_ZERO = 1e-10  # what librosa takes for zero when it counts crossings
-_FRAMES_PER_BLOCK = 32  # so many stay in the processor's cache
+_ZERO = 1e-10  # librosa's threshold for zero crossings
+_FRAMES_PER_BLOCK = 32  # fits into the CPU cache
 _PITCH_HOP_SECONDS = 0.01
 
 
@@ -35,9 +35,9 @@ class VoiceFeatures:
     duration: float
     """Seconds."""
     frames: int
-    """Frames that all but pitch are over."""
+    """Frames over which all statistics but pitch are taken."""
     mfcc_mean: tuple[float, ...]
-    """Of 13 mel-frequency cepstral coefficients."""
+    """Mean of each of 13 mel-frequency cepstral coefficients."""
     mfcc_std: tuple[float, ...]
     voiced_frames: int
     """Frames of 10 ms that have a pitch."""

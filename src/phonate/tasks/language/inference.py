@@ -11,6 +11,7 @@ from typing import Any, Self, overload
 import torch
 from torch import Tensor, nn
 
+from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.randomness import derived_seed
 from phonate.data.dialogues.tokenizer import TextTokenizer
@@ -62,7 +63,7 @@ class Generator(Inference):
             model = from_config(trained.inference_metadata["config"])
             tokenizer = TextTokenizer.from_exported(trained.inference_metadata["tokenizer"])
         else:
-            model, tokenizer = _base_of(trained)
+            model, tokenizer = _base_of(trained, device)
         copy_tensors(saved_tensors(model, trained_only=settings.trains != "full"), trained.weights)
         metadata = trained.inference_metadata
         return cls(model, tokenizer, bool(metadata["answered"]), trained.recipe, metadata).to(device)
@@ -275,11 +276,12 @@ def _sampling(temperature: float, seed: int, rows: int, device: torch.device) ->
     return {"logits_processor": [sample]}
 
 
-def _base_of(trained: TrainedModel[LanguageRecipe]) -> tuple[nn.Module, TextTokenizer]:
-    """The base that a checkpoint's adapters or layers belong to, ready to take them."""
+def _base_of(trained: TrainedModel[LanguageRecipe], device: Device | None) -> tuple[nn.Module, TextTokenizer]:
+    """The base that a checkpoint's adapters or layers belong to, on `device`, ready to take them."""
     settings = trained.recipe.model
     assert settings.name is not None
-    model = models.prepare(models.load_base(settings, torch.device("cpu")), settings)
+    where = choose(device=device) if isinstance(device, str) else device or torch.device("cpu")
+    model = models.prepare(models.load_base(settings, where), settings)
     tokenizer = TextTokenizer.load(settings.name)
     if base_fingerprint(model) != trained.inference_metadata["base"]:
         raise CheckpointError(f"{trained.path}: belongs to other weights than {settings.name} has now")

@@ -1,0 +1,173 @@
+"""Pretrained models: adapters where they are wanted, the weights a checkpoint holds, and the base they belong to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
+pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
+
+import torch
+from torch import nn
+
+from phonate.config.errors import CheckpointError, InputError
+from phonate.nn.pretrained.adapters import add_adapters, merge_adapters
+from phonate.nn.pretrained.loading import from_config, load_pretrained
+from phonate.nn.pretrained.settings import LoRASettings
+from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
+
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 32,
+    "tie_word_embeddings": True,
+}
+IDS = torch.arange(12)[None]
+
+
+def base(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return from_config(CONFIG)
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    """`model` with trained-looking adapters: fresh ones change nothing."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return model.eval()
+
+
+@torch.no_grad()
+def logits(model: Any) -> torch.Tensor:
+    found: torch.Tensor = model(IDS).logits
+    return found
+
+
+KINDS = {"lora": {}, "rslora": {"rslora": True}, "dora": {"dora": True}, "both": {"rslora": True, "dora": True}}
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_adapters_start_neutral_are_saved_alone_and_merge(options: dict[str, bool]) -> None:
+    settings = LoRASettings(rank=4, dropout=0.0, **options)
+    fresh = add_adapters(base(), settings).eval()
+    assert torch.allclose(logits(fresh), logits(base()), atol=1e-6)
+    trained = randomised(fresh)
+    expected = logits(trained)
+    assert not torch.allclose(expected, logits(base()), atol=1e-2)
+    saved = {name: tensor.clone() for name, tensor in saved_tensors(trained, trained_only=True).items()}
+    assert saved
+    assert all("lora_" in name for name in saved)
+    again = add_adapters(base(), settings).eval()
+    copy_tensors(saved_tensors(again, trained_only=True), saved)
+    assert torch.equal(logits(again), expected)
+    assert torch.allclose(logits(merge_adapters(again)), expected, atol=1e-5)
+
+
+def test_rank_stabilised_adapters_are_scaled_by_the_root_of_the_rank() -> None:
+    plain, stabilised = (
+        randomised(add_adapters(base(), LoRASettings(rank=4, alpha=8.0, dropout=0.0, targets=("q_proj",), rslora=on)))
+        for on in (False, True)
+    )
+    for model, scale in ((plain, 2.0), (stabilised, 4.0)):
+        layer: Any = next(module for name, module in model.named_modules() if name.endswith("q_proj"))
+        assert layer.scaling["default"] == scale
+
+
+def test_targets_are_ends_of_names() -> None:
+    model = add_adapters(base(), LoRASettings(rank=4, targets=("self_attn.q_proj", "layers.1.mlp.up_proj")))
+    adapted = {name for name, module in model.named_modules() if hasattr(module, "lora_A")}
+    prefix = "base_model.model.model.layers"
+    assert adapted == {f"{prefix}.0.self_attn.q_proj", f"{prefix}.1.self_attn.q_proj", f"{prefix}.1.mlp.up_proj"}
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (("q_prj",), "no linear layer's name ends in q_prj; did you mean q_proj?"),
+        (("q_proj", "mlp.q_proj"), "ends in mlp.q_proj; did you mean mlp.up_proj?"),
+        (("embed_tokens",), "ends in embed_tokens; "),
+        (("_proj",), "ends in _proj; "),
+    ],
+)
+def test_a_target_without_a_layer_is_refused(targets: tuple[str, ...], message: str) -> None:
+    """Also beside others that have one."""
+    with pytest.raises(InputError) as caught:
+        add_adapters(base(), LoRASettings(targets=targets))
+    assert message in str(caught.value)
+
+
+def test_tied_weights_are_saved_once() -> None:
+    model = base()
+    saved = saved_tensors(model, trained_only=False)
+    assert "model.embed_tokens.weight" in saved
+    assert "lm_head.weight" not in saved
+    model.requires_grad_(False)
+    model.get_submodule("model.norm").requires_grad_(True)
+    assert saved_tensors(model, trained_only=True).keys() == {"model.norm.weight"}
+
+
+def test_tensors_that_do_not_fit_are_refused() -> None:
+    wanted = {"a": torch.zeros(2), "b": torch.zeros(3)}
+    for tensors, message in (
+        ({"a": torch.ones(2)}, "the checkpoint has no b"),
+        ({"a": torch.ones(2), "b": torch.ones(3), "c": torch.ones(1)}, "the model has no c"),
+        ({"a": torch.ones(2), "b": torch.ones(4)}, r"b is \(4,\) in the checkpoint, \(3,\) in the model"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            copy_tensors(wanted, tensors)
+    copy_tensors(wanted, {"a": torch.ones(2), "b": torch.ones(3)})
+    assert wanted["b"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_the_fingerprint_is_of_the_frozen_weights() -> None:
+    settings = LoRASettings(rank=4)
+    fresh = add_adapters(base(), settings)
+    found = base_fingerprint(fresh)
+    assert base_fingerprint(randomised(fresh)) == found
+    assert base_fingerprint(add_adapters(base(), settings)) == found
+    assert base_fingerprint(add_adapters(base(seed=1), settings)) != found
+    scaled = base()
+    with torch.no_grad():
+        for parameter in scaled.parameters():
+            parameter *= 1.5
+    assert base_fingerprint(add_adapters(scaled, settings)) != found
+
+
+def test_models_are_loaded_in_the_precision_that_is_wanted(tmp_path: Path) -> None:
+    model: Any = base().to(torch.bfloat16)
+    model.save_pretrained(tmp_path / "model")
+    found = {
+        dtype: next(load_pretrained(str(tmp_path / "model"), dtype).parameters()).dtype
+        for dtype in ("auto", "fp32", "fp16", "bf16")
+    }
+    assert found == {
+        "auto": torch.bfloat16,
+        "fp32": torch.float32,
+        "fp16": torch.float16,
+        "bf16": torch.bfloat16,
+    }
+
+
+def test_another_class_of_transformers_can_load(tmp_path: Path) -> None:
+    from transformers import LlamaModel
+
+    model: Any = base()
+    model.save_pretrained(tmp_path / "model")
+    loaded = load_pretrained(str(tmp_path / "model"), loader=LlamaModel)
+    assert isinstance(loaded, LlamaModel)
+
+
+def test_without_a_network_a_hub_name_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"^model\.name: no/such-model: the model can't be loaded") as caught:
+        load_pretrained("no/such-model")
+    assert "\n" not in str(caught.value)

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -228,6 +229,63 @@ def test_tensorboard_shows_sounds_and_pictures(tmp_path):
     found = events(tmp_path)
     assert found.Audio("converted")[0].sample_rate == 22050
     assert (found.Images("mel")[0].height, found.Images("mel")[0].width) == (3, 4)
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from phonate.compute.distributed import Ranks
+from phonate.config.errors import TrainingError
+from phonate.training.settings import LoggingSettings
+from phonate.training.tracking import build_stream
+from phonate.training.tracking.log_file import log_file
+import logging
+logging.getLogger("phonate").addHandler(logging.StreamHandler(sys.stdout))
+settings = LoggingSettings(tensorboard=sys.argv[2] == "tensorboard", system=False, verbosity="quiet")
+stream = build_stream(settings, Path(sys.argv[1]), {}, 10)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # stands in for a full disk
+try:
+    with log_file(Path(sys.argv[1]) / "log", Ranks()):
+        for step in range(1000):
+            if sys.argv[2] == "log":
+                logging.getLogger("phonate").info("x" * 100)
+            else:
+                sink = stream.sinks[0 if sys.argv[2] == "tensorboard" else 1]
+                sink.write(step, "train", {"loss": 1.0}, 0)
+except TrainingError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("tensorboard", r"events\.out\.tfevents\..*: can't write TensorBoard events: File too large; mend that"),
+        ("metrics", r"metrics.jsonl: can't write metrics: File too large; mend that"),
+        ("log", r"log: can't be written \(File too large\); this log ends here"),
+    ],
+)
+def test_a_disk_that_fills_is_one_line_that_names_the_file(what, said, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path), what], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stderr == ""
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("xxx")]
+    assert len(lines) == 1
+    assert re.search(said, lines[0])
+
+
+def test_rows_of_another_form_are_left_out(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    rows = [
+        '{"step": "9", "split": "train"}',
+        '{"step": 1, "split": 2}',
+        "[" * 100_000,
+        '{"step": 2, "split": "train"}',
+    ]
+    path.write_text("\n".join(rows) + "\n")
+    assert read_metrics(path) == [{"step": 2, "split": "train"}]
+    assert caplog.text.count("not a line of metrics") == 3
 
 
 def test_tensorboard_is_imported_at_the_first_metric(tmp_path):

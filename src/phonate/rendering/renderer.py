@@ -98,7 +98,7 @@ class TrainedVocoder:
                 "train one with the model's data.audio"
             )
         network = Vocoder.of(processor, trained.recipe.model.width, trained.recipe.model.layers)
-        network.load_state_dict(trained.part("vocoder"))
+        trained.load_into(network, "vocoder")
         return cls(network)
 
     def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:

@@ -17,9 +17,12 @@ import pytest
 import torch
 from small_checkpoints import assert_whole, save
 
+from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError
+from phonate.config.resolve import resolve_document
 from phonate.training.checkpoints import CheckpointManager
 from phonate.training.checkpoints.loading import load
+from phonate.training.checkpoints.trained import InferenceMetadata, TrainedModel
 from phonate.training.settings import CheckpointConfig
 
 
@@ -283,3 +286,26 @@ def test_a_stale_best_pointer_is_put_right_when_the_folder_is_opened(tmp_path: P
     with CheckpointManager(tmp_path) as store:
         store.open()
     assert json.loads((tmp_path / "best.json").read_text())["name"] == "step-00000002"
+
+
+def test_a_model_that_does_not_fit_its_recipe_is_one_line(folder: Path) -> None:
+    """Weights of other shapes, and a model.json that lacks what inference needs."""
+    found = load(folder / "step-00000500", weights_only=True)
+    metadata = InferenceMetadata(found.path / "model.json", found.inference)
+    trained = TrainedModel(found.path, resolve_document(parse("task: conversion\ndata: {path: x}\n", "x")).recipe,
+                           found.weights, metadata)  # fmt: skip
+    with pytest.raises(CheckpointError, match=r"model.json: has no 'features', which inference needs"):
+        trained.require_features("0")
+    with pytest.raises(CheckpointError, match=r"do not fit the model of its recipe: layer\.bias is not in this model"):
+        trained.load_into(torch.nn.Linear(2, 2))
+
+
+def test_an_alias_bomb_in_a_recipe_is_refused_at_once(folder: Path) -> None:
+    lines = ["a: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"b{i}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]" for i in range(30)]
+    (folder.parent / "recipe.yaml").write_text("\n".join(lines) + "\n")
+    code = "import sys; from phonate.cli import main; sys.exit(main(['report', sys.argv[1]]))"
+    command = [sys.executable, "-c", code, str(folder.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "more than 20000 values, aliases unfolded" in done.stderr

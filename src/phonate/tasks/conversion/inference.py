@@ -91,7 +91,7 @@ class Converter(Inference):
             output_dim=recipe.data.audio.n_mels,
             prosody_dim=extractor.prosody_dim,
         )
-        model.load_state_dict(trained.weights)
+        trained.load_into(model)
         voices = {name: Voice.read(document) for name, document in metadata["voices"].items()}
         vocoder = vocoder or saved_beside(trained.path)
         return cls(model, recipe.data, voices, metadata["target"], metadata, vocoder).to(device)

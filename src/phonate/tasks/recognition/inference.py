@@ -82,7 +82,7 @@ class Transcriber(Inference):
         trained.require_features(AudioProcessor(recipe.data.audio).fingerprint)
         symbols = Symbols.read(metadata["symbols"])
         model = build_model(recipe.model, recipe.data.audio.n_mels, len(symbols))
-        model.load_state_dict(trained.weights)
+        trained.load_into(model)
         language = SymbolModel.read(metadata["language_model"]) if metadata["language_model"] else None
         return cls(model, recipe, symbols, language, metadata).to(device)
 

@@ -81,7 +81,7 @@ class Synthesiser(Inference):
         trained.require_features(AudioProcessor(recipe.data.audio).fingerprint)
         inventory = Inventory.read(metadata["inventory"])
         model = build_acoustic(recipe.model, len(inventory), len(metadata["speakers"]), recipe.data.audio.n_mels)
-        model.load_state_dict(trained.part("acoustic"))
+        trained.load_into(model, "acoustic")
         vocoder = vocoder or saved_beside(trained.path)
         return cls(model, recipe.data, inventory, metadata["speakers"], metadata, vocoder).to(device)
 

@@ -49,7 +49,7 @@ class NeuralVocoder(Inference):
         processor = AudioProcessor(trained.recipe.data.audio)
         trained.require_features(processor.fingerprint)
         network = Vocoder.of(processor, trained.recipe.model.width, trained.recipe.model.layers)
-        network.load_state_dict(trained.part("vocoder"))
+        trained.load_into(network, "vocoder")
         return cls(network, processor, trained.inference_metadata).to(device)
 
     @property

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError
 from phonate.config.recipe import Recipe
 from phonate.config.resolve import resolve_document
 from phonate.training.checkpoints import best_or_latest, files
+from phonate.training.checkpoints.comparison import misfits
 from phonate.training.checkpoints.loading import load
 
 RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
+
+
+class InferenceMetadata(dict[str, Any]):
+    """`model.json` of a checkpoint. A missing key is a CheckpointError that names the file."""
+
+    def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
+        super().__init__(content)
+        self.path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise CheckpointError(f"{self.path}: has no {key!r}, which inference needs; export or train the model again")
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,18 @@ class TrainedModel(Generic[RecipeT]):
         """The weights of the submodule `name`, under that submodule's own names."""
         prefix = f"{name}."
         return {key.removeprefix(prefix): value for key, value in self.weights.items() if key.startswith(prefix)}
+
+    def load_into(self, module: nn.Module, part: str | None = None) -> None:
+        """Put the weights, or those of the submodule `part`, into `module`. Raises CheckpointError."""
+        weights = self.weights if part is None else self.part(part)
+        try:
+            module.load_state_dict(weights)
+        except RuntimeError as error:
+            found = misfits(weights, module.state_dict()) or ["tensors are missing"]
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            raise CheckpointError(
+                f"{self.path}: its weights do not fit the model of its recipe: {found[0]}{more}"
+            ) from error
 
     def require_features(self, fingerprint: str) -> None:
         """Raise CheckpointError unless the model was trained on the features with this `fingerprint`."""
@@ -66,7 +91,8 @@ def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> Traine
     found = _recipe(checkpoint.path, checkpoint.recipe_yaml)
     if found.task != task:
         raise CheckpointError(f"{source}: holds a model of the task {found.task}, not of {task}")
-    return TrainedModel(checkpoint.path, cast(RecipeT, found), checkpoint.weights, checkpoint.inference)
+    metadata = InferenceMetadata(checkpoint.path / files.INFERENCE, checkpoint.inference)
+    return TrainedModel(checkpoint.path, cast(RecipeT, found), checkpoint.weights, metadata)
 
 
 def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from phonate.config.errors import TrainingError
 from phonate.training.tracking.stream import Sink
@@ -48,11 +48,15 @@ class JsonLines(Sink):
         """Put a file of `lines` in place of the old one, and go on behind its last line."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_name(self.path.name + ".new")
-        with new.open("w", encoding="utf-8") as file:
-            file.writelines(map(_text, lines))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path)
+        try:
+            with new.open("w", encoding="utf-8") as file:
+                file.writelines(map(_text, lines))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
         self._file = self.path.open("r+", encoding="utf-8", newline="\n")
         self._file.seek(0, os.SEEK_END)
         self._last: dict[str, Any] = {}
@@ -120,13 +124,17 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             value = json.loads(line) if line else None
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             value = None
-        if isinstance(value, dict) and "step" in value and "split" in value:
+        if _is_row(value):
             if number < len(lines):  # a last line without its newline may be a shorter number than was meant
                 yield value
         elif number < len(lines):
-            log.warning("%s:%d: not a line of metrics; dropped", path, number)
+            log.warning("%s:%d: not a line of metrics; it is left out", path, number)
+
+
+def _is_row(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict) and type(value.get("step")) is int and isinstance(value.get("split"), str)
 
 
 def _text(line: Mapping[str, Any]) -> str:

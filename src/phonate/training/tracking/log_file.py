@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +13,26 @@ from phonate.compute.distributed import Ranks
 logger = logging.getLogger("phonate")
 
 
+class _LogFile(logging.FileHandler):
+    """A log file that on a full disk costs one line on the console, not a traceback for each record."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Give the file up."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        logger.removeHandler(self)
+        logger.warning("%s: can't be written (%s); this log ends here", self.baseFilename, error.strerror)
+
+
 @contextlib.contextmanager
 def log_file(path: Path, ranks: Ranks) -> Iterator[None]:
     """Within this block, what phonate logs is also appended to `path`, by the first rank."""
     if not ranks.is_main:
         yield
         return
-    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    handler = _LogFile(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -26,4 +40,5 @@ def log_file(path: Path, ranks: Ranks) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        handler.close()
+        with contextlib.suppress(OSError):  # what could not be written has been reported
+            handler.close()

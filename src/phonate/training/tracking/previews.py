@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from phonate.config.errors import TrainingError
 from phonate.training.tracking.stream import Sink
 from phonate.training.tracking.tensorboard import grey
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PreviewFolder(Sink):
-    """Writes each preview to `folder` as FLAC or PNG; the next validation's takes its place."""
+    """Writes each preview to `folder` as FLAC or PNG; that of the next validation replaces it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -26,10 +27,16 @@ class PreviewFolder(Sink):
         from phonate.audio.decoding import write_audio
         from phonate.training.task import Sound
 
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for name, preview in previews.items():
-            target = self.folder / name.replace("/", "-")
-            if isinstance(preview, Sound):
-                write_audio(target.with_name(target.name + ".flac"), preview.waveform, preview.sample_rate)
-            else:
-                Image.fromarray(grey(preview.values)).save(target.with_name(target.name + ".png"))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name, preview in previews.items():
+                target = self.folder / name.replace("/", "-")
+                if isinstance(preview, Sound):
+                    write_audio(target.with_name(target.name + ".flac"), preview.waveform, preview.sample_rate)
+                else:
+                    Image.fromarray(grey(preview.values)).save(target.with_name(target.name + ".png"))
+        except OSError as error:
+            raise TrainingError(
+                f"{self.folder}: can't write previews: {error.strerror}; mend that and --resume, or set "
+                "training.validation.previews=false"
+            ) from error

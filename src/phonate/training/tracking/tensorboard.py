@@ -1,17 +1,20 @@
 """RUN/events for TensorBoard.
 
-accelerate's tracker would write the same events, but importing accelerate takes seconds and its tracker
-knows neither sounds nor pictures nor where a resumed run went on.
+accelerate's tracker would write the same events, but importing accelerate takes seconds, and its tracker has neither
+sounds nor pictures nor resumed runs.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.config.errors import MissingPackageError
+from phonate.config.errors import MissingPackageError, TrainingError
 from phonate.training.tracking.stream import Sink, tag
 
 if TYPE_CHECKING:
@@ -26,13 +29,50 @@ def require() -> None:
         )
 
 
+class EventFile:
+    """An event file that is written as events come.
+
+    tensorboard's own writer has a thread that dies of a full disk with a traceback on the console, and says nothing to
+    the caller.
+
+    Args:
+        folder: Where the file is made.
+        purge_step: TensorBoard hides events of earlier files from this step on. None: it shows all.
+    """
+
+    def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._file = self.path.open("wb", buffering=0)
+        self._records = RecordWriter(self._file)
+        self._event = Event
+        self._add(Event(file_version="brain.Event:2"))
+        if purge_step is not None:
+            self._add(Event(step=purge_step, session_log=SessionLog(status=SessionLog.START)))
+
+    def add(self, summary: Any, step: int) -> None:
+        """Append a Summary."""
+        self._add(self._event(step=step, summary=summary))
+
+    def _add(self, event: Any) -> None:
+        event.wall_time = time.time()
+        self._records.write(event.SerializeToString())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
 class TensorBoard(Sink):
     """Writes event files. TensorBoard is imported at the first metric, not when the run starts.
 
     Args:
         folder: Where the event files go.
         names: Our names to the names shown.
-        resume_step: Events after it, written by the run before it was interrupted, are hidden. None: fresh.
+        resume_step: Later events, written before the run was interrupted, are hidden. None: a new run.
     """
 
     def __init__(self, folder: Path, names: Mapping[str, str], resume_step: int | None = None) -> None:
@@ -40,41 +80,47 @@ class TensorBoard(Sink):
         self.folder = folder
         self.names = names
         self._purge_step = None if resume_step is None else resume_step + 1
-        self._writer: Any = None
+        self._file: EventFile | None = None
 
-    @property
-    def writer(self) -> Any:
-        """The SummaryWriter."""
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(self.folder), purge_step=self._purge_step, flush_secs=30)
-        return self._writer
+    def _add(self, summary: Any, step: int) -> None:
+        try:
+            if self._file is None:
+                self._file = EventFile(self.folder, self._purge_step)
+            self._file.add(summary, step)
+        except OSError as error:
+            where = self.folder if self._file is None else self._file.path
+            raise TrainingError(
+                f"{where}: can't write TensorBoard events: {error.strerror}; mend that and --resume, or set "
+                "training.logging.tensorboard=false"
+            ) from error
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Write scalars."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        # One event for all of them: a fraction of the cost of an add_scalar each.
+        # One event for all of them: a fraction of the cost of one for each.
         scalars = [
             Summary.Value(tag=tag(self.names, split, name), simple_value=value) for name, value in values.items()
         ]
-        self.writer.file_writer.add_summary(Summary(value=scalars), step)
+        self._add(Summary(value=scalars), step)
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
         """Write sounds and pictures."""
+        from torch.utils.tensorboard.summary import audio, image
+
         from phonate.training.task import Sound
 
         for name, preview in previews.items():
             if isinstance(preview, Sound):
-                self.writer.add_audio(name, preview.waveform[None], step, preview.sample_rate)
+                self._add(audio(name, preview.waveform[None], preview.sample_rate), step)  # type: ignore[no-untyped-call]
             else:
-                self.writer.add_image(name, grey(preview.values)[None], step)
+                pixels = grey(preview.values)[None]
+                self._add(image(name, pixels, dataformats="CHW"), step)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        """Write out what is queued."""
-        if self._writer is not None:
-            self._writer.close()
+        """Close the event file."""
+        if self._file is not None:
+            self._file.close()
 
 
 def grey(values: Any) -> Any:

@@ -64,14 +64,17 @@ class Figures(Settings):
     """What the metrics mean."""
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file, {} where there is none. Raises InputError for a damaged one."""
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object in a file; {} where there is no file. Raises InputError for a damaged one."""
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON ({error}); delete it or write it again") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a JSON object; delete it or write it again")
+    return content
 
 
 def number(value: float | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from phonate.config.documents import parse
 from phonate.config.errors import DataError, InputError
 from phonate.config.tasks import TASKS, referred, task_info
 from phonate.training.checkpoints import files, listing
@@ -111,10 +112,7 @@ def _page(story: _Story) -> dict[str, Any]:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    from ruamel.yaml import YAML
-
-    value = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    return value if isinstance(value, dict) else {}
+    return parse(path.read_text(encoding="utf-8", errors="replace"), str(path)).values
 
 
 def _at(document: Mapping[str, Any], *keys: str) -> Any:

@@ -153,6 +153,6 @@ def test_the_judge_of_words_has_other_weights_than_the_encoder(monkeypatch: pyte
 
 def test_a_table_shows_missing_figures_as_dashes() -> None:
     found = Evaluation("conversion", {"a": {"pair": 0.5, "cer": 0.1}, "b": {"pair": 0.75}}, focus="a")
-    assert found.header() == ["system", "pair", "cer"]
-    assert found.rows() == [["a", "0.500", "0.100"], ["b", "0.750", "-"]]
+    assert found.header() == ["system", "similarity to target ↑", "CER % ↓"]
+    assert found.rows() == [["a", "0.5", "10.0"], ["b", "0.75", "–"]]
     assert found.document()["focus"] == "a"

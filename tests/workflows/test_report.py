@@ -14,6 +14,7 @@ from matplotlib.image import imsave
 
 from pages import Page, assert_self_contained
 from phonate.config.errors import InputError
+from phonate.evaluation.tables import Column, Evaluation
 from phonate.training.checkpoints import CheckpointManager
 from phonate.training.settings import CheckpointConfig
 from phonate.workflows.pages.plots import Series, line_chart
@@ -30,10 +31,9 @@ def run(tmp_path: Path) -> Path:
         {"step": step, "split": "train", "epoch": 0, "loss": 1 / step, "steps_per_second": 2.0, "learning_rate": 0.1}
         for step in range(2, 41, 2)
     ]
+    lines += [{"step": 20, "split": "event", "event": "resumed", "epoch": 0, "checkpoint": "checkpoints/step-00000020"}]
     lines += [{"step": step, "split": "validation", "loss": 2 / step, "similarity": step / 50} for step in (20, 40)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    log = f"2026-01-01 10:00:00,000 INFO resumed from {run.name}/checkpoints/step-00000020 at step 20, epoch 0\n"
-    (run / "logs" / "training.log").write_text(log)
     manager = CheckpointManager(run / "checkpoints", CheckpointConfig())
     for step in (20, 40):
         manager.save_checkpoint(
@@ -45,7 +45,7 @@ def run(tmp_path: Path) -> Path:
             model_name="VoiceTransformer",
             best_metric=("val_loss", 2 / step),
             is_best=True,
-            export={"speakers": ["ada", "bert"]},
+            export={"voices": ["ada", "bert"]},
         )
     manager.close()
     return run
@@ -116,9 +116,25 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
         "legend": "pair: how alike",
     }
     (run / "evaluation.json").write_text(json.dumps(table))
-    assert "natural 0.5 –" in page_of(run).text
-    assert "this model 0.71 210.4" in page_of(run).text
-    assert "ceiling – –" in page_of(run).text
+    text = " ".join(page_of(run).text.split())
+    assert "similarity to target ↑ F0 error cents ↓" in text
+    assert "natural 0.5 –" in text
+    assert "this model 0.71 210" in text
+    assert "ceiling – –" in text
+    assert "↑ higher is better, ↓ lower is better" in text
+
+
+def test_shares_are_per_cent_and_a_task_names_its_own_columns(run: Path) -> None:
+    found = Evaluation(
+        "conversion",
+        {"natural": {"wer": 0.0714, "f0": 120.0, "own_score": 3.0}},
+        focus="natural",
+        columns={"f0": Column("median F0", "Hz")},
+    )
+    (run / "evaluation.json").write_text(json.dumps(found.document()))
+    text = " ".join(page_of(run).text.split())
+    assert "WER % ↓ median F0 Hz own score" in text
+    assert "natural 7.1 120 3" in text
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from phonate.data.manifests.rows import Row
 from phonate.data.progress import track
 from phonate.data.store.prepared import prepare
 from phonate.evaluation.speaker_similarity import similarity
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Column, Evaluation
 from phonate.evaluation.transcription import (
     character_error_rate,
     plain,
@@ -46,6 +46,7 @@ SOUNDS = 4
 """Sources of which the report plays every system's sound."""
 _CONVERTED = "converted"
 _PEAK = 0.95
+_MEDIAN_F0 = Column("median F0", "Hz")
 _LEGEND = (
     "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
     "share nearer to the target's profile than to that of their own speaker, first: share for which the target's "
@@ -102,7 +103,9 @@ def evaluate(
         "trained_on": _overlap(converter, [*target, *(source.clip for source in sources)]),
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
     }
-    return Evaluation("conversion", results, _CONVERTED, _LEGEND, notes, items, sounds, converter.sample_rate)
+    return Evaluation(
+        "conversion", results, _CONVERTED, _LEGEND, notes, items, sounds, converter.sample_rate, {"f0": _MEDIAN_F0}
+    )
 
 
 def _kept_for_validation(converter: Converter) -> Iterator[Clip]:

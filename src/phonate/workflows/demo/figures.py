@@ -14,7 +14,7 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
 from phonate.audio.processor import AudioProcessor
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Column, Evaluation
 from phonate.tasks.conversion.baseline import Baseline
 
 TARGET_CLIPS = 8
@@ -47,7 +47,8 @@ def figures(
         name: {**voices.get(name, {}), "f0": float(np.nanmedian([median_f0(one, rate) for one in sounds]))}
         for name, sounds in systems.items()
     }
-    return Evaluation("conversion", results, focus=_MODEL, legend=legend, notes={"clips": len(own)})
+    shown = {"f0": Column("median F0", "Hz")}
+    return Evaluation("conversion", results, focus=_MODEL, legend=legend, notes={"clips": len(own)}, columns=shown)
 
 
 def _likeness(

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from phonate.config.errors import InputError
 from phonate.config.settings import Settings
+from phonate.evaluation.tables import ARROWS, Column, column
 from phonate.workflows.pages import plots
 
 LISTENING = "samples/samples.json"
@@ -62,6 +63,8 @@ class Figures(Settings):
     """The system that the report is about."""
     legend: str = ""
     """What the metrics mean."""
+    columns: dict[str, Column] = Field(default_factory=dict)
+    """Metric -> how it is shown. Metrics without one are shown as phonate knows them."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -92,18 +95,25 @@ def duration(seconds: float) -> str:
 
 
 def evaluation(path: Path) -> list[dict[str, Any]]:
-    """The table of `evaluation.json`, none without that file. Raises InputError when it holds no `Figures`."""
+    """The table of `evaluation.json`; empty without that file. Raises InputError when it holds no `Figures`."""
     content = read_json(path)
     if not content:
         return []
     figures = _validated(Figures, content, path)
-    columns = list(dict.fromkeys(metric for values in figures.systems.values() for metric in values))
+    metrics = list(dict.fromkeys(metric for values in figures.systems.values() for metric in values))
+    shown = [column(metric, figures.columns) for metric in metrics]
     rows = [
-        {"name": name, "focus": name == figures.focus, "cells": [number(values.get(column)) for column in columns]}
+        {
+            "name": name,
+            "focus": name == figures.focus,
+            "cells": [one.cell(values.get(metric)) for metric, one in zip(metrics, shown, strict=True)],
+        }
         for name, values in figures.systems.items()
     ]
-    shown = [column.replace("_", " ") for column in columns]
-    return [{"title": "How good it is", "note": figures.legend, "columns": shown, "rows": rows}]
+    headings = [
+        {"label": one.label, "unit": one.unit, "arrow": ARROWS[one.better], "better": one.better} for one in shown
+    ]
+    return [{"title": "Evaluation", "note": figures.legend, "columns": headings, "rows": rows}]
 
 
 def listening(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:

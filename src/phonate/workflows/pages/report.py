@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +15,12 @@ from phonate.config.tasks import TASKS, referred, task_info
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.run import Run
-from phonate.training.tracking.jsonl import read_metrics
+from phonate.training.tracking.jsonl import read_events, read_metrics
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.exhibits import LISTENING, duration, evaluation, listening, number, previews, read_json
 from phonate.workflows.pages.rendering import render
 
 _MOST_PROBED = 20_000
-_RESUMED = re.compile(r"resumed from .+ at step (\d+), epoch")
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,13 @@ class _Story:
     def read(cls, run: Run) -> _Story:
         recipe = _read_yaml(run.recipe)
         folder = run.path / str(_at(recipe, "training", "checkpoint", "save_dir") or "checkpoints")
-        log = run.logs / "training.log"
-        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
         return cls(
             run=run,
             recipe=recipe,
             lines=read_metrics(run.metrics),
             checkpoints=[info for info in listing.scan(folder) if info.metadata],
             system=read_json(run.path / "system.json"),
-            resumes=sorted({int(step) for step in _RESUMED.findall(text)}),
+            resumes=sorted({int(event["step"]) for event in read_events(run.metrics, "resumed")}),
         )
 
     @property

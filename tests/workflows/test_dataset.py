@@ -16,7 +16,7 @@ from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import read_corpus
 from phonate.data.settings import VoiceData
-from phonate.workflows.datasets import pauses
+from phonate.workflows.datasets import from_recordings, pauses
 from phonate.workflows.datasets.from_recordings import make_dataset, recogniser
 from phonate.workflows.datasets.pauses import LONGEST, SHORTEST, Piece, pieces_of
 
@@ -58,6 +58,38 @@ def test_whatever_is_said_is_in_a_piece_or_named_as_too_short(parts: list[tuple[
     for one in speech:
         inside = sum(max(0.0, min(one.end, p.end) - max(one.start, p.start)) for p in every)
         assert inside == pytest.approx(one.seconds, abs=1e-6)
+
+
+def loud(waveform: np.ndarray, rate: int) -> list[Piece]:
+    """Stands in for the voice activity detector: speech is what is not zero."""
+    edges = np.flatnonzero(np.diff(waveform != 0, prepend=False, append=False)) / rate
+    return [Piece(start, end) for start, end in edges.reshape(-1, 2)]
+
+
+@given(st.lists(st.tuples(st.floats(0.2, 3.0), st.floats(0.3, 9.0)), min_size=1, max_size=60))
+@settings(deadline=None, max_examples=40)
+def test_a_long_recording_is_segmented_in_windows(parts: list[tuple[float, float]]) -> None:
+    """Nothing is lost or said twice at their ends, no piece is cut there, and no window is longer than it may be."""
+    rate = 100
+    sound = np.concatenate([np.repeat([0.0, 1.0], [int(a * rate), int(b * rate)]) for a, b in parts])
+    sound = np.concatenate([sound, np.zeros(50)]).astype(np.float32)
+    blocks = (sound[start : start + 30 * rate] for start in range(0, len(sound), 30 * rate))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pauses, "speech_in", loud)
+        patched.setattr(pauses, "WINDOW", 30.0)
+        patched.setattr(pauses, "_SEARCHED", 15.0)
+        windows = list(pauses.windows_of(blocks, rate))
+    assert np.array_equal(np.concatenate([one.waveform for one in windows]), sound)
+    assert all(len(one.waveform) <= 45 * rate for one in windows)
+    covered = np.zeros(len(sound), int)
+    for window in windows:
+        for piece in [*window.pieces, *window.short]:
+            whole = piece.shifted(window.start)
+            covered[round(whole.start * rate) : round(whole.end * rate)] += 1
+    assert covered.max() == 1
+    assert covered[sound != 0].all()
+    for window in windows[:-1]:
+        assert window.waveform[-1] == 0
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +144,40 @@ def test_a_long_recording_becomes_a_corpus(book: Path, tmp_path: Path, recording
         assert np.abs(samples[: rate // 50]).max() < 0.1 * np.abs(samples).max()
 
 
+def test_windows_change_no_more_than_where_pieces_end(
+    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = make_dataset(book, tmp_path / "whole", split=True, transcribe=None)
+    monkeypatch.setattr(pauses, "WINDOW", 12.0)
+    monkeypatch.setattr(from_recordings, "WINDOW", 12.0)
+    monkeypatch.setattr(pauses, "_SEARCHED", 10.0)
+    windows = make_dataset(book, tmp_path / "windows", split=True, transcribe=None)
+    assert windows["seconds"]["recorded"] == whole["seconds"]["recorded"]
+    assert windows["seconds"]["kept"] == pytest.approx(whole["seconds"]["kept"], rel=0.05)
+    ids = [one["id"] for one in windows["made"]]
+    assert ids == [f"chapter_one-{number:04d}" for number in range(1, len(ids) + 1)]
+    starts = [one["start"] for one in windows["made"]]
+    assert starts == sorted(starts)
+    assert starts[-1] > 20
+
+
+def test_a_recording_that_is_damaged_far_in_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rate = 8000  # of which 32 s are decoded at once
+    monkeypatch.setattr(pauses, "speech_in", loud)
+    for module in (pauses, from_recordings):
+        monkeypatch.setattr(module, "WINDOW", 10.0)
+    sound = np.tile(np.repeat([0.0, 0.5], [rate, 3 * rate]), 10).astype(np.float32)
+    sound[-5] = np.nan
+    (tmp_path / "in").mkdir()
+    soundfile.write(tmp_path / "in/nan.wav", sound, rate, subtype="FLOAT")
+    soundfile.write(tmp_path / "in/good.wav", np.nan_to_num(sound), rate, subtype="FLOAT")
+    monkeypatch.setattr(from_recordings, "judge_package", lambda *_: None)
+    report = make_dataset(tmp_path / "in", tmp_path / "out", split=True, transcribe=None)
+    assert report["why"]["unreadable"] == 1
+    names = {file.stem.rpartition("-")[0] for file in (tmp_path / "out/wavs").iterdir()}
+    assert names == {"good"}
+
+
 def test_pieces_alone_and_rates(book: Path, tmp_path: Path) -> None:
     report = make_dataset(book, tmp_path / "pieces", split=True, transcribe=None, sample_rate=16000)
     files = sorted((tmp_path / "pieces/wavs").iterdir())
@@ -136,7 +202,7 @@ def test_recordings_that_are_no_use_are_listed(tmp_path: Path) -> None:
     (tmp_path / "in/broken.wav").write_text("no audio")
     noise = 0.001 * np.random.default_rng(0).standard_normal(3 * 16000)
     soundfile.write(tmp_path / "in/silent.wav", noise, 16000)
-    with pytest.raises(DataError, match="nothing is left of 2 recordings"):
+    with pytest.raises(DataError, match="nothing remains of 2 recordings"):
         make_dataset(tmp_path / "in", tmp_path / "out", split=True, transcribe=None)
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert report["why"] == {"unreadable": 1, "no speech": 1}
@@ -145,11 +211,11 @@ def test_recordings_that_are_no_use_are_listed(tmp_path: Path) -> None:
 def test_mistakes_are_one_line(tone_corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
-    with pytest.raises(InputError, match="is there already, and not empty"):
+    with pytest.raises(InputError, match="already exists and is not empty"):
         make_dataset(tone_corpus, tmp_path / "full", split=False, transcribe=Heard())
-    with pytest.raises(DataError, match="no recordings in it"):
+    with pytest.raises(DataError, match="no recordings in this folder"):
         make_dataset(tmp_path / "full", tmp_path / "new", split=False, transcribe=Heard())
-    with pytest.raises(DataError, match="file: no recording; give a recording"):
+    with pytest.raises(DataError, match="file: not a recording; give a recording"):
         make_dataset(tmp_path / "full/file", tmp_path / "new", split=False, transcribe=Heard())
-    with pytest.raises(InputError, match=r"--model tiny\.en: understands English only"):
+    with pytest.raises(InputError, match=r"--model tiny\.en: an English-only model"):
         recogniser("tiny.en", "de")

@@ -42,7 +42,7 @@ def pretend(replace, table: list[Gpu] = TABLE) -> None:
 
     def choose(mode="mixed", device=None, min_memory_gb=0.0, probe=None) -> torch.device:
         if device is not None and device.startswith("cuda") and int(device[5:]) >= len(table):
-            raise InputError(f"device {device} is not there: {len(table)} CUDA devices were found")
+            raise InputError(f"device {device} does not exist: {len(table)} CUDA devices were found")
         return torch.device(device or detector.select_best_device(mode, min_memory_gb))
 
     class OnCpu(workflow.Trainer):

@@ -18,7 +18,7 @@ from phonate.cli import main
 from phonate.compute import device as devices
 from phonate.compute import limits
 from phonate.compute.gpus import GIB, Gpu, nvidia
-from phonate.compute.resources import NoDeviceError, ResourceDetector
+from phonate.compute.resources import NoDeviceError, ResourceDetector, forget_fallbacks
 from phonate.config.errors import InputError, PhonateError
 
 BLOCK = """
@@ -98,8 +98,27 @@ def test_the_name_is_public():
 def test_memory_of_a_device():
     detector = ResourceDetector(two())
     assert detector.get_device_memory(1) == (3.89, 3.94)
-    with pytest.raises(InputError, match="GPU 2 is not there: 2 were found"):
+    with pytest.raises(InputError, match="no GPU 2: 2 were found"):
         detector.get_device_memory(2)
+
+
+def test_the_gpu_with_most_free_memory_on_request():
+    detector = ResourceDetector(Table([Gpu(0, "a", 6.0, 8.0, "7.5"), Gpu(1, "b", 70.0, 80.0, "9.0")]))
+    assert detector.select_best_device(min_memory_gb=5.0, prefer="most_free") == "cuda:1"
+    assert detector.select_best_device(min_memory_gb=5.0, prefer="first") == "cuda:0"
+    with pytest.raises(InputError, match="choose first or most_free"):
+        detector.select_best_device(prefer="best")
+
+
+def test_the_reason_for_the_cpu_is_logged_once(caplog):
+    forget_fallbacks()
+    caplog.set_level(logging.INFO, logger="phonate")
+    for _ in range(3):
+        assert ResourceDetector(two()).select_best_device(min_memory_gb=20.0) == "cpu"
+    assert caplog.text.count("Falling back to CPU") == 1
+    forget_fallbacks()
+    assert ResourceDetector(two()).select_best_device(min_memory_gb=20.0) == "cpu"
+    assert caplog.text.count("Falling back to CPU") == 2
 
 
 @pytest.mark.parametrize(
@@ -132,6 +151,7 @@ def test_gpu_mode_without_one():
 
 
 def test_mixed_mode_says_why_it_falls_back(caplog):
+    forget_fallbacks()
     with caplog.at_level(logging.INFO, "phonate"):
         assert ResourceDetector(two()).select_best_device("mixed", 20) == "cpu"
     assert "Falling back to CPU: no device has 20.0 GB free" in caplog.text

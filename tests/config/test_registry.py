@@ -42,7 +42,7 @@ def test_a_file_is_an_entry(colours: Registry[Any]) -> None:
 def test_the_nearest_name_is_named(colours: Registry[Any]) -> None:
     with pytest.raises(InputError, match=r"colour 'ligth_blue' is not known; did you mean light_blue\?"):
         colours.get("ligth_blue")
-    with pytest.raises(InputError, match="there is: broken, light_blue, nothing, sky"):
+    with pytest.raises(InputError, match="choose from broken, light_blue, nothing, sky"):
         colours.get("xyz")
     with pytest.raises(InputError, match=r"colours_package\.nothing defines nothing called nothing"):
         colours.get("nothing")

@@ -127,4 +127,4 @@ def test_a_voice_speaks_without_its_vocoder_where_it_is_told_to(
     plain = ["speak", str(tracked), "Hello.", "-o", str(tmp_path / "a.wav")]
     assert main([*plain, "--vocoder", "griffin_lim", "--device", "cpu"]) == 0
     assert main([*plain, "--device", "cuda:7"]) == 2
-    assert "cuda:7 is not there" in capsys.readouterr().err
+    assert "cuda:7 does not exist" in capsys.readouterr().err

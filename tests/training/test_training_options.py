@@ -279,7 +279,7 @@ def device_option(tmp_path, m):
     TASKS.register("options", TaskEntry(data=Nothing, model=Nothing, task=RegressionTask))
     recipe = tmp_path / "options.yaml"
     recipe.write_text("task: options\ntraining: {device: 'cuda:99'}\n")
-    with pytest.raises(InputError, match="cuda:99 is not there"):
+    with pytest.raises(InputError, match="cuda:99 does not exist"):
         workflow.train(recipe, output=tmp_path / "run")
     return True
 

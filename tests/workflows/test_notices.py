@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -174,7 +176,7 @@ def test_log_in_over_a_checked_connection(
         (line,) = send(settings, OUTCOME)
     assert len(mailbox.letters) == 1
     assert mailbox.logins[0] == (b"me", b"right")
-    assert "log in refused" in line
+    assert "login refused" in line
     assert "notices.email.password" in line
     assert "wr-ong" not in line
 
@@ -330,6 +332,64 @@ def test_a_webhooks_certificate_is_checked(certificate: tuple[Path, Path], monke
     assert len(hook.bodies) == 1
 
 
+# --- servers without end --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def served(speak: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server that calls `speak` with each connection; its port."""
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # closed at the end of the test
+                return
+            with connection, contextlib.suppress(OSError):
+                speak(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _continue_for_ever(connection: socket.socket) -> None:
+    while True:
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.01)
+
+
+def _drip(connection: socket.socket) -> None:
+    for byte in b"HTTP/1.1 200 " + 10**6 * b"O":
+        connection.sendall(bytes([byte]))
+        time.sleep(0.05)
+
+
+def _greet_for_ever(connection: socket.socket) -> None:
+    while True:
+        connection.sendall(b"220-more of the greeting\r\n" * 1000)
+
+
+@pytest.mark.parametrize("speak", [_continue_for_ever, _drip])
+def test_a_webhook_without_end_is_ended(speak: Callable[[socket.socket], None]) -> None:
+    with served(speak) as port:
+        (line,) = send(webhook(f"http://127.0.0.1:{port}/x", timeout_seconds=0.2), OUTCOME)
+    assert "the exchange took longer than 1.2 s and was ended; check notices.webhook" in line
+
+
+def test_a_mail_server_without_end_is_ended() -> None:
+    with served(_greet_for_ever) as port:
+        (line,) = send(email(port, timeout_seconds=0.2), OUTCOME)
+    assert line.startswith("notice by e-mail not sent")
+
+
+def test_a_redirect_that_is_no_address() -> None:
+    with Hook(302, location="http://[::1") as hook:
+        (line,) = send(webhook(hook.url), OUTCOME)
+    assert "answered 302, moved; set notices.webhook.url to the new address" in line
+
+
 # --- both -----------------------------------------------------------------------------------------------------------
 
 
@@ -371,7 +431,7 @@ def test_line_breaks_make_no_headers() -> None:
 )
 def test_addresses_are_plain(address: str) -> None:
     for field in ({"to": (address,)}, {"sender": address}):
-        with pytest.raises(InputError, match="no e-mail address"):
+        with pytest.raises(InputError, match="not an e-mail address"):
             email(25, **field)
 
 
@@ -380,8 +440,8 @@ def test_addresses_are_plain(address: str) -> None:
     [
         ({"user": "me"}, "go together"),
         ({"host": "mail.example.org", "user": "me", "password": "x"}, "not sent unencrypted"),
-        ({"host": "mail..example.org"}, "no name of a server"),
-        ({"host": "mail\n"}, "no name of a server"),
+        ({"host": "mail..example.org"}, "not the name of a server"),
+        ({"host": "mail\n"}, "not the name of a server"),
         ({"to": ()}, "at least 1 items"),
         ({"port": 0}, "expected a number >= 1, got 0"),
     ],

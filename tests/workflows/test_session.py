@@ -151,7 +151,7 @@ def test_texts_of_long_recordings_are_not_learnt_from_their_beginnings(place):
     write_config(place / "training/config.yaml", "  rules: {max_seconds: 3.0}\n  voice: recognition\n")
     done, document, _ = run(voice_mode="voice")
     assert done
-    assert any("long.wav: its text is of more than is used" in one for one in messages(document, "WARNING"))
+    assert any("long.wav: too long, and its text is of the whole" in one for one in messages(document, "WARNING"))
     assert "long.wav" not in next((place / "training/output").glob("session_*/recordings.jsonl")).read_text()
     assert any("phonate transcribe" in message for message in messages(document, "SUCCESS"))
 
@@ -164,9 +164,9 @@ def test_what_a_list_names_in_vain_and_what_it_leaves_out_is_told(place):
     done, document, _ = run(voice_mode="voice")
     assert done
     warnings = "\n".join(messages(document, "WARNING"))
-    assert "ben/77.wav: there is no such file; left out" in warnings
-    assert "other.aiff: no .wav, .mp3, .flac, .ogg, .m4a file of the folder; left out" in warnings
-    assert "anna/01.wav: the list of recordings does not name it; left out" in warnings
+    assert "ben/77.wav: no such file; left out" in warnings
+    assert "other.aiff: not a .wav, .mp3, .flac, .ogg, .m4a file in this folder; left out" in warnings
+    assert "anna/01.wav: not in the list of recordings; left out" in warnings
     assert len(next((place / "training/output").glob("session_*/recordings.jsonl")).read_text().splitlines()) == 2
 
 
@@ -175,7 +175,7 @@ def test_a_recogniser_needs_texts(place):
     write_config(place / "training/config.yaml", "  voice: recognition\n")
     done, document, _ = run(voice_mode="voice")
     assert not done
-    assert "recognition is learnt from recordings with texts, and none has one" in error_of(document)
+    assert "recognition needs recordings with texts, and none has one" in error_of(document)
     assert "Validating voice files" not in messages(document, "INFO"), "told before any work"
 
 
@@ -207,8 +207,12 @@ def test_mistakes_in_the_configuration_are_told_with_their_place(place):
             "session: {voise: auto}": "c.yaml:1:11 session.voise: no such option; did you mean voice?",
             "session: {voice: song}": "c.yaml:1:18 session.voice: expected 'auto', 'speech', 'conversion' or",
             "trainin: {}": "c.yaml:1:1 trainin: no such option; did you mean training?",
-            "task: sing": "c.yaml:1:7 task: there is no task 'sing'",
-            "task: conversion\nsession: {voice: speech}": "c.yaml:2:18 session.voice: speech, and task: conversion",
+            "task: sing": "c.yaml:1:7 task: no task 'sing'",
+            "task: conversion\nsession: {voice: speech}": "c.yaml:2:18 session.voice: speech contradicts task:",
+            "task: vocoder": "c.yaml:1:7 task: a session trains speech, conversion, recognition, language; for vocoder",
+            "sesion: {voice: auto}": "c.yaml:1:1 sesion: no such option; did you mean session?",
+            "session: {vocoder: nowhere}": "c.yaml:1:20 session.vocoder: nowhere: neither a file nor a shipped recipe",
+            "session: {vocoder: conversion}": "c.yaml:1:20 session.vocoder: conversion is a recipe of the task conv",
             "session: {rules: {min_seconds: -1}}": "c.yaml:1:32 session.rules.min_seconds: expected a number >= 0",
         }.items()
     ):
@@ -218,7 +222,7 @@ def test_mistakes_in_the_configuration_are_told_with_their_place(place):
         assert told in error_of(document)
     done, document, _ = run(config_path="none.yaml", output_dir="o")
     assert not done
-    assert "none.yaml: there is no such configuration" in error_of(document)
+    assert "none.yaml: no such configuration" in error_of(document)
 
 
 def test_a_whole_recipe_is_trained_as_it_stands(place):
@@ -238,9 +242,9 @@ def test_a_recipe_of_texts_is_not_used_for_recordings(place):
     make_recordings(place / "recordings", clips=2)
     done, document, _ = run(voice_mode="voice", config_path="texts.yaml")
     assert not done
-    assert "recognition is learnt from recordings with texts" in error_of(document), "its part session counts"
+    assert "recognition needs recordings with texts" in error_of(document), "its part session counts"
     (warning,) = messages(document, "WARNING")
-    assert warning == "texts.yaml is of the task language, and not used here but for its part session"
+    assert warning == "texts.yaml is of the task language; only its section session is used"
 
 
 def test_gpu_mode_without_a_gpu(place, capsys):
@@ -254,13 +258,13 @@ def test_a_launcher_of_several_processes_is_refused(place, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     done, document, _ = run()
     assert not done
-    assert "a session is one process; for several GPUs give a recipe to torchrun" in error_of(document)
+    assert "a session is one process; for several GPUs use torchrun" in error_of(document)
 
 
 def test_a_device_that_is_not_there(place):
     done, document, _ = run(device="cuda:7")
     assert not done
-    assert "device cuda:7 is not there" in error_of(document)
+    assert "device cuda:7 does not exist" in error_of(document)
 
 
 def test_an_unforeseen_error_is_told_and_its_traceback_kept(place, monkeypatch):
@@ -269,7 +273,7 @@ def test_an_unforeseen_error_is_told_and_its_traceback_kept(place, monkeypatch):
     def fail(work):
         raise KeyError("total_samples")
 
-    monkeypatch.setattr("phonate.workflows.session.session.train_voice", fail)
+    monkeypatch.setattr("phonate.workflows.session.recordings.train_voice", fail)
     done, document, _ = run(voice_mode="voice")
     assert not done
     assert error_of(document).startswith("Training failed: KeyError: 'total_samples'; the traceback is in ")
@@ -279,7 +283,7 @@ def test_an_unforeseen_error_is_told_and_its_traceback_kept(place, monkeypatch):
 
 def test_what_leaves_by_system_exit_is_told_too(place, monkeypatch):
     make_recordings(place / "recordings")
-    monkeypatch.setattr("phonate.workflows.session.session.train_voice", lambda work: exit(2))
+    monkeypatch.setattr("phonate.workflows.session.recordings.train_voice", lambda work: exit(2))
     done, document, _ = run(voice_mode="voice")
     assert not done
     assert "SystemExit" in error_of(document)
@@ -380,7 +384,7 @@ def test_what_is_not_an_earlier_model_is_never_deleted(place, kind):
     (kept,) = output.glob("session_*/earlier_voice_model*")
     assert (kept if kind == "file" else kept / "mine.txt").read_text() == "precious"
     assert any(
-        warning.endswith(f"it is kept as {kept.relative_to(place)}") for warning in messages(document, "WARNING")
+        warning.endswith(f"they are kept as {kept.relative_to(place)}") for warning in messages(document, "WARNING")
     )
 
 
@@ -489,7 +493,7 @@ def test_looking_does_not_train(place, capsys):
     assert shown.startswith("\n" + 80 * "=" + "\nAvailable Compute Resources\n" + 80 * "=" + "\n\n")
     assert main(["session", "--check-voice-data"]) == 0
     assert "✅ Voice data found in: recordings\n\nStatistics:\n  Total files: 6\n" in capsys.readouterr().out
-    assert main(["session", "--check-voice-data", "--voice-data-dir", "nowhere"]) == 0
+    assert main(["session", "--check-voice-data", "--voice-data-dir", "nowhere"]) == 1
     assert "❌ No voice data found in: nowhere" in capsys.readouterr().out
     assert not (place / "training/output").exists()
 
@@ -526,7 +530,7 @@ def test_recordings_are_written_down_by_whisper_first(place, recordings):
     write_config(place / "training/config.yaml", "  transcribe: true\n  voice: recognition\n")
     done, document, _ = run(voice_mode="voice")
     assert done, messages(document, "ERROR")
-    assert any(message.startswith("Wrote down ") for message in messages(document, "SUCCESS"))
+    assert any(message.startswith("Transcribed ") for message in messages(document, "SUCCESS"))
     (listed,) = (place / "training/output").glob("session_*/recordings.jsonl")
     rows = [json.loads(line) for line in listed.read_text().splitlines()]
     assert rows
@@ -575,9 +579,10 @@ def test_a_notice_that_can_not_be_sent_fails_no_session(place, unused_port):
     done, document, _ = run(voice_mode="voice")
     assert done
     assert "session.notices.webhook" in messages(document, "WARNING")[-1]
-    done, document, _ = run(voice_mode="voice", voice_data_dir="nowhere", output_dir="other")
+    Path("empty").mkdir()
+    done, document, _ = run(voice_mode="voice", voice_data_dir="empty", output_dir="other")
     assert not done
-    assert document["log"][-1]["level"] == "ERROR"
+    assert [entry["level"] for entry in document["log"][-2:]] == ["ERROR", "WARNING"]
 
 
 def test_a_secret_that_is_missing_is_told_before_the_work(place):

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors are one line on standard error; `--traceback` shows the rest.
     """
     args = argparse.Namespace(traceback=False)
-    _print_every_name()
+    _prepare_streams()
     try:
         code = _run(argv, args)
         sys.stdout.flush()
@@ -43,8 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, args)
 
 
-def _print_every_name() -> None:
-    """Files may have names that are no UTF-8; printing one must not be what a command fails of."""
+def _prepare_streams() -> None:
+    """Let no command fail because of what it prints: names that are not UTF-8, or to streams that were closed."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -85,7 +87,10 @@ def _call(module: Any, args: argparse.Namespace) -> int:
 
         for path in args.plugin:
             load_plugin(Path(path))
-    return int(module.run(args))
+    from phonate.training.signals import interruptible
+
+    with interruptible():
+        return int(module.run(args))
 
 
 def _fail(error: Exception, args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Which device to train on."""
+"""The device to compute on."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ import torch
 
 from phonate.compute.gpus import GIB, Gpu
 from phonate.compute.resources import Mode as Mode
-from phonate.compute.resources import NoDeviceError, Probe, ResourceDetector, SystemProbe
+from phonate.compute.resources import NoDeviceError, Probe, ResourceDetector, SystemProbe, log_fallback
 from phonate.config.errors import InputError
-
-logger = logging.getLogger("phonate")
 
 
 def choose(
     mode: Mode = "mixed", device: str | None = None, min_memory_gb: float = 0.0, probe: Probe | None = None
 ) -> torch.device:
-    """The device that was named, else the one that `mode` allows.
+    """The named device, else the one that `mode` allows.
 
-    gpu: a GPU or an error; cpu: never a GPU; mixed: a GPU where there is one. Of several GPUs the first with
+    gpu: a GPU or an error; cpu: never a GPU; mixed: a GPU if there is one. Of several GPUs the first with
     `min_memory_gb` free is taken (`ResourceDetector.select_best_device`); each rank started by torchrun takes its own.
 
     Raises:
-        NoDeviceError: mode "gpu", and no GPU will do.
-        InputError: `device` or `mode` is not known, or the device is not there.
+        NoDeviceError: mode "gpu", and no GPU has enough free memory.
+        InputError: `device` or `mode` is unknown, or the machine has no such device.
     """
     probe = probe or SystemProbe()
     if device is not None:
@@ -43,23 +41,23 @@ def choose(
 
 
 def _without_gpu(mode: Mode, found: list[Gpu]) -> torch.device:
-    """What is left where torch has no GPU to compute on, though the machine may have one."""
+    """The device where torch can use no GPU, though the machine may have one."""
     unused = f"; torch {torch.__version__} can't use {found[0].name}, install a build for its CUDA" if found else ""
     if mode == "gpu":
         raise NoDeviceError(
             f"GPU mode requested but no CUDA devices available{unused or '; use --mode mixed or --mode cpu'}"
         )
     if mode != "mixed":
-        raise InputError(f"mode {mode!r} is not known; say gpu, cpu or mixed")
-    logger.log(logging.WARNING if found else logging.INFO, "Falling back to CPU: no CUDA devices available%s", unused)
+        raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
+    log_fallback(f"no CUDA devices available{unused}", logging.WARNING if found else logging.INFO)
     return torch.device("cpu")
 
 
 class _TorchProbe(SystemProbe):
-    """For GPUs that torch has and NVML does not know, such as AMD's; being asked costs a context on each."""
+    """For GPUs that torch supports and NVML does not, such as AMD's; querying one creates a context on it."""
 
     def gpus(self) -> list[Gpu]:
-        """What torch calls cuda."""
+        """The GPUs that torch calls cuda."""
         return [self._gpu(number) for number in range(torch.cuda.device_count())]
 
     def _gpu(self, number: int) -> Gpu:
@@ -72,15 +70,15 @@ def _named(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise InputError(f"device {name!r} is not known; say cpu, cuda:0 or mps") from None
+        raise InputError(f"unknown device {name!r}; choose cpu, cuda:0 or mps") from None
     if device.type == "cuda":
         found = torch.cuda.device_count()
         if (device.index or 0) >= found:
             raise InputError(
-                f"device {name} is not there: {found} CUDA devices were found; say cpu, or cuda:N of these"
+                f"device {name} does not exist: {found} CUDA devices were found; choose cpu, or cuda:N of these"
             )
     elif device.type == "mps" and not torch.backends.mps.is_available():
-        raise InputError("device mps is not there; say cpu")
+        raise InputError("device mps does not exist on this machine; choose cpu")
     elif device.type not in {"cpu", "mps"}:
-        raise InputError(f"device {name!r} can't be trained on; say cpu, cuda:0 or mps")
+        raise InputError(f"device {name!r} is not supported; choose cpu, cuda:0 or mps")
     return device

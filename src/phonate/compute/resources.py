@@ -1,4 +1,4 @@
-"""What there is to train on, and the device that a mode of training gets. Needs no torch."""
+"""The devices of this machine, and the choice of one for a mode of training. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ logger = logging.getLogger("phonate")
 Mode = Literal["gpu", "cpu", "mixed"]
 MODES: tuple[Mode, ...] = ("gpu", "cpu", "mixed")
 
+Preference = Literal["first", "most_free"]
+PREFERENCES: tuple[Preference, ...] = ("first", "most_free")
+
 MIN_GPU_MEMORY_GB = 5.0
-"""Free memory that a GPU needs to be taken, unless told otherwise."""
+"""Default of the free memory that a GPU needs."""
 
 
 class NoDeviceError(InputError, RuntimeError):
-    """The mode asks for a GPU, and none will do."""
+    """The mode requires a GPU, and none has enough free memory."""
 
 
 class Probe(Protocol):
-    """Where `ResourceDetector` looks. Tests give it one of their own."""
+    """What `ResourceDetector` queries. Tests replace it."""
 
     def gpus(self) -> list[Gpu]:
         """The visible GPUs in CUDA's order, with the memory that is free now."""
@@ -57,7 +60,7 @@ class SystemProbe:
 
 
 class ResourceDetector:
-    """Finds devices and chooses one. GPUs are asked through NVML: no CUDA context comes into being.
+    """Finds devices and chooses one. GPUs are queried through NVML, which creates no CUDA context.
 
     Args:
         probe: where to look; this machine by default.
@@ -92,31 +95,42 @@ class ResourceDetector:
         for gpu in gpus:
             if gpu.id == device_id:
                 return gpu.free_gb, gpu.total_gb
-        raise InputError(f"GPU {device_id} is not there: {len(gpus)} were found, counted from 0")
+        raise InputError(f"no GPU {device_id}: {len(gpus)} were found, counted from 0")
 
-    def select_best_device(self, mode: Mode = "mixed", min_memory_gb: float = MIN_GPU_MEMORY_GB) -> str:
-        """The first GPU, in the order of their numbers, with `min_memory_gb` free: "cuda:N", or "mps" on a Mac.
+    def select_best_device(
+        self, mode: Mode = "mixed", min_memory_gb: float = MIN_GPU_MEMORY_GB, prefer: Preference = "first"
+    ) -> str:
+        """A GPU with `min_memory_gb` free: "cuda:N", or "mps" on a Mac.
 
         Without one, mode "mixed" logs why and returns "cpu". Mode "cpu" returns it without looking at GPUs.
 
+        Args:
+            mode: gpu, cpu or mixed.
+            min_memory_gb: free memory that the GPU needs, in units of 1024^3 bytes.
+            prefer: of several such GPUs "first" takes the one with the lowest number, "most_free" the one with the
+                most free memory.
+
         Raises:
             NoDeviceError: mode "gpu", and no GPU has that much free memory. It is a RuntimeError, too.
-            InputError: no such mode, or `min_memory_gb` is negative.
+            InputError: `mode` or `prefer` is not known, or `min_memory_gb` is negative.
         """
         if mode not in MODES:
-            raise InputError(f"mode {mode!r} is not known; say gpu, cpu or mixed")
+            raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
+        if prefer not in PREFERENCES:
+            raise InputError(f"unknown preference {prefer!r}; choose first or most_free")
         if not min_memory_gb >= 0.0:
-            raise InputError(f"GPU memory of {min_memory_gb} GB can't be asked for; give 0 or more")
+            raise InputError(f"minimum GPU memory is {min_memory_gb} GB; give 0 or more")
         if mode == "cpu":
             return "cpu"
         gpus = self._probe.gpus()
-        for gpu in gpus:
-            if gpu.free_gb >= min_memory_gb:
-                return "mps" if gpu.type == "mps" else f"cuda:{gpu.id}"
+        fitting = [gpu for gpu in gpus if gpu.free_gb >= min_memory_gb]
+        if fitting:
+            gpu = fitting[0] if prefer == "first" else max(fitting, key=lambda one: one.free_gb)
+            return "mps" if gpu.type == "mps" else f"cuda:{gpu.id}"
         why = _shortage(gpus, min_memory_gb)
         if mode == "gpu":
-            raise NoDeviceError(f"GPU mode requested but {why}; {_mend(gpus)}")
-        logger.info("Falling back to CPU: %s", why)
+            raise NoDeviceError(f"GPU mode requested but {why}; {_remedy(gpus)}")
+        log_fallback(why)
         return "cpu"
 
     def text(self) -> str:
@@ -135,6 +149,21 @@ class ResourceDetector:
         return "\n" + "\n\n".join(blocks)
 
 
+_reported: set[str] = set()
+
+
+def log_fallback(reason: str, level: int = logging.INFO) -> None:
+    """Log why the CPU is used instead of a GPU: each reason once, however many runs a command trains."""
+    if reason not in _reported:
+        _reported.add(reason)
+        logger.log(level, "Falling back to CPU: %s", reason)
+
+
+def forget_fallbacks() -> None:
+    """Log every reason again, for a session that has a log of its own."""
+    _reported.clear()
+
+
 def _shortage(gpus: list[Gpu], min_memory_gb: float) -> str:
     if not gpus:
         return "no CUDA devices available"
@@ -142,8 +171,8 @@ def _shortage(gpus: list[Gpu], min_memory_gb: float) -> str:
     return f"no device has {float(min_memory_gb)} GB free ({held})"
 
 
-def _mend(gpus: list[Gpu]) -> str:
-    return "use --mode mixed or --mode cpu" + (", or ask for less by --min-gpu-memory" if gpus else "")
+def _remedy(gpus: list[Gpu]) -> str:
+    return "use --mode mixed or --mode cpu" + (", or require less with --min-gpu-memory" if gpus else "")
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""Errors a person can act on. Each says what went wrong, where, and the mend, in one line."""
+"""Errors a person can act on. Each says in one line what went wrong, where, and how to fix it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Layers:
             choices = ", ".join(TASKS.names())
             raise RecipeError(f"{self.document.name}: no task; write task: with one of {choices}")
         if not isinstance(name, str) or name not in TASKS.names():
-            raise RecipeError(f"{place} task: there is no task {name!r}; {nearest(str(name), TASKS.names())}")
+            raise RecipeError(f"{place} task: no task {name!r}; {nearest(str(name), TASKS.names())}")
         return name
 
     def top(self, key: str, changes: list[Override]) -> tuple[str, Any]:
@@ -66,7 +66,7 @@ class Layers:
             preset = sizes.get(size, {})
             if size not in sizes and size != "default":
                 hint = nearest(size, list(sizes)) if sizes else "this task has no sizes"
-                raise RecipeError(f"{place} size: there is no {size!r}; {hint}")
+                raise RecipeError(f"{place} size: no size {size!r}; {hint}")
         self._merge(typed, preset, (), lambda path: Place.of(f"size {size}"))
         self._merge(typed, {part: {} for part in PARTS}, (), lambda path: None)
         for document in self.documents:

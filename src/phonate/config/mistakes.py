@@ -80,7 +80,7 @@ def _call_line(path: Key, details: list[ErrorDetails], root: type[Settings]) -> 
     if "missing" in kinds:
         return f"{key}: missing required option"
     if "extra_forbidden" in kinds:
-        return f"{key}: no such option; {_instead(path, root)}"
+        return f"{key}: no such option; {instead(path, root)}"
     return f"{key}: {_refused(details)}"
 
 
@@ -122,12 +122,12 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
         return f"{nearest_key} {key}: missing required option" + (f" ({meaning})" if meaning else "")
     place = places[path] if path in places else Place.of(name)
     if "extra_forbidden" in kinds:
-        return f"{place.key} {key}: no such option; {_instead(path, root)}"
+        return f"{place.key} {key}: no such option; {instead(path, root)}"
     where = f"{place.value} {key}".rstrip()
     return f"{where}: {_refused(details)}"
 
 
-def _instead(path: Key, root: type[Settings]) -> str:
+def instead(path: Key, root: type[Settings]) -> str:
     """What to write in the place of an option that does not exist."""
     known = names_at(root, path[:-1])
     last = path[-1]
@@ -145,7 +145,7 @@ def _instead(path: Key, root: type[Settings]) -> str:
     deeper = dict.fromkeys(".".join(found[: found.index(last) + 1]) for found in paths)
     if deeper:
         return f"did you mean {' or '.join(deeper)}?"
-    return "there is: " + ", ".join(known) if known else "nothing can be set here"
+    return "the options are " + ", ".join(known) if known else "nothing can be set here"
 
 
 def _expected(details: list[ErrorDetails]) -> str:

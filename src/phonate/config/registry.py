@@ -25,9 +25,9 @@ _loaded: list[dict[str, str]] = []
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """`; did you mean X?`, or the list of what there is when nothing is near."""
+    """`did you mean X?`, or the known names where none is near."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else "there is: " + ", ".join(sorted(known))
+    return f"did you mean {close[0]}?" if close else "choose from " + ", ".join(sorted(known))
 
 
 @dataclass(frozen=True)

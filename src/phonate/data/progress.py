@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import StrEnum
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
+
+class Stage(StrEnum):
+    """Stages of the work on recordings, by the words that progress bars show."""
+
+    READING = "reading recordings"
+    CHECKING = "checking recordings"
+    FORMATS = "checking formats"
+    EXTRACTING = "extracting features"
+
+
 Progress = Callable[[str, int, int], None]
-"""Called with (what, done, total)."""
+"""Called with (what, done, total), where `what` is a `Stage` or another short description of the work."""
 
 
 def _ignore(what: str, done: int, total: int) -> None:

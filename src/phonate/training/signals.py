@@ -6,17 +6,94 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from phonate.config.errors import Interrupted
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end training, after saving."""
 
+_NOTE = "stopping after this step; press Ctrl-C again to quit now"
+_STANDARD_ERROR = 2
+
+QuitListener = Callable[[str], None]
+_quit_listeners: list[QuitListener] = []
+
 
 def is_ignored(number: int) -> bool:
-    """Whether a signal is to stay without effect: a hang-up under nohup."""
+    """Whether a signal is to have no effect: a hang-up under nohup."""
     return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+
+
+@contextlib.contextmanager
+def on_quit(listener: QuitListener) -> Iterator[None]:
+    """Within, `listener` gets the last message of a process that is told to quit without saving.
+
+    It runs in a signal handler, between any two operations of the main thread: it must not print or log, as the
+    buffers and locks of those may be in use.
+    """
+    _quit_listeners.append(listener)
+    try:
+        yield
+    finally:
+        _quit_listeners.remove(listener)
+
+
+def write_to_console(line: str) -> None:
+    """Write a line to standard error by a single system call, which is safe in a signal handler."""
+    start = "\n" if os.isatty(_STANDARD_ERROR) else ""  # a progress bar may be drawn there
+    with contextlib.suppress(OSError):  # the terminal has gone
+        os.write(_STANDARD_ERROR, f"{start}{line}\n".encode("utf-8", "backslashreplace"))
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Within, SIGTERM, SIGHUP and Ctrl-C end the work at once by raising `Interrupted`.
+
+    While a model trains, the trainer's `Signals` take over, which finish the step and save first.
+    """
+    stop = _Stop()
+    try:
+        with _handlers(stop):
+            yield
+    except Interrupted:
+        raise
+    except (KeyboardInterrupt, Exception) as error:
+        if stop.received is None and not isinstance(error, KeyboardInterrupt):
+            raise
+        # an interrupted import may surface as any other error
+        number = stop.received or signal.SIGINT
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        raise Interrupted(f"stopped by {name}", number) from None
+
+
+class _Stop:
+    """A handler that remembers which signal came."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        self.received = number
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within, `handler` gets the stopping signals. Only the main thread receives any."""
+    earlier: dict[int, Any] = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in STOPPING:
+                if not is_ignored(number):
+                    earlier[number] = signal.signal(number, handler)
+        yield
+    finally:
+        for changed, previous in earlier.items():
+            signal.signal(changed, previous)
 
 
 class StopNow(BaseException):
@@ -25,40 +102,66 @@ class StopNow(BaseException):
 
 
 class Signals:
-    """Turns the first SIGTERM, SIGINT or SIGHUP into a stop after the current step; the second one ends the process.
+    """Turns the first SIGTERM, SIGINT or SIGHUP into a stop after the current step. Another SIGINT, or the same
+    signal again, ends the process without saving.
 
-    SIGHUP, which says that the terminal was closed, stops nothing where it is ignored (nohup), and ends nothing as the
-    second one: the system and the shell may each send it.
+    SIGHUP (the terminal was closed) has no effect where it is ignored (nohup), and never quits: the system and the
+    shell may each send it. A SIGTERM after Ctrl-C does not quit either: launchers such as torchrun send it to their
+    processes when they are interrupted themselves.
 
-    Between `leavable` and the end of its block the first signal raises `StopNow` instead.
+    Between `enter` and `leave` the first signal raises `StopNow` instead.
+
+    Args:
+        immediate: whether such regions are left at once.
+        announce: whether to say on standard error that the run is stopping.
+        checkpoints: the folder of checkpoints, the newest of which is named when the process quits.
     """
 
-    def __init__(self, immediate: bool = True) -> None:
+    def __init__(
+        self,
+        immediate: bool = True,
+        announce: bool = True,
+        checkpoints: Path | None = None,
+    ) -> None:
         self.received: int | None = None
         self._immediate = immediate
+        self._announce = announce
+        self._checkpoints = checkpoints
         self._leavable = False
-        self._previous: dict[int, Any] = {}
+        self._process = os.getpid()
+        self._installed = contextlib.ExitStack()
 
     def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in STOPPING:
-                if not is_ignored(number):
-                    self._previous[number] = signal.signal(number, self._handle)
+        self._process = os.getpid()
+        self._installed.enter_context(_handlers(self._handle))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous.clear()
+        self._installed.close()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self.received is not None:
-            if number == signal.SIGHUP:
-                return
-            os._exit(128 + number)
-        self.received = number
-        if self._leavable:
-            raise StopNow
+        if os.getpid() != self._process:  # a loader worker that was forked a moment ago
+            return
+        if self.received is None:
+            self.received = number
+            if self._announce:
+                write_to_console(_NOTE if number == signal.SIGINT else f"{signal.Signals(number).name}: {_NOTE}")
+            if self._leavable:
+                raise StopNow
+        elif number == signal.SIGINT or (number == self.received and number != signal.SIGHUP):
+            self._quit(number)
+
+    def _quit(self, number: int) -> None:
+        """End the process at once, as the main thread may be waiting for a save that takes minutes."""
+        saved = [] if self._checkpoints is None else sorted(self._checkpoints.glob("step-*"))
+        kept = f"the last checkpoint is {saved[-1]}" if saved else "there is no checkpoint"
+        message = f"quit without saving; {kept}"
+        for listener in _quit_listeners:
+            with contextlib.suppress(Exception):  # nothing may keep the process from ending
+                listener(message)
+        if self._announce:
+            write_to_console(message)
+        os._exit(128 + number)
 
     def enter(self) -> None:
         """Begin a region that may be left at once. (A bare pair of calls: this runs in every step.)"""

@@ -123,7 +123,11 @@ class Trainer:
         self.best = Best(settings.best_metric, settings.validation.greater_is_better)
         store = settings.checkpoint
         self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path)
-        self.signals = Signals(immediate=self.ranks.world_size == 1)
+        self.signals = Signals(
+            immediate=self.ranks.world_size == 1,
+            announce=self.ranks.is_main,
+            checkpoints=self.checkpoints.folder,
+        )
         self.stream: MetricStream | None = None
         self.waited = 0.0
         """Seconds spent waiting for data since the last log line."""
@@ -363,7 +367,7 @@ class Trainer:
         self.checkpoints.close()
         where = self.checkpoints.folder
         raise Interrupted(
-            f"stopped at step {self.step}; saved to {where}. Go on with --resume auto",
+            f"stopped at step {self.step}; saved to {where}; continue with --resume auto",
             number,
             step=self.step,
             checkpoint=where / listing.name_of(self.step),

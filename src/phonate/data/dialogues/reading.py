@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 from phonate.config.errors import DataError
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.rows import dialogue_of
+from phonate.data.manifests.outputs import is_output
 from phonate.data.manifests.rows import printable
 
 logger = logging.getLogger("phonate")
@@ -42,7 +44,8 @@ class Read:
 
 
 def text_files(path: str | Path) -> list[Path]:
-    """The text and JSON files at `path`, a file or a folder including its sub-folders. Hidden ones are skipped.
+    """The text and JSON files at `path`, a file or a folder including its sub-folders. Hidden ones are skipped, and so
+    is what phonate wrote itself (runs, models, sessions).
 
     Raises DataError if there are none.
     """
@@ -53,16 +56,20 @@ def text_files(path: str | Path) -> list[Path]:
         return [root]
     if not root.is_dir():
         raise DataError(f"{root}: no such file or folder")
-    found = sorted(
-        file
-        for file in root.rglob("*")
-        if file.suffix.lower() in SUFFIXES
-        and not any(part.startswith(".") for part in file.relative_to(root).parts)
-        and file.is_file()
-    )
+    found = sorted(_walk(root))
     if not found:
         raise DataError(f"{root}: no text files in this folder; put {', '.join(SUFFIXES)} files there")
     return found
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """The text files under `root`, without hidden ones and what phonate wrote itself."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".") and not is_output(Path(folder, name))]
+        for name in files:
+            file = Path(folder, name)
+            if not name.startswith(".") and file.suffix.lower() in SUFFIXES and file.is_file():
+                yield file
 
 
 def read_dialogues(path: str | Path, documents: str = "auto") -> Read:

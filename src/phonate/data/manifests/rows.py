@@ -11,6 +11,7 @@ from pathlib import Path
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.audio.quality import AudioQuality
 from phonate.config.errors import DataError
+from phonate.data.manifests.outputs import is_output
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,8 @@ def audio_files(
     suffixes: Collection[str] = AUDIO_SUFFIXES,
     unreadable: Callable[[Path, OSError], None] | None = None,
 ) -> Iterator[Path]:
-    """Audio files under `folder` in a fixed order; hidden ones are left out, links are followed once.
+    """Audio files under `folder` in a fixed order. Hidden files and what phonate wrote itself (runs, models, sessions)
+    are left out; links are followed once.
 
     Folders that can't be read are handed to `unreadable` and left out; without it they raise DataError. Links that
     lead nowhere are listed as files, so that whoever opens them says so.
@@ -192,16 +194,17 @@ def audio_files(
             below.pop()
         elif entry.name.startswith("."):
             continue
-        elif _is_folder(entry):
+        elif _is_source(entry):
             below.append(entries(Path(entry.path)))
         elif os.path.splitext(entry.name)[1].lower() in suffixes:
             yield Path(entry.path)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_source(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder that may hold recordings of a corpus."""
     try:
-        return entry.is_dir()
-    except OSError:  # a link in a circle
+        return entry.is_dir() and not is_output(Path(entry.path))
+    except OSError:  # links that form a loop
         return False
 
 

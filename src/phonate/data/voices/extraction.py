@@ -19,6 +19,7 @@ from phonate.audio.decoding import read_start
 from phonate.audio.voice_features import VoiceFeatures, voice_features
 from phonate.data.manifests.rows import Problem, printable
 from phonate.data.parallel import Progress, map_files
+from phonate.data.progress import Stage
 from phonate.data.settings import cache_folder
 from phonate.data.voices.files import crashed
 from phonate.data.voices.validation import FAILURES, VoiceFile, VoiceRules, reason_of
@@ -56,14 +57,14 @@ def extract_features(
     rules = rules or VoiceRules()
     cache = _Cache(cache_folder(cache_dir) / _CACHE)
     paths = [file.path for file in files]
-    keys = list(map_files(partial(_key, rules=rules), paths, crashed, "reading recordings", progress, processes))
+    keys = list(map_files(partial(_key, rules=rules), paths, crashed, Stage.READING, progress, processes))
     missing: dict[str, Path] = {}
     for key, path in zip(keys, paths, strict=True):
         if isinstance(key, str) and key not in cache.known:
             missing.setdefault(key, path)
     failed: dict[str, Problem] = {}
     computed = map_files(
-        partial(_compute, rules=rules), list(missing.values()), crashed, "extracting features", progress, processes
+        partial(_compute, rules=rules), list(missing.values()), crashed, Stage.EXTRACTING, progress, processes
     )
     for key, found in zip(missing, computed, strict=True):
         if isinstance(found, Problem):

@@ -11,6 +11,7 @@ from phonate.audio.decoding import probe
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.rows import Problem, audio_files, printable
 from phonate.data.parallel import Progress, map_files
+from phonate.data.progress import Stage
 
 VOICE_FORMATS = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
 """Suffixes of voice recordings, in lower case; files may have them in any."""
@@ -59,7 +60,7 @@ class VoiceDataDetector:
 
     def validate_formats(self, progress: Progress | None = None) -> list[Problem]:
         """Files that can't be opened, or hold something else than their suffix says; by their headers alone."""
-        found = map_files(_check_format, self.get_voice_files(), crashed, "checking formats", progress)
+        found = map_files(_check_format, self.get_voice_files(), crashed, Stage.FORMATS, progress)
         return [problem for problem in found if problem is not None]
 
     def text(self) -> str:
@@ -101,10 +102,15 @@ def _check_format(file: Path) -> Problem | None:
         info = probe(file)
     except (DataError, OSError) as error:
         return Problem(name, name, "unreadable", printable(str(error)))
+    detail = wrong_suffix(file, info.format)
+    return None if detail is None else Problem(name, name, "wrong suffix", f"{detail}; rename it")
+
+
+def wrong_suffix(file: Path, format: str) -> str | None:
+    """What is wrong with the suffix of a file that holds `format`; None if nothing is."""
     suffix = file.suffix.lower()
-    if suffix in _CONTAINERS and info.format not in _CONTAINERS[suffix]:
-        return Problem(name, name, "wrong suffix", f"holds {info.format}, not {suffix}; rename it")
-    return None
+    expected = _CONTAINERS.get(suffix)
+    return None if expected is None or format in expected else f"holds {format}, not {suffix}"
 
 
 def crashed(file: Path) -> Problem:

@@ -1,42 +1,29 @@
-"""Which recordings of a folder a voice can be learnt from, and why not from the others.
+"""Validation of the recordings of a folder: which can train a voice, and why the others can't.
 
-Fast enough for tens of thousands: a file is opened once and its beginning decoded once.
+Each file is opened once and only its beginning decoded, so that tens of thousands take minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from phonate.audio.decoding import read_start
 from phonate.audio.voice_quality import VoiceLevels, voice_levels, voice_score
 from phonate.config.errors import DataError
-from phonate.config.settings import Settings
 from phonate.data.manifests.rows import Problem, one_line, printable
 from phonate.data.manifests.validation import Report
 from phonate.data.parallel import Progress, map_files
-from phonate.data.voices.files import VoiceDataDetector, crashed
+from phonate.data.progress import Stage
+from phonate.data.voices.files import VoiceDataDetector, crashed, wrong_suffix
+from phonate.data.voices.settings import VoiceRules as VoiceRules
 
 FAILURES = (DataError, OSError, ValueError, RuntimeError, MemoryError)
-"""What decoders raise for files that are damaged; each becomes a reason."""
-
-
-class VoiceRules(Settings):
-    """What is taken."""
-
-    sample_rate: Annotated[int, Field(ge=8000)] = 16_000
-    """Hz that recordings are judged at, mixed to mono."""
-    min_seconds: NonNegativeFloat = 2.0
-    """Shorter ones are refused."""
-    max_seconds: PositiveFloat = 30.0
-    """Of longer ones only the beginning is used."""
-    min_quality: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7
-    """Score, from 0 to 1, under which a recording is refused."""
+"""What decoders raise for damaged files."""
+_NO_SIGNAL = 1e-4
+"""Standard deviation of the samples, in units of full scale, under which a recording holds no sound."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +44,8 @@ class VoiceFile:
     """What lowers the quality."""
     levels: VoiceLevels
     """What the quality is judged by."""
+    format: str
+    """What the file holds, such as "WAV", whatever its suffix says."""
 
 
 def validate_voice_files(
@@ -75,15 +64,14 @@ def validate_voice_files(
     report = Report(printable(str(detector.voice_data_dir)), "voice files", listed=len(files))
     report.refused.extend(detector.problems)
     usable: list[VoiceFile] = []
-    for found in map_files(partial(examine, rules=rules), files, crashed, "checking recordings", progress, processes):
+    for found in map_files(partial(examine, rules=rules), files, crashed, Stage.CHECKING, progress, processes):
         if isinstance(found, Problem):
             report.refused.append(found)
             continue
         usable.append(found)
         report.usable += 1
         report.seconds += found.seconds
-        if found.seconds < found.whole_seconds:
-            report.warnings.append(_cut(found))
+        report.warnings.extend(_warnings(found))
     return usable, report
 
 
@@ -103,7 +91,11 @@ def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
     if quality < rules.min_quality:
         low = f"quality {quality:.2f} is under {rules.min_quality:g}: {', '.join(lowered_by)}"
         return Problem(name, name, "low quality", low)
-    return VoiceFile(path, seconds, info.duration, info.sample_rate, info.channels, quality, tuple(lowered_by), levels)
+    if float(waveform.std()) < _NO_SIGNAL:
+        return Problem(name, name, "silent", "a constant level (DC offset) and no sound; record it again")
+    return VoiceFile(
+        path, seconds, info.duration, info.sample_rate, info.channels, quality, tuple(lowered_by), levels, info.format
+    )
 
 
 def reason_of(error: BaseException) -> str:
@@ -122,7 +114,12 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
     return [f"{why:<{widths[0]}}  {where:<{widths[1]}}  {detail}" for why, where, detail in rows]
 
 
-def _cut(file: VoiceFile) -> Problem:
+def _warnings(file: VoiceFile) -> Iterator[Problem]:
+    """What deserves a look in a recording that is used."""
     name = printable(str(file.path))
-    detail = f"{file.whole_seconds:.1f} s, of which the first {file.seconds:g} are used; cut it at pauses to use all"
-    return Problem(name, name, "too long", detail)
+    if file.seconds < file.whole_seconds:
+        detail = f"{file.whole_seconds:.1f} s, only the first {file.seconds:g} are used; cut it at pauses to use all"
+        yield Problem(name, name, "too long", detail)
+    suffix = wrong_suffix(file.path, file.format)
+    if suffix is not None:
+        yield Problem(name, name, "wrong suffix", f"{suffix}; used as it is")

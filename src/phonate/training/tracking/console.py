@@ -90,7 +90,7 @@ class ConsoleSink(Sink):
             return
         place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")
         line = f"{place}  {split}  " + "  ".join(shown)
-        log.info(line)
+        log.info(line, extra={"split": split})
         if self.verbosity != "quiet":
             with self._while_there():
                 self.console.print(line, markup=False, soft_wrap=True)

@@ -1,63 +1,86 @@
-"""What a session trains: a recipe of its own, or one that a person wrote, and a few settings of the session."""
+"""A session's configuration: a recipe, or options that override the session's own recipes, and a section `session`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 
 from phonate.config import mistakes
 from phonate.config.documents import Document, read
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.recipe import Recipe
-from phonate.config.resolve import Resolved, resolve_document
+from phonate.config.resolve import Resolved, recipe_class, resolve_document
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, task_settings
-from phonate.data.voices.validation import VoiceRules
-from phonate.workflows.session.notices import NoticeSettings
+from phonate.data.voices.settings import VoiceRules
+from phonate.workflows.session.notice_settings import NoticeSettings
 
 CONFIG = Path("training/config.yaml")
 VOICE_TASKS = ("speech", "conversion", "recognition")
 TEXT_TASK = "language"
 
-_SHARED = (
-    ("size",),
-    ("data", "audio"),
-    ("data", "cache_dir"),
-    ("training", "max_steps"),
-    ("training", "batch_size"),
-    ("training", "mixed_precision"),
-    ("training", "random_seed"),
-    ("training", "performance"),
+_SHARED = tuple(
+    tuple(path.split("."))
+    for path in (
+        "size",
+        "data.audio",
+        "data.cache_dir",
+        "training.max_steps",
+        "training.epochs",
+        "training.batch_size",
+        "training.mixed_precision",
+        "training.random_seed",
+        "training.performance",
+        "training.validation.interval",
+        "training.validation.batch_size",
+        "training.validation.previews",
+        "training.checkpoint.interval",
+        "training.checkpoint.save_total_limit",
+        "training.checkpoint.compress",
+        "training.checkpoint.verify_integrity",
+        "training.logging.interval",
+        "training.logging.tensorboard",
+        "training.logging.system",
+        "training.logging.verbosity",
+        "training.logging.wandb",
+        "training.logging.wandb_interval",
+        "training.logging.wandb_project",
+        "training.logging.wandb_entity",
+        "training.logging.wandb_tags",
+    )
 )
-"""What the vocoder that a session trains has of the configuration of the voice."""
+"""Options of the voice's configuration that also apply to the vocoder trained for it."""
+_ANYWHERE = "."
+"""Stands for the corpus while a configuration is checked before the corpus is known."""
 
 
 class SessionSettings(Settings):
-    """The part `session` of a session's configuration."""
+    """The section `session` of a session's configuration."""
 
     voice: Literal["auto", "speech", "conversion", "recognition"] = "auto"
-    """What is made of recordings: speech is a voice that reads out, conversion puts a voice on others' speech,
-    recognition writes down what is said. auto: speech where most recordings have texts, else conversion."""
+    """What to train on recordings: speech (text-to-speech), conversion (voice conversion) or recognition (speech to
+    text). auto: speech where most recordings have texts, else conversion."""
     transcribe: bool = False
-    """First cut recordings at pauses and write down what is said, by Whisper (needs phonate[eval])."""
+    """Cut recordings at pauses and transcribe them with Whisper first (needs phonate[eval])."""
     language: str = "en"
-    """What is spoken: en, de, ... Others than English are spoken with espeak's phones (needs phonate[espeak])."""
+    """Spoken language: en, de, ... Languages other than English use espeak's phonemes (needs phonate[espeak])."""
     whisper_model: str | None = None
     """Whisper model for `transcribe`. Null: tiny.en for English, base for others."""
     vocoder: str | None = "auto"
-    """What makes sound of mels: a run, or a recipe to train one by first; auto: the recipe vocoder, where the
-    configuration names no task. Null: Griffin-Lim, which needs no training and sounds worse."""
+    """Vocoder of the voice: a run, or a recipe to train one first. auto: the recipe vocoder, unless the configuration
+    names a task. Null: Griffin-Lim, which needs no training and sounds worse."""
     rules: VoiceRules = VoiceRules()
-    """Which recordings are taken."""
+    """Which recordings are used."""
     notices: NoticeSettings = NoticeSettings()
-    """Who is told when the session has ended."""
+    """Who is notified when the session has ended."""
 
 
-class _Part(Settings):
+class _Section(Settings):
     session: SessionSettings
 
 
@@ -68,30 +91,56 @@ class SessionConfig:
     settings: SessionSettings
     document: Document
     """The recipe in it, which may be empty."""
-    there: bool = True
+    exists: bool = True
     """Whether there was a file."""
 
     @property
     def task(self) -> str | None:
-        """The task that it names, which makes a whole recipe of it. None: it changes the session's own recipes."""
+        """The task that makes it a whole recipe. None: its options override those of the session's own recipes."""
         return self.document.values.get("task")
 
     def without_recipe(self) -> SessionConfig:
-        """The settings of the session alone."""
+        """The section `session` alone."""
         return replace(self, document=replace(self.document, values={}))
 
     def recipe(self, name: str, overrides: dict[str, Any]) -> Resolved:
-        """What is trained: the configuration itself where it names a task; else the shipped recipe `name` under it.
+        """The recipe to train: the configuration itself if it names a task, else the shipped recipe `name` under it.
 
-        Raises RecipeError for its mistakes.
+        Raises RecipeError for mistakes.
         """
         if self.task is not None:
             return resolve_document(self.document, overrides)
         return resolve_document(self.document, overrides, base=read(name))
 
-    def of_language(self, task: str) -> dict[str, Any]:
-        """Overrides for the language that is spoken, of what the configuration leaves open. Voices in others than
-        English are not judged in training: that takes a larger recogniser."""
+    def check_recipes(self, names: Sequence[str]) -> None:
+        """Raise RecipeError for mistakes that no recipe of `names`, the ones that may be trained, would accept."""
+        errors = []
+        for name in names if self.task is None else names[:1]:
+            try:
+                self.recipe(name, {"data.path": _ANYWHERE})
+            except RecipeError as error:
+                errors.append(error)
+            else:
+                return
+        raise errors[0]
+
+    def check_vocoder(self) -> None:
+        """Raise RecipeError unless `session.vocoder` is a folder, or a recipe that trains a vocoder."""
+        source = self.settings.vocoder
+        if source is None or (source == "auto" and self.task) or Path(source).is_dir():
+            return
+        place = self.document.places.get(("session", "vocoder"))
+        named = f"{place.value} session.vocoder: " if place else ""
+        try:
+            task = self.vocoder_recipe(source, {"data.path": _ANYWHERE}).recipe.task
+        except RecipeError as error:
+            raise RecipeError(f"{named if source != 'auto' else ''}{error}") from None
+        if task != "vocoder":
+            raise RecipeError(f"{named}{source} is a recipe of the task {task}; name one of the task vocoder, or a run")
+
+    def language_overrides(self, task: str) -> dict[str, Any]:
+        """Overrides for the spoken language where the configuration sets nothing else. Voices in languages other than
+        English are not evaluated while training, as that takes a larger recogniser."""
         if self.task is not None or self.settings.language.split("-")[0] == "en":
             return {}
         wanted: dict[str, Any] = {}
@@ -104,16 +153,20 @@ class SessionConfig:
         return {path: value for path, value in wanted.items() if self.value(*path.split(".")) is None}
 
     def vocoder_recipe(self, source: str, overrides: dict[str, Any]) -> Resolved:
-        """The recipe `source` with what the configuration of the voice says of both."""
+        """The recipe `source` with the shared options of the voice's configuration."""
         values: dict[str, Any] = {}
         for path in _SHARED:
             found = self.value(*path) if self.task is None else None
             if found is not None and (path != ("size",) or found in task_settings("vocoder").sizes):
                 _put(values, path, found)
-        return resolve_document(replace(self.document, values=values), overrides, base=read(source))
+        training = values.get("training", {})
+        if "epochs" in training and "max_steps" not in training:
+            training["max_steps"] = None  # the shipped recipe counts steps, which would take precedence
+        base = read("vocoder" if source == "auto" else source)
+        return resolve_document(replace(self.document, values=values), overrides, base=base)
 
     def value(self, *path: str) -> Any:
-        """What is written at `path`, None where nothing is."""
+        """The value written at `path`; None if there is none."""
         found: Any = self.document.values
         for key in path:
             found = found.get(key) if isinstance(found, dict) else None
@@ -121,34 +174,51 @@ class SessionConfig:
 
 
 def read_config(path: Path) -> SessionConfig:
-    """The configuration at `path`; one that says nothing where there is no file and `path` is the default.
+    """The configuration at `path`; an empty one where `path` is the default and there is no such file.
 
     Raises RecipeError with a line for each mistake, InputError where there is no such file.
     """
     if not path.is_file():
         if path != CONFIG:
-            raise InputError(f"{path}: there is no such configuration; give a file by --config, or leave it out")
-        return SessionConfig(SessionSettings(), Document(str(path), "", {}, {}), there=False)
+            raise InputError(f"{path}: no such configuration; name an existing file with --config, or leave it out")
+        return SessionConfig(SessionSettings(), Document(str(path), "", {}, {}), exists=False)
     document = read(path, empty=True)
     values = {key: value for key, value in document.values.items() if key != "session"}
-    unknown = [key for key in values if key not in Recipe.model_fields]
+    _refuse_unknown_keys(document, [key for key in values if key not in Recipe.model_fields])
     config = SessionConfig(_settings(document), replace(document, values=values))
-    if unknown or (config.task is not None and config.task not in TASKS.names()):
-        config.recipe(TEXT_TASK, {"data.path": "."})  # tells the mistake with its place
+    if config.task is None:
+        return config
+    if config.task not in TASKS.names():
+        config.recipe(TEXT_TASK, {"data.path": _ANYWHERE})  # raises, with the place
+    if config.task not in (*VOICE_TASKS, TEXT_TASK):
+        raise RecipeError(
+            f"{document.places['task',].value} task: a session trains {', '.join((*VOICE_TASKS, TEXT_TASK))}; for "
+            f"{config.task} use phonate train {path}"
+        )
     voice = config.settings.voice
     if config.task in VOICE_TASKS and voice not in ("auto", config.task):
         place = document.places["session", "voice"].value
-        raise RecipeError(f"{place} session.voice: {voice}, and task: {config.task}; leave one of them out")
+        raise RecipeError(f"{place} session.voice: {voice} contradicts task: {config.task}; leave one of them out")
     return config
+
+
+def _refuse_unknown_keys(document: Document, unknown: list[str]) -> None:
+    if not unknown:
+        return
+    whole = create_model("SessionRecipe", __base__=recipe_class(TEXT_TASK), session=(SessionSettings, ...))
+    place = document.places
+    raise RecipeError(
+        "\n".join(f"{place[key,].key} {key}: no such option; {mistakes.instead((key,), whole)}" for key in unknown)
+    )
 
 
 def _settings(document: Document) -> SessionSettings:
     written = document.values.get("session")
     part = {"session": {} if written is None else written}
     try:
-        return _Part.model_validate_json(json.dumps(part), strict=True).session
+        return _Section.model_validate_json(json.dumps(part), strict=True).session
     except ValidationError as error:
-        raise RecipeError("\n".join(mistakes.lines(error, _Part, part, document.places, document.name))) from None
+        raise RecipeError("\n".join(mistakes.lines(error, _Section, part, document.places, document.name))) from None
 
 
 def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The log of a session: one JSON document that is whole at every moment, mirrored on the console."""
+"""The log of a session: one JSON document, complete at every moment, mirrored on the console."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ Say = Callable[[str], None]
 
 EMOJI: dict[Level, str] = {"INFO": "ℹ️ ", "SUCCESS": "✅", "WARNING": "⚠️ ", "ERROR": "❌"}
 SHOWN = 20
-"""Of many entries at once, those that the console shows; the file has all."""
+"""Entries of one call that the console shows; the file has all of them."""
 
 _TRAINING = "phonate"
 _METRICS = "phonate.metrics"
 _METRIC_SECONDS = 60.0
-"""Training metrics go to the file at most once in so many seconds; those of validations always."""
+"""Shortest time between training metrics in the file; those of validations are all logged."""
 
 
 def to_console(line: str) -> None:
-    """Mirror a line on standard output, looked up anew each time, for a progress bar may stand in for it. A session
-    does so from Python, too, as its documentation says."""
+    """Print a line to standard output, looked up anew each time, as a progress bar may replace it."""
+    if sys.stdout is None:  # it was closed before Python started
+        return
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     sys.stdout.flush()
@@ -41,52 +42,58 @@ class SessionLog:
     """OUTPUT/logs/session_YYYYmmdd_HHMMSS.json: {session_id, mode, voice_mode, device, log}, whose `log` is a list of
     {timestamp, level, message}.
 
-    The file is written anew beside its name and renamed at each entry, so that whenever the process ends, and however,
-    what lies there is a whole document.
+    Each entry replaces the file atomically, so that it is a complete document whenever and however the process ends.
 
     Args:
-        output: the output directory. The sub-folders `logs`, and `session_YYYYmmdd_HHMMSS` for what the session makes,
-            come into being in it.
-        facts: mode, voice_mode and device, as they were asked for.
-        say: gets each entry as a line with an emoji, until it raises OSError, as a console does that has gone.
+        output: the output directory, in which the folders `logs` and `session_YYYYmmdd_HHMMSS` are created.
+        facts: mode, voice_mode and device, as requested.
+        say: gets each entry as a line with an emoji, until it raises OSError (a closed console).
+        folder: the folder of an earlier session whose log is continued.
 
     Raises:
         InputError: nothing can be written there.
     """
 
-    def __init__(self, output: Path, facts: dict[str, str | None], say: Say = to_console) -> None:
+    def __init__(
+        self, output: Path, facts: dict[str, str | None], say: Say = to_console, folder: Path | None = None
+    ) -> None:
         self._say: Say | None = say
         self._entries: list[dict[str, str]] = []
         self._lock = threading.RLock()
         self._unwritable = False
         try:
             (output / "logs").mkdir(parents=True, exist_ok=True)
-            self.session_id, self.folder = _take_name(output)
+            if folder is None:
+                self.session_id, self.folder = _take_name(output)
+            else:
+                self.session_id, self.folder = folder.name.removeprefix("session_"), folder
         except OSError as error:
             raise InputError(f"{output}: can't be written to ({error.strerror}); choose another --output-dir") from None
         self.path = _log_of(output, self.session_id)
+        if folder is not None:
+            self._entries.extend(_entries_of(self.path))
         self._document: dict[str, Any] = {"session_id": self.session_id, **facts, "log": self._entries}
         self._write()
 
     def set(self, name: str, value: str) -> None:
-        """Put down what was found out, such as the device. It is written with the next entry."""
+        """Set a fact, such as the device that was chosen. It is written with the next entry."""
         assert name in self._document
         self._document[name] = value
 
     def info(self, message: str) -> None:
-        """What is going on."""
+        """Log progress."""
         self.add("INFO", [message])
 
     def success(self, message: str) -> None:
-        """A stage that is done."""
+        """Log a completed stage."""
         self.add("SUCCESS", [message])
 
     def warning(self, *messages: str) -> None:
-        """What went wrong and did not end the session, such as files that can't be used."""
+        """Log what went wrong without ending the session, such as files that can't be used."""
         self.add("WARNING", messages)
 
     def add(self, level: Level, messages: Iterable[str], mirrored: bool = True) -> None:
-        """Entries of one level, written at once."""
+        """Add entries of one level in a single write."""
         with self._lock:
             listed = list(messages)
             now = datetime.now().isoformat(timespec="microseconds")
@@ -99,7 +106,7 @@ class SessionLog:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take in what phonate logs while the block runs."""
+        """Within, add what phonate logs."""
         logger = logging.getLogger(_TRAINING)
         listener = _Listener(self)
         level = logger.level
@@ -112,7 +119,7 @@ class SessionLog:
             logger.setLevel(level)
 
     def _write(self) -> None:
-        """Write all of it beside its name, and rename. A full disk does not end what the log is of."""
+        """Replace the file. A full disk does not end the session."""
         beside = self.path.with_name(f".{self.path.name}.tmp")
         try:
             with beside.open("w", encoding="utf-8", errors="backslashreplace") as file:
@@ -127,7 +134,7 @@ class SessionLog:
                 self._mirror("WARNING", f"{self.path}: can't be written ({error.strerror}); the session goes on")
 
     def _mirror(self, level: Level, message: str) -> None:
-        """Say it, too. A console that has gone (a closed terminal, `| head`) does not end what the log is of."""
+        """Show an entry. A closed console (a closed terminal, `| head`) does not end the session."""
         if self._say is None:
             return
         try:
@@ -137,7 +144,7 @@ class SessionLog:
 
 
 class _Listener(logging.Handler):
-    """Log records become entries. Metrics, which training prints by itself, only go to the file."""
+    """Turns log records into entries. Metrics, which training prints itself, only go to the file."""
 
     def __init__(self, log: SessionLog) -> None:
         super().__init__(logging.INFO)
@@ -147,7 +154,7 @@ class _Listener(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         if record.name == _METRICS:
-            if "  train  " in message:
+            if getattr(record, "split", None) == "train":
                 if time.monotonic() < self._next_metrics:
                     return
                 self._next_metrics = time.monotonic() + _METRIC_SECONDS
@@ -163,7 +170,7 @@ def _level(record: logging.LogRecord) -> Level:
 
 
 def _take_name(output: Path) -> tuple[str, Path]:
-    """An id of the time that no other session has or had, and the session's folder, which nobody else has made."""
+    """A unique id from the current time, and the session's folder, created here."""
     moment = datetime.now()
     while True:
         name = moment.strftime("%Y%m%d_%H%M%S")
@@ -175,8 +182,16 @@ def _take_name(output: Path) -> tuple[str, Path]:
             continue
         if not _log_of(output, name).exists():
             return name, folder
-        folder.rmdir()  # that session has failed already, and left nothing but its log
+        folder.rmdir()  # an earlier session failed and left only its log
 
 
 def _log_of(output: Path, name: str) -> Path:
     return output / "logs" / f"session_{name}.json"
+
+
+def _entries_of(path: Path) -> list[dict[str, str]]:
+    """The entries of an earlier log; none where it is missing or damaged."""
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))["log"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

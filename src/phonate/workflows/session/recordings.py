@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phonate.audio.decoding import read_start, write_audio
@@ -18,13 +20,14 @@ from phonate.data.voices.extraction import Extracted, extract_features
 from phonate.data.voices.files import VOICE_FORMATS, VoiceDataDetector
 from phonate.data.voices.profile import voice_profile, write_profile
 from phonate.data.voices.validation import VoiceFile, validate_voice_files
+from phonate.training.checkpoints import best_or_latest
 from phonate.workflows.pages.voice_page import write_voice_page
 from phonate.workflows.session.demonstration import sample
 from phonate.workflows.session.work import MODEL, VOCODER, Work
 
-RECORDINGS = Path("recordings")
 SAVED = "voice_model"
 PAGE = "voice_profile.html"
+LISTED = "recordings.jsonl"
 NEED_TEXT = ("speech", "recognition")
 
 
@@ -49,25 +52,16 @@ def train_voice(work: Work) -> Path:
     """
     log = work.log
     log.info("Starting voice training")
-    detector = scan(work)
-    if work.config.settings.transcribe:
-        detector = _transcribe(work, detector)
-    rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir)))
-    task = _task(work, rows)
-    if work.config.value("data", "path") is not None:
-        log.warning(f"data.path of {work.config.document.name} is not used: recordings are those that were scanned")
-    listed = work.folder / "recordings.jsonl"
-    work.check(_recipe(work, task, listed))
-    files, report = _validate(work, detector)
-    extracted = _extract(work, files)
-    report.refused += extracted.problems
-    _analyse(work, extracted, report)
-    first = _write_list(work, task, listed, _match(work, rows, detector.get_voice_files(), extracted.files))
+    listed = work.folder / LISTED
+    task = work.state.task
+    if task is None or not listed.is_file():
+        task = _prepare(work, listed)
     resolved = _with_vocoder(work, _recipe(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(resolved, MODEL)
     made = work.export(SAVED, getattr(resolved.recipe.data, "vocoder", None))
-    shown = sample(made, work.output / SAVED, first.path, first.text)
+    path, text = _first(listed)
+    shown = sample(made, work.output / SAVED, path, text)
     model = work.keep(made)
     log.success(f"Voice model saved to: {model}")
     if shown is not None:
@@ -75,29 +69,54 @@ def train_voice(work: Work) -> Path:
     return model
 
 
+def _prepare(work: Work, listed: Path) -> str:
+    """Scan, validate, extract and analyse, and list what is trained on in the file `listed`; returns the task."""
+    detector = scan(work)
+    if work.config.settings.transcribe:
+        detector = _transcribe(work, detector)
+    rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir)))
+    task = _task(work, rows)
+    if work.config.value("data", "path") is not None:
+        work.log.warning(
+            f"data.path of {work.config.document.name} is not used; a session trains on {work.voice_data_dir}"
+        )
+    _check(work, task, listed)
+    files, report = _validate(work, detector)
+    extracted = _extract(work, files)
+    report.refused += extracted.problems
+    _analyse(work, extracted, report)
+    _write_list(work, task, listed, _match(work, rows, detector.get_voice_files(), extracted.files))
+    work.state.task = task
+    work.state.write(work.folder)
+    return task
+
+
 def scan(work: Work) -> VoiceDataDetector:
-    """The recordings that are there. Raises DataError where there are none."""
+    """Find the recordings. Raises DataError where there are none."""
     detector = VoiceDataDetector(work.voice_data_dir)
     stats = detector.get_stats()
     if not stats["total_files"]:
         raise DataError(
             f"No voice data found in: {one_line(str(work.voice_data_dir))}; put {', '.join(VOICE_FORMATS)} files "
-            "there, name another folder by --voice-data-dir, or train on texts by --voice-mode text"
+            "there, name another folder with --voice-data-dir, or train on texts with --voice-mode text"
         )
     work.log.success(f"Found {stats['total_files']} voice files ({stats['total_size_mb']:.2f} MB)")
     return detector
 
 
 def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
-    """Cut recordings at pauses and write down what is said; goes on with the pieces."""
+    """Cut recordings at pauses and transcribe them; returns a detector for the pieces."""
     from phonate.workflows.datasets.from_recordings import make_dataset, recogniser
 
     settings = work.config.settings
-    work.log.info("Cutting recordings at pauses and writing down what is said")
+    work.log.info("Cutting recordings at pauses and transcribing them")
     whisper = recogniser(settings.whisper_model, settings.language)
+    target = work.folder / "dataset"
+    if target.is_dir():  # a session that was interrupted while it transcribed
+        shutil.rmtree(target)
     made = make_dataset(
         detector.voice_data_dir,
-        work.folder / "dataset",
+        target,
         split=True,
         transcribe=whisper,
         sample_rate=None,
@@ -106,14 +125,14 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
     work.log.warning(*(f"{one['source']}: {one['why']}" for one in made["dropped"] if one["why"] == "unreadable"))
     left_out = ", ".join(f"{count} {why}" for why, count in made["why"].items())
     work.log.success(
-        f"Wrote down {made['pieces']} pieces, {made['seconds']['kept'] / 60:.1f} minutes"
+        f"Transcribed {made['pieces']} pieces, {made['seconds']['kept'] / 60:.1f} minutes"
         + (f" (left out: {left_out})" if left_out else "")
     )
-    return VoiceDataDetector(work.folder / "dataset")
+    return VoiceDataDetector(target)
 
 
 def _validate(work: Work, detector: VoiceDataDetector) -> tuple[list[VoiceFile], Report]:
-    """Quality and format of each file. Raises DataError where none can be used."""
+    """Check quality and format of each file. Raises DataError where none can be used."""
     work.log.info("Validating voice files")
     files, report = validate_voice_files(detector, work.config.settings.rules, work.progress)
     work.log.warning(*map(_line, report.refused))
@@ -132,22 +151,22 @@ def _line(problem: Problem) -> str:
 
 
 def _extract(work: Work, files: Sequence[VoiceFile]) -> Extracted:
-    """MFCC, pitch, spectrum and energy of each file, computed once."""
+    """Extract MFCC, pitch, spectrum and energy of each file, or take them from the cache."""
     work.log.info("Extracting voice features")
     rules, cache = work.config.settings.rules, work.config.value("data", "cache_dir")
     extracted = extract_features(files, rules, cache, work.progress)
     work.log.warning(*map(_line, extracted.problems))
     if not extracted.files:
-        raise DataError(f"None of {len(files)} voice files could be read any more; the log has each one's reason")
+        raise DataError(f"None of {len(files)} voice files can still be read; the log has each one's reason")
     kept = len(extracted.files) - extracted.computed
     work.log.success(
-        f"Extracted features of {len(extracted.files)} samples" + (f", {kept} of them earlier" if kept else "")
+        f"Extracted features of {len(extracted.files)} samples" + (f", {kept} of them from the cache" if kept else "")
     )
     return extracted
 
 
 def _analyse(work: Work, extracted: Extracted, report: Report) -> None:
-    """The profile of the voice, as JSON and as a page."""
+    """Write the voice's profile as JSON and as a page."""
     work.log.info("Analysing the voice")
     profile = voice_profile(extracted.files, extracted.features)
     write_profile(profile, work.folder)
@@ -155,15 +174,15 @@ def _analyse(work: Work, extracted: Extracted, report: Report) -> None:
     rules = work.config.settings.rules
     page = write_voice_page(work.folder / PAGE, name, profile, extracted.files, extracted.features, report, rules)
     pitch = profile["voice_pitch"]
-    heard = "no pitch" if pitch["mean"] is None else f"pitch {pitch['mean']:.0f} Hz (deviation {pitch['std']:.0f})"
+    tone = "no pitch" if pitch["mean"] is None else f"pitch {pitch['mean']:.0f} Hz (deviation {pitch['std']:.0f})"
     work.log.success(
-        f"Voice profile of {profile['sample_count']} samples, {profile['total_duration'] / 60:.1f} minutes, {heard}, "
-        f"quality {profile['avg_quality_score']:.2f}; to look at: {page}"
+        f"Voice profile of {profile['sample_count']} samples, {profile['total_duration'] / 60:.1f} minutes, {tone}, "
+        f"quality {profile['avg_quality_score']:.2f}: {page}"
     )
 
 
 def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
-    """What is made of the recordings. Raises InputError where it needs texts and there are none."""
+    """The task to train. Raises InputError where it needs texts and there are none."""
     wanted = work.config.task or work.config.settings.voice
     recordings = [row for row in rows if isinstance(row, Row)]
     with_text = sum(bool(row.text) for row in recordings)
@@ -172,7 +191,7 @@ def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
         work.log.info(f"{with_text} of {len(recordings)} recordings have a text: {wanted}")
     if wanted in NEED_TEXT and not with_text:
         raise InputError(
-            f"{one_line(str(work.voice_data_dir))}: {wanted} is learnt from recordings with texts, and none has one; "
+            f"{one_line(str(work.voice_data_dir))}: {wanted} needs recordings with texts, and none has one; "
             "put a .txt beside each recording, or a metadata.csv, or set session.transcribe: true"
         )
     return wanted
@@ -180,39 +199,71 @@ def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
 
 def _recipe(work: Work, task: str, path: Path) -> Resolved:
     """The recipe, for the recordings at `path`."""
-    return work.config.recipe(task, {"data.path": str(path.resolve()), **work.config.of_language(task)})
+    return work.config.recipe(task, {"data.path": str(path.resolve()), **work.config.language_overrides(task)})
+
+
+def _check(work: Work, task: str, listed: Path) -> None:
+    """Raise InputError for mistakes in the configuration, the vocoder included, before any work."""
+    source = work.config.settings.vocoder
+    resolved = _recipe(work, task, listed)
+    if source is not None and getattr(resolved.recipe.data, "vocoder", "none") is None and Path(source).is_dir():
+        best_or_latest(source)  # raises where it holds no intact checkpoint
+        resolved = _recipe_with(work, task, str(listed.resolve()), Path(source))
+    work.check(resolved)
 
 
 def _match(
     work: Work, rows: Sequence[Row | Problem], scanned: Sequence[Path], files: Sequence[VoiceFile]
 ) -> list[_Recording]:
     """The usable `files` as the corpus lists them, with speakers and texts. Raises DataError where it lists none."""
-    known = {path.resolve() for path in scanned}
-    usable = {file.path.resolve(): file for file in files}
+    known = {os.path.realpath(path) for path in scanned}  # unlike Path.resolve, it takes links that form a loop
+    usable = {os.path.realpath(file.path): file for file in files}
     recordings, problems = [], []
     for row in rows:
         if isinstance(row, Problem):
             problems.append(_line(row))
             continue
-        path = row.path.resolve()
+        path = os.path.realpath(row.path)
         if path in usable:
             recordings.append(_Recording(row, usable.pop(path)))
         elif path not in known:
-            why = f"no {', '.join(VOICE_FORMATS)} file of the folder" if path.is_file() else "there is no such file"
+            exists = os.path.isfile(path)
+            why = f"not a {', '.join(VOICE_FORMATS)} file in this folder" if exists else "no such file"
             problems.append(f"{one_line(row.place)}: {one_line(str(row.path))}: {why}; left out")
-    problems += [f"{one_line(str(path))}: the list of recordings does not name it; left out" for path in usable]
+    problems += [f"{one_line(str(file.path))}: not in the list of recordings; left out" for file in usable.values()]
     work.log.warning(*problems)
     if not recordings:
         raise DataError(
-            f"{one_line(str(work.voice_data_dir))}: the list of recordings there names none that can be used; mend it"
+            f"{one_line(str(work.voice_data_dir))}: its list of recordings names none that can be used; correct it"
         )
     return recordings
 
 
-def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recording]) -> Row:
-    """List what is trained on in the file `listed`, as JSON lines; returns the first recording in it.
+def _distinct(work: Work, recordings: Sequence[_Recording]) -> list[_Recording]:
+    """The recordings with unique ids: of take.wav and take.flac the second becomes take.flac. A warning names them."""
+    first: dict[str, Row] = {}
+    unique: list[_Recording] = []
+    for one in recordings:
+        id, number = one.row.id, 1
+        while id in first:
+            id = f"{one.row.id}{one.row.path.suffix.lower()}" + ("" if number == 1 else f".{number}")
+            number += 1
+        if id != one.row.id:
+            same = first[one.row.id]
+            shared = ", and share one text" if one.row.text and one.row.text == same.text else ""
+            work.log.warning(
+                f"{one_line(str(same.path))} and {one_line(str(one.row.path))} have the same name{shared}; both are "
+                f"used, the second as {one_line(id)}"
+            )
+        first[id] = one.row
+        unique.append(replace(one, row=replace(one.row, id=id)))
+    return unique
 
-    Of long recordings only the beginning is used, which their texts are not of.
+
+def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recording]) -> None:
+    """List what is trained on in the file `listed`, as JSON lines.
+
+    Long recordings with a text are left out where the task needs texts: only their beginning would be used.
     """
     used: list[_Recording] = []
     left_out: list[str] = []
@@ -221,15 +272,23 @@ def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recor
         if task in NEED_TEXT and not one.row.text:
             left_out.append(f"{place}: no text; left out")
         elif task in NEED_TEXT and one.is_long:
-            left_out.append(f"{place}: its text is of more than is used of it; left out, cut it at pauses")
+            left_out.append(f"{place}: too long, and its text is of the whole; left out, cut it at pauses")
         else:
             used.append(one)
     work.log.warning(*left_out)
     if not used:
         raise DataError(f"None of {len(recordings)} recordings can be used for {task}; the log has each one's reason")
-    lines = (json.dumps(_line_of(work, one, number)) + "\n" for number, one in enumerate(used))
-    listed.write_text("".join(lines), encoding="ascii")
-    return used[0].row
+    lines = [json.dumps(_line_of(work, one, number)) + "\n" for number, one in enumerate(_distinct(work, used))]
+    beside = listed.with_name(f".{listed.name}.tmp")
+    beside.write_text("".join(lines), encoding="ascii")
+    beside.replace(listed)
+
+
+def _first(listed: Path) -> tuple[Path, str | None]:
+    """Path and text of the first recording in the list."""
+    with listed.open(encoding="ascii") as file:
+        row = json.loads(file.readline())
+    return Path(row["audio_path"]), row["text"]
 
 
 def _line_of(work: Work, one: _Recording, number: int) -> dict[str, str | None]:
@@ -239,7 +298,7 @@ def _line_of(work: Work, one: _Recording, number: int) -> dict[str, str | None]:
 
 
 def _beginning(work: Work, one: _Recording, number: int) -> Path:
-    """What is used of a recording that is too long, as a file of its own."""
+    """Write the part of a long recording that is used to a file."""
     target = work.folder / "beginnings" / f"{number:05d}.flac"
     target.parent.mkdir(exist_ok=True)
     waveform, info = read_start(one.row.path, one.file.seconds)
@@ -248,14 +307,19 @@ def _beginning(work: Work, one: _Recording, number: int) -> Path:
 
 
 def _with_vocoder(work: Work, resolved: Resolved) -> Resolved:
-    """The recipe with what makes sound of its mels: one that is trained now, where none is named."""
+    """The recipe with its vocoder: the one that the configuration names, or one that is trained now."""
     data, source, config = resolved.recipe.data, work.config.settings.vocoder, work.config
     if getattr(data, "vocoder", "none") is not None or source is None or (source == "auto" and config.task):
         return resolved
     run = Path(source)
     if not run.is_dir():
-        recipe = config.vocoder_recipe("vocoder" if source == "auto" else source, {"data.path": data.path})
-        work.log.info(f"First a vocoder, which makes sound of mel spectrograms, on {work.device}")
-        run = work.train(recipe, VOCODER).run.path
-    overrides = {"data.path": data.path, "data.vocoder": str(run.resolve()), **config.of_language(resolved.recipe.task)}
-    return config.recipe(resolved.recipe.task, overrides)
+        recipe = config.vocoder_recipe(source, {"data.path": data.path})
+        work.log.info(f"Training a vocoder first, on {work.device}")
+        run = work.train(recipe, VOCODER)
+    return _recipe_with(work, resolved.recipe.task, data.path, run)
+
+
+def _recipe_with(work: Work, task: str, path: str, vocoder: Path) -> Resolved:
+    """The recipe for the recordings at `path` and a vocoder."""
+    overrides = {"data.path": path, "data.vocoder": str(vocoder.resolve()), **work.config.language_overrides(task)}
+    return work.config.recipe(task, overrides)

@@ -1,8 +1,11 @@
-"""A training session: find the device and the data, train, save, and leave a log to read.
+"""A training session: find the device and the data, train, save, and leave a log.
 
     TrainingSession(mode="mixed", voice_mode="auto").run()
 
 trains a voice model on the recordings in `recordings`, or a language model on texts where there are none.
+
+What needs torch is imported when the session runs, after its configuration was read, so that a mistake is reported
+at once.
 """
 
 from __future__ import annotations
@@ -10,48 +13,51 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from phonate.compute import device as devices
-from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode
+from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode, forget_fallbacks
 from phonate.config.errors import InputError, Interrupted, PhonateError
 from phonate.data.progress import Progress, progress_listener
 from phonate.data.voices.files import VoiceDataDetector
-from phonate.training.checkpoints.resolve import has_checkpoint
-from phonate.training.signals import STOPPING, is_ignored
+from phonate.training.signals import interruptible, on_quit
 from phonate.workflows.session.config import CONFIG, TEXT_TASK, VOICE_TASKS, SessionConfig, read_config
 from phonate.workflows.session.log import Say, SessionLog, to_console
 from phonate.workflows.session.notices import Outcome, check, send
-from phonate.workflows.session.recordings import RECORDINGS, train_voice
-from phonate.workflows.session.texts import train_text
-from phonate.workflows.session.work import VOCODER, Work
+from phonate.workflows.session.state import STATE, SessionLock, SessionState, newest_unfinished, read_state
+
+if TYPE_CHECKING:
+    from phonate.workflows.session.work import Work
 
 VoiceMode = Literal["voice", "text", "auto"]
 VOICE_MODES: tuple[VoiceMode, ...] = ("voice", "text", "auto")
+RECORDINGS = Path("recordings")
 OUTPUT = Path("training/output")
 NOTICES = "session.notices"
 
+_FIXED = {"voice_mode": "--voice-mode", "config_path": "--config", "voice_data_dir": "--voice-data-dir"}
+"""Options that a resumed session keeps."""
+
 
 class TrainingSession:
-    """One session. What it makes lies in `output_dir`: the model, the session's folder with its runs, and the log.
+    """One session. What it makes is in `output_dir`: the model, the session's folder with its runs, and the log.
 
     Args:
-        mode: gpu, only with a GPU; cpu, never with one; mixed, with a GPU where one has enough free memory.
-        voice_mode: voice, from recordings; text, from texts; auto, from recordings where there are any.
-        device: cpu, cuda:0, mps; comes before `mode`.
-        config_path: a recipe, or options over the session's own recipes, and its part `session`
-            (`phonate.workflows.session.config`). The default one need not be there.
-        voice_data_dir: where recordings are looked for, or else texts.
-        output_dir: what it writes to.
-        min_gpu_memory: free GB that a GPU needs to be chosen.
+        mode: gpu, only with a GPU; cpu, never with one; mixed, with a GPU if one has enough free memory.
+        voice_mode: voice, from recordings; text, from texts; auto, from recordings if there are any.
+        device: cpu, cuda:0, mps; takes precedence over `mode`. None: the configuration's `training.device`.
+        config_path: a recipe, or options that override the session's own recipes, and a section `session`
+            (`phonate.workflows.session.config`). The default one need not exist.
+        voice_data_dir: where recordings are looked for, or else texts. The default one need not exist.
+        output_dir: where everything is written.
+        min_gpu_memory: free memory in GB that a GPU needs to be chosen.
         say: gets each entry of the log as a line; prints it by default.
         bar: shows progress, called with (what, done, total).
+
+    Raises:
+        InputError: an argument is not valid, or `voice_data_dir` does not exist.
     """
 
     def __init__(
@@ -68,11 +74,12 @@ class TrainingSession:
         bar: Progress | None = None,
     ) -> None:
         if mode not in MODES:
-            raise InputError(f"mode {mode!r} is not known; say gpu, cpu or mixed")
+            raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
         if voice_mode not in VOICE_MODES:
-            raise InputError(f"voice mode {voice_mode!r} is not known; say voice, text or auto")
+            raise InputError(f"unknown voice mode {voice_mode!r}; choose voice, text or auto")
         if not min_gpu_memory >= 0.0:
-            raise InputError(f"GPU memory of {min_gpu_memory} GB can't be asked for; give 0 or more")
+            raise InputError(f"minimum GPU memory is {min_gpu_memory} GB; give 0 or more")
+        _check_folder(voice_data_dir)
         self.mode: Mode = mode
         self.voice_mode = voice_mode
         self.device = device
@@ -81,39 +88,66 @@ class TrainingSession:
         self.output_dir = Path(output_dir)
         self.min_gpu_memory = min_gpu_memory
         self.model: Path | None = None
-        """Where the model is, once it is saved."""
+        """The folder of the model, once it is saved."""
         self.log_path: Path | None = None
         """The session's log, once it runs."""
+        self._resumed: Path | None = None
         self._work: Work | None = None
+        self._device = ""
+        self._config: SessionConfig | None = None
         self._say = say
         self._bar = bar
 
-    def run(self) -> bool:
-        """Train; returns whether it was done. The log says what went wrong, its last ERROR what ended it.
+    @classmethod
+    def resume(cls, output_dir: str | Path = OUTPUT, **options: Any) -> TrainingSession:
+        """The newest unfinished session in `output_dir`, ready to run on from where it was stopped.
+
+        `options` are arguments of `TrainingSession`; those that are not given are as the session was started with.
+        Finished stages are not repeated, and training continues from the last checkpoint.
 
         Raises:
-            InputError: nothing can be written to `output_dir`.
+            InputError: there is no unfinished session, or `options` would change the data that it trains on.
+        """
+        folder = newest_unfinished(Path(output_dir))
+        started = read_state(folder).options
+        for name, flag in _FIXED.items():
+            if name in options and str(options[name]) != started[name]:
+                raise InputError(
+                    f"{flag} {options[name]}: session {folder.name.removeprefix('session_')} was started with "
+                    f"{started[name]}, and is resumed with it; leave {flag} out"
+                )
+        session = cls(output_dir=output_dir, **{**started, **options})
+        session._resumed = folder
+        return session
+
+    def run(self) -> bool:
+        """Train; returns whether it succeeded. The log says what went wrong, its last ERROR what ended the session.
+
+        Raises:
+            InputError: nothing can be written to `output_dir`, or the session to resume is still running.
             Interrupted: SIGTERM, SIGHUP or Ctrl-C ended it; what was trained is saved.
         """
         facts = {"mode": self.mode, "voice_mode": self.voice_mode, "device": self.device}
-        log = SessionLog(self.output_dir, facts, self._say)
+        forget_fallbacks()
+        log = SessionLog(self.output_dir, facts, self._say, self._resumed)
         self.log_path = log.path
-        started = time.monotonic()
+        lock = SessionLock(log.folder)
+        started, failed = time.monotonic(), False
         try:
-            with _stoppable(), log.listening():
-                self._work = self._initialise(log)
-                with progress_listener(self._work.progress):
-                    self.model = self._train(self._work)
+            with interruptible(), log.listening(), on_quit(lambda message: self._quit(log, message)):
+                self.model = self._train(log)
         except Interrupted as error:
-            message = _interrupted(error, self._work)
+            message = self._interrupted(error)
             self._end(log, "interrupted", message, time.monotonic() - started)
-            raise Interrupted(message, error.signal_number) from None
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever ends a session is told in its log
-            self._end(log, "failed", _told(error, log), time.monotonic() - started)
+            raise Interrupted(message, error.signal_number, step=error.step, checkpoint=error.checkpoint) from None
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever ends a session is logged
+            self._end(log, "failed", _described(error, log), time.monotonic() - started)
+            failed = True
             return False
         finally:
-            with contextlib.suppress(OSError):  # something is in it, as it should be
-                log.folder.rmdir()
+            lock.release()
+            if failed:
+                _remove_if_unused(log.folder)
         seconds = time.monotonic() - started
         self._end(log, "done", f"Session {log.session_id} done in {seconds / 60:.1f} minutes; log: {log.path}", seconds)
         return True
@@ -121,104 +155,142 @@ class TrainingSession:
     def _end(
         self, log: SessionLog, outcome: Literal["done", "failed", "interrupted"], message: str, seconds: float
     ) -> None:
-        """The last word in the log, and the notices; one that can't be sent is of the level of how the session ended,
-        so that the last entry of a session that failed is an error."""
+        """Log how the session ended, and send the notices."""
         log.add("SUCCESS" if outcome == "done" else "ERROR", [message])
-        if self._work is None:  # it failed before it knew whom to tell
+        if self._config is None:  # it failed before it knew whom to notify
             return
-        told = Outcome(
+        ended = Outcome(
             session_id=log.session_id,
             outcome=outcome,
             message=message,
             mode=self.mode,
             voice_mode=self.voice_mode,
-            device=self._work.device,
+            device=self._device,
             seconds=seconds,
             output=str(self.output_dir),
             log=str(log.path),
         )
-        log.add("WARNING" if outcome == "done" else "ERROR", send(self._work.config.settings.notices, told, NOTICES))
+        log.warning(*send(self._config.settings.notices, ended, NOTICES))
 
-    def _initialise(self, log: SessionLog) -> Work:
-        """Configuration and device."""
-        log.info(f"Session {log.session_id}: mode {self.mode}, voice mode {self.voice_mode}")
+    def _train(self, log: SessionLog) -> Path:
+        """Read the configuration, choose the device and the flow, and run it."""
+        log.info(f"Session {log.session_id}{' resumed' if self._resumed else ''}: {self._modes()}")
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise InputError(
-                "a session is one process; for several GPUs give a recipe to torchrun -m phonate train, such as "
-                f"{self.output_dir}/session_.../model.yaml of one that has ended"
+                "a session is one process; for several GPUs use torchrun -m phonate train with a recipe, such as "
+                f"{self.output_dir}/session_.../model.yaml of an earlier session"
             )
         config = read_config(self.config_path)
         check(config.settings.notices, NOTICES)
-        device = str(devices.choose(self.mode, self.device, self.min_gpu_memory))
-        log.set("device", device)
-        log.success(f"Device: {device}")
-        return Work(config, log, device, self.voice_data_dir, self.output_dir, self._bar)
+        config.check_recipes(self._candidates(config))
+        if self.voice_mode != "text":
+            config.check_vocoder()
+        self._config = config
+        state = SessionState(self._options()) if self._resumed is None else read_state(self._resumed)
+        state.write(log.folder)
+        self._device = self._choose_device(config)
+        log.set("device", self._device)
+        log.success(f"Device: {self._device}")
 
-    def _train(self, work: Work) -> Path:
-        voice = self.voice_mode == "voice"
-        if self.voice_mode == "auto":
-            voice = VoiceDataDetector(self.voice_data_dir).has_voice_data()
-            work.log.info(f"{'Voice files' if voice else 'No voice files'} in {self.voice_data_dir}")
-        work.config = _meant_for(VOICE_TASKS if voice else (TEXT_TASK,), work.config, work.log)
-        return train_voice(work) if voice else train_text(work)
+        from phonate.workflows.session.recordings import train_voice
+        from phonate.workflows.session.texts import train_text
+        from phonate.workflows.session.work import Work
+
+        if state.voice is None:
+            state.voice = self._has_recordings(log)
+            state.write(log.folder)
+        tasks = VOICE_TASKS if state.voice else (TEXT_TASK,)
+        self._work = Work(
+            _meant_for(tasks, config, log), log, state, self._device, self.voice_data_dir, self.output_dir, self._bar
+        )
+        with progress_listener(self._work.progress):
+            return train_voice(self._work) if state.voice else train_text(self._work)
+
+    def _modes(self) -> str:
+        return f"mode {self.mode}, voice mode {self.voice_mode}"
+
+    def _candidates(self, config: SessionConfig) -> list[str]:
+        """Recipes that may be trained, as far as is known before the data are looked at."""
+        voice = config.settings.voice
+        recordings: list[str] = [voice] if voice != "auto" else ["speech", "conversion"]
+        texts = [TEXT_TASK if config.value("model", "name") is None else "language-lora"]
+        return {"voice": recordings, "text": texts, "auto": [*recordings, *texts]}[self.voice_mode]
+
+    def _choose_device(self, config: SessionConfig) -> str:
+        """The device that was asked for, else the configuration's, else what `mode` allows."""
+        from phonate.compute import device as devices
+
+        configured = config.value("training", "device")
+        return str(devices.choose(self.mode, self.device or configured, self.min_gpu_memory))
+
+    def _has_recordings(self, log: SessionLog) -> bool:
+        if self.voice_mode != "auto":
+            return self.voice_mode == "voice"
+        found = VoiceDataDetector(self.voice_data_dir).has_voice_data()
+        log.info(f"{'Voice files' if found else 'No voice files'} in {self.voice_data_dir}")
+        return found
+
+    def _options(self) -> dict[str, Any]:
+        """What the session was started with, for `resume`."""
+        return {
+            "mode": self.mode,
+            "voice_mode": self.voice_mode,
+            "device": self.device,
+            "config_path": str(self.config_path),
+            "voice_data_dir": str(self.voice_data_dir),
+            "min_gpu_memory": self.min_gpu_memory,
+        }
+
+    def _command(self) -> str:
+        """The command that resumes this session."""
+        output = "" if self.output_dir == OUTPUT else f" --output-dir {shlex.quote(str(self.output_dir))}"
+        return f"phonate session --resume{output}"
+
+    def _interrupted(self, error: Interrupted) -> str:
+        """What happened, and how to continue."""
+        if error.step is None:
+            return f"Interrupted; finished stages are kept; continue with: {self._command()}"
+        return (
+            f"Interrupted: stopped at step {error.step}; saved to {error.checkpoint}; continue with: {self._command()}"
+        )
+
+    def _quit(self, log: SessionLog, message: str) -> None:
+        """The last entry of a session that is told to quit at once. Runs in a signal handler: it prints nothing."""
+        log.add("ERROR", [f"Interrupted: {message}; continue with: {self._command()}"], mirrored=False)
+
+
+def _check_folder(folder: str | Path) -> None:
+    """Refuse a folder of recordings that was named and does not exist: it is a typing mistake most likely."""
+    if str(folder) == "":
+        raise InputError("--voice-data-dir: the name is empty; name a folder, or leave the option out")
+    if Path(folder) != RECORDINGS and not Path(folder).exists():
+        raise InputError(f"--voice-data-dir {folder}: no such folder; name an existing one, or leave the option out")
+
+
+def _remove_if_unused(folder: Path) -> None:
+    """Remove the folder of a session that failed before it made anything."""
+    with contextlib.suppress(OSError):
+        if [entry.name for entry in folder.iterdir()] in ([STATE], []):
+            (folder / STATE).unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def _meant_for(tasks: tuple[str, ...], config: SessionConfig, log: SessionLog) -> SessionConfig:
-    """The configuration, without its recipe where that is of the other flow."""
+    """The configuration, without its recipe where that belongs to the other flow."""
     if config.task is None or config.task in tasks:
         return config
-    log.warning(f"{config.document.name} is of the task {config.task}, and not used here but for its part session")
+    log.warning(f"{config.document.name} is of the task {config.task}; only its section session is used")
     return config.without_recipe()
 
 
-def _interrupted(error: Interrupted, work: Work | None) -> str:
-    """What happened, and how to go on with what was trained."""
-    for run in reversed(work.runs if work is not None else []):
-        if has_checkpoint(run):
-            # The trainer's own words end with how it is resumed; here the run's name belongs to that.
-            said = str(error).partition(". Go on")[0]
-            quoted = shlex.quote(str(run))
-            named = ", then name it as session.vocoder" if run.name == VOCODER else ""
-            return f"Interrupted: {said}; go on{named} with: phonate train {quoted} --resume {quoted}"
-    return f"Interrupted: {error} before training began"
-
-
-def _told(error: BaseException, log: SessionLog) -> str:
-    """An error in a line; of one that nobody foresaw the traceback is kept beside the log."""
+def _described(error: BaseException, log: SessionLog) -> str:
+    """An error in one line; the traceback of an unexpected one is written beside the log."""
     if isinstance(error, PhonateError):
         return f"Training failed: {error}"
-    said = f"Training failed: {type(error).__name__}: {' '.join(str(error).split())}"
+    summary = f"Training failed: {type(error).__name__}: {' '.join(str(error).split())}"
     kept = log.path.with_suffix(".traceback.txt")
     try:
         kept.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
     except OSError as unwritable:
-        return f"{said}; its traceback could not be kept ({unwritable.strerror})"
-    return f"{said}; the traceback is in {kept}"
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """Turn signals, and Ctrl-C, into `Interrupted`. (While training, the trainer does it, after saving.)"""
-    raised = _Stop()
-    earlier = {}
-    try:
-        with contextlib.suppress(ValueError):  # not in the main thread, which alone gets signals
-            for number in STOPPING:
-                if not is_ignored(number):
-                    earlier[number] = signal.signal(number, raised)
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted("stopped", raised.number) from None
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
-
-
-class _Stop:
-    """A handler that remembers which signal came."""
-
-    number: int = signal.SIGINT
-
-    def __call__(self, number: int, _frame: FrameType | None) -> None:
-        self.number = number
-        raise KeyboardInterrupt
+        return f"{summary}; its traceback could not be written ({unwritable.strerror})"
+    return f"{summary}; the traceback is in {kept}"

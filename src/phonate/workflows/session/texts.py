@@ -6,16 +6,16 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.config.resolve import Resolved
+from phonate.data.dialogues.reading import SUFFIXES, text_files
 from phonate.workflows.session.demonstration import sample
 from phonate.workflows.session.work import MODEL, Work
 
 SAMPLES = Path("datasets/samples")
 SAVED = "text_model"
-_SUFFIXES = (".txt", ".md", ".jsonl")
 
 
 def train_text(work: Work) -> Path:
-    """The whole flow; returns the folder of the model.
+    """The whole flow; returns the model's folder.
 
     Raises RecipeError for mistakes in the configuration, DataError where there is no text, MissingPackageError
     without transformers.
@@ -23,7 +23,7 @@ def train_text(work: Work) -> Path:
     log = work.log
     log.info("Starting text training")
     resolved = _recipe(work)
-    log.success(f"Configuration: {resolved.document.name if work.config.there else 'the recipe ' + resolved.name}")
+    log.success(f"Configuration: {resolved.document.name if work.config.exists else 'the recipe ' + resolved.name}")
     log.info(f"Training on the texts in {resolved.recipe.data.path}, on {work.device}")
     work.train(resolved, MODEL)
     made = work.export(SAVED)
@@ -36,7 +36,7 @@ def train_text(work: Work) -> Path:
 
 
 def _recipe(work: Work) -> Resolved:
-    """The recipe: a new model, or adapters where the configuration names one to start from."""
+    """The recipe: a new model, or adapters where the configuration names a pretrained one."""
     config = work.config
     name = "language" if config.value("model", "name") is None else "language-lora"
     overrides = {} if config.value("data", "path") is not None else {"data.path": str(_texts(work))}
@@ -44,12 +44,19 @@ def _recipe(work: Work) -> Resolved:
 
 
 def _texts(work: Work) -> Path:
-    """Where texts are, when the configuration does not say so."""
+    """The folder of texts where the configuration names none."""
     places = (work.voice_data_dir, SAMPLES)
     for folder in places:
-        if folder.is_dir() and any(file.suffix.lower() in _SUFFIXES for file in folder.rglob("*")):
+        if folder.is_dir() and _has_texts(folder):
             return folder
     raise DataError(
-        f"No texts found in: {' or '.join(map(str, places))}; put {', '.join(_SUFFIXES)} files there, or name them by "
-        f"data.path in {work.config.document.name}; recordings belong into {work.voice_data_dir}"
+        f"No texts found in: {' or '.join(map(str, places))}; put {', '.join(SUFFIXES)} files there, or set "
+        f"data.path in {work.config.document.name}; recordings go into {work.voice_data_dir}"
     )
+
+
+def _has_texts(folder: Path) -> bool:
+    try:
+        return bool(text_files(folder))
+    except DataError:
+        return False

@@ -1,4 +1,4 @@
-"""What the flows of a session share: progress for bar and log, training, and keeping what came of it."""
+"""What the flows of a session share: progress for bar and log, training, and saving the model."""
 
 from __future__ import annotations
 
@@ -12,81 +12,104 @@ from phonate.config.errors import CheckpointError
 from phonate.config.resolve import Resolved
 from phonate.config.tasks import task_class
 from phonate.data.parallel import Progress
+from phonate.data.progress import Stage
 from phonate.rendering.renderer import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import best_or_latest, copies, files, manifest
-from phonate.training.checkpoints.resolve import is_checkpoint
+from phonate.training.checkpoints.resolve import has_checkpoint, is_checkpoint
 from phonate.workflows.pages.report import write_report
 from phonate.workflows.session.config import SessionConfig
 from phonate.workflows.session.demonstration import SAMPLE
 from phonate.workflows.session.log import SessionLog
-from phonate.workflows.train import Trained, train
+from phonate.workflows.session.state import SessionState
+from phonate.workflows.train import train
 
 MODEL, VOCODER = "model", "vocoder"
 """Names of runs."""
 _LINES = 10
-"""Lines of progress in a stage, about."""
+"""Approximate number of log lines for the progress of a stage."""
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
-"""What renaming a folder to a name that is taken fails with."""
+"""Errors of renaming a folder to an existing name."""
 
 
 @dataclass
 class Work:
-    """A session at work."""
+    """A session that is under way."""
 
     config: SessionConfig
     log: SessionLog
+    state: SessionState
     device: str
     voice_data_dir: Path
     output: Path
     bar: Progress | None = None
     """Shown beside the log."""
     runs: list[Path] = field(default_factory=list)
-    """The runs that were begun, the one that is trained now the last."""
+    """The runs that were begun; the last one is being trained, or was trained last."""
 
     @property
     def folder(self) -> Path:
-        """What this session makes, beside the model that it leaves in `output`."""
+        """What this session makes, apart from the model that it leaves in `output`."""
         return self.log.folder
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """Move the bar; every tenth file or tenth of them goes to the log, but for what is done in a moment."""
+        """Move the bar, and log about ten lines for a stage that takes a while."""
         if self.bar is not None:
             self.bar(what, done, total)
-        if what == "reading recordings":
+        if what == Stage.READING:
             return
         every = max(10, -(-total // (10 * _LINES)) * 10)
         if done == total or done % every == 0:
-            said = "Processed" if what == "extracting features" else f"{what[:1].upper()}{what[1:]}:"
-            self.log.add("INFO", [f"{said} {done}/{total} samples..."], mirrored=self.bar is None)
+            verb = "Processed" if what == Stage.EXTRACTING else f"{what[:1].upper()}{what[1:]}:"
+            self.log.add("INFO", [f"{verb} {done}/{total} samples..."], mirrored=self.bar is None)
 
     def check(self, resolved: Resolved) -> None:
         """Raise InputError for what the recipe's task can't do, before hours of other work."""
         task_class(resolved.recipe.task)(resolved.recipe)
 
-    def train(self, resolved: Resolved, name: str) -> Trained:
-        """Train a recipe into the session's folder `name`, on the session's device."""
+    def train(self, resolved: Resolved, name: str) -> Path:
+        """Train a recipe into the session's folder `name` on the session's device; returns the run.
+
+        In a resumed session a finished run is not trained again, and one with checkpoints continues with the recipe
+        that it began with.
+        """
+        run = self.folder / name
+        self.runs.append(run)
+        if name in self.state.trained:
+            return run
         recipe = self.folder / f"{name}.yaml"
-        recipe.write_text(resolved.to_yaml(), encoding="utf-8")
-        self.runs.append(self.folder / name)
-        trained = train(recipe, output=self.runs[-1], device=self.device)
+        text = resolved.to_yaml()
+        if recipe.is_file() and has_checkpoint(run):
+            if recipe.read_text(encoding="utf-8") != text:
+                self.log.warning(f"The configuration has changed; {run} continues with the recipe in {recipe}")
+        else:
+            recipe.write_text(text, encoding="utf-8")
+        trained = train(recipe, output=run, device=self.device, resume="auto" if run.is_dir() else None)
+        self.state.trained.append(name)
+        self.state.write(self.folder)
         shown = "".join(f", {metric} {value:.4g}" for metric, value in sorted(trained.metrics.items()))
         self.log.success(f"Trained {trained.step} steps of {resolved.recipe.task}{shown}")
-        return trained
+        return run
 
     def export(self, name: str, vocoder: str | None = None) -> Path:
-        """Copy what inference needs of the best checkpoint of the run, its vocoder's, and the voice's profile, to the
-        session's folder `name`."""
-        made = copies.export(best_or_latest(self.runs[-1]), self.folder / name)
+        """Copy what inference needs of the best checkpoint, its vocoder and the voice's profile to the session's
+        folder `name`."""
+        target = self.folder / name
+        if target.is_dir():  # a session that was interrupted while it saved
+            shutil.rmtree(target)
+        made = copies.export(best_or_latest(self.runs[-1]), target)
         if vocoder not in (None, GRIFFIN_LIM):
             copies.export(best_or_latest(str(vocoder)), made / BESIDE)
         for extra in sorted(self.folder.glob("voice_profile.*")):
             shutil.copy2(extra, made)
-        self.log.info(f"How it went: {write_report(self.runs[-1])}")
+        self.log.info(f"Report: {write_report(self.runs[-1])}")
         return made
 
     def keep(self, made: Path) -> Path:
-        """Move the model `made` to its name in the output, in the place of the one that is there, whose run has its
-        checkpoints still. Whatever else is there is not deleted."""
+        """Move the model `made` to its name in the output, and end the session's work.
+
+        A model that an earlier session saved there is replaced; its run still has its checkpoints. Other files there
+        are moved, never deleted.
+        """
         target = self.output / made.name
         for number in itertools.count(1):
             try:
@@ -95,22 +118,26 @@ class Work:
             except OSError as error:
                 if error.errno not in _TAKEN:
                     raise
-            self._clear(target, self.folder / f"earlier_{made.name}_{number}")
+            earlier = self.folder / f"earlier_{made.name}_{number}"
+            if not earlier.exists():
+                self._clear(target, earlier)
+        self.state.done = True
+        self.state.write(self.folder)
         return target
 
     def _clear(self, target: Path, earlier: Path) -> None:
         try:
             target.rename(earlier)
-        except FileNotFoundError:  # a session that ends at the same moment has done so
+        except FileNotFoundError:  # another session that ends at this moment has done so
             return
         if _is_saved(earlier):
             shutil.rmtree(earlier)
         else:
-            self.log.warning(f"{target}: not only a session's model was there; it is kept as {earlier}")
+            self.log.warning(f"{target} held other files than a session's model; they are kept as {earlier}")
 
 
 def _is_saved(folder: Path) -> bool:
-    """Whether what a session saved is in `folder`, and nothing else."""
+    """Whether `folder` holds what a session saved, and nothing else."""
     if folder.is_symlink() or not is_checkpoint(folder):
         return False
     try:

@@ -292,7 +292,7 @@ def test_a_task_without_sizes_says_so() -> None:
     TASKS.register("plain", TaskEntry(ToyData, ToyModel, task=dict))
     assert resolved("task: plain\nsize: default\ndata: {path: x}\n").recipe.size == "default"
     assert mistakes("task: plain\nsize: tiny\ndata: {path: x}\n") == [
-        "recipe.yaml:2:7 size: there is no 'tiny'; this task has no sizes"
+        "recipe.yaml:2:7 size: no size 'tiny'; this task has no sizes"
     ]
 
 

@@ -248,7 +248,7 @@ def test_a_folder_of_garbage_ends_in_a_table_of_reasons(garbage, processes):
     assert {name for name, reason in reasons.items() if reason == "unreadable"} == UNREADABLE
     assert reasons["silent.wav"] == "low quality"
     assert [(one.reason, Path(one.place).name) for one in report.warnings] == [("too long", "hours.wav")]
-    assert "28800.0 s, of which the first 30 are used" in report.warnings[0].detail
+    assert "28800.0 s, only the first 30 are used" in report.warnings[0].detail
     lines = problem_lines(report.refused)
     assert len(lines) == len(report.refused) + 1
     for line in lines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -25,8 +25,11 @@ class VoiceData(Settings):
     """A folder, or a metadata file. Relative to the current directory."""
     format: str = "auto"
     """folder (a sub-folder a speaker), librispeech, json (also NeMo's lines), csv, ljspeech (also Piper's tables),
-    cutset, lhotse (recordings with supervisions), audiofolder, huggingface (Arrow or Parquet), or your own; auto looks
-    at what is there."""
+    cutset, lhotse (recordings with supervisions), audiofolder, huggingface (Arrow or Parquet), rttm, stm, kaldi, or
+    your own; auto looks at what is there."""
+    unit: Literal["auto", "recording", "segment"] = "auto"
+    """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
+    kaldi and stm, whose lines are utterances; else recordings."""
     drop: str | None = None
     """A file of ids to leave out, one a line."""
     limit: PositiveInt | None = None

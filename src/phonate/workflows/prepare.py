@@ -10,8 +10,20 @@ import numpy as np
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.manifests.requirements import Requirements
+from phonate.data.manifests.rows import Row
 from phonate.data.manifests.validation import Progress, validate
 from phonate.data.settings import VoiceData
+
+
+class Conversations(VoiceData):
+    """A corpus whose recordings may have several speakers and any length: what `phonate data` takes such for, where no
+    recipe says more."""
+
+    @property
+    def requirements(self) -> Requirements:
+        """Recordings that can be read."""
+        return Requirements(min_seconds=self.audio.min_seconds)
 
 
 def corpus_settings(source: str, cache_dir: str | None = None) -> VoiceData:
@@ -21,8 +33,14 @@ def corpus_settings(source: str, cache_dir: str | None = None) -> VoiceData:
         if not isinstance(data, VoiceData):
             raise InputError(f"{source}: its task reads no corpus of recordings; give the path of one")
     else:
-        data = VoiceData(path=source)
+        data = _suited(VoiceData(path=source))
     return data if cache_dir is None else data.model_copy(update={"cache_dir": cache_dir})
+
+
+def _suited(data: VoiceData) -> VoiceData:
+    """The settings for a corpus that no recipe says more of: `Conversations` where a recording has several speakers."""
+    several = any(isinstance(row, Row) and len(row.speakers) > 1 for row in list_corpus(data)[0])
+    return Conversations(path=data.path) if several else data
 
 
 def check(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
@@ -56,8 +74,9 @@ def describe(settings: VoiceData, progress: Progress | None = None) -> dict[str,
     minutes: dict[str, float] = {}
     rates: dict[str, int] = {}
     for one in checked:
-        name = str(one.row.speaker)
-        minutes[name] = minutes.get(name, 0.0) + one.seconds / 60
+        for segment in one.segments:
+            name, end = str(segment.speaker), segment.end if segment.end is not None else one.seconds
+            minutes[name] = minutes.get(name, 0.0) + (end - segment.start) / 60
         rates[str(one.sample_rate)] = rates.get(str(one.sample_rate), 0) + 1
     return {
         "path": report.path,
@@ -66,6 +85,9 @@ def describe(settings: VoiceData, progress: Progress | None = None) -> dict[str,
         "refused": report.reasons(),
         "speakers": len(minutes),
         "minutes": round(report.seconds / 60, 2),
+        "segments": report.segments,
+        "speech_minutes": round(report.speech_seconds / 60, 2),
+        "overlap_minutes": round(report.overlap_seconds / 60, 2),
         "minutes_by_speaker": {name: round(value, 2) for name, value in sorted(minutes.items())},
         "sample_rates": rates,
         "seconds": {

@@ -140,6 +140,12 @@ def _print_report(outcome: dict[str, Any]) -> None:
         f"{outcome['path']} ({outcome['format']}): {outcome['usable']} of {outcome['listed']} recordings can be used, "
         f"{hours:.2f} h, {len(outcome['speakers'])} speakers"
     )
+    if outcome["segments"] > outcome["usable"]:
+        speech, overlap, seconds = outcome["speech_seconds"], outcome["overlap_seconds"], outcome["seconds"]
+        print(
+            f"{outcome['segments']} segments: {speech / 60:.1f} min of speech ({100 * speech / seconds:.0f} %), of "
+            f"which {overlap / 60:.1f} min have several speakers at once ({100 * overlap / max(speech, 1e-9):.0f} %)"
+        )
     if outcome["dropped"]:
         print(f"{outcome['dropped']} more are left out by data.drop")
     if outcome["over_limit"]:

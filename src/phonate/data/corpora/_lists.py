@@ -50,6 +50,18 @@ def spelled(names: Sequence[str]) -> dict[str, str]:
     return {meaning: name for meaning, name in found if name is not None}
 
 
+def listed_in(path: Path, suffixes: Sequence[str]) -> Path | None:
+    """The list with one of `suffixes` that `path` is, or that a folder's recordings are listed in."""
+    found = list_in(path) if path.is_dir() else path
+    return found if found is not None and found.name.lower().endswith(tuple(suffixes)) else None
+
+
+def first_object(path: Path) -> dict[str, Any]:
+    """The first object of a file of JSON lines; an empty one where the first line is none."""
+    found = next((entry for _, entry in json_lines(path)), None)
+    return found if isinstance(found, dict) else {}
+
+
 def speaker_of(path: Path) -> str:
     """The one speaker of a list that names none: the folder that it is in."""
     return printable(path.resolve().parent.name)

@@ -17,6 +17,14 @@ _NAMES = ("metadata.csv", "metadata.jsonl")
 _DEPTH = 2
 
 
+PRIORITY = 50
+
+
+def recognises(path: Path) -> bool:
+    """A folder with metadata files that have a column or key `file_name`."""
+    return path.is_dir() and bool(metadata_files(path))
+
+
 def audiofolder_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of every metadata file; ids begin with the folder that the file is in."""
     root = path if path.is_dir() else path.parent

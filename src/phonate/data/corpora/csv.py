@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._lists import SEPARATORS, TABLES, list_in, read_lines, speaker_of, spelled
+from phonate.data.corpora._lists import SEPARATORS, TABLES, list_in, listed_in, read_lines, speaker_of, spelled
 from phonate.data.manifests.rows import Problem, Row, id_of, listed_file, malformed
+
+PRIORITY = 40
+
+
+def recognises(path: Path) -> bool:
+    """Tables, or a folder whose recordings one lists."""
+    return listed_in(path, TABLES) is not None
 
 
 def csv_rows(path: Path) -> Iterator[Row | Problem]:
@@ -30,7 +37,10 @@ def csv_rows(path: Path) -> Iterator[Row | Problem]:
 def header_of(line: str) -> tuple[str, dict[str, int], int] | None:
     """The separator of a header, where its columns are, and how many it has; None for a line that is no header."""
     separator = max(SEPARATORS, key=line.count)
-    cells = [cell.strip().lower() for cell in next(csv.reader([line], delimiter=separator))]
+    try:
+        cells = [cell.strip().lower() for cell in next(csv.reader([line], delimiter=separator))]
+    except csv.Error:  # a cell of over 128 KiB, which no column is called
+        return None
     columns = {meaning: cells.index(name) for meaning, name in spelled(cells).items()}
     if "audio_path" in columns or {"id", "text"} <= columns.keys():
         return separator, columns, len(cells)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._lists import json_lines
+from phonate.data.corpora._lists import first_object, json_lines
 from phonate.data.manifests.rows import Problem, Row, Segment, as_text, checked_row, malformed
 
 NOT_LHOTSE = (
@@ -15,6 +15,19 @@ NOT_LHOTSE = (
 )  # fmt: skip
 """What Lhotse raises for objects that are not its own."""
 _SLACK_SECONDS = 0.05
+
+
+PRIORITY = 80
+
+
+def recognises(path: Path) -> bool:
+    """JSON lines of cuts; compressed ones are nothing else."""
+    name = path.name.lower()
+    return path.is_file() and (name.endswith(".jsonl.gz") or (name.endswith(".jsonl") and _is_cut(path)))
+
+
+def _is_cut(path: Path) -> bool:
+    return "recording" in first_object(path)
 
 
 def cutset_rows(path: Path) -> Iterator[Row | Problem]:
@@ -94,5 +107,5 @@ def _segment(supervision: Any, cut: Any, start: float) -> Segment:
     begin, end = float(supervision.start), float(supervision.start + supervision.duration)
     speaker, text = as_text(supervision.speaker), as_text(supervision.text)
     if abs(begin) <= _SLACK_SECONDS and abs(end - float(cut.duration)) <= _SLACK_SECONDS:
-        return Segment(start, None, speaker, text)
-    return Segment(start + begin, start + end, speaker, text)
+        return Segment(start, None, speaker, text, str(supervision.id))
+    return Segment(start + begin, start + end, speaker, text, str(supervision.id))

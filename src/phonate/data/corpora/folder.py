@@ -14,6 +14,14 @@ _NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re
 _TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
 
 
+PRIORITY = 10
+
+
+def recognises(path: Path) -> bool:
+    """A folder with recordings."""
+    return path.is_dir() and next(audio_files(path, unreadable=lambda *_: None), None) is not None
+
+
 def folder_rows(path: Path) -> Iterator[Row | Problem]:
     """Every audio file under `path`; the folder it lies in names its speaker, and a `.txt` or `.lab` beside it holds
     its text. Texts without a recording are problems in folders where recordings have texts."""

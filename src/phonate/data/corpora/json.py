@@ -9,10 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._lists import COLUMNS, OBJECTS, audio_name, list_in, read_lines, speaker_of, spelled
+from phonate.data.corpora._lists import (
+    COLUMNS,
+    OBJECTS,
+    audio_name,
+    list_in,
+    listed_in,
+    read_lines,
+    speaker_of,
+    spelled,
+)
 from phonate.data.manifests.rows import Problem, Row, as_text, checked_row, id_of, listed_file, malformed
 
 NAMES = ("metadata.json", "samples.json", "dataset.json")
+
+
+PRIORITY = 40
+
+
+def recognises(path: Path) -> bool:
+    """JSON and JSON lines, or a folder whose recordings these list."""
+    return listed_in(path, OBJECTS) is not None
 
 
 def json_rows(path: Path) -> Iterator[Row | Problem]:

@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._lists import json_lines, speaker_of
+from phonate.data.corpora._lists import first_object, json_lines, speaker_of
 from phonate.data.corpora.cutset import NOT_LHOTSE, row_of_cut
 from phonate.data.manifests.rows import Problem, Row, malformed, official_split
 
 _ENDS = (".jsonl", ".jsonl.gz")
+
+
+PRIORITY = 90
+
+
+def recognises(path: Path) -> bool:
+    """A folder with a pair of manifests, or one of the two."""
+    if path.is_dir():
+        return bool(manifest_pairs(path))
+    return path.name.endswith(_ENDS) and bool(first_object(path).keys() & {"sources", "recording_id"})
 
 
 def lhotse_rows(path: Path) -> Iterator[Row | Problem]:

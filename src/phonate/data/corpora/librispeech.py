@@ -13,6 +13,17 @@ from phonate.data.manifests.rows import Problem, Row, audio_files, malformed, of
 NAME = re.compile(r"(\d+)-(\d+)-\d+")
 
 
+PRIORITY = 20
+
+
+def recognises(path: Path) -> bool:
+    """A folder whose recordings all have such names."""
+    if not path.is_dir():
+        return False
+    names = [NAME.fullmatch(file.stem) for file in audio_files(path, unreadable=lambda *_: None)]
+    return bool(names) and all(names)
+
+
 def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
     """Every audio file under `path`: its name begins with its speaker and chapter, and `SPEAKER-CHAPTER.trans.txt`
     beside it may hold its text."""

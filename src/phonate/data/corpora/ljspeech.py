@@ -5,8 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from phonate.data.corpora._lists import TABLES, list_in, read_lines, speaker_of
+from phonate.data.corpora._lists import TABLES, list_in, listed_in, read_lines, speaker_of
+from phonate.data.corpora.csv import header_of
 from phonate.data.manifests.rows import Problem, Row, listed_file, malformed
+
+PRIORITY = 45
+
+
+def recognises(path: Path) -> bool:
+    """Bars between two columns, or three of which the last two begin alike: `id|text|normalised text` says the same
+    twice, `id|speaker|text` does not."""
+    listed = listed_in(path, TABLES)
+    lines = [line for line in read_lines(listed) if line.strip()] if listed is not None else []
+    if not lines or "|" not in lines[0] or header_of(lines[0]) is not None:
+        return False
+    rows = [line.split("|") for line in lines]
+    # By what most rows are: a row with a column too few is a mistake in it, not another format.
+    threes = [row for row in rows if len(row) == 3]
+    if len(threes) * 2 <= len(rows):
+        return True
+    return sum(_first_word(row[1]) == _first_word(row[2]) for row in threes) * 2 >= len(threes)
+
+
+def _first_word(text: str) -> str:
+    return next(iter(text.lower().split()), "")
 
 
 def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:

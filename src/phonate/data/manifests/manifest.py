@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from phonate.config.errors import DataError
-from phonate.data.manifests.detection import detect_format
+from phonate.data.manifests.detection import detect_format, module_of
 from phonate.data.manifests.dropping import leave_out, limited
 from phonate.data.manifests.requirements import Requirements
 from phonate.data.manifests.rows import Checked, Problem, Row
+from phonate.data.manifests.units import by_segment
 from phonate.data.manifests.validation import Progress, Report, validate
 from phonate.data.settings import CORPORA, VoiceData, cache_root
 
@@ -30,7 +31,11 @@ def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
     rows = cast(Rows, CORPORA.get(name))
     extra = {"cache": cache_root(settings) / "audio"} if "cache" in inspect.signature(rows).parameters else {}
     report = Report(str(path), name)
-    listed = leave_out(list(rows(path, **extra)), settings.drop, report)
+    listed = list(rows(path, **extra))
+    unit = getattr(module_of(name), "UNIT", "recording") if settings.unit == "auto" else settings.unit
+    if unit == "segment":
+        listed = list(by_segment(listed, settings.requirements.one_speaker))
+    listed = leave_out(listed, settings.drop, report)
     return limited(listed, settings.limit, report), report
 
 

@@ -23,6 +23,8 @@ class Segment:
     """None: to the end of the row."""
     speaker: str | None = None
     text: str | None = None
+    id: str | None = None
+    """What the corpus calls it, such as an utterance of Kaldi."""
 
 
 @dataclass(frozen=True)

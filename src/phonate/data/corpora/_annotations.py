@@ -1,0 +1,83 @@
+"""What formats of annotation files have in common: they name recordings, which lie somewhere near as audio files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from phonate.data.manifests.rows import Problem, Segment, audio_files, official_split, printable
+
+
+class Recordings:
+    """The audio files under a folder, by the names that annotations call them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: list[Problem] = []
+        """Folders that can't be read."""
+        self._files: dict[str, list[Path]] = {}
+        for file in audio_files(root, unreadable=self._unreadable):
+            self._files.setdefault(printable(file.stem), []).append(file)
+        # AMI's annotations say ES2011a, its files are called ES2011a.Mix-Headset.wav.
+        short: dict[str, list[Path]] = {}
+        for stem, files in self._files.items():
+            short.setdefault(stem.partition(".")[0], []).extend(files)
+        self._files = short | self._files
+
+    def _unreadable(self, folder: Path, error: OSError) -> None:
+        place = printable(str(folder))
+        self.problems.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
+
+    def find(self, name: str, place: str) -> Path | Problem:
+        """The file of the recording `name`, or why there is none."""
+        found = self._files.get(name, [])
+        if len(found) == 1:
+            return found[0]
+        root = printable(str(self.root))
+        if not found:
+            return Problem(name, place, "missing file", f"no recording {name!r} under {root}")
+        files = ", ".join(printable(str(file.relative_to(self.root))) for file in found[:3])
+        return Problem(name, place, "several files", f"recording {name!r} may be {files}; keep one of them")
+
+    def others(self, names: Collection[str]) -> Iterator[Problem]:
+        """A problem for each recording that none of `names` stands for."""
+        known = {file for name in names for file in self._files.get(name, [])}
+        for file in sorted({file for files in self._files.values() for file in files} - known):
+            place = printable(str(file))
+            yield Problem(printable(file.stem), place, "no annotation", "the recording is in no annotation file")
+
+
+def annotation_files(path: Path, suffix: str) -> list[Path]:
+    """`path` itself, or the files with `suffix` in a folder and its folders."""
+    if path.is_file():
+        return [path] if path.suffix.lower() == suffix else []
+    found = (file for depth in ("*", "*/*") for file in path.glob(depth) if file.suffix.lower() == suffix)
+    return sorted(file for file in found if file.is_file() and not file.name.startswith("."))
+
+
+def root_of(path: Path) -> Path:
+    """The folder under which the recordings of annotations at `path` are looked for: that of a file, or the one above
+    where there are no recordings in it."""
+    if path.is_dir():
+        return path
+    beside = next(audio_files(path.parent, unreadable=lambda *_: None), None)
+    return path.parent if beside is not None else path.parent.parent
+
+
+def split_of(file: Path, root: Path) -> str | None:
+    """The official split that a file's name, or a folder above it, stands for."""
+    inside = file.relative_to(root).parts if file.is_relative_to(root) else (file.name,)
+    return next((part for part in reversed((*inside[:-1], file.stem)) if official_split(part)), None)
+
+
+def ordered(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """Segments by their starts."""
+    return tuple(sorted(segments, key=lambda one: (one.start, one.end or 0.0)))
+
+
+def seconds(value: str) -> float:
+    """A time in seconds. Raises ValueError for what is none, or not from 0 to a week."""
+    found = float(value)
+    if not 0.0 <= found <= 7 * 24 * 3600.0:
+        raise ValueError(f"{value!r} is no time in seconds")
+    return found

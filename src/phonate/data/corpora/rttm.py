@@ -1,0 +1,125 @@
+"""RTTM: who speaks when (NIST, Rich Transcription 2009, appendix A), beside the recordings, with or without UEM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, seconds, split_of
+from phonate.data.corpora._lists import read_lines
+from phonate.data.manifests.rows import Problem, Row, Segment, malformed
+
+PRIORITY = 60
+
+
+def recognises(path: Path) -> bool:
+    """RTTM files, or a folder with some."""
+    return bool(annotation_files(path, ".rttm"))
+
+
+@dataclass
+class _Recording:
+    """What RTTM and UEM say of one recording."""
+
+    place: str
+    split: str | None
+    file: Path
+    segments: list[Segment] = field(default_factory=list)
+    channels: set[str] = field(default_factory=set)
+    bad: list[Problem] = field(default_factory=list)
+
+
+def rttm_rows(path: Path) -> Iterator[Row | Problem]:
+    """A row for each recording that an RTTM file under `path` names, with its SPEAKER lines as segments; with UEM files
+    beside them a row for each region that they list. A recording of which a line can't be read is refused, for it would
+    be trained on with speech missing."""
+    files = annotation_files(path, ".rttm")
+    if not files:
+        raise DataError(f"{path}: no .rttm file in it")
+    root = root_of(path)
+    recordings, found = Recordings(root), dict[str, _Recording]()
+    yield from recordings.problems
+    for file in files:
+        yield from _read(file, root, found)
+    regions, problems = _regions(sorted({one for file in files for one in file.parent.glob("*.uem")}))
+    yield from problems
+    for name in regions.keys() - found.keys():  # recordings in which nobody speaks
+        found[name] = _Recording(f"{root}: UEM", None, root)
+    for name, recording in sorted(found.items()):
+        yield from _rows(name, recording, recordings, regions.get(name))
+    if path.is_dir():
+        yield from recordings.others(found.keys())
+
+
+def _read(file: Path, root: Path, found: dict[str, _Recording]) -> Iterator[Problem]:
+    """Add the lines of a file to the recordings; yields what belongs to none."""
+    try:
+        lines = read_lines(file)
+    except DataError as error:
+        yield Problem("", str(file), "unreadable", str(error))
+        return
+    split = split_of(file, root)
+    for number, line in enumerate(lines, start=1):
+        fields, place = line.split(), f"{file}:{number}"
+        if len(fields) < 2 or fields[0] != "SPEAKER":
+            if fields and not fields[0].isupper() and not fields[0].startswith((";", "#")):
+                yield malformed(place, "no RTTM; SPEAKER, recording, channel, start, duration are wanted")
+            continue
+        recording = found.setdefault(fields[1], _Recording(place, split, file))
+        if recording.file != file:
+            raise DataError(
+                f"{place}: {fields[1]} is in {recording.file.name} too; give the file that is meant as data.path"
+            )
+        try:
+            start, duration = seconds(fields[3]), seconds(fields[4])
+            if duration > 0.0:
+                recording.segments.append(Segment(start, start + duration, fields[7]))
+                recording.channels.add(fields[2])
+        except (IndexError, ValueError):
+            detail = "SPEAKER, recording, channel, start, duration, two fields and a speaker are wanted; correct it"
+            recording.bad.append(Problem(fields[1], place, "malformed row", detail))
+
+
+def _regions(files: list[Path]) -> tuple[dict[str, list[tuple[float, float]]], list[Problem]]:
+    """Recording -> its regions (start, end) in UEM files, and the lines that can't be read."""
+    regions: dict[str, list[tuple[float, float]]] = {}
+    problems: list[Problem] = []
+    for file in files:
+        for number, line in enumerate(read_lines(file), start=1):
+            fields = line.split()
+            if not fields or fields[0].startswith(";"):
+                continue
+            try:
+                start, end = seconds(fields[2]), seconds(fields[3])
+                if start >= end:
+                    raise ValueError
+                regions.setdefault(fields[0], []).append((start, end))
+            except (IndexError, ValueError):
+                problems.append(malformed(f"{file}:{number}", "recording, channel, start and end are wanted"))
+    return regions, problems
+
+
+def _rows(
+    name: str, recording: _Recording, recordings: Recordings, regions: list[tuple[float, float]] | None
+) -> Iterator[Row | Problem]:
+    if recording.bad:
+        yield recording.bad[0]
+        return
+    audio = recordings.find(name, recording.place)
+    if isinstance(audio, Problem):
+        yield audio
+        return
+    if len(recording.channels) > 1:
+        detail = f"segments of channels {', '.join(sorted(recording.channels))}; save each channel as a file of its own"
+        yield Problem(name, recording.place, "several channels", detail)
+        return
+    segments = ordered(recording.segments)
+    if regions is None:
+        yield Row(name, audio, segments, recording.place, split=recording.split)
+        return
+    for start, end in sorted(set(regions)):
+        inside = tuple(one for one in segments if one.start < end and (one.end or end) > start)
+        id = name if len(regions) == 1 else f"{name}-{round(1000 * start):08d}"
+        yield Row(id, audio, inside, recording.place, None, start, end, recording.split)

@@ -1,0 +1,88 @@
+"""STM: segments with speakers and texts (NIST SCTK, `stm` format), beside the recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, seconds, split_of
+from phonate.data.corpora._lists import read_lines
+from phonate.data.manifests.rows import Problem, Row, Segment
+
+PRIORITY = 60
+UNIT = "segment"
+"""A line is an utterance."""
+_CHANNELS = {"a": 0, "b": 1}
+_IGNORED = "ignore_time_segment_in_scoring"
+
+
+def recognises(path: Path) -> bool:
+    """STM files, or a folder with some."""
+    return bool(annotation_files(path, ".stm"))
+
+
+def stm_rows(path: Path) -> Iterator[Row | Problem]:
+    """A row for each recording, or channel of one, that an STM file under `path` names, with its lines as segments.
+    Lines that are to be ignored in scoring are no segments; a recording of which a line can't be read is refused."""
+    files = annotation_files(path, ".stm")
+    if not files:
+        raise DataError(f"{path}: no .stm file in it")
+    root = root_of(path)
+    recordings, names = Recordings(root), set[str]()
+    yield from recordings.problems
+    for file in files:
+        for row in _rows(file, root, recordings):
+            names.add(row.id.partition("/")[0] if isinstance(row, Row) else row.id)
+            yield row
+    if path.is_dir():
+        yield from recordings.others(names)
+
+
+def _rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Problem]:
+    try:
+        lines = read_lines(file)
+    except DataError as error:
+        yield Problem("", str(file), "unreadable", str(error))
+        return
+    found: dict[tuple[str, str], list[Segment]] = {}
+    places: dict[str, str] = {}
+    bad: dict[str, Problem] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith(";"):
+            continue
+        name, place = line.split()[0], f"{file}:{number}"
+        places.setdefault(name, place)
+        try:
+            channel, segment = _segment(line)
+        except (ValueError, IndexError):
+            detail = "recording, channel, speaker, start, end, labels and text are wanted; correct it"
+            bad.setdefault(name, Problem(name, place, "malformed row", detail))
+            continue
+        found.setdefault((name, channel.lower()), []).extend([segment] if segment is not None else [])
+    yield from bad.values()
+    several = {name for name, channel in found if (name, "a") in found and (name, "b") in found}
+    for (name, channel), segments in found.items():
+        if name in bad:
+            continue
+        audio = recordings.find(name, places[name])
+        if isinstance(audio, Problem):
+            yield audio
+            continue
+        side = _CHANNELS.get(channel) if name in several else None
+        id = f"{name}/{channel}" if name in several else name
+        yield Row(id, audio, ordered(segments), places[name], side, split=split_of(file, root))
+
+
+def _segment(line: str) -> tuple[str, Segment | None]:
+    """Channel and segment of a line; None for one that is to be ignored."""
+    _, channel, speaker, begin, finish, *rest = line.split(maxsplit=5)
+    start, end = seconds(begin), seconds(finish)
+    text = rest[0] if rest else ""
+    if text.startswith("<") and ">" in text:  # labels such as <o,f0,male>
+        text = text[text.index(">") + 1 :].strip()
+    if start >= end:
+        raise ValueError(line)
+    if _IGNORED in text.lower():
+        return channel, None
+    return channel, Segment(start, end, speaker, text or None)

@@ -1,0 +1,260 @@
+"""RTTM, STM and Kaldi directories: recordings with segments, and what is wrong with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import soundfile
+from small_corpora import RATE, corpus, tone, wav
+
+from phonate.config.errors import DataError
+from phonate.data.manifests.detection import detect_format
+from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.manifests.requirements import Requirements
+from phonate.data.settings import VoiceData
+from phonate.data.store.prepared import prepare
+
+ANY = Requirements()
+
+
+class Any(VoiceData):
+    """Settings of a task that takes recordings of several speakers and any length."""
+
+    @property
+    def requirements(self):
+        return ANY
+
+
+def conversations(path, **changes):
+    return Any(**{**corpus(path).model_dump(), **changes})
+
+
+def spans(segments):
+    return [(round(one.start, 3), round(one.end, 3), one.speaker) for one in segments]
+
+
+@pytest.fixture
+def meetings(tmp_path):
+    for number, name in enumerate(("m1", "m2.Mix-Headset", "m3")):
+        wav(tmp_path / f"meetings/audio/{name}.wav", 3.0, 200 + 20 * number)
+    (tmp_path / "meetings/train.rttm").write_text(
+        "SPKR-INFO m1 1 <NA> <NA> <NA> unknown ann <NA>\n"
+        "SPEAKER m1 1 1.0 1.5 <NA> <NA> bob <NA> <NA>\n"
+        "SPEAKER m1 1 0.25 1.25 <NA> <NA> ann <NA> <NA>\n"
+        "SPEAKER m1 1 2.0 0.0 <NA> <NA> ann <NA> <NA>\n"
+        "SPEAKER m2 1 0.0 3.2 <NA> <NA> ann <NA> <NA>\n"
+        "SPEAKER gone 1 0.0 1.0 <NA> <NA> ann <NA> <NA>\n"
+    )
+    return tmp_path / "meetings"
+
+
+def test_rttm_beside_its_recordings(meetings):
+    checked, report = check_corpus(conversations(meetings))
+    assert report.format == "rttm"
+    found = {one.row.id: (spans(one.segments), one.row.split) for one in checked}
+    assert found == {
+        "m1": ([(0.25, 1.5, "ann"), (1.0, 2.5, "bob")], "train"),
+        "m2": ([(0.0, 3.0, "ann")], "train"),
+    }
+    assert report.reasons() == {"missing file": 1, "no annotation": 1}
+    assert (report.speech_seconds, report.overlap_seconds) == (pytest.approx(5.25), pytest.approx(0.5))
+    assert report.speakers == {"ann": 2, "bob": 1}
+
+
+def test_rttm_is_indexed_with_all_segments(meetings):
+    index = prepare(conversations(meetings)).index
+    first = index.id[:].index("m1")
+    assert [(one.start, one.end, index.speakers[one.speaker]) for one in index.segments(first)] == [
+        (0.25, 1.5, "ann"),
+        (1.0, 2.5, "bob"),
+    ]
+    assert index.speaker.tolist() == [-1, 0]
+    assert index.segment_first.tolist() == [0, 2, 3]
+
+
+def test_uem_limits_recordings_to_its_regions(meetings):
+    (meetings / "train.uem").write_text("m1 1 0.5 1.25\nm1 1 2.0 2.75\nm3 NA 0 3\n;; comment\nm3 1 5\n")
+    checked, report = check_corpus(conversations(meetings))
+    found = {one.row.id: (one.seconds, spans(one.segments)) for one in checked}
+    assert found == {
+        "m1-00000500": (0.75, [(0.0, 0.75, "ann"), (0.5, 0.75, "bob")]),
+        "m1-00002000": (0.75, [(0.0, 0.5, "bob")]),
+        "m2": (3.0, [(0.0, 3.0, "ann")]),
+        "m3": (3.0, []),
+    }
+    assert report.reasons() == {"malformed row": 1, "missing file": 1}
+    prepared = prepare(conversations(meetings))
+    assert prepared.index.recording.tolist() == [0, 0, 1, 2]
+
+
+def test_a_task_of_one_speaker_takes_segments_that_nobody_else_speaks_in(meetings):
+    _, report = check_corpus(corpus(meetings))
+    assert report.reasons() == {"several speakers": 1, "missing file": 1, "no annotation": 1}
+    (meetings / "train.rttm").write_text(
+        "SPEAKER m1 1 0.5 0.5 <NA> <NA> ann <NA> <NA>\n"
+        "SPEAKER m1 1 1.25 0.5 <NA> <NA> bob <NA> <NA>\n"
+        "SPEAKER m1 1 2.0 0.75 <NA> <NA> ann <NA> <NA>\n"
+        "SPEAKER m1 1 2.25 0.25 <NA> <NA> bob <NA> <NA>\n"
+    )
+    checked, report = check_corpus(corpus(meetings, unit="segment"))
+    found = {one.row.id: (one.seconds, one.row.speaker) for one in checked}
+    assert found == {"m1-00000500": (0.5, "ann"), "m1-00001250": (0.5, "bob")}
+    assert report.reasons()["overlapped speech"] == 2
+
+
+BAD_RTTM = {
+    "a line without a speaker": ("SPEAKER m1 1 0.0 1.0\n", "malformed row"),
+    "no time": ("SPEAKER m1 1 nan 1.0 <NA> <NA> ann <NA> <NA>\n", "malformed row"),
+    "behind the end": ("SPEAKER m1 1 2.5 9.0 <NA> <NA> ann <NA> <NA>\n", "bad segment"),
+    "two channels": (
+        "SPEAKER m1 1 0 1 <NA> <NA> ann <NA> <NA>\nSPEAKER m1 2 1 1 <NA> <NA> bob <NA> <NA>\n",
+        "several channels",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_RTTM)
+def test_a_recording_with_a_bad_annotation_is_refused_and_the_others_are_used(meetings, name):
+    content, reason = BAD_RTTM[name]
+    good = "SPEAKER m1 1 0.25 1.25 <NA> <NA> ann <NA> <NA>\nSPEAKER m3 1 0.0 3.0 <NA> <NA> ann <NA> <NA>\n"
+    (meetings / "train.rttm").write_text(good + content)
+    checked, report = check_corpus(conversations(meetings))
+    assert [one.row.id for one in checked] == ["m3"]
+    assert report.reasons()[reason] == 1
+    assert next(problem.id for problem in report.refused if problem.reason == reason) == "m1"
+
+
+def test_annotations_of_one_recording_in_two_files_are_one_clear_error(meetings):
+    (meetings / "system.rttm").write_text("SPEAKER m1 1 0.0 1.0 <NA> <NA> 1 <NA> <NA>\n")
+    with pytest.raises(DataError, match=r"m1 is in system\.rttm too; give the file that is meant"):
+        list_corpus(conversations(meetings))
+    assert check_corpus(conversations(meetings / "train.rttm"))[1].usable == 2
+
+
+def test_one_unreadable_annotation_file_ends_nothing(meetings):
+    (meetings / "other.rttm").write_bytes(b"SPEAKER \xff\xfe")
+    _, report = check_corpus(conversations(meetings))
+    assert (report.usable, report.reasons()["unreadable"]) == (2, 1)
+
+
+def test_real_meetings(recordings):
+    checked, report = check_corpus(Any(path=str(recordings / "diar_en_ami")))
+    assert (report.format, report.usable, report.segments, len(report.speakers)) == ("rttm", 10, 77, 21)
+    assert (round(report.speech_seconds, 1), round(report.overlap_seconds, 1)) == (177.5, 40.3)
+    lines = (recordings / "diar_en_ami/ref.rttm").read_text(encoding="utf-8").split("\n")
+    for one in checked:
+        listed = sorted(float(line.split()[3]) for line in lines if line.startswith(f"SPEAKER {one.row.id} "))
+        assert [segment.start for segment in one.segments] == pytest.approx(listed)
+
+
+@pytest.fixture
+def talks(tmp_path):
+    wav(tmp_path / "talks/sph/talk.wav", 4.0)
+    stereo = np.stack([tone(2.0, 200.0), tone(2.0, 300.0)], axis=1)
+    soundfile.write(tmp_path / "talks/sph/call.wav", stereo, RATE)
+    (tmp_path / "talks/stm").mkdir()
+    (tmp_path / "talks/stm/dev.stm").write_text(
+        ";; a comment\n"
+        "talk 1 ann 0.5 1.5 <o,f0,female> good morning\n"
+        "talk 1 inter_segment_gap 1.5 2.0 <o,,unknown> ignore_time_segment_in_scoring\n"
+        "talk 1 ann 2.0 3.5 <o,f0,female> how are you\n"
+        "call A bob 0.0 1.0 hello\n"
+        "call B eve 1.0 2.0 <o> yes\n"
+    )
+    return tmp_path / "talks"
+
+
+def test_stm_lines_are_utterances(talks):
+    checked, report = check_corpus(corpus(talks))
+    assert report.format == "stm"
+    found = {one.row.id: (one.row.speaker, one.row.text, one.seconds, one.row.channel) for one in checked}
+    assert found == {
+        "talk-00000500": ("ann", "good morning", 1.0, None),
+        "talk-00002000": ("ann", "how are you", 1.5, None),
+        "call/a-00000000": ("bob", "hello", 1.0, 0),
+        "call/b-00001000": ("eve", "yes", 1.0, 1),
+    }
+    assert report.reasons() == {}
+    prepared = prepare(corpus(talks))
+    position = prepared.index.id[:].index("call/b-00001000")
+    assert np.abs(prepared.cache.waveform(position) - tone(1.0, 300.0) / 0.3).max() < 1e-3
+    whole = conversations(talks, unit="recording")
+    assert sorted(one.row.id for one in check_corpus(whole)[0]) == ["call/a", "call/b", "talk"]
+
+
+def test_a_recording_with_a_bad_line_of_stm_is_refused(talks):
+    with (talks / "stm/dev.stm").open("a") as file:
+        file.write("call A bob 1.0 0.5 wrong\n")
+    _, report = check_corpus(corpus(talks))
+    assert (report.usable, report.reasons()) == (2, {"malformed row": 1})
+
+
+@pytest.fixture
+def kaldi(tmp_path):
+    wav(tmp_path / "egs/wavs/a.wav", 3.0, 200)
+    wav(tmp_path / "egs/wavs/b.wav", 2.0, 250)
+    folder = tmp_path / "egs/data/train"
+    folder.mkdir(parents=True)
+    (folder / "wav.scp").write_text(
+        f"a wavs/a.wav\nb {tmp_path / 'egs/wavs/b.wav'}\npiped sph2pipe -f wav x.sph |\nlost wavs/lost.wav\nbad\n"
+    )
+    (folder / "segments").write_text(
+        "ann-1 a 0.5 1.5\nbob-1 a 1.25 2.5\nann-2 b 0 2.0\nx piped 0 1\ny lost 0 1\nz nowhere 0 1\n"
+    )
+    (folder / "utt2spk").write_text("ann-1 ann\nbob-1 bob\nann-2 ann\nx x\ny y\nz z\n")
+    (folder / "text").write_text("ann-1 good morning\nbob-1 hello\nann-2 yes\n")
+    return folder
+
+
+def test_kaldi_utterances(kaldi):
+    rows, _ = list_corpus(conversations(kaldi, unit="recording"))
+    assert sum(hasattr(row, "segments") for row in rows) == 3
+    checked, report = check_corpus(conversations(kaldi))
+    assert report.format == "kaldi"
+    found = {one.row.id: (one.row.speaker, one.row.text, one.seconds, one.row.split) for one in checked}
+    assert found == {
+        "ann-1": ("ann", "good morning", 1.0, "train"),
+        "bob-1": ("bob", "hello", 1.25, "train"),
+        "ann-2": ("ann", "yes", 2.0, "train"),
+    }
+    assert report.reasons() == {"missing file": 2, "command": 1, "malformed row": 1}
+    assert "sph2pipe" in next(problem.detail for problem in report.refused if problem.reason == "command")
+
+
+def test_kaldi_without_segments_and_with_channels(kaldi):
+    stereo = np.stack([tone(2.0, 200.0), tone(2.0, 300.0)], axis=1)
+    soundfile.write(kaldi / "call.wav", stereo, RATE)
+    (kaldi / "segments").unlink()
+    (kaldi / "wav.scp").write_text("call-A call.wav\ncall-B call.wav\n")
+    (kaldi / "reco2file_and_channel").write_text("call-A call A\ncall-B call B\n")
+    (kaldi / "utt2spk").write_text("call-A ann\ncall-B bob\n")
+    prepared = prepare(corpus(kaldi.parent))
+    assert prepared.index.id[:] == ["train/call-A", "train/call-B"]
+    assert np.abs(prepared.cache.waveform(1) - tone(2.0, 300.0) / 0.3).max() < 1e-3
+
+
+def test_a_format_of_a_plug_in_recognises_its_corpora(tmp_path):
+    from phonate.config.registry import load_plugin
+    from phonate.data.settings import CORPORA
+
+    wav(tmp_path / "odd/a.wav")
+    (tmp_path / "odd/corpus.odd").write_text("a.wav ann\n")
+    plugin = tmp_path / "odd_format.py"
+    plugin.write_text(
+        "from phonate.data.manifests.rows import Row\n"
+        "from phonate.data.settings import CORPORA\n"
+        "def recognises(path):\n"
+        "    return (path / 'corpus.odd').is_file()\n"
+        "def odd_rows(path):\n"
+        "    for line in (path / 'corpus.odd').read_text().splitlines():\n"
+        "        name, speaker = line.split()\n"
+        "        yield Row.clip(name, path / name, speaker, None, 'corpus.odd:1')\n"
+        "CORPORA.register('odd', odd_rows)\n"
+    )
+    assert detect_format(tmp_path / "odd") == "folder"
+    try:
+        load_plugin(plugin)
+        assert detect_format(tmp_path / "odd") == "odd"
+        assert check_corpus(corpus(tmp_path / "odd"))[1].speakers == {"ann": 1}
+    finally:
+        CORPORA._registered.pop("odd", None)

@@ -89,9 +89,7 @@ def test_every_command_of_the_table_exists(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["explian"])
-    assert caught.value.code == 2
+    assert main(["explian"]) == 2
     assert capsys.readouterr().err == "error: there is no command 'explian'; did you mean explain?\n"
 
 
@@ -220,6 +218,53 @@ def test_a_closed_pipe_is_no_error(recipe: Path) -> None:
     assert process.stderr.read() == b""
     assert process.wait() == 141
     process.stderr.close()
+
+
+@pytest.mark.parametrize("arguments", [["explain", "RECIPE"], ["explain", "nowhere"]])
+def test_closed_streams_are_no_error(arguments: list[str], recipe: Path, tmp_path: Path) -> None:
+    """`phonate explain RECIPE >&- 2>&- <&-`: nothing is printed, into no file that is opened later either."""
+    given = [str(recipe) if argument == "RECIPE" else argument for argument in arguments]
+    code = (
+        "import sys; from phonate.cli import main\n"
+        f"code = main({['--plugin', TOY, *given]!r})\n"
+        f"opened = open({str(tmp_path / 'opened')!r}, 'w'); print('stray'); opened.close(); sys.exit(code)"
+    )
+    command = ["sh", "-c", f'exec "{sys.executable}" -c "$0" >&- 2>&- <&-', code]
+    done = subprocess.run(command, timeout=60, check=False)
+    assert done.returncode == (2 if "nowhere" in arguments else 0)
+    assert (tmp_path / "opened").read_text() == ""
+
+
+def test_an_error_that_quotes_a_long_value_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "x" * 200_000]) in (1, 2)
+    assert len(capsys.readouterr().err) < 2500
+
+
+def test_errors_are_red_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main(["explian"]) == 2
+    assert capsys.readouterr().err.startswith("\x1b[1;31merror:\x1b[0m there is no command")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["explian"]) == 2
+    assert capsys.readouterr().err.startswith("error: there is no command")
+
+
+def test_a_full_disk_does_not_hide_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(Failing):
+        def run(self, args: object) -> int:
+            args.logs = tmp_path
+            raise self.error
+
+    (tmp_path / "error.txt").mkdir()  # as little writable as on a full disk
+    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Full(ZeroDivisionError("by zero")))
+    assert main(["train"]) == 1
+    error = capsys.readouterr().err
+    assert "ZeroDivisionError: by zero" in error
+    assert "the traceback can't be written to" in error
 
 
 def test_a_plugin_that_is_missing_is_one_line(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:

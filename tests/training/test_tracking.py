@@ -461,6 +461,33 @@ def test_where_there_is_no_terminal_there_are_plain_lines(caplog):
     assert line in caplog.text
 
 
+WIDE = {"loss": 8.205, **{f"term{i}": 0.4067 for i in range(12)}, "learning_rate": 1e-4, "data_wait": 0.1,
+        "memory/cleanup_overhead_percent": 0.01, "grad_norm/main": 3.0}  # fmt: skip
+
+
+@pytest.mark.parametrize(("terminal", "verbosity"), [(True, "normal"), (False, "normal"), (True, "debug")])
+def test_a_line_of_metrics_is_short(terminal, verbosity):
+    screen = console(terminal)
+    ConsoleSink(500, verbosity, console=screen).write(50, "train", WIDE, 0)
+    (line,) = screen.file.getvalue().splitlines()
+    assert line.startswith("step 50/500  epoch 0  train  loss 8.205  term0 0.4067")
+    assert ("memory/" in line, "data_wait" in line, "grad_norm" in line) == (verbosity == "debug",) * 3
+    assert ("learning_rate" in line) == (not terminal or verbosity == "debug")
+    if terminal and verbosity == "normal":
+        assert len(line) <= 120
+        assert line.endswith("  ...")
+
+
+def test_the_means_of_an_epoch_are_shown_where_nothing_else_of_it_was():
+    screen = console(terminal=False)
+    sink = ConsoleSink(500, console=screen)
+    for step, split in ((1, "validation"), (2, "epoch"), (3, "train"), (4, "validation"), (4, "epoch"), (6, "epoch")):
+        sink.write(step, split, {"loss": 1.0}, 0)
+    assert [line.split()[1:5:3] for line in screen.file.getvalue().splitlines()] == [
+        ["1/500", "validation"], ["2/500", "epoch"], ["3/500", "train"], ["4/500", "validation"], ["6/500", "epoch"]
+    ]  # fmt: skip
+
+
 class Gone(io.StringIO):
     """A terminal that was closed."""
 

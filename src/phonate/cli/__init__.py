@@ -27,13 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors are one line on standard error; `--traceback` shows the rest.
     """
     args = argparse.Namespace(traceback=False)
-    _prepare_streams()
+    _open_closed_streams()
+    _print_every_name()
     try:
         code = _run(argv, args)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # the reader of our output has gone (phonate explain ... | head): leave without a word
+        # the reader of our output has ended (phonate explain ... | head): end without a message
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
@@ -43,10 +44,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, args)
 
 
-def _prepare_streams() -> None:
-    """Let no command fail because of what it prints: names that are not UTF-8, or to streams that were closed."""
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+def _open_closed_streams() -> None:
+    """Send streams that the caller closed (`>&-`) to nowhere: else the next file opened would get their number, and
+    what is printed would go into it."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is not None:
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def _print_every_name() -> None:
+    """A file's name may not be UTF-8; printing it must not fail."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -61,7 +73,10 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     if args.command not in COMMANDS:
         near = difflib.get_close_matches(args.command, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else "phonate --help lists the commands"
-        parser.exit(2, f"error: there is no command {args.command!r}; {hint}\n")
+        from phonate.cli.output import print_error
+
+        print_error(f"there is no command {args.command!r}; {hint}")
+        return 2
     module = parse_command(args.command, args.rest, args)
     with _progress():
         return _call(module, args)
@@ -69,7 +84,7 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[None]:
-    """Show how far long work has come."""
+    """Show the progress of long work."""
     from phonate.cli.output import ProgressBar
     from phonate.data.progress import progress_listener
 
@@ -94,27 +109,39 @@ def _call(module: Any, args: argparse.Namespace) -> int:
 
 
 def _fail(error: Exception, args: argparse.Namespace) -> int:
-    """Say what went wrong, keep the traceback in the run's logs if there are any, choose the exit code."""
+    """Print what went wrong, keep the traceback in the run's logs if there are any, choose the exit code."""
     import traceback
 
+    from phonate.cli.output import print_error
     from phonate.config.errors import Interrupted, PhonateError
 
     if args.traceback:
         traceback.print_exception(error)
     if isinstance(error, PhonateError):
-        label = "" if isinstance(error, Interrupted) else "error: "
         for line in str(error).splitlines():
-            print(f"{label}{line}", file=sys.stderr)
+            print_error(line, label=not isinstance(error, Interrupted))
         return error.exit_code
     if isinstance(error, OSError) and error.strerror:
         about = f"{error.filename}: " if error.filename else ""
-        print(f"error: {about}{error.strerror}", file=sys.stderr)
+        print_error(f"{about}{error.strerror}")
     else:
         summary = " ".join(str(error).split())
-        print(f"error: {type(error).__name__}: {summary}; --traceback shows where", file=sys.stderr)
-    logs: Path | None = getattr(args, "logs", None)
-    if logs is not None and logs.is_dir():
-        kept = logs / "error.txt"
-        kept.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
-        print(f"       the traceback is in {kept}", file=sys.stderr)
+        print_error(f"{type(error).__name__}: {summary}; --traceback shows where")
+    _keep_traceback(error, getattr(args, "logs", None))
     return 1
+
+
+def _keep_traceback(error: Exception, logs: Path | None) -> None:
+    import traceback
+
+    if logs is None:
+        return
+    kept = logs / "error.txt"
+    try:
+        if not logs.is_dir():
+            return
+        kept.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
+    except OSError as reason:  # the disk is full, say
+        print(f"       the traceback can't be written to {kept}: {reason.strerror}", file=sys.stderr)
+    else:
+        print(f"       the traceback is in {kept}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What the commands share: one JSON document, aligned tables, log lines on the console."""
+"""What the commands print: JSON documents, aligned tables, errors, log lines and progress bars."""
 
 from __future__ import annotations
 
@@ -16,6 +16,20 @@ LEVELS = {"quiet": logging.WARNING, "normal": logging.INFO, "debug": logging.DEB
 
 METRICS = "phonate.metrics"
 """The logger of metric lines, which the console shows in its own way."""
+
+
+LONGEST = 2000
+"""Characters of an error's line: it may quote a value of any length."""
+
+
+def print_error(message: str, label: bool = True) -> None:
+    """Print one line on standard error, with `error:` before it, in red on a terminal."""
+    if len(message) > LONGEST:
+        half = LONGEST // 2
+        message = f"{message[:half]} [... {len(message) - LONGEST} characters ...] {message[-half:]}"
+    coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    shown = "\x1b[1;31merror:\x1b[0m " if coloured else "error: "
+    print(f"{shown if label else ''}{message}", file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
@@ -41,15 +55,15 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
 
 
 class ProgressBar:
-    """A bar for one thing after the other, called with (what, done, total): with the time left, on standard error where
-    that is a terminal. It comes with the first call and goes when all is done, so that training may show its own."""
+    """Progress bars, one after the other, called with (what, done, total): with the time left, on standard error where
+    that is a terminal. A bar appears with the first call and disappears at the end, before training shows its own."""
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
         self._what: str | None = None
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """`done` of `total` are done of `what`."""
+        """Show that `done` of `total` are done."""
         if not sys.stderr.isatty():
             return
         if what != self._what:
@@ -63,7 +77,7 @@ class ProgressBar:
             self.close()
 
     def close(self) -> None:
-        """Take the bar off the screen."""
+        """Remove the bar from the screen."""
         if self._bar is not None:
             self._bar.stop()
         self._bar = self._what = None
@@ -78,12 +92,12 @@ def _new_bar() -> Progress:
         *columns,
         console=Console(stderr=True, soft_wrap=True),
         transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # else it is on its way to a file or another program
+        redirect_stdout=sys.stdout.isatty(),  # else it goes to a file or another program
     )
 
 
 class _Console(logging.Handler):
-    """Lines on standard error, looked up anew each time, for a progress bar may stand in for it."""
+    """Lines on standard error, which is looked up each time: a progress bar may have replaced it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -93,7 +107,7 @@ class _Console(logging.Handler):
 
 
 def log_to_console(verbosity: str = "normal") -> None:
-    """Show what phonate logs as plain lines on standard error: in ranks other than 0, only warnings."""
+    """Print what phonate logs as plain lines on standard error; in ranks other than 0, only warnings."""
     level = LEVELS[verbosity] if int(os.environ.get("RANK", "0")) == 0 else logging.WARNING
     logger = logging.getLogger("phonate")
     for handler in [handler for handler in logger.handlers if isinstance(handler, _Console)]:

@@ -75,7 +75,7 @@ def top_parser() -> Parser:
         action=_Completion,
         choices=("bash", "zsh", "tcsh"),
         metavar="SHELL",
-        help="print the completion script for bash, zsh or tcsh",
+        help="print the completion script for bash, zsh or tcsh (there is none for fish)",
     )
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

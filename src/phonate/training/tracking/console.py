@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("phonate.metrics")
 
+_ASIDE = frozenset({"data_wait", "grad_norm", "grad_scale"})
+"""Metrics that the console shows with `verbosity: debug` only, as it does those of a group (`system/memory_gb`)."""
 REFRESH = 0.5
 """Seconds between redraws of the bar. A redraw takes milliseconds, so it must be rare."""
 
@@ -24,8 +26,9 @@ REFRESH = 0.5
 class ConsoleSink(Sink):
     """A progress bar with the time left, and a line for each report of metrics.
 
-    Where the output is no terminal there is no bar, only the lines. They go to the logger `phonate.metrics`
-    too, and so into the session log. "quiet" shows nothing, "debug" also the system's metrics.
+    Without a terminal there is no bar, only the lines. They also go to the logger `phonate.metrics`, and so into the
+    log files. "quiet" shows nothing; "normal" the main metrics, on a terminal as many as fit its width, and the means
+    of an epoch only where no other training metrics were shown in it; "debug" everything.
 
     Args:
         total_steps: Optimizer steps of the whole run.
@@ -47,9 +50,11 @@ class ConsoleSink(Sink):
         self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
         self._shows_bar = self.console.is_terminal and verbosity != "quiet"
         self._progress: Progress | None = None
-        """Comes with the first step: before that others may show how far the preparation is."""
+        """Made at the first step: before that, the preparation may show its own."""
         self._next_refresh = 0.0
         self._step = 0
+        self._trained = False
+        """Whether training metrics were shown since the last epoch ended."""
 
     def _bar(self, step: int) -> Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -62,7 +67,7 @@ class ConsoleSink(Sink):
             TimeRemainingColumn(elapsed_when_finished=True),
             console=self.console,
             auto_refresh=False,
-            redirect_stdout=sys.stdout.isatty(),  # else it is on its way to a file or another program
+            redirect_stdout=sys.stdout.isatty(),  # else it goes to a file or another program
         )
         progress.add_task("training", total=self.total_steps, completed=step)
         progress.start()
@@ -81,22 +86,23 @@ class ConsoleSink(Sink):
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Show a line such as `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
-        shown = [
-            f"{name} {number(value)}"
-            for name, value in values.items()
-            if self.verbosity == "debug" or not name.startswith("system/")
-        ]
-        if not shown:
+        repeats = split == "epoch" and self._trained
+        self._trained = split == "train" or (self._trained and split != "epoch")
+        if self.verbosity != "debug":
+            values = {name: value for name, value in values.items() if _is_main(name)}
+        if not values:
             return
         place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")
-        line = f"{place}  {split}  " + "  ".join(shown)
-        log.info(line, extra={"split": split})
-        if self.verbosity != "quiet":
+        parts = [f"{place}  {split}", *(f"{name} {number(value)}" for name, value in values.items())]
+        log.info("  ".join(parts), extra={"split": split})
+        if self.verbosity == "debug" or (self.verbosity == "normal" and not repeats):
+            if self.console.is_terminal and self.verbosity != "debug":
+                parts = _fitting(parts, self.console.width)
             with self._while_there():
-                self.console.print(line, markup=False, soft_wrap=True)
+                self.console.print("  ".join(parts), markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Take the bar off the screen's last line."""
+        """Stop the bar."""
         if self._progress is not None:
             with self._while_there():
                 self._progress.update(self._progress.task_ids[0], completed=self._step)
@@ -104,11 +110,25 @@ class ConsoleSink(Sink):
 
     @contextlib.contextmanager
     def _while_there(self) -> Iterator[None]:
-        """Show it; a screen that has gone (its terminal was closed) is left alone, and ends no training."""
+        """Show something; nothing more is shown once the terminal is closed, which must not end training."""
         try:
             yield
         except OSError:
             self._progress, self._shows_bar, self.verbosity = None, False, "quiet"
+
+
+def _is_main(name: str) -> bool:
+    return "/" not in name and name not in _ASIDE
+
+
+def _fitting(parts: list[str], width: int) -> list[str]:
+    """The first of `parts` that fit in a line of `width` characters, and `...` if some do not."""
+    used = 0
+    for count, part in enumerate(parts):
+        used += len(part) + 2
+        if used + 3 > width and (count < len(parts) - 1 or used - 2 > width):
+            return [*parts[: max(count, 1)], "..."]
+    return parts
 
 
 def number(value: float) -> str:

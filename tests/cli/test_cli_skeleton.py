@@ -155,7 +155,7 @@ class Failing:
         (DataError("one\ntwo"), 2, "error: one\nerror: two\n"),
         (Interrupted("stopped", 15), 143, "stopped\n"),
         (Interrupted("stopped", 2), 130, "stopped\n"),
-        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C\n"),
         (OSError(28, "No space left on device", "x.pt"), 1, "error: x.pt: No space left on device\n"),
         (KeyError("x"), 1, "error: KeyError: 'x'; --traceback shows where\n"),
     ],

@@ -12,14 +12,16 @@ import pytest
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
 
 import torch
-from language_texts import sentences, task_of, write_texts
+from language_texts import sentences, settings, task_of, write_texts
 
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, InputError
+from phonate.config.resolve import resolve
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.tokenizer import TextTokenizer
 from phonate.tasks.language import model as models
 from phonate.tasks.language.dataset import IGNORED, encode_all
 from phonate.tasks.language.task import negative_log_likelihood
+from phonate.workflows.train import train
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +164,15 @@ def test_logits_are_computed_where_there_are_labels_and_nowhere_else(texts: tupl
     assert torch.allclose(found, expected, atol=1e-5)
     first, second = gradients(found.sum()), gradients(expected.sum())
     assert torch.allclose(first, second, atol=1e-5 * float(second.abs().max()))
+
+
+def test_batches_are_limited_in_tokens(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    changes = {"data.packing": False, "training.max_length": 80, "training.max_steps": 2}
+    train("language", settings(texts[0], **changes), output=tmp_path / "run")
+    with pytest.raises(InputError, match=r"training\.max_length: 8 a batch can't hold sample lines\.txt:\d+ of length"):
+        train("language", settings(texts[0], **{**changes, "training.max_length": 8}), output=tmp_path / "short")
+    with pytest.raises(InputError, match=r"training\.max_duration: .* use training\.max_length"):
+        train("language", settings(texts[0], **{"training.max_duration": 80}), output=tmp_path / "seconds")
+    both = {"training.max_duration": 80, "training.max_length": 80}
+    with pytest.raises(InputError, match="both limit batches"):
+        resolve("language", settings(texts[0], **both))

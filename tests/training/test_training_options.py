@@ -208,6 +208,15 @@ def max_duration(tmp_path, m):
     return all(x.shape[0] * x.shape[1] <= 30 for x in batches) and len({x.shape[0] for x in batches}) > 1
 
 
+def max_length(tmp_path, m):
+    m.setattr(Sequences, "frames_per_second", None)
+    with pytest.raises(InputError, match=r"max_duration: .* not measured in seconds; use training\.max_length"):
+        train(tmp_path / "a", max_duration=3.0)
+    trainer = train(tmp_path / "b", max_length=30)
+    batches = [planned.batch["x"] for planned in trainer.train_source.epoch(0)]
+    return all(x.shape[0] * x.shape[1] <= 30 for x in batches) and len({x.shape[0] for x in batches}) > 1
+
+
 def metric_for_best_model(tmp_path, m):
     first = train(tmp_path / "a", validation={"metric_for_best_model": "val_mse"})
     return first.best.metric == "val_mse" and first.best.value != train(tmp_path / "b").best.value
@@ -418,6 +427,7 @@ OBSERVED = {
     "max_steps": max_steps,
     "batch_size": batch_size,
     "max_duration": max_duration,
+    "max_length": max_length,
     "random_seed": lambda t, m: differ(t, {}, {"random_seed": 7}),
     "optimizer.type": lambda t, m: differ(t, {}, {"optimizer": {"type": "sgd"}}),
     "optimizer.lr": lambda t, m: differ(t, {}, {"optimizer": {"lr": 0.1}}),

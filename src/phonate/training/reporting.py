@@ -127,6 +127,8 @@ def effective_batch(settings: TrainingSettings, world_size: int) -> str:
     if settings.max_duration is not None:
         seconds = settings.max_duration
         total = f"at most {seconds * times:g} s = {seconds:g} s"
+    elif settings.max_length is not None:
+        total = f"at most {settings.max_length * times} tokens = {settings.max_length}"
     else:
         total = f"{settings.batch_size * times} = {settings.batch_size}"
     return f"effective batch {total} x {times} accumulation, over {world_size} rank(s)"

@@ -303,6 +303,8 @@ class TrainingSettings(Settings):
     """Items of a forward pass, over all ranks together."""
     max_duration: PositiveFloat | None = None
     """Seconds of audio that a batch may hold, padding counted; batches are then made of clips of like length."""
+    max_length: PositiveInt | None = None
+    """The same for data sets that are not measured in seconds, in their own unit: tokens of text."""
     random_seed: NonNegativeInt = 42
     """Seed of everything random: initial weights, order, augmentation, dropout."""
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -390,6 +392,12 @@ class TrainingSettings(Settings):
                 "or restore_best_weights to false"
             )
         return None
+
+    @model_validator(mode="after")
+    def _one_cap(self) -> Self:
+        if self.max_duration is not None and self.max_length is not None:
+            raise ValueError("max_duration and max_length both limit batches; drop one")
+        return self
 
     @model_validator(mode="after")
     def _callbacks_agree(self) -> Self:

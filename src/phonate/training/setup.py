@@ -65,14 +65,11 @@ def batch_source(
     batch_size = settings.batch_size
     if validation and settings.validation.batch_size is not None:
         batch_size = settings.validation.batch_size
-    max_frames = None
-    if settings.max_duration is not None:
-        max_frames = int(settings.max_duration * samples.frames_per_second)
     return BatchSource(
         samples,
         seed=settings.random_seed,
         batch_size=batch_size,
-        max_frames=max_frames,
+        max_frames=_max_frames(samples, settings),
         rank=ranks.rank,
         world_size=ranks.world_size,
         num_workers=workers,
@@ -82,6 +79,18 @@ def batch_source(
         pin_memory=pin,
         multiple=SHIM_FRAMES if performance.batch_shim else 1,
     )
+
+
+def _max_frames(samples: Dataset, settings: TrainingSettings) -> int | None:
+    """Frames of a padded batch, at most. Raises InputError for a limit in a unit that the data set does not have."""
+    rate = samples.frames_per_second
+    if rate is None:
+        if settings.max_duration is not None:
+            raise InputError("training.max_duration: this data set is not measured in seconds; use training.max_length")
+        return settings.max_length
+    if settings.max_length is not None:
+        raise InputError("training.max_length: this data set is measured in seconds; use training.max_duration")
+    return None if settings.max_duration is None else int(settings.max_duration * rate)
 
 
 def build_model(task: Task, device: torch.device) -> nn.Module:

@@ -27,8 +27,9 @@ class Dataset(Protocol):
         ...
 
     @property
-    def frames_per_second(self) -> float:
-        """Frames in a second of audio, to turn `max_duration` seconds into a cap in frames."""
+    def frames_per_second(self) -> float | None:
+        """Frames in a second of audio, to turn `max_duration` into frames. None: lengths are not of audio, and
+        `max_length` is in their unit."""
         ...
 
     @property

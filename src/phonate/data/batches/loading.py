@@ -69,8 +69,13 @@ class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
             raise DataError("there are no samples to make batches of; look at the corpus with `phonate data check`")
         longest = int(self.lengths.argmax())
         if self.max_frames is not None and int(self.lengths[longest]) > self.max_frames:
-            seconds = int(self.lengths[longest]) / self.samples.frames_per_second
-            allowed = self.max_frames / self.samples.frames_per_second
+            rate = self.samples.frames_per_second
+            if rate is None:
+                raise DataError(
+                    f"training.max_length: {self.max_frames} a batch can't hold sample {self.ids[longest]} of length "
+                    f"{self.lengths[longest]}; raise it"
+                )
+            seconds, allowed = int(self.lengths[longest]) / rate, self.max_frames / rate
             raise DataError(
                 f"training.max_duration: {allowed:.2f} s a batch can't hold sample {self.ids[longest]} of "
                 f"{seconds:.2f} s; raise it, or leave long recordings out with data.audio.max_seconds"

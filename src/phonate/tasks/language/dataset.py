@@ -56,9 +56,9 @@ class LanguageDataset:
         return np.array([sum(len(self.sequences[i].tokens.ids) for i in row) for row in self.rows], dtype=np.int64)
 
     @property
-    def frames_per_second(self) -> float:
-        """Text has no seconds: `max_duration` counts tokens."""
-        return 1.0
+    def frames_per_second(self) -> None:
+        """None: lengths are tokens."""
+        return None
 
     @property
     def cached(self) -> bool:

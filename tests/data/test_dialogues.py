@@ -66,6 +66,30 @@ def test_file_names_that_are_not_utf_8_are_shown(tmp_path: Path) -> None:
     assert [one.id for one in found] == ["a\\udcff.txt:1", "b\\udcfe.txt:1"]
 
 
+def test_what_cant_be_opened_is_refused_and_the_rest_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "b.txt").write_text("words\n", encoding="utf-8")
+    (tmp_path / "a.txt").symlink_to("nothing")
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "again").symlink_to(tmp_path)
+    scandir = os.scandir
+
+    def locked(path: Any) -> Any:
+        if Path(path).name == "locked":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", locked)
+    found = read_dialogues(tmp_path)
+    assert [one.id for one in found.dialogues] == ["b.txt:1"]
+    assert {row.place: row.reason for row in found.refused} == {
+        "a.txt": "not a file (a broken link, or a pipe)",
+        "pipe.txt": "not a file (a broken link, or a pipe)",
+        "locked": "Permission denied",
+    }
+
+
 def chat(*messages: Any, **row: Any) -> str:
     return json.dumps({"messages": list(messages), **row})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +13,7 @@ from typing import Any
 from phonate.config.errors import DataError
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.rows import dialogue_of
-from phonate.data.manifests.outputs import is_output
-from phonate.data.manifests.rows import printable
+from phonate.data.manifests.rows import audio_files, printable
 
 logger = logging.getLogger("phonate")
 
@@ -49,27 +47,32 @@ def text_files(path: str | Path) -> list[Path]:
 
     Raises DataError if there are none.
     """
-    root = Path(path)
+    return _scan(Path(path))[0]
+
+
+def _scan(root: Path) -> tuple[list[Path], list[Refused]]:
+    """`text_files`, and folders and files that can't be read."""
     if root.is_file():
         if root.suffix.lower() not in SUFFIXES:
             raise DataError(f"{root}: not a text file; give one of {', '.join(SUFFIXES)}, or a folder of them")
-        return [root]
+        return [root], []
     if not root.is_dir():
         raise DataError(f"{root}: no such file or folder")
-    found = sorted(_walk(root))
-    if not found:
-        raise DataError(f"{root}: no text files in this folder; put {', '.join(SUFFIXES)} files there")
-    return found
+    files: list[Path] = []
+    refused: list[Refused] = []
 
+    def refuse(path: Path, reason: str) -> None:
+        refused.append(Refused(printable(path.relative_to(root).as_posix()), reason))
 
-def _walk(root: Path) -> Iterator[Path]:
-    """The text files under `root`, without hidden ones and what phonate wrote itself."""
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".") and not is_output(Path(folder, name))]
-        for name in files:
-            file = Path(folder, name)
-            if not name.startswith(".") and file.suffix.lower() in SUFFIXES and file.is_file():
-                yield file
+    for file in audio_files(root, SUFFIXES, lambda folder, error: refuse(folder, str(error.strerror))):
+        if file.is_file():
+            files.append(file)
+        else:
+            refuse(file, "not a file (a broken link, or a pipe)")
+    if not files:
+        why = f" ({refused[0].place}: {refused[0].reason})" if refused else ""
+        raise DataError(f"{root}: no text files in this folder{why}; put {', '.join(SUFFIXES)} files there")
+    return files, refused
 
 
 def read_dialogues(path: str | Path, documents: str = "auto") -> Read:
@@ -84,8 +87,8 @@ def read_dialogues(path: str | Path, documents: str = "auto") -> Read:
     """
     root = Path(path)
     dialogues: list[Dialogue] = []
-    refused: list[Refused] = []
-    for file in text_files(root):
+    files, refused = _scan(root)
+    for file in files:
         name = printable(file.relative_to(root).as_posix() if root.is_dir() else file.name)
         for one in _read_file(file, name, documents):
             if isinstance(one, Refused):

@@ -169,10 +169,10 @@ def test_callbacks_may_come_and_go_at_a_resume(caplog):
     early.scale, late.scale = 0.5, 0.25
     stopping = build("early_stopping")
     stopping.watch.stale = 3
-    states = json.loads(json.dumps(CallbackList([early, stopping, late, Callback()]).state_dict()))
+    states = json.loads(json.dumps(CallbackList([early, stopping, late, Callback()]).state()))
     new, first, second = build("lr_monitor"), build("dynamic_lr"), build("dynamic_lr")
     with caplog.at_level(logging.INFO):
-        CallbackList([new, first, second]).load_state_dict(states)
+        CallbackList([new, first, second]).restore(states)
     assert (first.scale, second.scale) == (0.5, 0.25)
     (line,) = caplog.records
     assert line.message.endswith(": EarlyStoppingCallback")
@@ -234,9 +234,9 @@ def test_early_stopping_goes_on_after_a_resume():
     loop = Loop(network(), [first])
     loop.validate(val_loss=1.0)
     loop.validate(val_loss=2.0)
-    states = json.loads(json.dumps(loop.hooks.state_dict()))
+    states = json.loads(json.dumps(loop.hooks.state()))
     resumed = Loop(network(), [second])
-    resumed.hooks.load_state_dict(states)
+    resumed.hooks.restore(states)
     resumed.validate(val_loss=1.5)
     assert resumed.should_stop
 
@@ -388,8 +388,8 @@ def test_pruning_goes_on_after_a_resume():
 
     whole, part = trained(8), trained(4)
     resumed = loop(part.model, step=4)
-    resumed.hooks.load_state_dict(json.loads(json.dumps(part.hooks.state_dict())))
-    assert json.dumps(resumed.hooks.state_dict()) == json.dumps(part.hooks.state_dict())
+    resumed.hooks.restore(json.loads(json.dumps(part.hooks.state())))
+    assert json.dumps(resumed.hooks.state()) == json.dumps(part.hooks.state())
     resumed.begin()
     resumed.train(4)
     for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
@@ -408,7 +408,7 @@ def test_the_learning_rate_falls_when_the_metric_stalls(caplog):
     assert found == [0.1, 0.1, 0.05, 0.05, 0.05, 0.03, 0.03, 0.03]
     assert "val_loss stalls" in caplog.text
     resumed = Loop(network(), [build("dynamic_lr")])
-    resumed.hooks.load_state_dict(json.loads(json.dumps(loop.hooks.state_dict())))
+    resumed.hooks.restore(json.loads(json.dumps(loop.hooks.state())))
     resumed.begin()
     assert resumed.schedules["main"].lr(0) == pytest.approx(0.03)
 

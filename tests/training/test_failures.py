@@ -65,7 +65,7 @@ def as_on_a_gpu(monkeypatch):
 
     def built(self):
         step = build(self)
-        step.reads_losses = False
+        step.finite._reads_at_once = False
         return step
 
     monkeypatch.setattr(Trainer, "_build_step", built)
@@ -80,7 +80,7 @@ def failed(folder, task, **changes):
 
 def test_a_gradient_that_is_not_finite_names_its_batch_and_not_the_next(tmp_path):
     message, ids = failed(tmp_path / "run", BadGradient())
-    assert "the gradient's norm is nan at step 6" in message
+    assert "the gradient norm is nan at step 6" in message
     assert len(ids) == 7
     assert all(name in message for name in ids[6])
     assert all(remedy in message for remedy in NAN_REMEDIES)
@@ -89,7 +89,7 @@ def test_a_gradient_that_is_not_finite_names_its_batch_and_not_the_next(tmp_path
 def test_on_a_gpu_it_does_too(tmp_path, as_on_a_gpu):
     message, ids = failed(tmp_path / "run", BadGradient(), logging={"interval": 50}, checkpoint={"interval": 50},
                           validation={"interval": 50})  # fmt: skip
-    assert "the gradient's norm is nan at step 6" in message
+    assert "the gradient norm is nan at step 6" in message
     assert len(ids) > 7, "nothing waited for it"
     assert all(name in message for name in ids[6])
 
@@ -218,9 +218,9 @@ def test_the_parts_of_a_run_begin_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setattr(RegressionTask, "dataset", noted("data", RegressionTask.dataset))
     monkeypatch.setattr(RegressionTask, "model", noted("model", RegressionTask.model))
     for where, name in (
-        ("phonate.training.trainer.build_optimizer", "optimizer"),
-        ("phonate.training.trainer.build_schedule", "schedule"),
-        ("phonate.training.state.restore", "checkpoint"),
+        ("phonate.training.phases.build_optimizer", "optimizer"),
+        ("phonate.training.phases.build_schedule", "schedule"),
+        ("phonate.training.saving.Saver.restore", "checkpoint"),
         ("phonate.training.trainer.build_stream", "trackers"),
         ("phonate.training.step.TrainStep.__call__", "training"),
     ):

@@ -55,7 +55,7 @@ def test_a_tasks_metrics_are_ratios_of_sums_and_what_follows_from_them(tmp_path)
     assert last["double"] == pytest.approx(2 * mean)
     assert last["perplexity"] == pytest.approx(math.exp(last["mse"]))
     assert "never" not in last
-    assert trainer.best.value == last["double"]
+    assert trainer.progress.best.value == last["double"]
 
 
 def test_a_model_on_another_device_than_the_one_given_is_refused(tmp_path):

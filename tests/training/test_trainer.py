@@ -242,7 +242,7 @@ def test_outside_metric_chooses_the_best(tmp_path):
     by_metric = max(rows, key=lambda row: row["quality"])["step"]
     by_loss = min(rows, key=lambda row: row["loss"])["step"]
     assert by_metric != by_loss
-    assert trainer.best.step == by_metric
+    assert trainer.progress.best.step == by_metric
     best = trainer.checkpoints.load_best_checkpoint()
     assert best.metadata.global_step == by_metric
 
@@ -257,7 +257,7 @@ def test_best_survives_resume(tmp_path):
     train(tmp_path / "run", max_steps=40, validation={"interval": 4})
     path = tmp_path / "run/checkpoints/step-00000040"
     resumed = train(tmp_path / "run", resume=path, max_steps=44, optimizer={"lr": 10.0}, validation={"interval": 4})
-    assert resumed.best.step <= 40
+    assert resumed.progress.best.step <= 40
     assert resumed.checkpoints.load_best_checkpoint().metadata.global_step <= 40
 
 
@@ -270,7 +270,7 @@ def test_early_stopping_restores_the_best_weights(tmp_path):
     }
     trainer = train(tmp_path / "run", early_stopping={"patience": 3}, **changes)
     assert trainer.step < 200
-    assert trainer.best.step < trainer.step
+    assert trainer.progress.best.step < trainer.step
     best = trainer.checkpoints.load_best_checkpoint()
     assert same(best.weights, weights(trainer))
     kept = train(tmp_path / "kept", early_stopping={"patience": 3, "restore_best_weights": False}, **changes)

@@ -219,14 +219,17 @@ def max_length(tmp_path, m):
 
 def metric_for_best_model(tmp_path, m):
     first = train(tmp_path / "a", validation={"metric_for_best_model": "val_mse"})
-    return first.best.metric == "val_mse" and first.best.value != train(tmp_path / "b").best.value
+    return (
+        first.progress.best.metric == "val_mse"
+        and first.progress.best.value != train(tmp_path / "b").progress.best.value
+    )
 
 
 def greater_is_better(tmp_path, m):
     first, second = (
         train(tmp_path / str(flag), max_steps=40, validation={"greater_is_better": flag}) for flag in (0, 1)
     )
-    return first.best.step != second.best.step
+    return first.progress.best.step != second.progress.best.step
 
 
 def restore_best_weights(tmp_path, m):
@@ -398,7 +401,7 @@ def init_from(tmp_path, m):
 
 
 def monitor_metric(tmp_path, m):
-    return train(tmp_path / "a", checkpoint={"monitor_metric": "val_size"}).best.metric == "val_size"
+    return train(tmp_path / "a", checkpoint={"monitor_metric": "val_size"}).progress.best.metric == "val_size"
 
 
 def plateau_metric(tmp_path, m):

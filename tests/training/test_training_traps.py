@@ -12,8 +12,8 @@ from torch import nn
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import CheckpointError, InputError, TrainingError
-from phonate.training import TrainingConfig, VoiceTrainer, state
-from phonate.training.meter import Meter
+from phonate.training import TrainingConfig, VoiceTrainer
+from phonate.training.meter import Meter, Meters
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.trainer import Trainer
@@ -46,7 +46,7 @@ def test_a_save_of_nan_weights_names_the_tensor(tmp_path):
     trainer = train(tmp_path / "run", max_steps=4)
     with torch.no_grad():
         trainer.model[0].bias[0] = torch.nan
-    trainer.step = 5
+    trainer.progress.step = 5
     trainer.save()
     with pytest.raises(CheckpointError, match=r"0\.bias holds NaN"):
         trainer.checkpoints.close()
@@ -79,8 +79,8 @@ def test_another_metric_at_a_resume_chooses_the_best_anew(tmp_path, caplog):
     better = {"metric_for_best_model": "quality", "greater_is_better": True}
     with caplog.at_level("INFO"):
         trainer = train(tmp_path / "run", Judged(), resume="latest", max_steps=12, validation=better)
-    assert "chosen anew by quality" in caplog.text
-    assert (trainer.best.value, trainer.best.step) == (-2.0, 12)
+    assert "it is now chosen by quality" in caplog.text
+    assert (trainer.progress.best.value, trainer.progress.best.step) == (-2.0, 12)
     assert trainer.restore_best() is not None
 
 
@@ -157,15 +157,13 @@ def test_a_pruned_average_has_the_zeros_too(tmp_path):
     assert float((saved == 0).float().mean()) == pytest.approx(0.5)
 
 
-def test_meters_have_the_same_names_on_every_rank_after_a_resume_on_more_ranks(tmp_path):
-    trainer = train(tmp_path / "run", max_steps=4)
+def test_meters_have_the_same_names_on_every_rank_after_a_resume_on_more_ranks():
     counted = [[{"mse": [3.0, 2.0]}, {"mse": [5.0, 4.0]}]]
     totals = []
     for rank in range(2):
-        trainer.ranks = Ranks(rank, 2)
-        trainer.train_step.meter, trainer.epoch_meter = Meter(), Meter()
-        state._restore_meters(trainer, counted)
-        totals.append(trainer.epoch_meter.state())
+        meters = Meters(Meter(), Ranks(rank, 2))
+        meters.restore(counted)
+        totals.append(meters.epoch.state())
     assert totals == [{"mse": [5.0, 4.0]}, {"mse": [0.0, 0.0]}]
 
 

@@ -100,7 +100,7 @@ def test_a_loss_that_is_not_a_number_names_step_batch_and_remedies(tmp_path, rea
     run.create(resuming=False)
     options = settings(logging={"interval": 50}, validation={"interval": 100}, checkpoint={"interval": 2})
     trainer = Trainer(task, options, run)
-    trainer.train_step.reads_losses = reads_losses
+    trainer.train_step.finite._reads_at_once = reads_losses
     with pytest.raises(TrainingError) as error:
         trainer.fit()
     said = str(error.value)

@@ -18,6 +18,9 @@ from torch import nn
 
 from phonate.config.errors import InputError
 
+PATIENCE = timedelta(days=30)
+"""Time limit of `Ranks.wait`. (A rank that dies ends the wait at once, because its connection closes.)"""
+
 
 @dataclass
 class Ranks:
@@ -27,6 +30,7 @@ class Ranks:
     world_size: int = 1
     accelerator: Any = field(default=None, repr=False)
     control: Any = field(default=None, repr=False)
+    patient: Any = field(default=None, repr=False)
 
     @property
     def is_main(self) -> bool:
@@ -61,6 +65,12 @@ class Ranks:
         """Wait for all ranks."""
         if self.world_size > 1:
             dist.monitored_barrier(group=self.control)
+
+    def wait(self) -> None:
+        """Wait for all ranks without a time limit, for work that takes one rank much longer than another (its share of
+        an evaluation, previews, writing a checkpoint)."""
+        if self.world_size > 1:
+            dist.barrier(group=self.patient)
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """`module` in DistributedDataParallel, so that its gradients are averaged over the ranks."""
@@ -109,7 +119,8 @@ def start(
         ],
     )
     control = dist.new_group(backend="gloo", timeout=timeout)
-    return Ranks(accelerator.process_index, accelerator.num_processes, accelerator, control)
+    patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+    return Ranks(accelerator.process_index, accelerator.num_processes, accelerator, control, patient)
 
 
 def _backend(asked: str, device: torch.device) -> str:

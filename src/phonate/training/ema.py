@@ -22,12 +22,12 @@ class EMA:
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Begin anew with the weights as they are."""
+        """Start again from the current weights."""
         torch._foreach_copy_(self.averages, [w.data for w in self.weights])
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Count in the weights after optimizer step `step` (the first one is 1)."""
+        """Update with the weights after optimizer step `step` (the first one is 1)."""
         decay = self.settings.decay
         if self.settings.warmup:
             decay = min(decay, (1 + step) / (10 + step))
@@ -35,7 +35,7 @@ class EMA:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """The model computes with the averages inside this block."""
+        """Inside this block the model has the averages as weights."""
         self._swap()
         try:
             yield
@@ -50,7 +50,10 @@ class EMA:
         """The averages by parameter name."""
         return dict(zip(self.names, self.averages, strict=True))
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Put averages back."""
+    def restore(self, state: Mapping[str, Tensor] | None) -> None:
+        """Restore the averages. None (saved without an average): they start from the weights."""
+        if state is None:
+            self.reset()
+            return
         for name, average in zip(self.names, self.averages, strict=True):
             average.copy_(state[name])

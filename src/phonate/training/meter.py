@@ -1,8 +1,9 @@
-"""Running sums of loss terms between two log lines."""
+"""Running sums and counts of loss terms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -17,7 +18,7 @@ class Meter:
         self.counts: dict[str, Tensor | float] = {}
 
     def add(self, terms: Mapping[str, tuple[Tensor, Tensor | float]]) -> None:
-        """Count the terms of one micro-batch in."""
+        """Add the terms of one micro-batch."""
         for name, (total, count) in terms.items():
             self.sums[name] = self.sums.get(name, 0.0) + _summand(total)
             self.counts[name] = self.counts.get(name, 0.0) + _summand(count)
@@ -33,19 +34,23 @@ class Meter:
         return means
 
     def absorb(self, other: Meter) -> None:
-        """Take over what `other` has counted; it starts anew."""
+        """Add what `other` has counted and clear it."""
         for name in other.sums:
             self.sums[name] = self.sums.get(name, 0.0) + other.sums[name]
             self.counts[name] = self.counts.get(name, 0.0) + other.counts[name]
         other.clear()
 
     def clear(self) -> None:
-        """Start anew."""
+        """Forget all counts."""
         self.sums.clear()
         self.counts.clear()
 
+    def become(self, other: Meter) -> None:
+        """Take the counts of `other`, which keeps them."""
+        self.sums, self.counts = dict(other.sums), dict(other.counts)
+
     def copy(self) -> Meter:
-        """The same counts, to go on with separately."""
+        """A meter with the same counts."""
         other = Meter()
         other.sums.update(self.sums)
         other.counts.update(self.counts)
@@ -56,9 +61,49 @@ class Meter:
         return {name: [float(self.sums[name]), float(self.counts[name])] for name in self.sums}
 
     def restore(self, state: Mapping[str, list[float]]) -> None:
-        """Go on from `state`."""
+        """Restore sums and counts."""
         self.sums = {name: pair[0] for name, pair in state.items()}
         self.counts = {name: pair[1] for name, pair in state.items()}
+
+
+class Meters:
+    """The losses since the last log line, and those of the epoch before them; each rank counts its own.
+
+    Both are state of a run, so that means over an epoch are exact after a resume within it.
+    """
+
+    def __init__(self, latest: Meter, ranks: Ranks) -> None:
+        """`latest`: since the last log line."""
+        self.latest = latest
+        self.epoch = Meter()
+        self.ranks = ranks
+
+    def state(self) -> list[Any]:
+        """Both meters of each rank. All ranks call it together."""
+        return self.ranks.gather([self.latest.state(), self.epoch.state()])
+
+    def restore(self, state: Sequence[Sequence[Mapping[str, list[float]]]]) -> None:
+        """Each rank restores its own counts; where the number of ranks has changed, the first one takes them all."""
+        meters = (self.latest, self.epoch)
+        if len(state) == self.ranks.world_size:
+            for meter, counted in zip(meters, state[self.ranks.rank], strict=True):
+                meter.restore(counted)
+            return
+        for number, meter in enumerate(meters):
+            for pair in state:
+                # all ranks have the same names: they are summed together
+                part = Meter()
+                part.restore(pair[number] if self.ranks.is_main else {name: [0.0, 0.0] for name in pair[number]})
+                meter.absorb(part)
+
+    def epoch_means(self, state: Sequence[Any], weights: Mapping[str, float]) -> dict[str, float]:
+        """Means of the current epoch over all ranks, from the result of `state`. Empty at its beginning."""
+        whole = Meter()
+        for one in (one for pair in state for one in pair):
+            part = Meter()
+            part.restore(one)
+            whole.absorb(part)
+        return whole.means(weights, Ranks())
 
 
 def _summand(value: Tensor | float) -> Tensor | float:

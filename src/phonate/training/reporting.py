@@ -1,4 +1,4 @@
-"""What the trainer says of itself: the log line of the last steps, and what is written down at the start of a run."""
+"""What the trainer reports: the log line of the last steps, the profile, and what is written at the start of a run."""
 
 from __future__ import annotations
 
@@ -6,64 +6,149 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
-from phonate.training.meter import Meter
-from phonate.training.profiling.stages import DATA_LIMIT
+from phonate.training.finite import ADVICE
+from phonate.training.memory.manager import AdaptiveMemoryManager
+from phonate.training.meter import Meter, Meters
+from phonate.training.profiling.stages import DATA_LIMIT, Profile
+from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import hyperparameters, model_summary
-from phonate.training.step import PhaseState
+from phonate.training.state import Progress
+from phonate.training.step import TrainStep
+from phonate.training.task import Preview
+from phonate.training.tracking import MetricStream
 
-if TYPE_CHECKING:
-    from phonate.training.trainer import Trainer
-
-logger = logging.getLogger("phonate")
+logger = logging.getLogger(__name__)
 
 LEAST_SCALE = 2.0**-14
-"""A run whose gradients only overflow now and then never has so small a loss scale."""
-WORTH_A_WORD = 0.005
-"""Seconds a step that are spent waiting for data: shorter waits are not worth a loader process."""
+"""A run whose gradients overflow only now and then never has a loss scale as small as this."""
+LEAST_WAIT = 0.005
+"""Seconds of waiting for data per step below which the log gives no advice."""
 
 
-def log(trainer: Trainer) -> None:
-    """Send the training metrics since the last log line to the stream; TrainingError when one is not finite."""
-    train_step, (step, since) = trainer.train_step, trainer.logged_at
-    train_step.check_losses()
-    means = finite_means(trainer, train_step.meter)
-    trainer.epoch_meter.absorb(train_step.meter)
-    now = time.perf_counter()
-    seconds = max(now - since, 1e-9)
-    scale = train_step.precision.scale
-    if scale is not None and scale < LEAST_SCALE and trainer.settings.amp_loss_scale is None:
-        raise TrainingError(
-            f"the loss scale of fp16 has fallen to {scale:g} by step {trainer.step}: gradients overflow in step after "
-            "step, and nothing is learnt. Lower training.optimizer.lr or training.gradient_clipping, set "
-            "training.mixed_precision: bf16 or fp32, or check the recordings with `phonate data check`; the last "
-            "checkpoint is intact"
+class Reporter:
+    """Sends metrics to the trackers.
+
+    Args:
+        progress: Where the run is.
+        train_step: Whose losses, gradient norms and learning rates are reported.
+        meters: The losses.
+        settings: The recipe's `training` part.
+        ranks: The processes of the run; the first one reports.
+        memory: Whose figures are reported too.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        train_step: TrainStep,
+        meters: Meters,
+        settings: TrainingSettings,
+        ranks: Ranks,
+        memory: AdaptiveMemoryManager | None,
+    ) -> None:
+        self.progress = progress
+        self.train_step = train_step
+        self.meters = meters
+        self.settings = settings
+        self.ranks = ranks
+        self.memory = memory
+        self.stream = MetricStream()
+        """The trackers. None before `start`."""
+        self.waited = 0.0
+        """Seconds spent waiting for data since the last log line."""
+        self._logged_at = (progress.step, time.perf_counter())
+        self._advised_on_data = False
+
+    def start(self, stream: MetricStream) -> None:
+        """Send metrics to `stream` from now on."""
+        self.stream = stream
+        self._logged_at = (self.progress.step, time.perf_counter())
+
+    def close(self) -> None:
+        """Close the trackers."""
+        self.stream.close()
+
+    def emit(self, metrics: Mapping[str, float], split: str = "train") -> None:
+        """Send metrics of the current step."""
+        if self.ranks.is_main:
+            self.stream.emit(self.progress.step, split, dict(metrics), epoch=self.progress.epoch)
+
+    def show(self, previews: Mapping[str, Preview]) -> None:
+        """Send sounds and pictures of the current step."""
+        if self.ranks.is_main and previews:
+            self.stream.media(self.progress.step, previews)
+
+    def log(self) -> None:
+        """Send the training metrics since the last log line; TrainingError when one is not finite."""
+        step, (before, since) = self.progress.step, self._logged_at
+        self.train_step.finite.flush()
+        means = self._finite_means(self.meters.latest)
+        self.meters.epoch.absorb(self.meters.latest)
+        now = time.perf_counter()
+        seconds = max(now - since, 1e-9)
+        wait = min(self.waited / seconds, 1.0)
+        watched = self.memory is not None and self.settings.logging.system
+        self.emit(
+            {
+                **means,
+                **self.train_step.phases.learning_rates(),
+                **{name: float(value) for name, value in self.train_step.grad_norms.items()},
+                **self._loss_scale(),
+                "steps_per_second": (step - before) / seconds,
+                "data_wait": wait,
+                **(self.memory.metrics() if self.memory is not None and watched else {}),
+            }
         )
-    trainer.emit(
-        {
-            **means,
-            **_learning_rates(trainer.phases),
-            **{name: float(value) for name, value in train_step.grad_norms.items()},
-            **({} if scale is None else {"grad_scale": scale}),
-            "steps_per_second": (trainer.step - step) / seconds,
-            "data_wait": (wait := min(trainer.waited / seconds, 1.0)),
-            **(trainer.memory.metrics() if trainer.memory is not None and trainer.settings.logging.system else {}),
-        }
-    )
-    long = trainer.waited > WORTH_A_WORD * (trainer.step - step)
-    if step and long and wait > DATA_LIMIT and not trainer.told_slow_data:  # the first line has the loader's start
-        trainer.told_slow_data = True
-        logger.warning("%s", slow_data(wait, trainer.settings))
-    trainer.waited = 0.0
-    trainer.logged_at = (trainer.step, now)
+        self._advise_on_data(wait, before, step)
+        self.waited = 0.0
+        self._logged_at = (step, now)
+
+    def end_epoch(self) -> dict[str, float]:
+        """Send the means over the epoch and begin the next; returns them, names beginning with `train_`."""
+        self.train_step.finite.flush()  # names the batch, which means can't
+        self.meters.epoch.absorb(self.meters.latest)
+        means = self._finite_means(self.meters.epoch)
+        self.meters.epoch.clear()
+        if means:
+            self.emit(means, split="epoch")
+        return {f"train_{name}": value for name, value in means.items()}
+
+    def _finite_means(self, meter: Meter) -> dict[str, float]:
+        """Means over all ranks; TrainingError when one is not finite."""
+        means = meter.means(self.train_step.weights, self.ranks)
+        if not all(math.isfinite(value) for value in means.values()):
+            raise TrainingError(
+                f"the loss was not finite at step {self.progress.step} or since the log line of step "
+                f"{self._logged_at[0]}: {means}. {ADVICE}"
+            )
+        return means
+
+    def _loss_scale(self) -> dict[str, float]:
+        """The loss scale of fp16; TrainingError when it shows that every step overflows."""
+        scale = self.train_step.precision.scale
+        if scale is not None and scale < LEAST_SCALE and self.settings.amp_loss_scale is None:
+            raise TrainingError(
+                f"the loss scale of fp16 has fallen to {scale:g} by step {self.progress.step}: gradients overflow in "
+                "step after step, and nothing is learnt. Lower training.optimizer.lr or training.gradient_clipping, "
+                "set training.mixed_precision: bf16 or fp32, or check the recordings with `phonate data check`"
+            )
+        return {} if scale is None else {"grad_scale": scale}
+
+    def _advise_on_data(self, wait: float, before: int, step: int) -> None:
+        """Warn once where waiting for data takes a large share of the time. (The first line has the loader's start.)"""
+        long = self.waited > LEAST_WAIT * (step - before)
+        if before and long and wait > DATA_LIMIT and not self._advised_on_data:
+            self._advised_on_data = True
+            logger.warning("%s", slow_data(wait, self.settings))
 
 
 def slow_data(wait: float, settings: TrainingSettings) -> str:
-    """What to do where training waits for its data for the share `wait` of the time."""
+    """Advice for a run that waits for data for the share `wait` of the time."""
     performance = settings.performance
     remedies = [
         f"set training.performance.num_workers (now {performance.num_workers}) to 2 to 4, or lower where the "
@@ -76,49 +161,32 @@ def slow_data(wait: float, settings: TrainingSettings) -> str:
     return f"slow data: {wait:.0%} of the time went into waiting for batches; {', '.join(remedies)}"
 
 
-def tell_profile(trainer: Trainer) -> None:
-    """Log what the profiler found, with advice, and write it to RUN/profile/interbatch-rankN.json."""
-    assert trainer.profiler is not None
-    profile = trainer.profiler.profile
+def report_profile(profile: Profile | None, train_step: TrainStep, run: Run, memory_share: float) -> None:
+    """Log a profile, with advice, and write it to RUN/profile/interbatch-rankN.json. None: nothing was profiled."""
     if profile is None:
         return
-    share = 1.0 if trainer.memory is None else trainer.memory.usage.share
-    advice = profile.advice(trainer.train_step.precision.name, trainer.device.type, share)
-    folder = trainer.run.path / "profile"
-    folder.mkdir(exist_ok=True)
+    advice = profile.advice(train_step.precision.name, train_step.device.type, memory_share)
+    (run.path / "profile").mkdir(exist_ok=True)
     found = {**dataclasses.asdict(profile), "advice": advice}
-    trainer.run.write_json(f"profile/interbatch-rank{trainer.ranks.rank}.json", found)
-    if trainer.ranks.is_main:
+    run.write_json(f"profile/interbatch-rank{train_step.ranks.rank}.json", found)
+    if train_step.ranks.is_main:
         logger.info("profile of %d steps\n%s\n%s", profile.steps, profile.table(), "\n".join(advice))
 
 
-def finite_means(trainer: Trainer, meter: Meter) -> dict[str, float]:
-    """The means over all ranks of what `meter` has counted; TrainingError when one is not finite."""
-    means = meter.means(trainer.train_step.weights, trainer.ranks)
-    if not all(math.isfinite(value) for value in means.values()):
-        raise TrainingError(
-            f"the loss was not finite at step {trainer.step} or since the log line of step {trainer.logged_at[0]}: "
-            f"{means}; lower training.optimizer.lr or training.gradient_clipping, set training.mixed_precision: "
-            "fp32, or check the recordings with `phonate data check`; the last checkpoint is intact"
-        )
-    return means
-
-
-def describe(trainer: Trainer) -> None:
-    """Write down what this run is, and say the sizes that decide how it goes."""
-    settings = trainer.settings
-    trainable = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
+def describe(run: Run, train_step: TrainStep, recipe_yaml: str) -> None:
+    """Write to the run's folder what it is, and log the sizes that matter."""
+    settings, model, ranks = train_step.settings, train_step.model, train_step.ranks
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     logger.info(
         "%s: %.2f M trainable parameters on %s in %s; %s",
-        type(trainer.task).__name__,
+        type(train_step.task).__name__,
         trainable / 1e6,
-        trainer.device,
-        trainer.train_step.precision.name,
-        effective_batch(settings, trainer.ranks.world_size),
+        train_step.device,
+        train_step.precision.name,
+        effective_batch(settings, ranks.world_size),
     )
-    if trainer.ranks.is_main:
-        whole = hyperparameters(settings, trainer.recipe_yaml)
-        trainer.run.describe(whole, trainer.recipe_yaml, model_summary(trainer.model))
+    if ranks.is_main:
+        run.describe(hyperparameters(settings, recipe_yaml), recipe_yaml, model_summary(model))
 
 
 def effective_batch(settings: TrainingSettings, world_size: int) -> str:
@@ -132,9 +200,3 @@ def effective_batch(settings: TrainingSettings, world_size: int) -> str:
     else:
         total = f"{settings.batch_size * times} = {settings.batch_size}"
     return f"effective batch {total} x {times} accumulation, over {world_size} rank(s)"
-
-
-def _learning_rates(phases: Sequence[PhaseState]) -> dict[str, float]:
-    if len(phases) == 1:
-        return {"learning_rate": phases[0].lr}
-    return {f"learning_rate/{one.phase.name}": one.lr for one in phases}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -93,6 +94,17 @@ def _max_frames(samples: Dataset, settings: TrainingSettings) -> int | None:
     return None if settings.max_duration is None else int(settings.max_duration * rate)
 
 
+def plan_sources(
+    task: Task, settings: TrainingSettings, ranks: Ranks, device: torch.device
+) -> tuple[Source, Source | None, Dataset | None]:
+    """The batches of the task's training and validation set, and the latter itself; None where it is empty."""
+    make = partial(batch_source, settings=settings, ranks=ranks, device=device)
+    train, dataset = make(task.dataset("train")), task.dataset("validation")
+    if not len(dataset.ids):
+        return train, None, None
+    return train, make(dataset, validation=True), dataset
+
+
 def build_model(task: Task, device: torch.device) -> nn.Module:
     """The task's model. Raises InputError where the task built it on another device."""
     model = task.model(device)
@@ -105,13 +117,13 @@ def build_model(task: Task, device: torch.device) -> nn.Module:
     return model
 
 
-def callbacks_of(settings: TrainingSettings, run: Run) -> list[Callback]:
+def callbacks_of(settings: TrainingSettings, run: Run, rank: int) -> list[Callback]:
     """The callbacks that the recipe asks for."""
     callbacks = build_callbacks(settings)
     if settings.profiling:
         from phonate.training.profiling.trace import ProfilingCallback
 
-        callbacks.append(ProfilingCallback(run.path / "profile"))
+        callbacks.append(ProfilingCallback(run.path / "profile", rank))
     return callbacks
 
 

@@ -9,9 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phonate.config.errors import Interrupted
+
+if TYPE_CHECKING:
+    from phonate.compute.distributed import Ranks
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end training, after saving."""
@@ -162,6 +165,10 @@ class Signals:
         if self._announce:
             write_to_console(message)
         os._exit(128 + number)
+
+    def received_by_any(self, ranks: Ranks) -> bool:
+        """Whether a signal asked any rank to stop. All ranks must ask at the same point."""
+        return ranks.sum([self.received or 0.0])[0] > 0
 
     def enter(self) -> None:
         """Begin a region that may be left at once. (A bare pair of calls: this runs in every step.)"""

@@ -1,8 +1,7 @@
 """The trainer: one loop for every task.
 
-Reading order: `fit` (the whole run), `_train_epoch` (the loop), `_after_step` and `_finish_step` (what happens
-between steps), `save`. The step itself is in `step.py`; what a checkpoint holds, so that a resumed run is the same
-run, is in `state.py`.
+Reading order: `fit` (the whole run), `_train_epoch` (the loop), `_after_step` and `_finish_step` (what happens between
+steps), `save`. The step itself is in `step.py`; the parts of a run that a resume restores are in `state.py`.
 
 Exact resume rests on three rules. The order of samples is a pure function of (seed, epoch); what is random about a
 sample or a step comes from generators keyed by (seed, epoch, sample id) and (seed, step); and a checkpoint stores
@@ -16,49 +15,52 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from phonate.compute.distributed import Ranks
-from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
+from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.data.batches.loading import MicroBatch
-from phonate.training import state
+from phonate.training.best import Best
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.ema import EMA
+from phonate.training.generators import GlobalGenerators, seed_global_generators, seed_torch
 from phonate.training.memory.manager import memory_manager
-from phonate.training.memory.recovery import told_as_mistake
-from phonate.training.meter import Meter
-from phonate.training.optimizers import build_optimizer
-from phonate.training.reporting import describe, finite_means, log, tell_profile
+from phonate.training.memory.recovery import memory_error
+from phonate.training.meter import Meters
+from phonate.training.phases import build_phases
+from phonate.training.reporting import Reporter, describe, report_profile
 from phonate.training.run import Run
-from phonate.training.schedules import build_schedule
+from phonate.training.saving import Saver
+from phonate.training.schedules import Schedule
 from phonate.training.settings import Interval, TrainingSettings
 from phonate.training.setup import (
     Source,
-    batch_source,
     build_model,
     callbacks_of,
     check_task,
     check_watched,
     hyperparameters,
     initialise_from,
+    plan_sources,
     profiler_of,
 )
 from phonate.training.signals import Signals, StopNow
-from phonate.training.state import seed_global_generators
-from phonate.training.step import PhaseState, TrainStep, seed_torch, unmarked
-from phonate.training.task import Dataset, Preview, Task
-from phonate.training.tracking import MetricStream, build_stream, check_trackers
-from phonate.training.validation import Best, named, validate
+from phonate.training.state import Parts, Progress, Weights
+from phonate.training.step import StepHooks, TrainStep, no_mark
+from phonate.training.task import Dataset, Task
+from phonate.training.tracking import build_stream, check_trackers
+from phonate.training.validation import UnknownMetricError, Validator, wanted_metrics
 
-logger = logging.getLogger("phonate")
+logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Trains a task's model. `train` and `validation` replace the batches that are planned from its samples."""
+    """Trains a task's model. `train` and `validation` replace the batches that are planned from its data sets."""
 
     def __init__(
         self,
@@ -81,63 +83,41 @@ class Trainer:
         self.recipe_yaml = recipe_yaml
         check_task(task, settings, self.ranks)
         check_trackers(settings.logging)
-
-        self.step = 0
-        """Optimizer steps done."""
-        self.epoch = 0
-        """Epochs done."""
-        self.batch = 0
-        """Micro-batches consumed in the current epoch."""
-        self.should_stop = False
-        """A callback sets this to end training after the current step."""
-        self.unfinished = False
-        """A signal stopped the run after a step and before the validation and saving that belong to it."""
-        self.last_validation: dict[str, float] = {}
-        """Metrics of the latest validation, names beginning with `val_`."""
-        self.last_training: dict[str, float] = {}
-        """Means of the latest epoch, names beginning with `train_`."""
-        self._saved_step = -1
+        self.progress = Progress(
+            best=Best(settings.best_metric, settings.validation.greater_is_better),
+            averaged_is_better=settings.ema is not None and settings.ema.validate_with != "raw",
+        )
 
         seed_global_generators(settings.random_seed)
-        self.validation_dataset: Dataset | None = None
-        self.train_source, self.validation_source = (train, validation) if train is not None else self._plan_sources()
+        dataset: Dataset | None = None
+        if train is None:
+            train, validation, dataset = plan_sources(task, settings, self.ranks, self.device)
+        self.train_source, self.validation_source = train, validation
         seed_torch(self.device, settings.random_seed, "model")
         self.model = build_model(task, self.device)
         if settings.performance.compile_model:
             self.model.compile()
-        self.steps_per_epoch = math.ceil(self.train_source.steps(0) / settings.gradient_accumulation_steps)
+        self.steps_per_epoch = math.ceil(train.steps(0) / settings.gradient_accumulation_steps)
         self.total_steps = settings.max_steps or settings.epochs * self.steps_per_epoch
-        self.phases = self._build_phases()
-        self.optimizers = {one.phase.name: one.optimizer for one in self.phases}
-        self.schedules = {one.phase.name: one.schedule for one in self.phases}
-        self.callbacks = CallbackList([*callbacks_of(settings, run), *callbacks])
-        check_watched(settings, self.callbacks.callbacks, validated=self.validation_source is not None)
-        watched = settings.performance.memory_management
-        self.memory = memory_manager(self.device) if watched else None
+        self.phases = build_phases(task, self.model, settings, self.device, self.total_steps, self.steps_per_epoch)
+        self.callbacks = CallbackList([*callbacks_of(settings, run, self.ranks.rank), *callbacks])
+        check_watched(settings, self.callbacks.callbacks, validated=validation is not None)
+        self.memory = memory_manager(self.device) if settings.performance.memory_management else None
         self.profiler = profiler_of(settings, self.device)
-        self.mark = unmarked if self.profiler is None else self.profiler.mark
+        self.mark = no_mark if self.profiler is None else self.profiler.mark
         self.train_step = self._build_step()
         self.ema = EMA(self.model, settings.ema) if settings.ema else None
-        self.averaged_is_better = settings.ema is not None and settings.ema.validate_with != "raw"
-        self.epoch_meter = Meter()
-        self.best = Best(settings.best_metric, settings.validation.greater_is_better)
+        self.meters = Meters(self.train_step.meter, self.ranks)
+        self.reporter = Reporter(self.progress, self.train_step, self.meters, settings, self.ranks, self.memory)
         store = settings.checkpoint
         self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path)
-        self.signals = Signals(
-            immediate=self.ranks.world_size == 1,
-            announce=self.ranks.is_main,
-            checkpoints=self.checkpoints.folder,
-        )
-        self.stream: MetricStream | None = None
-        self.waited = 0.0
-        """Seconds spent waiting for data since the last log line."""
-        self.told_slow_data = False
-        """Whether the log has said that data are slow."""
-        self.logged_at = (0, time.perf_counter())
-        """Step and time of the last log line."""
+        self.signals = Signals(self.ranks.world_size == 1, self.ranks.is_main, self.checkpoints.folder)
+        self.validator = None if validation is None else self._build_validator(validation, dataset)
+        self.generators = GlobalGenerators(settings.random_seed, saved=store.snapshot_random_states)
+        self.saver = self._build_saver()
 
     def _build_step(self) -> TrainStep:
-        """Forward, backward and update, with what takes part in them."""
+        """Forward, backward and update, with everything that takes part in them."""
         return TrainStep(
             self.task,
             self.model,
@@ -145,45 +125,76 @@ class Trainer:
             self.settings,
             self.device,
             self.ranks,
-            after_backward=[partial(hook, self) for hook in self.callbacks.on_backward_end],
-            before_batch=[partial(hook, self) for hook in self.callbacks.on_batch_begin],
-            after_batch=[partial(hook, self) for hook in self.callbacks.on_batch_end],
-            split=self._halves,
+            hooks=StepHooks(
+                before_batch=[partial(hook, self) for hook in self.callbacks.on_batch_begin],
+                after_batch=[partial(hook, self) for hook in self.callbacks.on_batch_end],
+                after_backward=[partial(hook, self) for hook in self.callbacks.on_backward_end],
+            ),
+            split=lambda planned: self.train_source.halves(planned, self.epoch),
             memory=self.memory,
             mark=self.mark,
         )
 
-    def _halves(self, planned: MicroBatch) -> tuple[MicroBatch, MicroBatch] | None:
-        """The halves of a micro-batch of this epoch that memory had no room for."""
-        return self.train_source.halves(planned, self.epoch)
+    def _build_validator(self, source: Source, dataset: Dataset | None) -> Validator:
+        """Raises InputError where the task can tell already that a setting names no metric of its validation."""
+        wanted = wanted_metrics(self.task, self.settings, self.phases, self.callbacks.callbacks)
+        return Validator(self.train_step, source, dataset, self.ema, self.signals, wanted, self.reporter.show)
 
-    def _plan_sources(self) -> tuple[Source, Source | None]:
-        """The batches of the task's samples; without validation samples none for validation."""
-        make = partial(batch_source, settings=self.settings, ranks=self.ranks, device=self.device)
-        train, samples = make(self.task.dataset("train")), self.task.dataset("validation")
-        if not len(samples.ids):
-            return train, None
-        self.validation_dataset = samples
-        return train, make(samples, validation=True)
+    def _build_saver(self) -> Saver:
+        """The parts of the run's state, by their names in a checkpoint, and what saves them."""
+        weights = Weights(self.task, self.model, self.ema, self.settings.checkpoint.snapshot_features)
+        parts: Parts = {
+            "trainer": self.progress,
+            "phases": self.phases,
+            "raw": weights,
+            "ema": self.ema,
+            "precision": self.train_step.precision,
+            "meters": self.meters,
+            "callbacks": self.callbacks,
+            "random": self.generators,
+        }
+        state = (parts, self.progress, weights, self.meters)
+        return Saver(self.checkpoints, *state, self.train_step, self.run.name, self.recipe_yaml)
+
+    # ----------------------------------------------------- what callbacks see
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+        return self.progress.step
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return self.progress.epoch
+
+    @property
+    def should_stop(self) -> bool:
+        """A callback sets this to end training after the current step."""
+        return self.progress.should_stop
+
+    @should_stop.setter
+    def should_stop(self, stop: bool) -> None:
+        self.progress.should_stop = stop
 
     @property
     def averages(self) -> dict[str, Tensor]:
         """The moving averages of the weights, by name. Empty without `training.ema`."""
         return {} if self.ema is None else self.ema.state()
 
-    def _build_phases(self) -> list[PhaseState]:
-        states = []
-        for phase in self.task.phases:
-            named = list(phase.parameters(self.model))
-            if not named:
-                raise InputError(f"phase {phase.name!r} has no trainable parameters")
-            optimizer_settings = phase.optimizer or self.settings.optimizer
-            optimizer = build_optimizer(optimizer_settings, named, self.device)
-            schedule = build_schedule(
-                self.settings.scheduler, optimizer_settings.lr, self.total_steps, self.steps_per_epoch
-            )
-            states.append(PhaseState(phase, [p for _, p in named], optimizer, schedule))
-        return states
+    @property
+    def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
+        """The optimizer of each phase."""
+        return self.phases.optimizers
+
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """The learning-rate schedule of each phase."""
+        return self.phases.schedules
+
+    def emit(self, metrics: Mapping[str, float], split: str = "train") -> None:
+        """Send metrics of the current step to the trackers."""
+        self.reporter.emit(metrics, split)
 
     # ---------------------------------------------------------------- the run
 
@@ -191,7 +202,7 @@ class Trainer:
         """Train to the end, from the start or from a checkpoint; returns the last validation's metrics.
 
         Raises Interrupted after saving when SIGTERM, SIGHUP or Ctrl-C ended it, TrainingError when a loss is not
-        finite.
+        finite or memory has run out.
         """
         with self.signals:
             try:
@@ -201,41 +212,37 @@ class Trainer:
                 self._end()
             except StopNow:
                 self._leave()
-            except TrainingError:
-                self._tell_failed_save()
-                raise
+            except TrainingError as error:
+                raise TrainingError(f"{error}; {self.saver.last_save()}") from error
             except (RuntimeError, MemoryError) as error:
-                if (mistake := told_as_mistake(error, self.step)) is None:
+                if (explained := memory_error(error, self.step)) is None:
                     raise
-                self._tell_failed_save()
-                raise mistake from error
+                raise TrainingError(f"{explained}; {self.saver.last_save()}") from error
             finally:
                 self.checkpoints.close()
                 self.train_source.close()
-                if self.stream is not None:
-                    self.stream.close()
-        return self.last_validation
+                self.reporter.close()
+        return self.progress.last_validation
 
     @property
     def finished(self) -> bool:
         """Whether the run is at its end."""
-        if self.should_stop:
+        if self.progress.should_stop:
             return True
         if self.settings.max_steps is not None:
-            return self.step >= self.settings.max_steps
-        return self.epoch >= self.settings.epochs
+            return self.progress.step >= self.settings.max_steps
+        return self.progress.epoch >= self.settings.epochs
 
     def _begin(self, checkpoint: Checkpoint | None) -> None:
         if self.ranks.is_main:
             self.checkpoints.open()  # before anything of another process is replaced
         if checkpoint is not None:
-            state.restore(self, checkpoint)
-            logger.info("resumed from %s at step %d, epoch %d", checkpoint.path, self.step, self.epoch)
+            self.saver.restore(checkpoint)
         elif self.settings.init_from is not None:
             initialise_from(self.settings.init_from, self.task, self.model, self.run)
             if self.ema is not None:
                 self.ema.reset()
-        self.stream = build_stream(
+        stream = build_stream(
             self.settings.logging,
             self.run.path,
             names=self.task.metric_names(),
@@ -244,214 +251,144 @@ class Trainer:
             is_main=self.ranks.is_main,
             hyperparameters=hyperparameters(self.settings, self.recipe_yaml),
         )
+        self.reporter.start(stream)
         if checkpoint is not None:
-            self.stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
-        if self.ranks.is_main:  # the weights, and about twice as much for the optimizer
-            raw = self.task.saved(self.model)
-            self.checkpoints.check_space({"weights": raw, "first moment": raw, "second moment": raw})
-        self.logged_at = (self.step, time.perf_counter())
-        describe(self)
+            stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
+        self.saver.check_space()
+        describe(self.run, self.train_step, self.recipe_yaml)
         self.model.train()
         for hook in self.callbacks.on_train_begin:
             hook(self)
-        state.start_global_generators(self.settings.random_seed, checkpoint)
-        if self.unfinished:  # the run was stopped between a step and its validation
+        self.generators.start()
+        if self.progress.unfinished:  # the run was stopped between a step and its validation
             self._finish_step()
-
-    def _tell_failed_save(self) -> None:
-        """A save that failed in the background must not hide the error that ends the run."""
-        try:
-            self.checkpoints.flush()
-        except CheckpointError as error:
-            logger.error("%s", error)
 
     def _train_epoch(self) -> None:
         """The rest of the current epoch."""
-        if self.batch == 0:
-            for hook in self.callbacks.on_epoch_begin:
-                hook(self, self.epoch)
-        groups = self.accumulation_groups(self.epoch, self.batch)
+        progress = self.progress
+        if progress.batch == 0:
+            for on_epoch_begin in self.callbacks.on_epoch_begin:
+                on_epoch_begin(self, progress.epoch)
+        groups = self.accumulation_groups(progress.epoch, progress.batch)
         self.mark("gap")
         while not self.finished:
             started = time.perf_counter()
             self.signals.enter()
             group = next(groups, None)
             self.signals.leave()
-            self.waited += time.perf_counter() - started
+            self.reporter.waited += time.perf_counter() - started
             if group is None:
                 break
-            self.train_step(group, self.step, self.ema)
-            self.step += 1
-            self.batch += len(group)
+            self.train_step(group, progress.step, self.ema)
+            progress.step += 1
+            progress.batch += len(group)
             for hook in self.callbacks.on_optimizer_step:
                 hook(self)
             self._after_step()
             if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in group)):
-                tell_profile(self)
+                self._report_profile()
 
     def accumulation_groups(self, epoch: int, start: int) -> Iterator[list[MicroBatch]]:
         """The micro-batches of each optimizer step of `epoch`, from micro-batch `start` on; the last step may have
         fewer."""
-        size = self.settings.gradient_accumulation_steps
-        group: list[MicroBatch] = []
-        for planned in self.train_source.epoch(epoch, start):
-            group.append(planned)
-            if len(group) == size:
-                yield group
-                group = []
-        if group:
+        batches = self.train_source.epoch(epoch, start)
+        while group := list(islice(batches, self.settings.gradient_accumulation_steps)):
             yield group
 
     def _after_step(self) -> None:
         """Everything that follows an optimizer step. Most steps only pass through the comparisons."""
-        if self.batch >= self.train_source.steps(self.epoch):
-            self.epoch, self.batch = self.epoch + 1, 0
-        if self.settings.logging.due(self.step):
-            log(self)
-        assert self.stream is not None
-        self.stream.tick(self.step)
-        self.unfinished = True
-        if self.stop_requested():
+        progress = self.progress
+        if progress.batch >= self.train_source.steps(progress.epoch):
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+        if self.settings.logging.due(progress.step):
+            self.reporter.log()
+        self.reporter.stream.tick(progress.step)
+        progress.unfinished = True
+        if self.signals.received_by_any(self.ranks):
             raise StopNow
         self._finish_step()
 
-    def stop_requested(self) -> bool:
-        """Whether a signal asked any rank to stop. All ranks must ask at the same point."""
-        return self.ranks.sum([self.signals.received or 0.0])[0] > 0
-
     def _finish_step(self) -> None:
         """Validation, end of epoch and saving, where they are due. A run stopped in here repeats it on resume."""
-        epoch_done = self.batch == 0
+        epoch_done = self.progress.batch == 0
         metrics: dict[str, float] = {}
         is_best = False
-        if self.validation_source is not None and (
-            self._due(self.settings.validation.interval, epoch_done) or self.finished
-        ):
-            metrics, is_best = self._validate()
+        if self.validator is not None and (self._due(self.settings.validation.interval, epoch_done) or self.finished):
+            metrics, is_best = self._validate(self.validator)
         if epoch_done:
-            self._end_epoch(metrics)
+            self.progress.last_training = self.reporter.end_epoch()
+            for hook in self.callbacks.on_epoch_end:
+                hook(self, self.epoch - 1, {**self.progress.last_training, **metrics})
         checkpoint = self.settings.checkpoint
         due = self._due(checkpoint.interval, epoch_done) and not checkpoint.save_best_only
-        self.unfinished = False
+        self.progress.unfinished = False
         if due or is_best or self.finished:
             self.save(is_best)
 
     def _due(self, interval: Interval, epoch_done: bool) -> bool:
         if isinstance(interval, int):
-            return self.step % interval == 0
-        return epoch_done and self.epoch % int(interval.split()[0]) == 0
-
-    def _end_epoch(self, metrics: Mapping[str, float]) -> None:
-        """Means over the epoch, to the stream and to the callbacks."""
-        self.train_step.check_losses()  # names the batch, which means can't
-        self.epoch_meter.absorb(self.train_step.meter)
-        means = finite_means(self, self.epoch_meter)
-        self.epoch_meter.clear()
-        self.last_training = {f"train_{name}": value for name, value in means.items()}
-        if means:
-            self.emit(means, split="epoch")
-        for hook in self.callbacks.on_epoch_end:
-            hook(self, self.epoch - 1, {**self.last_training, **metrics})
+            return self.progress.step % interval == 0
+        return epoch_done and self.progress.epoch % int(interval.split()[0]) == 0
 
     def _end(self) -> None:
         if self.profiler is not None and self.profiler.running:
             self.profiler.finish()
-            tell_profile(self)
+            self._report_profile()
         for hook in self.callbacks.on_train_end:
             hook(self)
 
+    def _report_profile(self) -> None:
+        assert self.profiler is not None
+        memory_share = 1.0 if self.memory is None else self.memory.usage.share
+        report_profile(self.profiler.profile, self.train_step, self.run, memory_share)
+
     def _leave(self) -> None:
-        """Save where a signal stopped the run, and say how to go on."""
-        number = self.signals.received or 2
+        """Save where a signal stopped the run."""
         self.save(is_best=False)
         self.checkpoints.close()
-        where = self.checkpoints.folder
         raise Interrupted(
-            f"stopped at step {self.step}; saved to {where}; continue with --resume auto",
-            number,
+            f"stopped at step {self.step}; saved to {self.checkpoints.folder}; continue with --resume auto",
+            self.signals.received or 2,
             step=self.step,
-            checkpoint=where / listing.name_of(self.step),
+            checkpoint=self.checkpoints.folder / listing.name_of(self.step),
             command=self.run.resume_command(),
         )
 
-    # ------------------------------------------------- validation and metrics
-
-    def _validate(self) -> tuple[dict[str, float], bool]:
+    def _validate(self, validator: Validator) -> tuple[dict[str, float], bool]:
         """Validate; returns the metrics (`val_` and the task's own) and whether they are the best so far."""
-        assert self.validation_source is not None
+        progress = self.progress
         self.mark("gap")
         for hook in self.callbacks.on_validation_begin:
             hook(self)
-        metrics = validate(self)
-        self.emit(metrics, split="validation")
-        known = named(metrics)
-        self.last_validation = {f"val_{name}": value for name, value in metrics.items()}
+        try:
+            found = validator(progress.step, progress.best)
+        except UnknownMetricError as error:
+            # Before anything has noted this validation: resumed with the name put right, the run repeats it.
+            self.save()
+            raise InputError(
+                f"{error}. Step {self.step} is saved to {self.checkpoints.folder}: go on with --resume auto"
+            ) from None
+        progress.averaged_is_better = found.averaged
+        self.emit(found.metrics, split="validation")
+        progress.last_validation = {f"val_{name}": value for name, value in found.metrics.items()}
+        metrics = found.named()
         for schedule in self.schedules.values():
             if schedule.metric is not None:
-                schedule.observe(known[schedule.metric])
-        value = known[self.best.metric]
-        is_best = self.best.improved(value)
-        if is_best:
-            self.best.value, self.best.step = value, self.step
-        for hook in self.callbacks.on_validation_end:
-            hook(self, known)
+                schedule.observe(metrics[schedule.metric])
+        is_best = progress.best.observe(metrics[progress.best.metric], progress.step)
+        for on_validation_end in self.callbacks.on_validation_end:
+            on_validation_end(self, metrics)
         self.mark("pause")
-        return known, is_best
-
-    def emit(self, metrics: Mapping[str, float], split: str = "train") -> None:
-        """Send metrics of the current step to the stream."""
-        if self.ranks.is_main and self.stream is not None:
-            self.stream.emit(self.step, split, dict(metrics), epoch=self.epoch)
-
-    def show(self, previews: Mapping[str, Preview]) -> None:
-        """Send sounds and pictures of the current step to the stream."""
-        if self.ranks.is_main and self.stream is not None and previews:
-            self.stream.media(self.step, previews)
-
-    # ------------------------------------------------------------- save, resume
+        return metrics, is_best
 
     def save(self, is_best: bool = False) -> None:
         """Save a checkpoint of the current step (in the background)."""
-        if self.step == self._saved_step and not is_best:
-            return
-        self._saved_step = self.step
         self.mark("gap")
-        self._save(is_best)
+        if self.saver.save(is_best) and self.settings.logging.log_model:
+            self.checkpoints.flush()
+            self.reporter.stream.artifact(self.checkpoints.latest())
         self.mark("pause")
 
-    def _save(self, is_best: bool) -> None:
-        self.train_step.check_losses()  # weights that a bad batch has spoilt are not saved over good ones
-        counted = state.meters(self)
-        if not self.ranks.is_main:
-            return
-        weights, raw = state.weights(self)
-        self.checkpoints.save_checkpoint(
-            step=self.step,
-            epoch=self.epoch,
-            weights=weights,
-            state=state.collect(self, raw, counted),
-            metrics={**(state.epoch_so_far(self, counted) or self.last_training), **self.last_validation},
-            learning_rate=self.phases[0].lr,
-            model_name=type(self.model).__name__,
-            experiment_name=self.run.name,
-            recipe_yaml=self.recipe_yaml,
-            architecture=str(self.model),
-            best_metric=None if self.best.value is None else (self.best.metric, self.best.value),
-            greater_is_better=self.best.greater_is_better,
-            is_best=is_best,
-            export=self.task.inference_metadata(self.model),
-        )
-        if self.settings.logging.log_model and self.stream is not None:
-            self.checkpoints.flush()
-            self.stream.artifact(self.checkpoints.latest())
-
     def restore_best(self) -> Path | None:
-        """Put the weights of the best validation into the model; None where there was no validation."""
-        self.checkpoints.flush()
-        self.ranks.barrier()  # the first rank's last save is on the disk
-        if self.best.value is None:
-            return None
-        best = self.checkpoints.load_best_checkpoint()
-        self.task.restore(self.model, {**self.task.saved(self.model), **best.weights})
-        logger.info("restored the weights of step %d (%s %.6g)", self.best.step, self.best.metric, self.best.value)
-        return best.path
+        """Load the weights of the best validation into the model; None where there was no validation."""
+        return self.saver.restore_best()

@@ -1,141 +1,182 @@
-"""Validation: the loss over every validation sample, then what the task measures itself."""
+"""Validation: the loss over every validation sample, then the task's own metrics."""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
 import logging
-import math
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import torch
 
 from phonate.config.errors import InputError
+from phonate.training.best import Best
+from phonate.training.callbacks import Callback
 from phonate.training.callbacks._watch import MetricWatch
+from phonate.training.ema import EMA
+from phonate.training.generators import seed_torch
 from phonate.training.meter import Meter
-from phonate.training.signals import StopNow
-from phonate.training.step import seed_torch
-from phonate.training.task import Dataset, move
+from phonate.training.phases import Phases
+from phonate.training.settings import TrainingSettings
+from phonate.training.setup import Source
+from phonate.training.signals import Signals, StopNow
+from phonate.training.step import TrainStep
+from phonate.training.task import Dataset, Preview, Task, move
 
-if TYPE_CHECKING:
-    from phonate.training.trainer import Trainer
-
-logger = logging.getLogger("phonate")
-
-
-@dataclass
-class Best:
-    """The best validation so far."""
-
-    metric: str
-    greater_is_better: bool
-    value: float | None = None
-    step: int = 0
-
-    def improved(self, value: float) -> bool:
-        """Whether `value` is better than every earlier one."""
-        if math.isnan(value):
-            return False
-        return self.value is None or (value > self.value if self.greater_is_better else value < self.value)
+logger = logging.getLogger(__name__)
 
 
-def picked(metrics: Mapping[str, float], name: str, key: str) -> float:
-    """The metric that setting `key` names."""
-    if name not in metrics:
-        close = difflib.get_close_matches(name, metrics, n=1, cutoff=0.6)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"{key}: validation gives no metric {name!r}; {hint}There is: {', '.join(sorted(metrics))}")
-    return metrics[name]
+class UnknownMetricError(InputError):
+    """A setting names a metric that validation does not report."""
 
 
-def named(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics under the names that settings may call them by: `loss` is `val_loss` too."""
-    return {**{f"val_{name}": value for name, value in metrics.items()}, **metrics}
+@dataclass(frozen=True)
+class Validation:
+    """The result of a validation."""
+
+    metrics: dict[str, float]
+    averaged: bool
+    """Whether they are those of the averaged weights."""
+
+    def named(self) -> dict[str, float]:
+        """The metrics under every name that settings may use: `loss` is `val_loss` too."""
+        return {**{f"val_{name}": value for name, value in self.metrics.items()}, **self.metrics}
 
 
-def check_names(trainer: Trainer, metrics: Mapping[str, float]) -> None:
-    """Raise InputError for a setting that names no metric, before anything has taken note of this validation.
+@dataclass(frozen=True)
+class WantedMetric:
+    """A metric that a setting names."""
 
-    The steps so far are saved first: resumed with the name put right, the run repeats the validation and goes on.
+    setting: str
+    name: str
+
+
+def wanted_metrics(
+    task: Task, settings: TrainingSettings, phases: Phases, callbacks: Sequence[Callback]
+) -> list[WantedMetric]:
+    """The validation metrics that the best checkpoint, schedules and callbacks depend on.
+
+    Raises UnknownMetricError for one that the task's `validation_metrics` do not have.
     """
-    settings, there = trainer.settings, named(metrics)
     best = "checkpoint.monitor_metric" if settings.checkpoint.monitor_metric else "validation.metric_for_best_model"
-    wanted = [(f"training.{best}", trainer.best.metric)]
-    wanted += [("training.scheduler.metric", one.metric) for one in trainer.schedules.values() if one.metric]
-    watches = [getattr(callback, "watch", None) for callback in trainer.callbacks.callbacks]
-    wanted += [(watch.setting, watch.metric) for watch in watches if isinstance(watch, MetricWatch)]
-    try:
-        for key, name in wanted:
-            picked(there, name, key)
-    except InputError as error:
-        trainer.save()
-        where = trainer.checkpoints.folder
-        raise InputError(f"{error}. Step {trainer.step} is saved to {where}: go on with --resume auto") from None
+    wanted = [WantedMetric(f"training.{best}", settings.best_metric)]
+    wanted += [
+        WantedMetric("training.scheduler.metric", one.metric)
+        for one in phases.schedules.values()
+        if one.metric is not None
+    ]
+    watches = [getattr(callback, "watch", None) for callback in callbacks]
+    wanted += [WantedMetric(one.setting, one.metric) for one in watches if isinstance(one, MetricWatch)]
+    if task.validation_metrics is not None:
+        check_metrics(wanted, {"loss", *task.validation_metrics})
+    return wanted
 
 
-def validate(trainer: Trainer) -> dict[str, float]:
-    """Metrics of the weights that `training.ema.validate_with` says (the raw ones without an average)."""
-    ema = trainer.ema
-    choice = ema.settings.validate_with if ema is not None else "raw"
-    averaged = _measure(trainer, contextlib.nullcontext() if ema is None or choice == "raw" else ema.applied())
-    check_names(trainer, averaged)
-    if choice != "better":
-        return averaged
-    raw = _measure(trainer, contextlib.nullcontext(), previews=False)
-    name = trainer.best.metric.removeprefix("val_")
-    better = averaged[name] >= raw[name] if trainer.best.greater_is_better else averaged[name] <= raw[name]
-    trainer.averaged_is_better = better
-    logger.info("step %d: %s is %.6g averaged, %.6g raw", trainer.step, name, averaged[name], raw[name])
-    return averaged if better else raw
-
-
-def _measure(trainer: Trainer, weights: AbstractContextManager[Any], previews: bool = True) -> dict[str, float]:
-    assert trainer.validation_source is not None
-    meter = Meter()
-    trainer.model.eval()
-    try:
-        with weights, torch.no_grad(), trainer.signals.leavable():
-            _add_losses(trainer, meter)
-            metrics = meter.means(trainer.train_step.weights, trainer.ranks)
-            samples = trainer.validation_dataset
-            if samples is not None:
-                metrics.update(_evaluate(trainer, samples))
-            metrics.update(trainer.task.derived(metrics))
-            if previews and trainer.settings.validation.previews and trainer.ranks.is_main:
-                trainer.show(trainer.task.previews(trainer.model))
-    finally:
-        trainer.model.train()
-    return metrics
-
-
-def _evaluate(trainer: Trainer, dataset: Dataset) -> dict[str, float]:
-    """The task's own metrics over the whole validation set, of which each rank evaluates its share."""
-    ranks = trainer.ranks
-    share = range(ranks.rank, len(dataset.ids), ranks.world_size)
-    sums = trainer.task.evaluate(trainer.model, dataset, share) if share else {}
-    totals: dict[str, tuple[float, float]] = {}
-    for part in ranks.gather({name: (float(total), float(count)) for name, (total, count) in sums.items()}):
-        for name, (total, count) in part.items():
-            before = totals.get(name, (0.0, 0.0))
-            totals[name] = (before[0] + total, before[1] + count)
-    return {name: total / count for name, (total, count) in totals.items() if count}
-
-
-def _add_losses(trainer: Trainer, meter: Meter) -> None:
-    """Every validation batch in every phase. Each validation sees the same crops and draws the same numbers."""
-    assert trainer.validation_source is not None
-    for i, planned in enumerate(trainer.validation_source.epoch(0)):
-        batch = move(planned.batch, trainer.device)
-        for state in trainer.phases:
-            seed_torch(trainer.device, trainer.settings.random_seed, "validation", i, trainer.ranks.rank)
-            with trainer.train_step.precision.autocast():
-                terms = trainer.task.loss(trainer.model, batch, state.phase.name)
-            # A filler batch of a rank that has fewer counts nothing, but every rank must add the same names.
-            meter.add(
-                {name: (total * planned.weight, count * planned.weight) for name, (total, count) in terms.items()}
+def check_metrics(wanted: Sequence[WantedMetric], known: Collection[str]) -> None:
+    """Raise UnknownMetricError for a wanted metric that is not among the `known` names (with or without `val_`)."""
+    for one in wanted:
+        if one.name.removeprefix("val_") not in known:
+            reported = sorted(f"val_{name}" for name in known)
+            close = difflib.get_close_matches(one.name, [*reported, *known], n=1, cutoff=0.6)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise UnknownMetricError(
+                f"{one.setting}: validation reports no metric {one.name!r}; {hint}It reports {', '.join(reported)}"
             )
-        if trainer.ranks.world_size > 1 and trainer.stop_requested():
-            raise StopNow
+
+
+class Validator:
+    """Validates the model of a run.
+
+    Args:
+        train_step: Whose model, losses and number format are used; the ranks share the work.
+        source: Validation batches.
+        dataset: The data set for `Task.evaluate`. None: the batches come from a caller's loader.
+        ema: The average of the weights.
+        signals: What may end a validation.
+        wanted: Metrics that settings name.
+        show: Called with the task's previews.
+    """
+
+    def __init__(
+        self,
+        train_step: TrainStep,
+        source: Source,
+        dataset: Dataset | None,
+        ema: EMA | None,
+        signals: Signals,
+        wanted: Sequence[WantedMetric],
+        show: Callable[[Mapping[str, Preview]], None],
+    ) -> None:
+        self.train_step = train_step
+        self.task, self.model, self.ranks = train_step.task, train_step.model, train_step.ranks
+        self.source = source
+        self.dataset = dataset
+        self.ema = ema
+        self.signals = signals
+        self.wanted = wanted
+        self.show = show
+
+    def __call__(self, step: int, best: Best) -> Validation:
+        """Validate the weights that `training.ema.validate_with` selects, after `step` optimizer steps.
+
+        With `better` raw and averaged weights are validated and those better by the metric of `best` are reported.
+        Raises UnknownMetricError.
+        """
+        choice = "raw" if self.ema is None else self.ema.settings.validate_with
+        first = self._measure(step, averaged=choice != "raw")
+        check_metrics(self.wanted, first)
+        if choice != "better":
+            return Validation(first, averaged=choice != "raw")
+        raw = self._measure(step, averaged=False, previews=False)
+        name = best.metric.removeprefix("val_")
+        better = first[name] >= raw[name] if best.greater_is_better else first[name] <= raw[name]
+        logger.info("step %d: %s is %.6g averaged, %.6g raw", step, name, first[name], raw[name])
+        return Validation(first if better else raw, averaged=better)
+
+    def _measure(self, step: int, averaged: bool, previews: bool = True) -> dict[str, float]:
+        """The metrics of the raw or the averaged weights."""
+        weights = self.ema.applied() if self.ema is not None and averaged else contextlib.nullcontext()
+        self.model.eval()
+        try:
+            with weights, torch.no_grad(), self.signals.leavable():
+                metrics = self._losses(step)
+                if self.dataset is not None:
+                    metrics.update(self._evaluate(self.dataset))
+                metrics.update(self.task.derived(metrics))
+                if previews and self.train_step.settings.validation.previews:
+                    if self.ranks.is_main:
+                        self.show(self.task.previews(self.model))
+                    self.ranks.wait()
+        finally:
+            self.model.train()
+        return metrics
+
+    def _losses(self, step: int) -> dict[str, float]:
+        """Means over every batch in every phase. Each validation sees the same crops and draws the same numbers."""
+        meter, own = Meter(), self.train_step
+        for i, planned in enumerate(self.source.epoch(0)):
+            batch = move(planned.batch, own.device)
+            for phase in own.phases:
+                seed_torch(own.device, own.settings.random_seed, "validation", i, self.ranks.rank)
+                with own.precision.autocast():
+                    terms = self.task.loss(self.model, batch, phase.name)
+                # A filler batch of a rank that has fewer counts nothing, but every rank must add the same names.
+                meter.add(
+                    {name: (total * planned.weight, count * planned.weight) for name, (total, count) in terms.items()}
+                )
+            if self.ranks.world_size > 1 and self.signals.received_by_any(self.ranks):
+                raise StopNow
+        return meter.means(own.loss_weights(max(0, step - 1)), self.ranks)
+
+    def _evaluate(self, dataset: Dataset) -> dict[str, float]:
+        """The task's own metrics over the whole data set, of which each rank evaluates its share."""
+        share = range(self.ranks.rank, len(dataset.ids), self.ranks.world_size)
+        sums = self.task.evaluate(self.model, dataset, share) if share else {}
+        self.ranks.wait()
+        totals: dict[str, tuple[float, float]] = {}
+        for part in self.ranks.gather({name: (float(total), float(count)) for name, (total, count) in sums.items()}):
+            for name, (total, count) in part.items():
+                before = totals.get(name, (0.0, 0.0))
+                totals[name] = (before[0] + total, before[1] + count)
+        return {name: total / count for name, (total, count) in totals.items() if count}

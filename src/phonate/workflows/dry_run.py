@@ -64,7 +64,7 @@ def _time_steps(trainer: Trainer) -> float:
     for epoch in itertools.count():
         for window in trainer.accumulation_groups(epoch, 0):
             trainer.train_step(window, trainer.step, trainer.ema)
-            trainer.step += 1
+            trainer.progress.step += 1
             if trainer.device.type == "cuda":
                 torch.cuda.synchronize(trainer.device)
             ends.append(time.perf_counter())

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from phonate.data.batches.dataset import Batch
     from phonate.training.schedules import Schedule
     from phonate.training.settings import TrainingSettings
 
@@ -78,26 +79,26 @@ class Callback:
     `metrics` are plain numbers by name. State that must survive a resume goes through `state_dict`.
     """
 
-    def on_train_begin(self, trainer: Any) -> None:
+    def on_train_begin(self, trainer: TrainerView) -> None:
         """Before the first step, the state of a resumed run already restored."""
 
-    def on_train_end(self, trainer: Any) -> None:
+    def on_train_end(self, trainer: TrainerView) -> None:
         """After the last step."""
 
-    def on_epoch_begin(self, trainer: Any, epoch: int) -> None:
+    def on_epoch_begin(self, trainer: TrainerView, epoch: int) -> None:
         """Before the first batch of an epoch (from 0)."""
 
-    def on_epoch_end(self, trainer: Any, epoch: int, metrics: dict[str, float]) -> None:
+    def on_epoch_end(self, trainer: TrainerView, epoch: int, metrics: dict[str, float]) -> None:
         """After the last batch of an epoch and the validation that falls on it, if any."""
 
-    def on_batch_begin(self, trainer: Any, batch: Any) -> None:
+    def on_batch_begin(self, trainer: TrainerView, batch: Batch) -> None:
         """Before the forward pass of each micro-batch, which is `batch` on the device.
 
         A task with several phases passes all micro-batches of a step through one phase, then through the next; this
         is before the first of them.
         """
 
-    def on_batch_end(self, trainer: Any, batch: Any, metrics: dict[str, float]) -> None:
+    def on_batch_end(self, trainer: TrainerView, batch: Batch, metrics: dict[str, float]) -> None:
         """After the backward pass of each micro-batch, in the last phase of the step that it passes through.
 
         `metrics` are the means of the loss terms over this micro-batch (over this process's part of it), and `loss`,
@@ -105,16 +106,16 @@ class Callback:
         has not stepped yet: `trainer.step` and `trainer.epoch` are those that the micro-batch belongs to.
         """
 
-    def on_backward_end(self, trainer: Any) -> None:
+    def on_backward_end(self, trainer: TrainerView) -> None:
         """Once per optimizer step, when the gradients are complete and unscaled, before they are clipped."""
 
-    def on_optimizer_step(self, trainer: Any) -> None:
+    def on_optimizer_step(self, trainer: TrainerView) -> None:
         """After each optimizer step."""
 
-    def on_validation_begin(self, trainer: Any) -> None:
+    def on_validation_begin(self, trainer: TrainerView) -> None:
         """Before a validation."""
 
-    def on_validation_end(self, trainer: Any, metrics: dict[str, float]) -> None:
+    def on_validation_end(self, trainer: TrainerView, metrics: dict[str, float]) -> None:
         """After a validation, with its metrics (val_loss, ...)."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -123,6 +124,15 @@ class Callback:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` returned."""
+
+
+if TYPE_CHECKING:
+    Hook = Callable[[TrainerView], None]
+    EpochBegin = Callable[[TrainerView, int], None]
+    EpochEnd = Callable[[TrainerView, int, dict[str, float]], None]
+    BatchBegin = Callable[[TrainerView, Batch], None]
+    BatchEnd = Callable[[TrainerView, Batch, dict[str, float]], None]
+    ValidationEnd = Callable[[TrainerView, dict[str, float]], None]
 
 
 class CallbackList:
@@ -134,32 +144,32 @@ class CallbackList:
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
         self.callbacks = list(callbacks)
-        self.on_train_begin = self._overridden("on_train_begin")
-        self.on_train_end = self._overridden("on_train_end")
-        self.on_epoch_begin = self._overridden("on_epoch_begin")
-        self.on_epoch_end = self._overridden("on_epoch_end")
-        self.on_batch_begin = self._overridden("on_batch_begin")
-        self.on_batch_end = self._overridden("on_batch_end")
-        self.on_backward_end = self._overridden("on_backward_end")
-        self.on_optimizer_step = self._overridden("on_optimizer_step")
-        self.on_validation_begin = self._overridden("on_validation_begin")
-        self.on_validation_end = self._overridden("on_validation_end")
+        self.on_train_begin: list[Hook] = self._overridden("on_train_begin")
+        self.on_train_end: list[Hook] = self._overridden("on_train_end")
+        self.on_epoch_begin: list[EpochBegin] = self._overridden("on_epoch_begin")
+        self.on_epoch_end: list[EpochEnd] = self._overridden("on_epoch_end")
+        self.on_batch_begin: list[BatchBegin] = self._overridden("on_batch_begin")
+        self.on_batch_end: list[BatchEnd] = self._overridden("on_batch_end")
+        self.on_backward_end: list[Hook] = self._overridden("on_backward_end")
+        self.on_optimizer_step: list[Hook] = self._overridden("on_optimizer_step")
+        self.on_validation_begin: list[Hook] = self._overridden("on_validation_begin")
+        self.on_validation_end: list[ValidationEnd] = self._overridden("on_validation_end")
 
-    def _overridden(self, hook: str) -> list[Callable[..., None]]:
+    def _overridden(self, hook: str) -> list[Any]:
         return [
             getattr(callback, hook)
             for callback in self.callbacks
             if getattr(getattr(callback, hook), "__func__", None) is not getattr(Callback, hook)
         ]
 
-    def state_dict(self) -> list[dict[str, Any]]:
+    def state(self) -> list[dict[str, Any]]:
         """The type and state of each callback."""
         return [{"type": type(callback).__qualname__, "state": callback.state_dict()} for callback in self.callbacks]
 
-    def load_state_dict(self, states: Iterable[Mapping[str, Any]]) -> None:
-        """Put states back, to the callbacks of the same type in the same order.
+    def restore(self, states: Iterable[Mapping[str, Any]]) -> None:
+        """Restore the callbacks of the same type in the same order.
 
-        Callbacks that are new at a resume start afresh; what those kept that are no longer there is dropped, and said.
+        Callbacks that are new at a resume start afresh; the state of those that are gone is dropped, and logged.
         """
         waiting: dict[str, list[Mapping[str, Any]]] = {}
         for state in states:
@@ -170,4 +180,4 @@ class CallbackList:
                 callback.load_state_dict(own.pop(0))
         dropped = [name for name, left in waiting.items() if any(left)]
         if dropped:
-            log.info("not in this run any more, and what they kept is dropped: %s", ", ".join(dropped))
+            log.info("callbacks that this run no longer has, their state is dropped: %s", ", ".join(dropped))

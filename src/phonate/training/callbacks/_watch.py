@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
+from phonate.training.best import improves
 
 
 class MetricWatch:
@@ -35,19 +35,11 @@ class MetricWatch:
         if self.metric not in metrics:
             raise InputError(f"the validation has no metric {self.metric!r}; {nearest(self.metric, list(metrics))}")
         value = float(metrics[self.metric])
-        if self._better(value):
+        if improves(value, self.best, higher=self.mode == "max", min_delta=self.min_delta):
             self.best, self.stale = value, 0
             return True
         self.stale += 1
         return False
-
-    def _better(self, value: float) -> bool:
-        if math.isnan(value):
-            return False
-        if self.best is None:
-            return True
-        gain = self.best - value if self.mode == "min" else value - self.best
-        return gain > self.min_delta
 
     def state(self) -> dict[str, Any]:
         """The best value and the validations since, as JSON."""

@@ -105,7 +105,7 @@ class VoiceTrainer:
         self._fit(train_dataloader, val_dataloader, resume, [*self.callbacks, _StopAfterEpoch()])
         assert self.trainer is not None
         self.trainer.should_stop = False
-        return self.trainer.last_training
+        return self.trainer.progress.last_training
 
     def validate(self, val_dataloader: Iterable[Batch]) -> dict[str, float]:
         """The mean losses of the model as it is over a loader: `val_loss`, their weighted sum, and `val_<term>`."""

@@ -1,11 +1,11 @@
-"""When memory runs out in a forward or backward pass: the same batch in smaller parts, with the same gradient.
+"""Recovery when memory runs out in a forward or backward pass: the same batch in smaller parts, with the same gradient.
 
-Losses are sums with counts, so a batch in halves has the gradient of the whole one; nothing is skipped and the step
-stays the step. The phase that failed is begun anew, because a backward pass that breaks off leaves some gradients
-behind. Batches are not split where that would change what is learnt (a loss that couples items) or where other ranks
-are in the middle of the same exchange of gradients: there the run ends with what to change.
+Losses are sums with counts, so a batch in halves has the gradient of the whole one. The phase that failed is begun
+anew, because an interrupted backward pass leaves some gradients behind. What fitted is remembered by length, and later
+batches that long are split before they are tried. Batches are not split where that would change what is learnt (see
+`Coupling`) or where other ranks are in the middle of the same exchange of gradients: there the run ends.
 
-A model whose forward pass moves statistics (batch normalisation) moves them in the failed attempt too.
+A model whose forward pass updates statistics (batch normalisation) updates them in the failed attempt too.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from phonate.data.batches.loading import MicroBatch
 from phonate.training.memory.manager import OUT_OF_MEMORY_ADVICE, AdaptiveMemoryManager
 from phonate.training.task import Batch, move
 
-log = logging.getLogger("phonate")
+logger = logging.getLogger(__name__)
 
 Split = Callable[[MicroBatch], tuple[MicroBatch, MicroBatch] | None]
-"""Halves of a micro-batch; None when it has one item only."""
+"""Halves of a micro-batch; None when it has only one item."""
 
 
 @dataclass
@@ -36,23 +36,30 @@ class MicroBatchState:
     batch: Batch
     """On the device."""
     begun: bool = False
-    """The callbacks have seen it before its first forward pass."""
-    told: bool = False
-    """The callbacks have its means."""
+    """The callbacks' `on_batch_begin` has run."""
+    reported: bool = False
+    """The callbacks' `on_batch_end` has run."""
     means: dict[str, float] = field(default_factory=dict)
-    """What phases of this step have found of it."""
+    """Means of the loss terms in the phases so far."""
     whole: Sequence[str] = ()
-    """The ids of the micro-batch that this is a part of, where it was split."""
+    """Where memory ran out: the ids of the micro-batch that this is a part of."""
+
+    def begin(self, hooks: Sequence[Callable[[Batch], None]]) -> None:
+        """Run `hooks`, the first time only."""
+        if not self.begun:
+            self.begun = True
+            for hook in hooks:
+                hook(self.batch)
 
 
 class Recovery:
-    """Splits what did not fit into memory.
+    """Splits what does not fit into memory.
 
     Args:
         device: Where it ran out.
-        split: Halves a micro-batch. None: nobody can.
+        split: Halves a micro-batch. None: its source can't.
         forbidden: Why a batch can't be split at all. None: it can.
-        memory: Cleans up, and counts it.
+        memory: Frees memory, and counts how often.
     """
 
     def __init__(
@@ -66,8 +73,24 @@ class Recovery:
         self.split = split
         self.forbidden = forbidden if split is not None else "its source can't say which items it holds"
         self.memory = memory
-        self.count = 0
-        """Batches that were split, so far."""
+        self._limits: dict[int, int] = {}
+        """Length of a batch -> how many items of that length fitted."""
+
+    def load(self, group: Sequence[MicroBatch]) -> list[MicroBatchState]:
+        """The micro-batches on the device, those in parts of which it is known that they do not fit."""
+        if self._limits:
+            group = [part for planned in group for part in self._fitting(planned)]
+        return [MicroBatchState(planned, move(planned.batch, self.device)) for planned in group]
+
+    def _fitting(self, planned: MicroBatch) -> list[MicroBatch]:
+        assert self.split is not None
+        if items_of(planned) <= self._limit(length_of(planned.batch)) or (halves := self.split(planned)) is None:
+            return [planned]
+        return [part for half in halves for part in self._fitting(half)]
+
+    def _limit(self, length: int) -> float:
+        """How many items fit into a batch of `length`, as far as is known."""
+        return min((items for known, items in self._limits.items() if known <= length), default=float("inf"))
 
     def halves(self, part: MicroBatchState, step: int) -> list[MicroBatchState]:
         """The halves of a micro-batch that did not fit. Raises TrainingError where it can't be split."""
@@ -79,47 +102,63 @@ class Recovery:
             release(self.device)
         if self.forbidden is not None:
             raise TrainingError(
-                f"{ran_out(step, planned.ids)}. The batch can't be computed in parts: {self.forbidden}. "
-                f"{OUT_OF_MEMORY_ADVICE.capitalize()}; the last checkpoint is intact"
+                f"{_ran_out(step, planned.ids)}. The batch can't be computed in parts: {self.forbidden}. "
+                f"{OUT_OF_MEMORY_ADVICE.capitalize()}"
             )
         assert self.split is not None
         halves = self.split(planned)
         if halves is None:
             raise TrainingError(
-                f"{ran_out(step, planned.ids)}, and that is a single item. Leave long recordings out "
-                f"(data.audio.max_seconds), or {OUT_OF_MEMORY_ADVICE}; the last checkpoint is intact"
+                f"{_ran_out(step, planned.ids)}, and that is a single item. Leave long recordings out "
+                f"(data.audio.max_seconds), or {OUT_OF_MEMORY_ADVICE}"
             )
         return [MicroBatchState(half, move(half.batch, self.device), means=dict(means), whole=whole) for half in halves]
 
-    def warn(self, step: int, parts: Sequence[MicroBatchState]) -> None:
-        """Say of each micro-batch that was split what did fit."""
-        sizes: dict[tuple[str, ...], list[int]] = {}
+    def learn(self, step: int, parts: Sequence[MicroBatchState]) -> None:
+        """Remember what fitted of each micro-batch that was split in this step, and log it."""
+        wholes: dict[tuple[str, ...], list[MicroBatchState]] = {}
         for part in parts:
             if part.whole:
-                sizes.setdefault(tuple(part.whole), []).append(len(part.planned.ids))
-        self.count += len(sizes)
-        for whole, fitting in sizes.items():
-            log.warning(
-                "%s; it was computed in %d parts of at most %d items, with the same gradient. To save the failed "
-                "attempts, %s",
-                ran_out(step, whole),
+                wholes.setdefault(tuple(part.whole), []).append(part)
+        for whole, fitting in wholes.items():
+            length = max(length_of(part.planned.batch) for part in fitting)
+            items = max(items_of(part.planned) for part in fitting)
+            first, self._limits[length] = not self._limits, items
+            logger.warning(
+                "%s; it was computed in %d parts of at most %d items, with the same gradient, and so will be later "
+                "batches as long as this one (%d).%s",
+                _ran_out(step, whole),
                 len(fitting),
-                max(fitting),
-                OUT_OF_MEMORY_ADVICE,
+                items,
+                length,
+                f" To avoid that, {OUT_OF_MEMORY_ADVICE}" if first else "",
             )
 
 
-def ran_out(step: int, ids: Sequence[str]) -> str:
-    """Which batch memory had no room for."""
+def items_of(planned: MicroBatch) -> int:
+    """Items in a micro-batch: as many as it has ids, or, of a loader that gives none, rows of its tensors."""
+    if len(planned.ids) > 1:
+        return len(planned.ids)
+    return max((len(value) for value in planned.batch.values() if _is_padded(value)), default=1)
+
+
+def length_of(batch: Batch) -> int:
+    """The padded length of a batch: the largest second dimension of its tensors."""
+    return max((value.shape[1] for value in batch.values() if _is_padded(value)), default=1)
+
+
+def _is_padded(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() > 1
+
+
+def _ran_out(step: int, ids: Sequence[str]) -> str:
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
     return f"out of memory at step {step} (batch: {shown})"
 
 
-def told_as_mistake(error: BaseException, step: int) -> TrainingError | None:
+def memory_error(error: BaseException, step: int) -> TrainingError | None:
     """The error for memory that ran out elsewhere than in a batch (an optimizer's state, a validation); else None."""
     if not out_of_memory(error):
         return None
     words = " ".join(str(error).split())
-    return TrainingError(
-        f"out of memory at step {step} ({words}): {OUT_OF_MEMORY_ADVICE}; the last checkpoint is intact"
-    )
+    return TrainingError(f"out of memory at step {step} ({words}): {OUT_OF_MEMORY_ADVICE}")

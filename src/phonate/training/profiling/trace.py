@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
-from phonate.training.callbacks import Callback
-
-if TYPE_CHECKING:
-    from phonate.training.trainer import Trainer
+from phonate.training.callbacks import Callback, TrainerView
 
 
 class ProfilingCallback(Callback):
     """Records steps 3 to 5 of the run to `folder` as a Chrome trace (open it in Perfetto or TensorBoard)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rank: int = 0) -> None:
         self.folder = folder
+        self.rank = rank
         self._profiler: torch.profiler.profile | None = None
 
-    def on_train_begin(self, trainer: Trainer) -> None:
+    def on_train_begin(self, trainer: TrainerView) -> None:
         """Start recording."""
         activities = [torch.profiler.ProfilerActivity.CPU]
         if trainer.device.type == "cuda":
@@ -29,17 +26,17 @@ class ProfilingCallback(Callback):
         self._profiler = torch.profiler.profile(
             activities=activities,
             schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1),
-            on_trace_ready=lambda p: p.export_chrome_trace(str(self.folder / f"trace-rank{trainer.ranks.rank}.json")),
+            on_trace_ready=lambda p: p.export_chrome_trace(str(self.folder / f"trace-rank{self.rank}.json")),
             record_shapes=True,
         )
         self._profiler.start()
 
-    def on_optimizer_step(self, trainer: Trainer) -> None:
+    def on_optimizer_step(self, trainer: TrainerView) -> None:
         """One step is over."""
         assert self._profiler is not None
         self._profiler.step()
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: TrainerView) -> None:
         """Write what was recorded."""
         assert self._profiler is not None
         self._profiler.stop()

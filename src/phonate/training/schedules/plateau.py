@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from phonate.config.errors import CheckpointError
+from phonate.training.best import improves
 from phonate.training.schedules._base import Schedule
 from phonate.training.settings import SchedulerSettings
 
@@ -34,20 +34,13 @@ class PlateauSchedule(Schedule):
 
     def observe(self, metric: float) -> None:
         """Count a validation, and reduce the rate when the patience is over."""
-        if self._better(metric):
+        if improves(metric, self.best, higher=self.settings.mode == "max"):
             self.best, self.bad = metric, 0
             return
         self.bad += 1
         if self.bad > self.settings.patience:
             self.bad = 0
             self.reductions += 1
-
-    def _better(self, metric: float) -> bool:
-        if math.isnan(metric):
-            return False
-        if self.best is None:
-            return True
-        return metric < self.best if self.settings.mode == "min" else metric > self.best
 
     def state(self) -> dict[str, Any]:
         """The best metric, the validations since, and how often the rate was reduced."""

@@ -115,7 +115,7 @@ class Phases(Sequence[PhaseState]):
         for one in self._states:
             saved = state.get(one.name, {})
             if "optimizer" not in saved:
-                raise InputError(f"no optimizer state for {one.name!r} in it (training.checkpoint.snapshot_optimizer)")
+                raise InputError(f"it has no optimizer state for {one.name!r} (snapshot_optimizer: false?)")
             if saved["type"] != type(one.optimizer).__name__:
                 raise InputError(
                     f"training.optimizer.type: it was saved with {saved['type']}, whose state "

@@ -137,7 +137,7 @@ def restore(parts: Parts, weights: Weights, checkpoint: Checkpoint, recipe_yaml:
             part.restore(saved[name])
         except InputError as error:
             raise InputError(
-                f"{checkpoint.path}: {error}; undo that change to resume, or start a new run from these weights with "
+                f"{checkpoint.path} can't be resumed: {error}; a new run can start from its weights with "
                 f"training.init_from={checkpoint.path}"
             ) from error
 

@@ -4,6 +4,7 @@ line or a call. One row for each option; a new option without a row fails."""
 from __future__ import annotations
 
 import json
+import os
 import sys
 from types import SimpleNamespace
 
@@ -95,6 +96,16 @@ def metadata(folder):
     return json.loads(newest(folder, "metadata.json").read_text())
 
 
+def scales_differ(tmp_path, first, second):
+    """Two runs in fp16 have other loss scales."""
+    fp16 = {"mixed_precision": "fp16"}
+    return differ(tmp_path, {**fp16, **first}, {**fp16, **second}, what=loss_scales)
+
+
+def loss_scales(folder):
+    return [row["grad_scale"] for row in lines(folder, "train")]
+
+
 def resumable(tmp_path, **checkpoint):
     train(tmp_path / "run", checkpoint={"interval": 4, **checkpoint})
     try:
@@ -102,6 +113,43 @@ def resumable(tmp_path, **checkpoint):
     except InputError as error:
         return str(error)
     return "resumed"
+
+
+class ProcessSequences(Sequences):
+    """Samples that say which process loaded them."""
+
+    def collate(self, items):
+        return {**super().collate(items), "process": os.getpid()}
+
+
+class ProcessTask(RegressionTask):
+    def dataset(self, split):
+        return ProcessSequences(self.count, 1) if split == "train" else super().dataset(split)
+
+
+def loading_processes(tmp_path, workers, **performance):
+    """The processes that loaded the batches of each of two epochs."""
+    seen = {}
+
+    class Seen(Callback):
+        def on_batch_begin(self, trainer, batch):
+            seen.setdefault(trainer.epoch, set()).add(batch["process"])
+
+    train(
+        tmp_path / "run",
+        ProcessTask(),
+        callbacks=[Seen()],
+        max_steps=None,
+        epochs=2,
+        performance={"num_workers": workers, **performance},
+    )
+    return seen
+
+
+def persistent_workers(tmp_path, m):
+    kept = loading_processes(tmp_path / "a", 1)
+    new = loading_processes(tmp_path / "b", 1, persistent_workers=False)
+    return kept[0] == kept[1] and new[0] != new[1]
 
 
 def source(tmp_path, monkeypatch, **performance):
@@ -477,7 +525,15 @@ OBSERVED = {
         t,
         {"mixed_precision": "fp16"},
         {"mixed_precision": "fp16", "amp_loss_scale": 512.0},
-        what=lambda folder: [row["grad_scale"] for row in lines(folder, "train")],
+        what=loss_scales,
+    ),
+    "amp_init_scale": lambda t, m: scales_differ(t, {}, {"amp_init_scale": 512.0}),
+    "amp_growth_interval": lambda t, m: scales_differ(t, {}, {"amp_growth_interval": 2}),
+    "amp_growth_factor": lambda t, m: scales_differ(
+        t, {"amp_growth_interval": 2}, {"amp_growth_interval": 2, "amp_growth_factor": 4.0}
+    ),
+    "amp_backoff_factor": lambda t, m: scales_differ(  # from a scale that overflows
+        t, {"amp_init_scale": 1e30}, {"amp_init_scale": 1e30, "amp_backoff_factor": 0.25}
     ),
     "loss.main": lambda t, m: chosen_loss(t, {}, main="l1"),
     "loss.label_smoothing": lambda t, m: chosen_loss(t, {"main": "bce_with_logits"}, True, label_smoothing=0.2),
@@ -582,12 +638,10 @@ OBSERVED = {
         and any(name.startswith("system/") for name in lines(t / "a", "train")[0])
     ),
     "logging.verbosity": verbosity,
-    "performance.num_workers": lambda t, m: source(t, m, num_workers=3)["num_workers"] == 3,
+    "performance.num_workers": lambda t, m: len(loading_processes(t, 2)[0] - {os.getpid()}) == 2,
     "performance.pin_memory": lambda t, m: source(t, m, pin_memory=True)["pin_memory"] is True,
     "performance.prefetch_factor": lambda t, m: source(t, m, prefetch_factor=5)["prefetch_factor"] == 5,
-    "performance.persistent_workers": lambda t, m: (
-        source(t, m, persistent_workers=False)["persistent_workers"] is False
-    ),
+    "performance.persistent_workers": persistent_workers,
     "performance.compile_model": compile_model,
     "performance.batch_shim": batch_shim,
     "performance.threads": threads,

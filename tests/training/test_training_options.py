@@ -16,6 +16,7 @@ from test_trainer import lines, settings, train, weights
 from phonate.compute import distributed
 from phonate.config.errors import InputError
 from phonate.training import setup
+from phonate.training.callbacks import Callback
 from phonate.training.losses import build_loss
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings

@@ -8,18 +8,21 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
 
 from phonate.config.errors import DataError, InputError
-from phonate.workflows.demo import embedded_voice
+from phonate.workflows.demo import embedded_voice, training
 from phonate.workflows.demo.demo import demo, free_folder
 from phonate.workflows.demo.figures import figures
 from phonate.workflows.demo.recordings import divide
+from phonate.workflows.demo.training import Limit, Training
 
 JUDGES = ("pocketsphinx", "faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
@@ -40,7 +43,13 @@ def test_the_whole_path_on_a_persons_recordings(tone_corpus: Path, tmp_path: Pat
     arguments = ["--task", "conversion", "--data", str(tone_corpus), "--output", "out", "--minutes", "0.1"]
     ran = phonate("demo", *arguments, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[-1] == "report: out/report.html"
+    said = ran.stdout.splitlines()
+    assert said[-4] == "report: out/report.html"
+    assert said[-3] == "next:"
+    assert said[-2].startswith("  phonate convert out ")
+    assert said[-1] == "  phonate demo --data my_recordings --task conversion"
+    assert any(line.startswith("this model") for line in said)
+    assert not [line for line, count in Counter((ran.stdout + ran.stderr).splitlines()).items() if line and count > 1]
     run = tmp_path / "out"
     page = (run / "report.html").read_text(encoding="utf-8")
     assert page.count("<audio") == 3 * 2
@@ -71,7 +80,11 @@ def test_recordings_with_texts_become_a_voice(tmp_path: Path) -> None:
     embedded_voice.make(tmp_path / "mine", count=12)
     ran = phonate("demo", "--data", "mine", "--output", "out", "--minutes", "0.1", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[-1] == "report: out/report.html"
+    lines = ran.stdout.splitlines()
+    assert "report: out/report.html" in lines
+    start = next(number for number, line in enumerate(lines) if "WER % ↓" in line)
+    assert [line.split()[0] for line in lines[start + 1 : start + 4]] == ["natural", "vocoder", "synthesised"]
+    assert "Falling back" not in ran.stderr
     run = tmp_path / "out"
     assert "resumed from" in (run / "logs" / "training.log").read_text(encoding="utf-8")
     figures_of = json.loads((run / "evaluation.json").read_text())["systems"]
@@ -160,3 +173,54 @@ def test_figures_know_the_target_from_the_source(tmp_path: Path) -> None:
     assert found["this model"]["closer"] == 1.0
     assert found["no conversion"]["closer"] == 0.0
     assert found["this model"]["f0"] > 1.5 * found["no conversion"]["f0"]
+
+
+def slow_machine(output: Path, per_step: float) -> str:
+    """A program in the place of `phonate` that takes its time for each step, stops at SIGTERM and resumes."""
+    return f"""
+import json, pathlib, signal, sys, time
+arguments = sys.argv[1:]
+if "--dry-run" in arguments:
+    print(json.dumps({{"metrics": {{"seconds_per_step": 0.005}}}}))
+    sys.exit()
+output = pathlib.Path({str(output)!r})
+step = json.loads((output / "state").read_text()) if (output / "state").exists() else 0
+last = next(int(one.partition("=")[2]) for one in arguments if one.startswith("training.max_steps="))
+stop = []
+signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+with (output / "metrics.jsonl").open("a") as metrics, (output / "commands").open("a") as commands:
+    print(last, file=commands)
+    while step < last and not stop:
+        time.sleep({per_step})
+        step += 1
+        print(json.dumps({{"step": step, "split": "train"}}), file=metrics, flush=True)
+(output / "state").write_text(json.dumps(step))
+sys.exit(143 if stop else 0)
+"""
+
+
+def test_the_clock_ends_training_on_a_machine_that_became_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run said 200 steps a second, and 20 are done: the run is cut to what fits, and still ends by itself."""
+    program = tmp_path / "program.py"
+    program.write_text(slow_machine(tmp_path, per_step=0.05))
+    monkeypatch.setattr(training, "_phonate", lambda arguments: [sys.executable, str(program), *arguments])
+    monkeypatch.setattr(
+        training.listing, "scan", lambda _: [SimpleNamespace(step=json.loads((tmp_path / "state").read_text()))]
+    )
+    said: list[str] = []
+    Training(["speech"], tmp_path, "cpu").stopped_and_resumed(Limit(4.0), 1.0, said.append)
+    planned = [int(line) for line in (tmp_path / "commands").read_text().split()]
+    reached = json.loads((tmp_path / "state").read_text())
+    assert planned[0] == 800
+    assert 20 <= reached <= 200
+    assert reached == planned[-1]  # the learning rate has fallen to its end
+    assert any("resuming" in line for line in said)
+
+
+def test_training_ends_in_time_for_the_rest() -> None:
+    assert Limit(200.0).share(0.25) == 50.0
+    late = Limit(200.0, time.monotonic() + 100.0)
+    assert late.share(0.75) == pytest.approx(100.0, abs=1.0)
+    assert late.share(0.25, of_the_rest=0.25) == pytest.approx(25.0, abs=1.0)

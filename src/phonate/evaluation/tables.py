@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -98,17 +98,20 @@ class Evaluation:
             "columns": {metric: asdict(column(metric, self.columns)) for metric in self.metrics},
         }
 
-    def header(self) -> list[str]:
-        """Headings of the columns, with units and which way is better."""
-        return ["system", *(column(metric, self.columns).heading for metric in self.metrics)]
+    def header(self, metrics: Sequence[str] | None = None) -> list[str]:
+        """Headings of the columns, with units and which way is better; of those of `metrics` that were measured."""
+        return ["system", *(column(metric, self.columns).heading for metric in self._shown(metrics))]
 
-    def rows(self) -> list[list[str]]:
+    def rows(self, metrics: Sequence[str] | None = None) -> list[list[str]]:
         """The table's cells; a metric that a system does not have is a dash."""
-        shown = {metric: column(metric, self.columns) for metric in self.metrics}
+        shown = {metric: column(metric, self.columns) for metric in self._shown(metrics)}
         return [
             [name, *(one.cell(values.get(metric)) for metric, one in shown.items())]
             for name, values in self.systems.items()
         ]
+
+    def _shown(self, metrics: Sequence[str] | None) -> list[str]:
+        return [metric for metric in self.metrics if metrics is None or metric in metrics]
 
     @property
     def metrics(self) -> list[str]:

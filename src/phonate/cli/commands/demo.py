@@ -1,7 +1,7 @@
-"""The whole path in a few minutes: corpus, training, a stop, a resume, what the model can do then, a report.
+"""The whole path in a few minutes: corpus, training, a stop, a resume, inference, scores, a report.
 
-Without --data it makes a small corpus of synthetic speech (needs phonate[espeak,align]). With it, it learns from your
-own recordings and their texts, or with --task conversion from a folder with a sub-folder for each of two or more
+Without --data it makes a small corpus of synthetic speech (needs phonate[espeak,align]). With it, it trains on your
+own recordings and their texts, or with --task conversion on a folder with a sub-folder for each of two or more
 speakers.
 """
 
@@ -9,31 +9,49 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from phonate.workflows.demo.demo import Demo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate demo`."""
     parser.add_argument(
-        "--data", metavar="DIR", type=Path, help="your recordings, with texts or a sub-folder a speaker"
+        "--data", metavar="DIR", type=Path, help="your recordings, with texts or a sub-folder per speaker"
     )
     parser.add_argument(
         "--task",
         choices=("speech", "conversion"),
         default="speech",
-        help="speak texts, or convert voices (default: speech)",
+        help="text-to-speech or voice conversion (default: speech)",
     )
     parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
-    parser.add_argument("--minutes", type=float, help="about how long training takes (default: 3.5)")
+    parser.add_argument(
+        "--minutes", type=float, help="minutes of training (default: 3.5, fewer where the demo would exceed ten)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say what is done as it is done; the last line says where the report is."""
+    """Print progress, then the scores, the report's path and what to type next."""
     from phonate.config.errors import InputError
     from phonate.workflows.demo.demo import demo, free_folder
 
-    if args.minutes is not None and args.minutes <= 0:
-        raise InputError(f"--minutes {args.minutes:g}: training takes more than no time")
+    if args.minutes is not None and not args.minutes > 0:
+        raise InputError(f"--minutes {args.minutes:g}: must be more than 0")
     output = args.output or free_folder(Path("runs/demo"))
-    report = demo(output, args.data, args.minutes, lambda line: print(line, flush=True), args.task)
-    print(f"report: {report}")
+    _print(demo(output, args.data, args.minutes, lambda line: print(line, flush=True), args.task))
     return 0
+
+
+def _print(made: Demo) -> None:
+    from phonate.cli.output import print_table
+
+    if made.evaluation is not None:
+        print()
+        print_table(made.evaluation.rows(made.metrics), made.evaluation.header(made.metrics))
+        print("\u2191 higher is better, \u2193 lower is better\n")
+    print(f"report: {made.report}")
+    print("next:")
+    for command in made.next_commands:
+        print(f"  {command}")

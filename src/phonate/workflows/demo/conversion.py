@@ -1,4 +1,4 @@
-"""The demo of voice conversion: recordings kept out of training, in the voice of another speaker."""
+"""The demo of voice conversion: held-out recordings, converted to another speaker's voice."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from phonate.evaluation.tables import Evaluation
 from phonate.training.run import Run
 from phonate.workflows.demo import embedded_corpus
-from phonate.workflows.demo.training import Say, quoted, train_stop_resume
+from phonate.workflows.demo.training import Limit, Say, Training, quoted
 from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
 
 
@@ -20,24 +21,35 @@ class Material:
     data: Path
     """`data.path` of the recipe: a folder of speakers, or a list of recordings."""
     target: str
-    """The speaker whose voice is learnt to be put on."""
+    """The speaker to convert to."""
     target_clips: tuple[Path, ...]
     """Recordings of the target."""
     sources: tuple[Path, ...]
-    """Recordings of other speakers that are kept out of training."""
+    """Held-out recordings of other speakers."""
     source_note: str
-    """Who speaks there."""
+    """A caption for them."""
 
 
-def convert_voices(data: Path | None, output: Path, minutes: float, say: Say) -> None:
-    """Train on `data`, or the embedded corpus, and convert what was kept out; sounds and figures go to `output`."""
+def convert_voices(
+    data: Path | None, output: Path, limit: Limit, device: str, say: Say
+) -> tuple[Evaluation, Path, str]:
+    """Train on `data`, or the embedded corpus, and convert held-out recordings; sounds and figures go to `output`.
+
+    Returns the evaluation, a held-out recording and the target speaker.
+    """
     material = _embedded(output, say) if data is None else _own(data, output, say)
-    _train(material, output, minutes, say)
-    _convert(material, output, say)
+    recipe = [
+        "conversion",
+        "size=tiny",
+        f"data.path={quoted(material.data)}",
+        f"data.target={quoted(material.target)}",
+    ]
+    Training(recipe, output, device).stopped_and_resumed(limit, 1.0, say)
+    return _convert(material, output, say), material.sources[0], material.target
 
 
 def _embedded(output: Path, say: Say) -> Material:
-    say("making a corpus: six synthetic speakers of English, thirty sentences each, spoken by espeak-ng")
+    say("making a corpus: six synthetic English speakers, thirty sentences each, spoken by espeak-ng")
     corpus = embedded_corpus.make(output / "corpus")
     target = embedded_corpus.SPEAKERS[0].name
     return Material(
@@ -45,7 +57,7 @@ def _embedded(output: Path, say: Say) -> Material:
         target=target,
         target_clips=tuple(sorted((corpus.folder / target).glob("*.wav"))),
         sources=corpus.unseen,
-        source_note="a speaker and a sentence that were kept out of training",
+        source_note="speaker and sentence held out of training",
     )
 
 
@@ -59,30 +71,19 @@ def _own(data: Path, output: Path, say: Say) -> Material:
     listed.write_text(json.dumps(divided.training, indent=1), encoding="utf-8")
     say(
         f"{len(divided.training)} recordings of {divided.speakers} speakers to train on; "
-        f"{len(divided.sources)} kept out, to be converted to {divided.target}"
+        f"{len(divided.sources)} held out, to be converted to {divided.target}"
     )
     return Material(
         data=listed,
         target=divided.target,
         target_clips=divided.target_clips,
         sources=divided.sources,
-        source_note="a recording that was kept out of training",
+        source_note="a recording held out of training",
     )
 
 
-def _train(material: Material, output: Path, minutes: float, say: Say) -> None:
-    """Train to about the middle, stop, and resume."""
-    recipe = [
-        "conversion",
-        "size=tiny",
-        f"data.path={quoted(material.data)}",
-        f"data.target={quoted(material.target)}",
-    ]
-    train_stop_resume(recipe, output, minutes, say)
-
-
-def _convert(material: Material, output: Path, say: Say) -> None:
-    """Convert the recordings that were kept out; write sounds and figures for the report."""
+def _convert(material: Material, output: Path, say: Say) -> Evaluation:
+    """Convert the held-out recordings; write sounds and figures for the report."""
     import soundfile
 
     from phonate.tasks.conversion.inference import Converter
@@ -98,25 +99,26 @@ def _convert(material: Material, output: Path, say: Say) -> None:
         converted.append(samples / f"converted-{number}.wav")
         soundfile.write(converted[-1], waveform, converter.sample_rate, subtype="PCM_16")
     Run(output).write_json(LISTENING, _listening(material, converted, samples).model_dump())
-    say("measuring how good the conversion is")
+    say("scoring the conversions")
     table = figures(converter.extractor.processor, material.sources, converted, material.target_clips)
-    Run(output).write_json("evaluation.json", {**table.document(), "legend": table.legend})
+    Run(output).write_json("evaluation.json", table.document())
+    return table
 
 
 def _listening(material: Material, converted: Sequence[Path], samples: Path) -> Listening:
     target = Clip(
-        label="Target", path=str(material.target_clips[-1].resolve()), note=f"{material.target}, saying something else"
+        label="Target", path=str(material.target_clips[-1].resolve()), note=f"{material.target}, another sentence"
     )
     examples = [
         Example(
             title=f"{source.stem}, in the voice of {material.target}",
             clips=(
                 Clip(label="Source", path=str(source.resolve()), note=material.source_note),
-                Clip(label="Converted", path=path.relative_to(samples).as_posix(), note="what this model makes of it"),
+                Clip(label="Converted", path=path.relative_to(samples).as_posix(), note="this model"),
                 target,
             ),
         )
         for source, path in zip(material.sources, converted, strict=True)
     ]
-    note = "A few minutes of training make an audible change of voice, not a good one: expect a blurred, buzzing sound."
+    note = "After a few minutes of training the voice changes audibly, but the sound is still blurred and buzzing."
     return Listening(note=note, examples=tuple(examples))

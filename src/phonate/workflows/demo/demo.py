@@ -1,22 +1,41 @@
-"""The whole path once, in minutes: a corpus, training that is stopped and resumed, what it can do then, a report.
+"""The whole path once, in minutes: a corpus, training that is stopped and resumed, inference, figures, a report.
 
-Recordings with texts become a voice that speaks; recordings of several speakers, voices to convert to.
+Recordings with texts become a text-to-speech voice; recordings of several speakers, a voice conversion model.
 """
 
 from __future__ import annotations
 
+import shlex
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from phonate.config.errors import InputError
+from phonate.evaluation.tables import Evaluation
 from phonate.workflows.demo.conversion import convert_voices
-from phonate.workflows.demo.speech import learn_to_speak
-from phonate.workflows.demo.training import Say
+from phonate.workflows.demo.speech import train_speech
+from phonate.workflows.demo.training import Limit, Say
 from phonate.workflows.pages.report import write_report
 
 Kind = Literal["speech", "conversion"]
 MINUTES = 3.5
-"""How long is trained unless told otherwise: with all the rest, under ten minutes on two cores."""
+"""Minutes of training by default."""
+_TRAINED_BY = 420.0
+"""Seconds after the start at which training ends by default, on a slow machine too; what follows takes up to 150."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo made."""
+
+    report: Path
+    evaluation: Evaluation | None
+    """None where the packages that measure are not installed."""
+    metrics: tuple[str, ...]
+    """The metrics of `evaluation` to look at first."""
+    next_commands: tuple[str, ...]
+    """What to type next."""
 
 
 def demo(
@@ -25,25 +44,47 @@ def demo(
     minutes: float | None = None,
     say: Say = lambda line: None,
     kind: Kind = "speech",
-) -> Path:
-    """Run it all in `output`, a folder that is new or empty; returns where the report is.
+) -> Demo:
+    """Run everything in `output`, a folder that is new or empty.
 
     Args:
+        output: becomes the run's folder.
         data: Recordings with texts, in any form that `phonate data check` reads; for conversion, a folder with a
             sub-folder of recordings for each of two or more speakers. None: an embedded corpus.
-        minutes: About how long training takes. None: MINUTES.
-        say: Told what is being done, line by line.
+        minutes: Minutes of training. None: MINUTES, or fewer, so that the whole demo ends within ten minutes.
+        say: Called with each line of progress.
         kind: What to train.
 
-    Raises InputError for a folder that can't be used and PhonateError when training fails.
+    Raises:
+        InputError: a folder can't be used.
+        PhonateError: training failed.
     """
     if output.is_dir() and any(output.iterdir()):
         raise InputError(f"{output} is not empty; choose another folder by --output")
+    started = time.monotonic()
     output.mkdir(parents=True, exist_ok=True)
-    learn = learn_to_speak if kind == "speech" else convert_voices
-    learn(data, output, MINUTES if minutes is None else minutes, say)
+    limit = Limit(60 * MINUTES, started + _TRAINED_BY) if minutes is None else Limit(60 * minutes)
+    device = _device(say)
+    if kind == "speech":
+        evaluation = train_speech(data, output, limit, device, say)
+        metrics: tuple[str, ...] = ("wer", "mos", "speaker", "mcd", "rtf")
+        use = ["phonate", "speak", str(output), "The baker sold a yellow boat.", "-o", "said.wav"]
+    else:
+        evaluation, source, target = convert_voices(data, output, limit, device, say)
+        metrics = ("pair", "own", "closer", "f0")
+        use = ["phonate", "convert", str(output), str(source), "--speaker", target, "-o", "converted.wav"]
     say("\nwriting the report")
-    return write_report(output)
+    own = ["phonate", "demo", "--data", "my_recordings", *(["--task", kind] if kind != "speech" else [])]
+    return Demo(write_report(output), evaluation, metrics, (shlex.join(use), shlex.join(own)))
+
+
+def _device(say: Say) -> str:
+    """The device for every training process of the demo."""
+    from phonate.compute import device as devices
+
+    chosen = str(devices.choose("mixed"))
+    say(f"device: {chosen}")
+    return chosen
 
 
 def free_folder(wanted: Path) -> Path:

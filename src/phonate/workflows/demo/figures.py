@@ -1,6 +1,6 @@
-"""How good the demo's conversion is: whose voice it is, beside no conversion, a baseline and the target's own.
+"""Scores of the demo's voice conversion, beside no conversion, a baseline and the target's own recordings.
 
-`phonate evaluate` judges a run more closely; this looks at few recordings, and needs no recogniser.
+`phonate evaluate` is more thorough; this scores a few recordings and needs no speech recogniser.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from phonate.tasks.conversion.baseline import Baseline
 
 TARGET_CLIPS = 8
 _MODEL, _TARGET = "this model", "target's own recordings"
-_F0 = "f0: median pitch in Hz."
+_F0 = "Median F0 in Hz."
 _VOICES = (
     "pair: mean cosine of speaker embeddings (resemblyzer) to single recordings of the target; own: to the source; "
     "closer: share that ended closer to the target than to the source; "
@@ -40,9 +40,9 @@ def figures(
     rate = processor.config.sample_rate
     judged = importlib.util.find_spec("resemblyzer") is not None
     voices = _likeness(systems, own, natural, rate) if judged else {}
-    legend = f"Over {len(own)} recordings that were not in training. {_VOICES if judged else ''}{_F0}"
+    legend = f"Over {len(own)} held-out recordings. {_VOICES if judged else ''}{_F0}"
     if not judged:
-        legend += " For the likeness of voices: pip install 'phonate[eval]'."
+        legend += " For speaker similarity: pip install 'phonate[eval]'."
     results = {
         name: {**voices.get(name, {}), "f0": float(np.nanmedian([median_f0(one, rate) for one in sounds]))}
         for name, sounds in systems.items()

@@ -1,27 +1,35 @@
-"""How the demo trains: as a process of its own, so that it is stopped as a person or a scheduler would stop it.
+"""Training within a time limit, as a person would do it: `phonate train` as a process, stopped by SIGTERM and resumed.
 
-Before and after the stop it is the same command.
+The number of steps, by which the learning rate falls, follows from the clock. It is estimated by a dry run, estimated
+again at the stop from the steps that were really done, and cut short when the limit is reached all the same.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from phonate.config.errors import PhonateError
+from phonate.training.checkpoints import listing
 from phonate.training.run import Run
+from phonate.training.tracking.jsonl import read_metrics
 
 Say = Callable[[str], None]
 
-_FEWEST_STEPS_A_MINUTE, _MOST_STEPS = 75, 4000
-"""However slow the dry run was: other programs may have held it up."""
+_MIN_STEPS, _MAX_STEPS = 20, 4000
 _STOPPED = 128 + signal.SIGTERM
 _POLL_SECONDS = 0.2
+_LINES = 25
+"""Lines of training metrics."""
+_FINISH_STEPS = 0.05
+"""Share of the steps so far that a run adds when it is out of time, so that its learning rate still falls."""
 
 
 def quoted(text: object) -> str:
@@ -29,81 +37,149 @@ def quoted(text: object) -> str:
     return json.dumps(str(text), ensure_ascii=False)
 
 
-def train_stop_resume(recipe: Sequence[str], output: Path, minutes: float, say: Say) -> None:
-    """Train `recipe` (its name and overrides) to about the middle, stop it by SIGTERM, and resume it."""
-    steps = affordable_steps(recipe, output, minutes, say)
-    command = _command(recipe, output, steps)
-    say(f"\ntraining for {steps} steps:\n  phonate {' '.join(command)}\n")
-    stopped_at = _train_and_stop(command, output, steps // 2)
-    say(f"\nstopped by SIGTERM at step {stopped_at}; the same command goes on from there\n")
-    _run(command)
+@dataclass(frozen=True)
+class Limit:
+    """How long training may take."""
+
+    seconds: float
+    """Of all training together."""
+    deadline: float | None = None
+    """The time (`time.monotonic`) at which training must be over. None: there is none."""
+
+    def share(self, part: float, of_the_rest: float = 1.0) -> float:
+        """`part` of the seconds, but at most the share `of_the_rest` of the time until the deadline."""
+        seconds = part * self.seconds
+        if self.deadline is not None:
+            seconds = min(seconds, of_the_rest * (self.deadline - time.monotonic()))
+        return max(3.0, seconds)
 
 
-def train_through(recipe: Sequence[str], output: Path, minutes: float, say: Say) -> None:
-    """Train `recipe` (its name and overrides) without a stop."""
-    command = _command(recipe, output, affordable_steps(recipe, output, minutes, say))
-    say(f"\ntraining:\n  phonate {' '.join(command)}\n")
-    _run(command)
+@dataclass(frozen=True)
+class Training:
+    """A run of the demo.
+
+    Args:
+        recipe: its name and overrides.
+        output: the run's folder.
+        device: for `--device`.
+    """
+
+    recipe: Sequence[str]
+    output: Path
+    device: str
+
+    def stopped_and_resumed(self, limit: Limit, part: float, say: Say) -> None:
+        """Train for `part` of the limit, with a stop by SIGTERM at half the time and a resume."""
+        step_seconds = self._seconds_per_step(say)
+        seconds = limit.share(part)
+        steps = _affordable(seconds, step_seconds)
+        deadline = time.monotonic() + seconds
+        command = self._command(steps, steps)
+        say(f"\ntraining for about {seconds:.0f} s, {steps} steps:\n  phonate {shlex.join(command)}\n")
+        half = _watch(command, self.output, until=time.monotonic() + seconds / 2, stop_at=steps // 2)
+        left = deadline - time.monotonic() - half.startup
+        replanned = half.step + max(_MIN_STEPS // 2, min(_MAX_STEPS, round(left * half.rate)))
+        resumed = self._command(replanned, steps)
+        say(f"\nresuming, with the steps that the time left allows:\n  phonate {shlex.join(resumed)}\n")
+        self._finish(resumed, steps, deadline, say)
+
+    def straight(self, limit: Limit, part: float, say: Say) -> None:
+        """Train for `part` of the limit without a stop."""
+        step_seconds = self._seconds_per_step(say)
+        seconds = limit.share(part, of_the_rest=part)
+        steps = _affordable(seconds, step_seconds)
+        command = self._command(steps, steps)
+        say(f"\ntraining for about {seconds:.0f} s, {steps} steps:\n  phonate {shlex.join(command)}\n")
+        self._finish(command, steps, time.monotonic() + seconds, say)
+
+    def _finish(self, command: Sequence[str], planned: int, deadline: float, say: Say) -> None:
+        """Run `command` to its end; when time runs out first, stop it and let it do a few last steps."""
+        progress = _watch(command, self.output, until=deadline)
+        if progress.finished:
+            return
+        last = progress.step + max(2, round(_FINISH_STEPS * progress.step))
+        say(f"\nout of time at step {progress.step}; finishing at step {last}\n")
+        _watch(self._command(last, planned), self.output)
+
+    def _command(self, steps: int, planned: int) -> list[str]:
+        """The command for `steps` steps; intervals follow the number that was `planned` at first."""
+        interval = max(10, planned // 10)
+        return [
+            "train",
+            *self.recipe,
+            f"training.max_steps={steps}",
+            f"training.scheduler.warmup_steps={planned // 20}",
+            f"training.validation.interval={interval}",
+            f"training.checkpoint.interval={interval}",
+            f"training.logging.interval={max(5, planned // _LINES)}",
+            "training.logging.system=false",
+            "--device",
+            self.device,
+            "--output",
+            str(self.output),
+            "--resume",  # also at the start, for the folder holds the corpus
+            "auto",
+        ]
+
+    def _seconds_per_step(self, say: Say) -> float:
+        """The seconds of a training step, by a dry run."""
+        say("preparing the recordings and measuring the speed of training")
+        command = [*self._command(_MAX_STEPS, 0), "--dry-run", "--json"]
+        finished = subprocess.run(_phonate(command), stdout=subprocess.PIPE, text=True, check=False)
+        if finished.returncode != 0:
+            raise PhonateError("the dry run failed; its error is printed above")
+        return float(json.loads(finished.stdout)["metrics"]["seconds_per_step"])
 
 
-def _command(recipe: Sequence[str], output: Path, steps: int) -> list[str]:
-    interval = max(20, steps // 10)
-    return [
-        "train",
-        *recipe,
-        f"training.max_steps={steps}",
-        f"training.scheduler.warmup_steps={steps // 20}",
-        f"training.validation.interval={interval}",
-        f"training.checkpoint.interval={interval}",
-        f"training.logging.interval={max(5, steps // 100)}",
-        "--output",
-        str(output),
-        "--resume",
-        "auto",
-    ]
+def _affordable(seconds: float, step_seconds: float) -> int:
+    return max(_MIN_STEPS, min(_MAX_STEPS, round(seconds / step_seconds)))
 
 
-def affordable_steps(recipe: Sequence[str], output: Path, minutes: float, say: Say) -> int:
-    """How many steps this machine does in `minutes`, as a dry run says."""
-    say("preparing the recordings and measuring how fast this machine trains")
-    command = ["train", *recipe, "training.scheduler.warmup_steps=0", "--dry-run", "--json", "--output", str(output)]
-    finished = subprocess.run(_phonate(command), stdout=subprocess.PIPE, text=True, check=False)
-    if finished.returncode != 0:
-        raise PhonateError("the dry run failed; what it said is above")
-    seconds = json.loads(finished.stdout)["metrics"]["seconds_per_step"]
-    steps = round(60 * minutes / seconds, -1)
-    return int(min(max(steps, _FEWEST_STEPS_A_MINUTE * minutes, 20), _MOST_STEPS))
+@dataclass(frozen=True)
+class _Progress:
+    """What a training process did."""
+
+    finished: bool
+    """Whether it ended by itself."""
+    step: int
+    startup: float
+    """Seconds before its first steps were done."""
+    rate: float
+    """Steps a second after that, validations and saves included."""
 
 
 def _phonate(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "phonate", *arguments]
 
 
-def _run(command: Sequence[str]) -> None:
-    if subprocess.run(_phonate(command), check=False).returncode != 0:
-        raise PhonateError("training failed; what it said is above")
-
-
-def _train_and_stop(command: Sequence[str], output: Path, step: int) -> int:
-    """Start training, send SIGTERM once `step` is done, and wait; returns the step that was saved."""
+def _watch(command: Sequence[str], output: Path, until: float | None = None, stop_at: int | None = None) -> _Progress:
+    """Run a training command; send SIGTERM at the time `until` or at the step `stop_at`, and wait for its save."""
+    started = time.monotonic()
+    before = first = reached = _reached(output)
+    first_seen = started
     with subprocess.Popen(_phonate(command)) as training:
         try:
-            while training.poll() is None and _reached(output) < step:
+            stopping = False
+            while training.poll() is None:
+                now, reached = time.monotonic(), _reached(output)
+                if first == before and reached > before:
+                    first, first_seen = reached, now
+                late = until is not None and now >= until and reached > before  # with at least one step to save
+                if not stopping and (late or (stop_at is not None and reached >= stop_at)):
+                    training.send_signal(signal.SIGTERM)
+                    stopping = True
                 time.sleep(_POLL_SECONDS)
-            training.send_signal(signal.SIGTERM)
-            code = training.wait()
         except BaseException:
             training.terminate()
             raise
-    if code != _STOPPED:
-        raise PhonateError(f"training ended with exit code {code} before it was stopped; what it said is above")
-    from phonate.training.checkpoints import listing
-
-    return listing.scan(output / "checkpoints")[-1].step
+    if training.returncode not in ({0, _STOPPED} if stopping else {0}):
+        raise PhonateError("training failed; its error is printed above")
+    step = listing.scan(output / "checkpoints")[-1].step
+    elapsed = time.monotonic() - first_seen
+    rate = (step - first) / elapsed if step > first else (step - before) / (time.monotonic() - started)
+    return _Progress(training.returncode == 0, step, first_seen - started, rate)
 
 
 def _reached(output: Path) -> int:
-    """The last step that the metrics tell of."""
-    from phonate.training.tracking.jsonl import read_metrics
-
+    """The last step in the metrics."""
     return max((int(line["step"]) for line in read_metrics(Run(output).metrics)), default=0)

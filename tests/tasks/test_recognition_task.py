@@ -279,7 +279,7 @@ def test_the_command_prints_the_text(learnt: Path, tmp_path: Path, capsys: pytes
 
 @pytest.mark.parametrize(
     ("recording", "more", "message"),
-    [("words/02.wav", ["--beam", "0"], "beam of 0"), ("words/none.wav", [], "no such file")],
+    [("words/02.wav", ["--beam", "0"], "beam 0: must be"), ("words/none.wav", [], "no such file")],
 )
 def test_what_cant_be_heard_is_one_line(
     run: Path, capsys: pytest.CaptureFixture[str], recording: str, more: list[str], message: str
@@ -323,7 +323,7 @@ def test_whole_speakers_are_kept_for_validation_where_that_is_asked_for(folder: 
     assert speakers("train", **by_speaker | {"data.validation": 0.0}) == speakers("train")
     assert len(speakers("train", **by_speaker | {"data.validation": 0.9})) == 1
     changes["data.path"] = str(tmp_path / "words" / "speaker0")
-    with pytest.raises(DataError, match="one speaker is all there is"):
+    with pytest.raises(DataError, match="there is only one speaker"):
         speakers("train", **by_speaker)
 
 

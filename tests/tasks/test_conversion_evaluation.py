@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from phonate.config.errors import DataError, InputError
+from phonate.evaluation.held_out import Clip
 from phonate.evaluation.speaker_similarity import profile, profiles
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.conversion import evaluation, judges
-from phonate.tasks.conversion.evaluation import _divided, _judge
-from phonate.tasks.conversion.judges import Clip, Judges, Source, reference
+from phonate.tasks.conversion.evaluation import _divided, _judge, _with_references
+from phonate.tasks.conversion.judges import Judges, Source, reference, speech_seconds
 
 
 class NamedTarget:
@@ -20,7 +21,7 @@ class NamedTarget:
 
 
 def clips(*counts: tuple[str, int]) -> list[Clip]:
-    return [Clip(f"{name}{n}", name, np.zeros(100, np.float32)) for name, count in counts for n in range(count)]
+    return [Clip(f"{name}{n}", name, "", np.zeros(100, np.float32)) for name, count in counts for n in range(count)]
 
 
 def test_as_many_speakers_as_there_are_are_converted() -> None:
@@ -83,7 +84,7 @@ class FakeJudges(Judges):
 )
 def test_figures_tell_conversion_from_copy_and_from_blur(voice: list[float], closer: float, first: float) -> None:
     judges = FakeJudges()
-    source = Source(Clip("b0", "ben", np.zeros(2000, np.float32)), own=[judges.profiles["ben"]])
+    source = Source(Clip("b0", "ben", "", np.zeros(2000, np.float32)), own=[judges.profiles["ben"]])
     converted = np.zeros(2000, dtype=np.float32)
     converted[:3] = voice
     metrics, items = _judge(judges, [converted], [source], ["some worlds"])
@@ -136,11 +137,44 @@ class Silent(FakeJudges):
 
 def test_a_converter_that_makes_silence_is_scored_and_a_silent_recording_refused() -> None:
     judges = Silent()
-    source = Source(Clip("b0", "ben", np.ones(2000, np.float32)), own=[judges.profiles["ben"]])
+    source = Source(Clip("b0", "ben", "", np.ones(2000, np.float32)), own=[judges.profiles["ben"]])
     metrics, _ = _judge(judges, [np.zeros(2000, np.float32)], [source], ["some words"])
     assert (metrics["closer"], metrics["first"], metrics["cer"], metrics["mos"]) == (0.0, 0.0, 1.0, 1.0)
-    with pytest.raises(DataError, match="b1: no words are heard"):
-        reference(judges, Clip("b1", "ben", np.zeros(2000, np.float32), text="..."))
+    with pytest.raises(DataError, match="b1: no words are recognised"):
+        reference(judges, Clip("b1", "ben", "...", np.zeros(2000, np.float32)))
+
+
+class CutShort(FakeJudges):
+    """A recogniser that stops after the first words of every clip but one."""
+
+    rate = 16000
+
+    def transcribe(self, waveform: np.ndarray) -> str:
+        return "chapter 29" if waveform[0] < 0.5 else "whatever was said in those six seconds"
+
+
+def noise(first: float, seconds: float) -> np.ndarray:
+    """Half of it noise, half of it silence."""
+    sound = np.random.default_rng(0).uniform(-0.4, 0.4, int(16000 * seconds / 2))
+    sound[0] = first
+    return np.concatenate([sound, np.zeros_like(sound)]).astype(np.float32)
+
+
+def test_references_too_short_for_the_speech_are_refused_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    assert speech_seconds(noise(0.0, 12.0), 16000) == pytest.approx(6.0, abs=0.2)
+    sources = [
+        Source(Clip("cut", "ben", "", noise(0.0, 12.0))),
+        Source(Clip("whole", "ben", "", noise(0.9, 12.0))),
+        Source(Clip("short", "ben", "", noise(0.0, 2.0))),
+        Source(Clip("with a text", "ben", "Chapter 29.", noise(0.0, 12.0))),
+    ]
+    kept, texts, refused = _with_references(CutShort(), sources)
+    assert [source.clip.id for source in kept] == ["whole", "short", "with a text"]
+    assert texts[1:] == ["chapter 29", "Chapter 29."]
+    assert refused == 1
+    assert "1 recordings can't be judged by their words, and are left out: cut: its transcript" in caplog.text
+    with pytest.raises(DataError, match=r"no clip .* has words to compare with; the first: cut"):
+        _with_references(CutShort(), sources[:1])
 
 
 def test_the_judge_of_words_has_other_weights_than_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:

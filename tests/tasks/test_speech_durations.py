@@ -168,6 +168,30 @@ def test_files_that_are_missing_broken_or_of_another_recording_are_errors(voice:
         with_grid(voice, later, length=6.0).durations  # noqa: B018
 
 
+def test_clips_whose_alignment_is_flawed_are_left_out_counted_and_named(
+    voice: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unknown word, no TextGrid at all, one that can't be read; the others are aligned."""
+    names = ["a1", "b2", "c3", "d4", "e5"]
+    for name in names[1:]:
+        shutil.copy(voice / "wavs" / "a1.wav", voice / "wavs" / f"{name}.wav")
+    (voice / "metadata.csv").write_text("".join(f"{name}|{TEXT}\n" for name in names), encoding="utf-8")
+    aligned = voice.parent / "aligned"
+    write_grid(aligned / "a1.TextGrid", WORDS)
+    write_grid(aligned / "b2.TextGrid", [("<unk>", 0.3, [("spn", 0.1)]), *WORDS[1:]])
+    (aligned / "d4.TextGrid").write_text("nothing of the kind")
+    write_grid(aligned / "e5.TextGrid", WORDS)
+    for _ in range(2):  # the durations are cached, the warning is not
+        caplog.clear()
+        corpus = corpus_of(voice, "mfa", alignments=str(aligned))
+        index = corpus.prepared.index
+        used = [index.id[position] for split in ("train", "validation") for position in corpus.positions(split)]
+        assert sorted(used) == ["a1", "e5"]
+        assert "3 recordings can't be aligned with their texts, and are left out" in caplog.text
+        for what in ("c3: has no TextGrid", "b2: the word 'The'", "d4.TextGrid: no TextGrid that can be read"):
+            assert what in caplog.text
+
+
 @pytest.fixture(scope="module")
 def spoken(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """LJSpeech's layout of sentences that espeak said, with its TextGrids."""
@@ -223,7 +247,7 @@ def test_espeaks_times_become_frames_of_each_code_point(spoken: Path) -> None:
 
 
 def test_espeaks_times_are_only_for_its_own_speech(voice: Path, spoken: Path) -> None:
-    with pytest.raises(DataError, match="speech that espeak made"):
+    with pytest.raises(DataError, match="speech made by espeak"):
         corpus_of(voice, "espeak", phonemes="espeak").durations  # noqa: B018
     with pytest.raises(InputError, match=r"set data\.phonemes to espeak"):
         corpus_of(spoken, "espeak", phonemes="english").durations  # noqa: B018

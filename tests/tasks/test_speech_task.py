@@ -23,7 +23,8 @@ from phonate.tasks.speech.dataset import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.parallel import AcousticOutput, ParallelModel, Prosody
 from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
-from phonate.tasks.vocoder.dataset import Corpus, VocoderDataset
+from phonate.tasks.vocoder.corpus import Corpus
+from phonate.tasks.vocoder.dataset import VocoderDataset
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.task import Picture, Sound
 from phonate.workflows.demo import embedded_corpus

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from phonate.config.errors import InputError
 from phonate.config.registry import Named
 from phonate.config.settings import Settings
 
@@ -119,6 +120,17 @@ class LossSettings(Settings):
     """Class balance of the focal loss; null for none."""
     focal_gamma: NonNegativeFloat = 2.0
     """How much the focal loss, main or auxiliary, plays down easy examples."""
+
+
+def require_own_loss(settings: LossSettings, task: str) -> None:
+    """For a task whose loss can't be chosen: raise InputError naming an option that would change nothing."""
+    unset = LossSettings()
+    for name in type(settings).model_fields:
+        if name != "weights" and getattr(settings, name) != getattr(unset, name):
+            raise InputError(
+                f"training.loss.{name}: has no effect, the task {task} has a loss of its own; leave it out, or weigh "
+                "its terms by training.loss.weights"
+            )
 
 
 class ValidationSettings(Settings):

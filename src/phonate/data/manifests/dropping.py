@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,10 @@ from phonate.data.manifests.rows import Problem, Row
 
 if TYPE_CHECKING:
     from phonate.data.manifests.validation import Report
+
+logger = logging.getLogger("phonate")
+
+_NAMED = 5
 
 
 def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -> list[Row | Problem]:
@@ -45,3 +50,11 @@ def limited(rows: Sequence[Row | Problem], limit: int | None, report: Report) ->
     lowest = sorted(range(len(rows)), key=lambda i: derived_seed("limit", rows[i].id))[:limit]
     report.over_limit = len(rows) - limit
     return [rows[i] for i in sorted(lowest)]
+
+
+def warn_left_out(reason: str, recordings: Sequence[str]) -> None:
+    """Log how many recordings are left out for a `reason` ("are too short", say), and the first few of them."""
+    if recordings:
+        more = f" and {len(recordings) - _NAMED} more" if len(recordings) > _NAMED else ""
+        listed = "; ".join(recordings[:_NAMED])
+        logger.warning("%d recordings %s, and are left out: %s%s", len(recordings), reason, listed, more)

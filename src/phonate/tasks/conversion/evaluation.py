@@ -11,7 +11,7 @@ copies its input has the smallest): read `closer`, `first`, `pair` and `cer` tog
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,11 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
-from phonate.audio.processor import AudioProcessor, normalised_peak
-from phonate.config.errors import InputError, PhonateError
-from phonate.data.manifests.manifest import check_corpus, list_corpus
-from phonate.data.manifests.recording import load_row
-from phonate.data.manifests.rows import Row
+from phonate.audio.processor import normalised_peak
+from phonate.config.errors import DataError, InputError
+from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.progress import track
-from phonate.data.store.prepared import prepare
+from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.speaker_similarity import similarity
 from phonate.evaluation.tables import Column, Evaluation
 from phonate.evaluation.transcription import (
@@ -35,8 +33,7 @@ from phonate.evaluation.transcription import (
 )
 from phonate.tasks.conversion.baseline import Baseline
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.judges import Clip, Judges, Source, know_speakers, reference
-from phonate.tasks.conversion.settings import ConversionData
+from phonate.tasks.conversion.judges import Judges, Source, know_speakers, reference
 
 logger = logging.getLogger("phonate")
 
@@ -65,10 +62,11 @@ def evaluate(
     judges hear nothing in a recording of it.
     """
     converter = Converter.load(run, vocoder, device=device)
-    clips = _kept_for_validation(converter) if data is None else _clips_of(converter, data)
+    settings, kept = converter.extractor.data, converter.inference_metadata["validation"]
+    clips = kept_for_validation(settings, kept) if data is None else clips_of(settings, data)
     target, sources, rest = _divided(converter, clips)
     judges = Judges(converter, target)
-    texts = [reference(judges, source.clip) for source in sources]
+    sources, texts, refused = _with_references(judges, sources)
     know_speakers(judges, sources, rest, target)
     baseline = Baseline(converter.extractor.processor, [clip.waveform for clip in target])
     systems: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -91,6 +89,7 @@ def evaluate(
     results[f"ceiling: target, {converter.render.name} copy"] = _ceiling(judges, converter, target)
     for own in sounds.values():
         own[f"{converter.target}, saying something else"] = target[0].waveform
+    overlap = trained_on(settings, kept, [*target, *(source.clip for source in sources)])
     notes = {
         "target": converter.target,
         "clips": len(sources),
@@ -100,7 +99,8 @@ def evaluate(
         "speaker_judge": "resemblyzer",
         "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}",
         "naturalness": "not judged: distillmos is not installed" if judges.naturalness is None else "distillmos",
-        "trained_on": _overlap(converter, [*target, *(source.clip for source in sources)]),
+        "trained_on": overlap and overlap.recordings,
+        "references_refused": refused,
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
     }
     return Evaluation(
@@ -108,52 +108,24 @@ def evaluate(
     )
 
 
-def _kept_for_validation(converter: Converter) -> Iterator[Clip]:
-    """The recordings that the run's training kept out, loaded one by one."""
-    prepared = prepare(converter.extractor.data)
-    index, kept = prepared.index, set(converter.inference_metadata["validation"])
-    for position in range(len(index)):
-        if index.id[position] in kept:
-            speaker = prepared.speakers[int(index.speaker[position])]
-            yield Clip(index.id[position], speaker, prepared.cache.waveform(position), index.text[position])
+def _with_references(judges: Judges, sources: Sequence[Source]) -> tuple[list[Source], list[str], int]:
+    """The sources whose words are known, what is said in each, and how many others there are, which a warning names.
 
-
-def _clips_of(converter: Converter, data: str) -> Iterator[Clip]:
-    """The recordings of the corpus `data`, loaded one by one."""
-    settings: ConversionData = converter.extractor.data
-    processor = AudioProcessor(settings.audio)
-    checked, report = check_corpus(
-        settings.model_copy(update={"path": data, "format": "auto", "drop": None, "limit": None})
-    )
-    if report.refused:
-        logger.warning("%s: %d rows can't be used; phonate data check says why", data, len(report.refused))
-    for one in checked:
-        yield Clip(
-            one.row.id,
-            str(one.row.speaker),
-            load_row(one.row, processor.config.sample_rate),
-            one.row.text or "",
-            one.row.path,
-        )
-
-
-def _overlap(converter: Converter, clips: Sequence[Clip]) -> int | None:
-    """How many of `clips` the model was trained on; None where the training corpus is not here any more."""
-    paths = {clip.path.resolve() for clip in clips if clip.path is not None}
-    if not paths:
-        return 0
-    try:
-        rows, _ = list_corpus(converter.extractor.data)
-    except PhonateError as error:
-        logger.warning("can't tell whether these recordings were trained on: %s", error)
-        return None
-    kept = set(converter.inference_metadata["validation"])
-    seen = {row.path.resolve() for row in rows if isinstance(row, Row) and row.id not in kept}
-    if found := len(paths & seen):
-        logger.warning(
-            "%d of %d recordings to judge by were trained on: the figures flatter the model", found, len(paths)
-        )
-    return len(paths & seen)
+    Raises DataError where that leaves none.
+    """
+    kept: list[Source] = []
+    texts: list[str] = []
+    refused: list[str] = []
+    for source in sources:
+        try:
+            texts.append(reference(judges, source.clip))
+            kept.append(source)
+        except DataError as error:
+            refused.append(str(error))
+    if not kept:
+        raise DataError(f"no clip of the evaluation corpus has words to compare with; the first: {refused[0]}")
+    warn_left_out("can't be judged by their words", refused)
+    return kept, texts, len(refused)
 
 
 def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Clip], list[Source], dict[str, list[Clip]]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
+from phonate.evaluation.held_out import Clip
 from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge, profiles
 from phonate.evaluation.transcription import Recogniser, plain, weights_fingerprint, whisper_model
@@ -19,18 +20,12 @@ from phonate.tasks.conversion.inference import Converter
 RANKED_SPEAKERS = 50
 MOST_OF_A_SPEAKER = 8
 """Clips by which any other speaker is known."""
+LEAST_CHARACTERS = 4.0
+"""Letters and spaces for each second of speech that a transcript needs to be taken; people speak 10 to 20."""
+_FRAME_SECONDS = 0.1
+_QUIET = 10.0**-3.5
+"""Of the loud frames' power."""
 _CANDIDATES = ("base", "tiny.en")
-
-
-@dataclass
-class Clip:
-    """A recording to judge by."""
-
-    id: str
-    speaker: str
-    waveform: FloatArray
-    text: str = ""
-    path: Path | None = None
 
 
 @dataclass
@@ -90,11 +85,30 @@ def independent_recogniser(encoder: str) -> Recogniser:
 
 
 def reference(judges: Judges, clip: Clip) -> str:
-    """What is said in a clip: its text, or else what the recogniser hears in it."""
-    text = clip.text if plain(clip.text) else judges.transcribe(clip.waveform)
+    """What is said in a clip: its text, or else its transcript by the recogniser.
+
+    Raises DataError where there are no words, or a transcript is too short for the speech in the clip: recognisers
+    sometimes stop after the first words.
+    """
+    if plain(clip.text):
+        return clip.text
+    text = judges.transcribe(clip.waveform)
     if not plain(text):
-        raise DataError(f"{clip.id}: no words are heard in it, so none can get lost; leave it out of the evaluation")
+        raise DataError(f"{clip.id}: no words are recognised in it")
+    seconds = speech_seconds(clip.waveform, judges.rate)
+    if len(plain(text)) < LEAST_CHARACTERS * seconds:
+        raise DataError(f"{clip.id}: its transcript {plain(text)!r} is too short for {seconds:.1f} s of speech")
     return text
+
+
+def speech_seconds(waveform: FloatArray, rate: int) -> float:
+    """Seconds of a waveform (N,) that are less than 35 dB below its loudest tenths of a second."""
+    size = max(1, int(_FRAME_SECONDS * rate))
+    frames = waveform[: len(waveform) // size * size].reshape(-1, size)
+    if not len(frames):
+        return 0.0
+    power = np.square(frames, dtype=np.float64).mean(axis=1)
+    return float((power > np.percentile(power, 95) * _QUIET).sum() * _FRAME_SECONDS)
 
 
 def know_speakers(

@@ -21,6 +21,7 @@ from phonate.tasks.conversion.dataset import ConversionDataset
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
+from phonate.tasks.conversion.settings import ConversionRecipe
 from phonate.tasks.conversion.whisper import FEATURES_PER_SECOND
 from phonate.training.losses import build_loss
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sound, Sums, Task, Terms
@@ -34,7 +35,7 @@ _PREVIEW_SECONDS = 6.0
 class ConversionTask(Task):
     """Trains VoiceTransformer as `recipe` says. `recipe.data` is ConversionData, `recipe.model` ConversionModel."""
 
-    def __init__(self, recipe: Any) -> None:
+    def __init__(self, recipe: ConversionRecipe) -> None:
         self.recipe = recipe
         model, crop = recipe.model, recipe.data.crop_frames
         if model.positions == "sinusoidal" and crop > model.max_seq_len * model.stride:

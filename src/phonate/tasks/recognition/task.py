@@ -18,18 +18,22 @@ from torch.nn import functional as F
 
 from phonate.evaluation.packages import judge_package
 from phonate.evaluation.transcription import character_edits, word_edits
-from phonate.tasks.recognition.dataset import Corpus, RecognitionDataset
+from phonate.tasks.recognition.corpus import Corpus
+from phonate.tasks.recognition.dataset import RecognitionDataset
 from phonate.tasks.recognition.decoding import greedy
 from phonate.tasks.recognition.language import SymbolModel
 from phonate.tasks.recognition.model import CtcModel, build_model
+from phonate.tasks.recognition.settings import RecognitionRecipe
 from phonate.tasks.recognition.symbols import BLANK
+from phonate.training.settings import require_own_loss
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
 
 
 class RecognitionTask(Task):
     """Trains a CtcModel as `recipe` says."""
 
-    def __init__(self, recipe: Any) -> None:
+    def __init__(self, recipe: RecognitionRecipe) -> None:
+        require_own_loss(recipe.training.loss, "recognition")
         self.recipe = recipe
         judge_package("jiwer", "word error rates of recognition", "jiwer")  # now, not after the first thousand steps
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,19 +12,18 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
+from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.store.prepared import Prepared, prepare
 from phonate.tasks.speech.durations import textgrids
 from phonate.tasks.speech.durations.boundaries import Aligner, Durations
 from phonate.tasks.speech.durations.textgrid import TextGridTimes
+from phonate.tasks.speech.durations.textgrids import Found
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Word, phonemizer
 
-logger = logging.getLogger("phonate")
-
 _VERSION = 2  # raise it when durations are computed otherwise
-_SAID = 5
 
 
 class Corpus:
@@ -49,12 +47,28 @@ class Corpus:
 
     @cached_property
     def words(self) -> list[list[Word]]:
-        """The words of each recording, pronounced as data.durations heard them; none where nothing can be said."""
-        words = self._written
-        if self.data.durations != "mfa":
-            return words
-        heard = self._textgrids
-        return [heard.said(position, said) if said else [] for position, said in enumerate(words)]
+        """The words of each recording, pronounced as in its alignment; none where there is no text that can be spoken,
+        or a TextGrid that is missing or does not belong to the text. Those are counted and named in a warning.
+
+        Raises DataError where that leaves no recording.
+        """
+        if self.data.durations not in {"mfa", "espeak"}:
+            return self._written
+        words: list[list[Word]] = [[] for _ in self._written]
+        refused = list(self._found.problems)
+        for position in self._found.paths:
+            try:
+                words[position] = self._aligned_words(position)
+            except DataError as error:
+                refused.append(str(error))
+        if refused and not any(words):
+            raise DataError(f"{self.data.path}: no recording can be aligned with its text; the first: {refused[0]}")
+        warn_left_out("can't be aligned with their texts", refused)
+        return words
+
+    def _aligned_words(self, position: int) -> list[Word]:
+        written = self._written[position]
+        return self._textgrids.said(position, written) if self.data.durations == "mfa" else written
 
     @cached_property
     def _written(self) -> list[list[Word]]:
@@ -70,7 +84,7 @@ class Corpus:
                 words.append([])
         if len(refused) == len(words):
             raise DataError(f"{self.data.path}: no recording has a text; the first: {refused[0]}")
-        _say("have no text that can be spoken", refused)
+        warn_left_out("have no text that can be spoken", refused)
         return words
 
     @cached_property
@@ -98,14 +112,12 @@ class Corpus:
             try:
                 found = align(position, words)
             except DataError as error:
-                if self.data.durations == "mfa":
-                    raise
                 failed.append(f"{self.prepared.index.id[position]}: {error}")
                 return np.zeros((0, 1), dtype=np.float32)
             return found.astype(np.float32)[:, None]
 
         derived = open_derived(folder, len(self.words), compute, what="aligning texts")
-        _say("can't be aligned with their text, and are left out", failed)
+        warn_left_out("can't be aligned with their texts", failed)
         return derived
 
     def _alignment_facts(self) -> str:
@@ -115,26 +127,26 @@ class Corpus:
 
             return f"{VERSION} {self.data.aligner_steps}"
         if self.data.durations in {"mfa", "espeak"}:
-            return textgrids.fingerprint(list(self._paths.values()))
+            return textgrids.fingerprint(list(self._found.paths.values()))
         return ""
 
     @cached_property
-    def _paths(self) -> dict[int, Path]:
-        """The TextGrid of each recording in which something is said, by position."""
+    def _found(self) -> Found:
+        """The TextGrids of the recordings that have words."""
         index = self.prepared.index
         said = [position for position, words in enumerate(self._written) if words]
         if self.data.durations == "mfa":
             if self.data.alignments is None:
                 raise InputError("data.durations: mfa needs the folder of its TextGrids; name it by data.alignments")
-            found = textgrids.in_folder(Path(self.data.alignments), [index.id[position] for position in said])
-        else:
-            found = textgrids.beside([Path(index.path[position]) for position in said])
-        return dict(zip(said, found, strict=True))
+            return textgrids.in_folder(Path(self.data.alignments), {position: index.id[position] for position in said})
+        return textgrids.beside({position: Path(index.path[position]) for position in said})
 
     @cached_property
     def _textgrids(self) -> TextGridTimes:
         index, audio = self.prepared.index, self.data.audio
-        return TextGridTimes(self._paths, index.id, index.frames, audio.frames_per_second, self.phonemizer.symbols)
+        return TextGridTimes(
+            self._found.paths, index.id, index.frames, audio.frames_per_second, self.phonemizer.symbols
+        )
 
     def _aligner(self) -> Aligner:
         if self.data.durations == "pocketsphinx":
@@ -147,7 +159,7 @@ class Corpus:
 
             if self.phonemizer.name != "espeak":
                 raise InputError("data.durations: espeak gives times of espeak's phones; set data.phonemes to espeak")
-            return EspeakTimes(self._paths, self.prepared.index.frames, frames_per_second)
+            return EspeakTimes(self._found.paths, self.prepared.index.frames, frames_per_second)
         from phonate.tasks.speech.durations.learnt import LearntAligner, Recordings
 
         recordings = Recordings(self.prepared, self.words, self.inventory, frames_per_second)
@@ -172,9 +184,3 @@ class Corpus:
 
 def _never(position: int) -> FloatArray:
     raise AssertionError("nothing is computed for features that are there")
-
-
-def _say(what: str, problems: list[str]) -> None:
-    if problems:
-        more = f" and {len(problems) - _SAID} more" if len(problems) > _SAID else ""
-        logger.warning("%d recordings %s: %s%s", len(problems), what, "; ".join(problems[:_SAID]), more)

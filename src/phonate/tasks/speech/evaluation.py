@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,12 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import DataError, InputError
-from phonate.data.manifests.manifest import check_corpus
-from phonate.data.manifests.recording import load_row
 from phonate.data.progress import track
-from phonate.data.store.prepared import prepare
 from phonate.evaluation.distances import distances
+from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.judges import Clip, Judges, Sentence
+from phonate.tasks.speech.judges import Judges
 
 logger = logging.getLogger("phonate")
 
@@ -95,10 +94,11 @@ def _copy(synthesiser: Synthesiser, waveform: FloatArray) -> FloatArray:
 
 def _clips(synthesiser: Synthesiser, data: str | None) -> Iterator[Sentence]:
     if data is None:
-        return _kept_for_validation(synthesiser)
+        kept = synthesiser.inference_metadata["validation"]
+        return _spoken(synthesiser, kept_for_validation(synthesiser.data, kept))
     lines = _lines(Path(data))
     if not lines or any("|" in line for line in lines):  # wav|text, say
-        return _clips_of(synthesiser, data)
+        return _spoken(synthesiser, clips_of(synthesiser.data, data))
     first = synthesiser.speakers[0]
     return (Sentence(f"{Path(data).stem}:{number}", first, line) for number, line in enumerate(lines, start=1))
 
@@ -110,28 +110,13 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
 
 
-def _kept_for_validation(synthesiser: Synthesiser) -> Iterator[Clip]:
-    """The recordings that the run's training kept out."""
-    prepared = prepare(synthesiser.data)
-    index, kept = prepared.index, set(synthesiser.inference_metadata["validation"])
-    for position in range(len(index)):
-        if index.id[position] in kept and index.text[position]:
-            speaker = prepared.speakers[int(index.speaker[position])]
-            yield Clip(index.id[position], speaker, index.text[position], prepared.cache.waveform(position))
-
-
-def _clips_of(synthesiser: Synthesiser, data: str) -> Iterator[Clip]:
-    """The recordings with texts of the corpus `data`. A voice of one speaker says all of them."""
-    checked, report = check_corpus(
-        synthesiser.data.model_copy(update={"path": data, "format": "auto", "drop": None, "limit": None})
-    )
-    if report.refused:
-        logger.warning("%s: %d rows can't be used; phonate data check says why", data, len(report.refused))
-    for one in checked:
-        if one.row.text:
-            speaker = str(one.row.speaker) if len(synthesiser.speakers) > 1 else synthesiser.speakers[0]
-            synthesiser.speaker(speaker)  # a clear error before hours of judging
-            yield Clip(one.row.id, speaker, one.row.text, load_row(one.row, synthesiser.processor.config.sample_rate))
+def _spoken(synthesiser: Synthesiser, clips: Iterable[Clip]) -> Iterator[Clip]:
+    """The clips with texts. A voice of one speaker says all of them."""
+    for clip in clips:
+        if clip.text:
+            one = synthesiser.speakers[0] if len(synthesiser.speakers) == 1 else clip.speaker
+            synthesiser.speaker(one)  # a clear error before hours of work
+            yield replace(clip, speaker=one)
 
 
 def _judge(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, MissingPackageError
+from phonate.evaluation.held_out import Sentence
 from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.speaker_similarity import SpeakerJudge
 from phonate.evaluation.transcription import Recogniser, character_error_rate, word_edits, word_error_rate
@@ -19,22 +19,6 @@ from phonate.evaluation.words import WordErrors, count
 
 WORD_WEIGHT = 5.0
 """Points of MOS that a model loses in `quality` when every word is wrong: 20 % of wrong words cost one."""
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A text that was kept out of training."""
-
-    id: str
-    speaker: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Clip(Sentence):
-    """A held-out recording with its text."""
-
-    waveform: FloatArray
 
 
 class Judges:

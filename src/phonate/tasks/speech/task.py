@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
+from phonate.evaluation.held_out import Clip
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.tasks.speech import autoregressive
@@ -25,8 +26,10 @@ from phonate.tasks.speech.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.dataset import SpeechDataset
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.judges import Clip, Judges, check_judges, judged, quality
+from phonate.tasks.speech.judges import Judges, check_judges, judged, quality
 from phonate.tasks.speech.parallel import AcousticOutput, Prosody
+from phonate.tasks.speech.settings import SpeechRecipe
+from phonate.training.settings import require_own_loss
 from phonate.training.task import (
     Batch,
     Count,
@@ -59,7 +62,7 @@ class SpeechModelGAN(nn.Module):
 class SpeechTask(Task):
     """Trains an acoustic model as `recipe` says."""
 
-    def __init__(self, recipe: Any) -> None:
+    def __init__(self, recipe: SpeechRecipe) -> None:
         self.recipe = recipe
         self.autoregressive = recipe.model.kind == "autoregressive"
         if self.autoregressive and recipe.training.adversarial_start is not None:
@@ -67,6 +70,12 @@ class SpeechTask(Task):
                 "training.adversarial_start: an autoregressive model is trained without a discriminator; set it to "
                 "null, or start from the recipe speech-autoregressive"
             )
+        if recipe.data.augmentation is not None:
+            raise InputError(
+                "data.augmentation: has no effect, durations, pitch and energy are those of the clean recordings; set "
+                "it to null"
+            )
+        require_own_loss(recipe.training.loss, "speech")
         check_judges(recipe)
         self._corpus: Corpus | None = None
         self._judges: Judges | None = None

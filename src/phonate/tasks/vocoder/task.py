@@ -18,8 +18,11 @@ from torch.nn import functional as F
 
 from phonate.audio.processor import normalised_peak
 from phonate.nn.vocoder.discriminators import magnitudes
-from phonate.tasks.vocoder.dataset import Corpus, VocoderDataset
+from phonate.tasks.vocoder.corpus import Corpus
+from phonate.tasks.vocoder.dataset import VocoderDataset
 from phonate.tasks.vocoder.model import VocoderGAN
+from phonate.tasks.vocoder.settings import VocoderRecipe
+from phonate.training.settings import require_own_loss
 from phonate.training.task import (
     Batch,
     Count,
@@ -44,7 +47,8 @@ GENERATOR, DISCRIMINATOR = "vocoder", "discriminators"
 class VocoderTask(Task):
     """Trains a Vocoder as `recipe` says."""
 
-    def __init__(self, recipe: Any) -> None:
+    def __init__(self, recipe: VocoderRecipe) -> None:
+        require_own_loss(recipe.training.loss, "vocoder")
         self.recipe = recipe
         self._corpus: Corpus | None = None
         self._made: tuple[Batch, list[Tensor], list[Tensor]] | None = None

@@ -51,17 +51,35 @@ def read(path: Path) -> Grid:
     return Grid(path, tiers["words"], tiers["phones"])
 
 
-def in_folder(folder: Path, ids: Sequence[str]) -> list[Path]:
-    """The file of each recording: `<id>.TextGrid` in `folder`, or in a sub-folder (MFA makes one for each speaker).
+@dataclass(frozen=True)
+class Found:
+    """The files of a corpus."""
 
-    Raises DataError for a folder that isn't there, and naming recordings without a file or with several.
+    paths: dict[int, Path]
+    """Position of a recording -> its file."""
+    problems: list[str]
+    """A line for each recording without one."""
+
+
+def in_folder(folder: Path, ids: Mapping[int, str]) -> Found:
+    """The file of each recording, of which `ids` gives position and id: `<id>.TextGrid` in `folder`, or in a subfolder
+    (MFA makes one for each speaker).
+
+    Raises DataError for a folder that does not exist.
     """
     if not folder.is_dir():
         raise DataError(f"data.alignments: {folder}: no such folder")
     by_name: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*.TextGrid")):
         by_name.setdefault(path.stem, []).append(path)
-    return [_chosen(folder, identity, by_name) for identity in ids]
+    paths: dict[int, Path] = {}
+    problems: list[str] = []
+    for position, identity in ids.items():
+        try:
+            paths[position] = _chosen(folder, identity, by_name)
+        except DataError as error:
+            problems.append(str(error))
+    return Found(paths, problems)
 
 
 def _chosen(folder: Path, identity: str, by_name: Mapping[str, Sequence[Path]]) -> Path:
@@ -73,19 +91,18 @@ def _chosen(folder: Path, identity: str, by_name: Mapping[str, Sequence[Path]]) 
     if len(found) > 1:
         raise DataError(f"{identity}: several TextGrids have its name ({found[0]}, {found[1]}); ids must be unique")
     if not found:
-        raise DataError(f"{identity}: has no TextGrid in {folder}; align it, or leave the recording out with data.drop")
+        raise DataError(f"{identity}: has no TextGrid in {folder}")
     return found[0]
 
 
-def beside(recordings: Sequence[Path]) -> list[Path]:
-    """The file beside each recording. Raises DataError naming one that has none."""
-    paths = [recording.with_suffix(".TextGrid") for recording in recordings]
-    for path in paths:
-        if not path.is_file():
-            raise DataError(
-                f"{path}: no such file; data.durations: espeak is for speech that espeak made, with TextGrids beside it"
-            )
-    return paths
+def beside(recordings: Mapping[int, Path]) -> Found:
+    """The file beside each recording, of which `recordings` gives position and path."""
+    paths = {position: recording.with_suffix(".TextGrid") for position, recording in recordings.items()}
+    missing = [position for position, path in paths.items() if not path.is_file()]
+    return Found(
+        {position: path for position, path in paths.items() if position not in missing},
+        [f"{paths[position]}: no such file; durations: espeak needs speech made by espeak" for position in missing],
+    )
 
 
 def fingerprint(paths: Sequence[Path]) -> str:

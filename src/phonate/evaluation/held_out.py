@@ -1,0 +1,91 @@
+"""Held-out recordings to evaluate a run on: those that its training kept for validation, or another corpus."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonate.audio.decoding import FloatArray
+from phonate.config.errors import PhonateError
+from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.manifests.recording import load_row
+from phonate.data.manifests.rows import Row
+from phonate.data.settings import VoiceData
+from phonate.data.store.prepared import prepare
+
+logger = logging.getLogger("phonate")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text that was not trained on."""
+
+    id: str
+    speaker: str
+    text: str
+    """What is said; "" where it is not known."""
+
+
+@dataclass(frozen=True)
+class Clip(Sentence):
+    """A recording that was not trained on."""
+
+    waveform: FloatArray
+    """Samples (N,) at the model's rate."""
+    path: Path | None = None
+    """Its file; None for one from the run's own corpus."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How far an evaluation corpus was trained on."""
+
+    recordings: int
+    speakers: int
+
+
+def kept_for_validation(data: VoiceData, ids: Collection[str]) -> Iterator[Clip]:
+    """The recordings with these `ids` of a run's own corpus `data`, loaded one by one."""
+    prepared, kept = prepare(data), set(ids)
+    index = prepared.index
+    for position in range(len(index)):
+        if index.id[position] in kept:
+            speaker = prepared.speakers[int(index.speaker[position])]
+            yield Clip(index.id[position], speaker, index.text[position] or "", prepared.cache.waveform(position))
+
+
+def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
+    """The usable recordings of another `corpus`, loaded one by one, at the rate of a run's `data`."""
+    checked, report = check_corpus(
+        data.model_copy(update={"path": corpus, "format": "auto", "drop": None, "limit": None})
+    )
+    if report.refused:
+        logger.warning("%s: %d rows can't be used; phonate data check says why", corpus, len(report.refused))
+    for one in checked:
+        row = one.row
+        yield Clip(row.id, str(row.speaker), row.text or "", load_row(row, data.audio.sample_rate), row.path)
+
+
+def trained_on(data: VoiceData, kept: Collection[str], clips: Sequence[Clip]) -> Overlap | None:
+    """How many of `clips`, and of their speakers, a run was trained on, with a warning where there are some.
+
+    Args:
+        data: The run's corpus.
+        kept: Ids of its recordings that were kept for validation.
+        clips: What it is evaluated on.
+
+    None where the run's corpus is not available any more, with a warning.
+    """
+    try:
+        listed = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
+    except PhonateError as error:
+        logger.warning("can't tell whether these recordings were trained on: %s", error)
+        return None
+    trained = [row for row in listed if row.id not in set(kept)]
+    paths = {row.path.resolve() for row in trained}
+    known = sum(clip.path is not None and clip.path.resolve() in paths for clip in clips)
+    if known:
+        logger.warning("%d of %d evaluation recordings were trained on: the figures are too good", known, len(clips))
+    return Overlap(known, len({clip.speaker for clip in clips} & {str(row.speaker) for row in trained}))

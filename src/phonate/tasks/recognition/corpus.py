@@ -1,0 +1,85 @@
+"""The recordings that a recogniser is trained on, and what is said in each."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cached_property
+
+import numpy as np
+
+from phonate.audio.processor import AudioProcessor
+from phonate.config.errors import DataError, InputError
+from phonate.data.manifests.dropping import warn_left_out
+from phonate.data.store.prepared import Prepared, prepare
+from phonate.data.store.splits import split_speakers
+from phonate.tasks.recognition.model import reduced
+from phonate.tasks.recognition.settings import RecognitionData
+from phonate.tasks.recognition.symbols import Symbols, Wording
+
+
+class Corpus:
+    """The prepared corpus at `data.path`, with what is said in each recording."""
+
+    def __init__(self, data: RecognitionData) -> None:
+        self.data = data
+        self.processor = AudioProcessor(data.audio)
+        self.prepared: Prepared = prepare(data)
+
+    @cached_property
+    def wordings(self) -> list[str]:
+        """The words of each recording; "" where nothing can be said."""
+        index, wording = self.prepared.index, Wording(self.data.language)
+        said: list[str] = []
+        refused: list[str] = []
+        for position in range(len(index)):
+            try:
+                said.append(wording(index.text[position]))
+            except InputError as error:
+                refused.append(f"{index.id[position]}: {error}")
+                said.append("")
+        if len(refused) == len(said):
+            raise DataError(f"{self.data.path}: no recording has a text; the first: {refused[0]}")
+        warn_left_out("have no text that can be spoken", refused)
+        return said
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        """The letters of the corpus."""
+        return Symbols.of(self.wordings, self.data.language)
+
+    def positions(self, split: str) -> list[int]:
+        """Positions in the index of a split's recordings, without those that are too short for their texts."""
+        return self._usable[split]
+
+    @cached_property
+    def _usable(self) -> dict[str, list[int]]:
+        index = self.prepared.index
+        train, validation = self.prepared.train, self.prepared.validation
+        if self.data.validation_by == "speaker":
+            train, validation = split_speakers(index.speakers[:], index.speaker, self.data.validation)
+            train, validation = (np.setdiff1d(found, self.prepared.test) for found in (train, validation))
+        usable: dict[str, list[int]] = {}
+        short: list[str] = []
+        for split, found in (("train", train), ("validation", validation)):
+            spoken = [int(position) for position in found if self.wordings[int(position)]]
+            fit = [position for position in spoken if self._fits(position)]
+            short += [index.id[position] for position in sorted(set(spoken) - set(fit))]
+            usable[split] = fit
+        warn_left_out("are too short for their texts", short)
+        if not usable["train"]:
+            raise DataError(f"{self.data.path}: no recording of it is long enough for its text")
+        return usable
+
+    def _fits(self, position: int) -> bool:
+        """Whether the model has a frame for each letter, and one more between two that are the same, which a blank has
+        to part, even when the recording is played at its fastest."""
+        ids = self.symbols.ids(self.wordings[position])
+        needed = len(ids) + sum(one == two for one, two in itertools.pairwise(ids))
+        frames = int(self.prepared.index.frames[position]) / self._fastest
+        return bool(reduced(int(frames)) >= needed)
+
+    @property
+    def _fastest(self) -> float:
+        augmentation = self.data.augmentation
+        stretch = augmentation.time_stretch if augmentation is not None else None
+        return max(1.0, self.data.speed[1] if self.data.speed else 1.0) * max(1.0, stretch[1] if stretch else 1.0)

@@ -1,0 +1,59 @@
+"""The recordings that a vocoder is trained on, with the pitch of each and the mels that a model predicted for it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.pitch import f0
+from phonate.audio.processor import AudioProcessor, preemphasised
+from phonate.data.store.derived import DerivedFeatures, open_pitch
+from phonate.data.store.predicted import TeacherForcedMels
+from phonate.data.store.prepared import Prepared, prepare
+from phonate.tasks.vocoder.settings import VocoderData
+
+_SILENT = 1e-6
+
+
+class Corpus:
+    """The prepared corpus at `data.path`, with the pitch of each recording."""
+
+    def __init__(self, data: VocoderData) -> None:
+        self.data = data
+        self.processor = AudioProcessor(data.audio)
+        self.prepared: Prepared = prepare(data)
+
+    @cached_property
+    def predicted(self) -> TeacherForcedMels | None:
+        """Mels that a model predicted for the recordings."""
+        if self.data.predicted is None:
+            return None
+        return TeacherForcedMels(self.data.predicted, self.processor.fingerprint)
+
+    def predicted_mel(self, position: int) -> FloatArray | None:
+        """The mel (T, M) predicted for a recording; None where there is none."""
+        if self.predicted is None:
+            return None
+        index = self.prepared.index
+        return self.predicted.get(index.id[position], int(index.frames[position]))
+
+    def positions(self, split: str) -> list[int]:
+        """Positions of a split's recordings in the index."""
+        found = self.prepared.train if split == "train" else self.prepared.validation
+        return [int(position) for position in found]
+
+    @cached_property
+    def pitch(self) -> DerivedFeatures:
+        """F0 (T, 1) in Hz of each recording."""
+        return open_pitch(self.prepared, self.data.audio)
+
+    def pitch_of(self, waveform: FloatArray) -> FloatArray:
+        """F0 (T,) in Hz at the mel's frames."""
+        return f0(waveform, self.data.audio.sample_rate, self.data.audio.hop_length)
+
+    def levelled(self, waveform: FloatArray) -> FloatArray:
+        """The waveform at the level of its mel: that is made after the pre-emphasised form was brought to peak at 1."""
+        peak = float(np.abs(preemphasised(waveform, self.data.audio.preemphasis)).max(initial=0.0))
+        return waveform / np.float32(max(peak, _SILENT))

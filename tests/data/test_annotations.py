@@ -131,10 +131,11 @@ def test_annotations_of_one_recording_in_two_files_are_one_clear_error(meetings)
     assert check_corpus(conversations(meetings / "train.rttm"))[1].usable == 2
 
 
-def test_one_unreadable_annotation_file_ends_nothing(meetings):
-    (meetings / "other.rttm").write_bytes(b"SPEAKER \xff\xfe")
+def test_a_name_that_is_not_utf8_refuses_its_recording_only(meetings):
+    (meetings / "other.rttm").write_bytes(b"SPEAKER m3 1 0.0 3.0 <NA> <NA> a\xff <NA> <NA>\n")
     _, report = check_corpus(conversations(meetings))
-    assert (report.usable, report.reasons()["unreadable"]) == (2, 1)
+    assert (report.usable, report.reasons()["malformed row"]) == (2, 1)
+    assert any("the speaker 'a" in problem.detail for problem in report.refused)
 
 
 def test_real_meetings(recordings):

@@ -166,4 +166,4 @@ def test_a_manifest_that_spells_no_utf8_is_refused_but_for_names_of_files(folder
     prepared = prepare(corpus(tmp_path / "cuts.jsonl"))
     assert {"\\ud83d", "bob/\\udcff"} < set(prepared.index.id)
     (refused,) = prepared.report["refused"]
-    assert "the text holds half a character" in refused["detail"]
+    assert "the text 'hi \\\\ud83d' is not UTF-8" in refused["detail"]

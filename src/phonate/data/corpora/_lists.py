@@ -68,13 +68,12 @@ def speaker_of(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8. Raises DataError naming the file."""
+    """The lines of a text file in UTF-8. Other bytes become surrogates, as in names of files; `checked_row` refuses the
+    rows that hold them. Raises DataError where the file can't be read."""
     try:
         # Not splitlines: a text may hold U+2028 and its like, which end no row.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = path.read_text(encoding="utf-8-sig", errors="surrogateescape").split("\n")
         return lines if lines[-1] else lines[:-1]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
 

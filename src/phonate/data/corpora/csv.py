@@ -8,7 +8,7 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import SEPARATORS, TABLES, list_in, listed_in, read_lines, speaker_of, spelled
-from phonate.data.manifests.rows import Problem, Row, id_of, listed_file, malformed
+from phonate.data.manifests.rows import Problem, Row, checked_row, id_of, listed_file, malformed
 
 PRIORITY = 40
 
@@ -83,7 +83,7 @@ def _with_header(
         if name is None:
             yield malformed(place, "no audio_path")
             continue
-        yield Row.clip(
+        row = Row.clip(
             id=cell("id") or id_of(name),
             path=listed_file(path.parent, name),
             speaker=cell("speaker_id") or alone,
@@ -91,6 +91,7 @@ def _with_header(
             place=place,
             split=cell("split"),
         )
+        yield checked_row(row)
 
 
 def _piped(path: Path, lines: list[str]) -> Iterator[Row | Problem]:
@@ -103,4 +104,4 @@ def _piped(path: Path, lines: list[str]) -> Iterator[Row | Problem]:
             yield malformed(f"{path}:{number}", f"{len(cells)} columns; {wanted}")
             continue
         file = listed_file(path.parent, cells[0])
-        yield Row.clip(cells[0], file, cells[1] or None, cells[2] or None, f"{path}:{number}")
+        yield checked_row(Row.clip(cells[0], file, cells[1] or None, cells[2] or None, f"{path}:{number}"))

@@ -27,22 +27,36 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
     its text. Texts without a recording are problems in folders where recordings have texts."""
     folders: dict[Path, set[str]] = {}
     spoken: set[Path] = set()
-    for file in audio_files(path):
+    unreadable: list[Problem] = []
+
+    def leave_out(folder: Path, error: OSError) -> None:
+        place = printable(str(folder))
+        unreadable.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
+
+    for file in audio_files(path, unreadable=leave_out):
         inside = file.relative_to(path)
-        speaker = printable(inside.parent.name) if len(inside.parts) > 1 else printable(path.resolve().name)
         text = next((beside for end in TEXTS if (beside := file.with_suffix(end)).is_file()), None)
-        folders.setdefault(file.parent, set()).add(file.stem)
+        names = folders.setdefault(file.parent, set())
+        # Of two files of one name, such as take.flac and take.wav, the second keeps its suffix in its id.
+        id = printable((inside if file.stem in names else inside.with_suffix("")).as_posix())
+        names.add(file.stem)
         if text is not None:
             spoken.add(file.parent)
+        try:
+            said = _read(text) if text is not None else None
+        except OSError as error:
+            yield Problem(id, printable(str(text)), "unreadable text", error.strerror or str(error))
+            continue
         yield Row.clip(
-            id=printable(inside.with_suffix("").as_posix()),
+            id=id,
             path=file,
-            speaker=speaker,
-            text=_read(text) if text is not None else None,
+            speaker=printable(inside.parent.name) if len(inside.parts) > 1 else printable(path.resolve().name),
+            text=said,
             place=printable(str(file)),
             # above the folders of speakers: train/ann/1.wav
             split=inside.parts[0] if len(inside.parts) > 2 and official_split(inside.parts[0]) else None,
         )
+    yield from unreadable
     for folder in sorted(spoken):
         yield from _unspoken(path, folder, folders[folder])
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from phonate.data.manifests.rows import (
 
 _MARKS = ("dataset_dict.json", "state.json")
 _BATCH = 64
+_LARGEST = 2**28
+_MOST_EXPANSION = 50
+"""Row groups over _LARGEST bytes may be so much larger than their file."""
 _MAGIC = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3"}
 
 
@@ -47,8 +51,13 @@ def huggingface_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
     root = path if path.is_dir() else path.parent
     seen: set[str] = set()
     for shard in files:
-        with _opened(shard) as (schema, batches):
-            yield from _Shard(shard, root, cache, schema, seen).rows(batches)
+        try:
+            with _opened(shard) as (schema, batches):
+                yield from _Shard(shard, root, cache, schema, seen).rows(batches)
+        except DataError as error:
+            if len(files) == 1:
+                raise
+            yield Problem("", printable(str(shard)), "unreadable", printable(str(error)))
 
 
 def shards(path: Path) -> list[Path]:
@@ -69,19 +78,45 @@ def _opened(shard: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
     try:
         if shard.suffix == ".parquet":
             with _pyarrow("pyarrow.parquet").ParquetFile(shard) as file:
-                yield file.schema_arrow, file.iter_batches(batch_size=_BATCH)
+                yield file.schema_arrow, _validated(file.iter_batches(batch_size=_rows_at_once(shard, file.metadata)))
             return
         with arrow.memory_map(str(shard)) as source:
             try:
                 reader = arrow.ipc.open_stream(source)
             except arrow.ArrowInvalid:
                 file = arrow.ipc.open_file(source)
-                yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+                yield file.schema, _validated(file.get_batch(i) for i in range(file.num_record_batches))
             else:
-                yield reader.schema, iter(reader)
-    except (arrow.ArrowException, OSError) as error:
+                yield reader.schema, _validated(reader)
+    except (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{shard}: not readable ({reason}); save or download the data set again") from error
+
+
+def _validated(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches, checked: offsets in a damaged one may point anywhere, and reading there crashes the process (Arrow's
+    format documentation asks for this where files are not trusted)."""
+    for batch in batches:
+        batch.validate(full=True)
+        yield batch
+
+
+def _rows_at_once(shard: Path, metadata: Any) -> int:
+    """Rows to read together, so that they stay under 1 GiB even if each is as large as its row group (a dictionary may
+    hold one large value for all). Raises DataError for groups that expand to far more than recordings do: audio hardly
+    compresses."""
+    largest, rows = max(_LARGEST, _MOST_EXPANSION * shard.stat().st_size), _BATCH
+    for group in range(metadata.num_row_groups):
+        size = sum(
+            metadata.row_group(group).column(column).total_uncompressed_size for column in range(metadata.num_columns)
+        )
+        if size > largest:
+            raise DataError(
+                f"{shard}: row group {group} expands to {size / 2**20:.0f} MiB from a file of "
+                f"{shard.stat().st_size / 2**20:.1f}; save the data set again"
+            )
+        rows = min(rows, max(1, 2**30 // max(1, size)))
+    return rows
 
 
 def _pyarrow(name: str) -> Any:
@@ -99,6 +134,9 @@ class _Shard:
     def __init__(self, shard: Path, root: Path, cache: Path, schema: Any, seen: set[str]) -> None:
         self._shard, self._root, self._seen = shard, root, seen
         self._columns = spelled(schema.names)
+        twice = sorted({name for name in self._columns.values() if schema.names.count(name) > 1})
+        if twice:
+            raise DataError(f"{shard}: several columns {twice[0]!r}; keep one of them")
         # Before a name of a file on somebody's disk, as in `file` or `path`, comes the recording itself.
         embedded = [name for name in schema.names if "bytes: " in str(schema.field(name).type)]
         if embedded:
@@ -126,6 +164,11 @@ class _Shard:
     def _row(self, sample: Mapping[str, Any], number: int) -> Row | Problem:
         place = f"{self._shard}: row {number}"
         value = {meaning: sample[name] for meaning, name in self._columns.items()}
+        for meaning in value.keys() - {"audio_path"}:
+            if isinstance(value[meaning], bytes):  # as some writers store strings
+                value[meaning] = value[meaning].decode("utf-8", "surrogateescape")
+            elif isinstance(value[meaning], (dict, list)):
+                return malformed(place, f"its {meaning} is a {type(value[meaning]).__name__}, not a text")
         audio = value["audio_path"]
         sound = {"path": audio} if isinstance(audio, str) else audio
         if not isinstance(sound, dict) or not (sound.get("bytes") or sound.get("path")):
@@ -159,7 +202,7 @@ class _Shard:
             if file.is_file() and file.stat().st_size == len(content):
                 return file
             file.parent.mkdir(parents=True, exist_ok=True)
-            beside = file.with_name(f".{file.name}")
+            beside = file.with_name(f".{file.name}.{os.getpid()}")  # ranks of one run extract at the same time
             beside.write_bytes(content)
             beside.replace(file)
         except OSError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from phonate.config.errors import DataError
 from phonate.data.corpora._annotations import ordered, seconds
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, Segment, malformed, official_split, printable
+from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, malformed, official_split, printable
 
 PRIORITY = 70
 UNIT = "segment"
@@ -96,7 +96,7 @@ class _Folder:
                 return malformed(place, f"reco2file_and_channel has {self._channels[name]!r}; a file and A or B")
             if not self._is_stereo(name, fields[0]):
                 channel = None
-        return Row(name, self._file(source), segments, place, channel, split=self._split)
+        return checked_row(Row(name, self._file(source), segments, place, channel, split=self._split))
 
     def _is_stereo(self, name: str, file: str) -> bool:
         """Whether another recording is another channel of the same file."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from phonate.config.errors import DataError
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, audio_files, malformed, official_split, printable
+from phonate.data.manifests.rows import Problem, Row, audio_files, checked_row, malformed, official_split, printable
 
 NAME = re.compile(r"(\d+)-(\d+)-\d+")
 
@@ -28,14 +29,25 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
     """Every audio file under `path`: its name begins with its speaker and chapter, and `SPEAKER-CHAPTER.trans.txt`
     beside it may hold its text."""
     transcripts = lru_cache(maxsize=1)(_transcripts)  # files come folder by folder, and sorted
-    for file in audio_files(path):
+    unreadable: list[Problem] = []
+
+    def leave_out(folder: Path, error: OSError) -> None:
+        place = printable(str(folder))
+        unreadable.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
+
+    for file in audio_files(path, unreadable=leave_out):
         named = NAME.fullmatch(file.stem)
         if named is None:
             yield malformed(printable(str(file)), "not called SPEAKER-CHAPTER-UTTERANCE; is `format: folder` meant?")
             continue
         speaker, chapter = named.groups()
-        text = transcripts(file.with_name(f"{speaker}-{chapter}.trans.txt")).get(file.stem)
-        yield Row.clip(file.stem, file, speaker, text, printable(str(file)), _subset(path, file))
+        try:
+            text = transcripts(file.with_name(f"{speaker}-{chapter}.trans.txt")).get(file.stem)
+        except DataError as error:
+            yield Problem(file.stem, printable(str(file)), "unreadable text", printable(str(error)))
+            continue
+        yield checked_row(Row.clip(file.stem, file, speaker, text, str(file), _subset(path, file)))
+    yield from unreadable
 
 
 def _subset(root: Path, file: Path) -> str | None:

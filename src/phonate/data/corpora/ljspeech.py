@@ -7,7 +7,7 @@ from pathlib import Path
 
 from phonate.data.corpora._lists import TABLES, list_in, listed_in, read_lines, speaker_of
 from phonate.data.corpora.csv import header_of
-from phonate.data.manifests.rows import Problem, Row, listed_file, malformed
+from phonate.data.manifests.rows import Problem, Row, checked_row, listed_file, malformed
 
 PRIORITY = 45
 
@@ -45,4 +45,5 @@ def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
             detail = f"{len(cells)} columns; LJSpeech has id|text or id|text|normalised text"
             yield malformed(f"{path}:{number}", detail)
             continue
-        yield Row.clip(cells[0], listed_file(path.parent, cells[0]), speaker, cells[-1] or None, f"{path}:{number}")
+        file = listed_file(path.parent, cells[0])
+        yield checked_row(Row.clip(cells[0], file, speaker, cells[-1] or None, f"{path}:{number}"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from phonate.config.errors import DataError
 from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, seconds, split_of
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, Segment, malformed
+from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, malformed
 
 PRIORITY = 60
 
@@ -117,9 +117,9 @@ def _rows(
         return
     segments = ordered(recording.segments)
     if regions is None:
-        yield Row(name, audio, segments, recording.place, split=recording.split)
+        yield checked_row(Row(name, audio, segments, recording.place, split=recording.split))
         return
     for start, end in sorted(set(regions)):
         inside = tuple(one for one in segments if one.start < end and (one.end or end) > start)
         id = name if len(regions) == 1 else f"{name}-{round(1000 * start):08d}"
-        yield Row(id, audio, inside, recording.place, None, start, end, recording.split)
+        yield checked_row(Row(id, audio, inside, recording.place, None, start, end, recording.split))

@@ -8,7 +8,7 @@ from pathlib import Path
 from phonate.config.errors import DataError
 from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, seconds, split_of
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, Segment
+from phonate.data.manifests.rows import Problem, Row, Segment, checked_row
 
 PRIORITY = 60
 UNIT = "segment"
@@ -71,7 +71,7 @@ def _rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Prob
             continue
         side = _CHANNELS.get(channel) if name in several else None
         id = f"{name}/{channel}" if name in several else name
-        yield Row(id, audio, ordered(segments), places[name], side, split=split_of(file, root))
+        yield checked_row(Row(id, audio, ordered(segments), places[name], side, split=split_of(file, root)))
 
 
 def _segment(line: str) -> tuple[str, Segment | None]:

@@ -132,8 +132,9 @@ def malformed(place: str, detail: str) -> Problem:
 
 
 def checked_row(row: Row) -> Row | Problem:
-    """The row of a list in JSON, whose escapes can spell strings that are not UTF-8. In the file's name they are kept
-    (such files exist), in the id they become escapes; a speaker or text with them is a problem."""
+    """The row of a list, which may hold strings that are not UTF-8: other bytes, and escapes of JSON such as \\ud83d.
+    In the file's name bytes are kept (such files exist), in the id they become escapes; a speaker or text with them is
+    a problem."""
     place = printable(row.place)
     try:
         os.fsencode(row.path)
@@ -142,9 +143,8 @@ def checked_row(row: Row) -> Row | Problem:
     for segment in row.segments:
         for name, value in (("speaker", segment.speaker), ("text", segment.text)):
             if value is not None and printable(value) != value:
-                return malformed(
-                    place, f"the {name} holds half a character (an escape such as \\ud83d); write it in UTF-8"
-                )
+                detail = f"the {name} {printable(value)[:80]!r} is not UTF-8; save the list as UTF-8"
+                return malformed(place, detail)
     return replace(row, id=printable(row.id), place=place)
 
 

@@ -206,7 +206,9 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
 
 
 def _require_file(row: Row) -> AudioInfo:
-    _require(row.path.is_file(), "missing file", f"{row.path} is not there")
+    name = str(row.path)
+    odd = "" if printable(name) == name else ", and its name is not UTF-8: is the list saved as UTF-8?"
+    _require(row.path.is_file(), "missing file", f"{name} is not there{odd}")
     _require(row.path.stat().st_size > 0, "empty file", f"{row.path} holds no bytes")
     info = probe(row.path)
     inside = 0.0 <= row.start < info.duration and (row.end is None or row.start < row.end)

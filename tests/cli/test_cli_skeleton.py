@@ -281,6 +281,18 @@ def test_explain_prints_value_and_origin(recipe: Path, capsys: pytest.CaptureFix
     assert ["training.batch_size", "32", "default"] in lines
 
 
+def test_explain_shows_what_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "conversion", "model.dropout=0.2"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["data.path", "null", "required"] in lines
+    assert ["model.dropout", "0.2", "command", "line"] in lines
+    assert main(["explain", "conversion", "data.path=x"]) == 0
+    assert "required" not in capsys.readouterr().out
+    for arguments in (["explain", "conversion", "--yaml"], ["explain", "conversion", "model.dropout=2.0"]):
+        assert main(arguments) == 2
+        assert "data.path" in capsys.readouterr().err
+
+
 def test_explain_in_its_other_forms(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from phonate.config.resolve import resolve
 

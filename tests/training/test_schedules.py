@@ -250,11 +250,6 @@ def test_max_lr_is_the_peak_of_every_type(name):
     assert rates(given, 50) == pytest.approx(rates(own, 50))
 
 
-def test_warm_up_longer_than_the_run_is_said(caplog):
-    build(total=10, type="cosine", warmup_steps=100)
-    assert "warm-up" in caplog.text
-
-
 def test_a_registered_schedule(monkeypatch):
     class Halving(Schedule):
         def curve(self, step: int) -> float:

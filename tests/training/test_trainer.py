@@ -445,3 +445,8 @@ def test_a_run_with_a_recipe_says_how_it_is_resumed(tmp_path):
     assert shlex.split(run.resume_command()) == [
         *("phonate", "--plugin", "/my task.py", "train", str(run.path), "--resume", str(run.path))
     ]
+
+
+def test_a_warm_up_that_outlasts_the_run_is_said_once(tmp_path, caplog):
+    train(tmp_path / "run", GanTask(), max_steps=2, scheduler={"warmup_steps": 5})
+    assert caplog.text.count("warm-up (5 steps) is not over at the end of the run (2)") == 1

@@ -150,6 +150,10 @@ class Layers:
                 f"{change.source} {'.'.join(change.path)}: {part} is no position in a list of {len(target)}"
             )
 
+    def fill(self, path: Key, value: str) -> None:
+        """Put `value` where nothing was written, with itself as its origin."""
+        self._put(None, self._at(path[:-1]), path, value, lambda _: Place.of(value))
+
     def json(self) -> str:
         """The values as JSON, the form in which pydantic is strict but takes lists for tuples."""
         try:

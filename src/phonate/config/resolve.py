@@ -62,6 +62,10 @@ def to_yaml(values: Mapping[str, Any]) -> str:
     return stream.getvalue()
 
 
+REQUIRED = "required"
+"""What an incomplete recipe has where a value is missing."""
+
+
 def recipe_class(task: str) -> type[Recipe[Any, Any, Any]]:
     """The recipe's type for `task`."""
     settings = task_settings(task)
@@ -73,16 +77,24 @@ def task_of(document: Document, changes: list[Override]) -> str:
     return Layers(document).task(changes)
 
 
-def resolve(source: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Resolved:
+def resolve(
+    source: str | Path, overrides: Iterable[str] | Mapping[str, Any] = (), *, incomplete: bool = False
+) -> Resolved:
     """Load the recipe `source` (a file, a run folder or a shipped name) and put `overrides` over it.
 
-    Raises RecipeError with one line for each mistake: where, which option, what is wrong, the mend.
+    `incomplete` allows required text options to be missing: they have the value and the origin `REQUIRED`.
+
+    Raises RecipeError with one line for each mistake: where, which option, what is wrong, how to fix it.
     """
-    return resolve_document(read(source), overrides)
+    return resolve_document(read(source), overrides, incomplete=incomplete)
 
 
 def resolve_document(
-    document: Document, overrides: Iterable[str] | Mapping[str, Any] = (), base: Document | None = None
+    document: Document,
+    overrides: Iterable[str] | Mapping[str, Any] = (),
+    base: Document | None = None,
+    *,
+    incomplete: bool = False,
 ) -> Resolved:
     """As `resolve`, for a document that was read already, and lies over the recipe `base` if there is one."""
     changes = parse_overrides(overrides)
@@ -91,7 +103,14 @@ def resolve_document(
     typed = recipe_class(task)
     layers.stack(typed, task_settings(task), changes)
     try:
-        recipe = typed.model_validate_json(layers.json(), strict=True)
+        try:
+            recipe = typed.model_validate_json(layers.json(), strict=True)
+        except ValidationError as error:
+            if not incomplete or any(one["type"] != "missing" for one in error.errors()):
+                raise
+            for one in error.errors():
+                layers.fill(tuple(map(str, one["loc"])), REQUIRED)
+            recipe = typed.model_validate_json(layers.json(), strict=True)
     except ValidationError as error:
         lines = mistakes.lines(error, typed, layers.values, layers.places, document.name)
         raise RecipeError("\n".join(lines)) from None

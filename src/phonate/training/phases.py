@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from phonate.training.optimizers import build_optimizer
 from phonate.training.schedules import Schedule, build_schedule
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Phase, Task
+
+logger = logging.getLogger("phonate")
 
 
 @dataclass
@@ -135,6 +138,9 @@ def build_phases(
     steps_per_epoch: int,
 ) -> Phases:
     """The task's phases with optimizers and schedules. Raises InputError for a phase without parameters."""
+    warmup = settings.scheduler.warmup_steps
+    if warmup >= total_steps:
+        logger.warning("warm-up (%d steps) is not over at the end of the run (%d)", warmup, total_steps)
     states = []
     for phase in task.phases:
         named = list(phase.parameters(model))

@@ -9,7 +9,7 @@ from typing import Any
 from phonate.config.documents import read
 from phonate.config.options import describe
 from phonate.config.overrides import parse_overrides
-from phonate.config.resolve import Resolved, recipe_class, task_of
+from phonate.config.resolve import REQUIRED, Resolved, recipe_class, task_of
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Explained:
 
     key: str
     value: Any
+    """None for one that is required and not given."""
     origin: str
     description: str
 
@@ -27,7 +28,7 @@ def explain(resolved: Resolved) -> list[Explained]:
     values = resolved.recipe.model_dump(mode="json")
     kind = type(resolved.recipe)
     return [
-        Explained(".".join(path), _at(values, path), origin, describe(kind, path))
+        Explained(".".join(path), None if origin == REQUIRED else _at(values, path), origin, describe(kind, path))
         for path, origin in resolved.origins.items()
     ]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from small_checkpoints import flip_bit, save
 from phonate.cli.commands import checkpoints
 from phonate.config.errors import CheckpointError, InputError
 from phonate.training.checkpoints import CheckpointManager
+from phonate.training.settings import CheckpointConfig
 
 
 @pytest.fixture
@@ -85,7 +88,9 @@ def test_export_takes_the_best(run: Path, tmp_path: Path, capsys: pytest.Capture
 
 def test_export_of_one_checkpoint_takes_no_other(run: Path, tmp_path: Path) -> None:
     one = run / "checkpoints" / "step-00000003"
-    with pytest.raises(InputError, match=r"--checkpoint best: .*step-00000003 is a checkpoint already; leave it out"):
+    with pytest.raises(
+        InputError, match=r"--checkpoint best: .*step-00000003 is a checkpoint already; leave the option out"
+    ):
         call("export", one, tmp_path / "out", "--checkpoint", "best")
     assert not (tmp_path / "out").exists()
     assert call("export", one, tmp_path / "out") == 0
@@ -110,6 +115,10 @@ def test_compare(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["changed"][1]["relative"] == pytest.approx(1.0)
     assert call("compare", run, "4", "latest") == 0
     assert "0 changed, 2 equal" in capsys.readouterr().out
+    for one, two in (("v1", "step-3"), ("00000001", "step-00000003")):
+        assert call_json(capsys, "compare", run, one, two)["metadata"]["global_step"] == [1, 3]
+    assert call("compare", run, "1", "2") == 0
+    assert any(line.split()[:1] == ["metrics.val_loss"] for line in capsys.readouterr().out.splitlines())
 
 
 def test_no_such_run(tmp_path: Path) -> None:
@@ -117,8 +126,34 @@ def test_no_such_run(tmp_path: Path) -> None:
         call("list", tmp_path / "nothing")
     with CheckpointManager(tmp_path / "run" / "checkpoints") as store:
         save(store, 1)
-    with pytest.raises(InputError, match="no checkpoint 'step-9'"):
+    with pytest.raises(InputError, match=r"no checkpoint 'step-9' \(a number is a step\); available: 1 \(v1\)"):
         call("verify", tmp_path / "run", "step-9")
+
+
+def test_list_and_verify_beside_a_training_that_prunes(tmp_path: Path) -> None:
+    """A checkpoint that is deleted, or replaced by the same step, while it is looked at is not damaged."""
+    stop = threading.Event()
+    ready = threading.Event()
+
+    def save_on_and_on() -> None:
+        with CheckpointManager(tmp_path / "checkpoints", CheckpointConfig(save_total_limit=1)) as store:
+            for step in itertools.count(1):
+                save(store, step // 2, numel=10, best_metric=("val_loss", 1 / step))
+                store.flush()
+                ready.set()
+                if stop.is_set():
+                    return
+
+    training = threading.Thread(target=save_on_and_on)
+    training.start()
+    try:
+        assert ready.wait(60)
+        for _ in range(40):
+            assert call("list", tmp_path) == 0
+            assert call("verify", tmp_path) == 0
+    finally:
+        stop.set()
+        training.join()
 
 
 def test_listing_needs_no_torch() -> None:

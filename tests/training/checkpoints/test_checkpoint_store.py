@@ -301,7 +301,7 @@ def test_names_of_checkpoints(tmp_path: Path) -> None:
         assert resolve_checkpoint(place) == newest
     with pytest.raises(InputError, match="no such run"):
         resolve_checkpoint(tmp_path / "nothing")
-    with pytest.raises(InputError, match="no checkpoint '7'; there is: step-00000002"):
+    with pytest.raises(InputError, match=r"no checkpoint '7' \(a number is a step\); available: 2 "):
         resolve_checkpoint("7", run=tmp_path / "run")
 
 

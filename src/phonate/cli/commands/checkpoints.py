@@ -1,7 +1,7 @@
 """List, verify, prune, export and compare the checkpoints of a run.
 
-RUN is a run's folder, its folder of checkpoints, or (for verify and export) one checkpoint. A checkpoint of a run
-is named by its folder (step-00000500), its step (500), `latest` or `best`.
+RUN is a run's folder, its folder of checkpoints, or (for verify and export) one checkpoint. A checkpoint of a run is
+named by its step (500), its folder (step-00000500), its version (v3), `latest` or `best`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         added.add_argument("--json", action="store_true", help="print one JSON document")
         return added
 
-    show = sub_command("list", "what is there, and which is the best")
+    show = sub_command("list", "list the checkpoints, and show which is the best")
     show.add_argument("--sort-by", choices=("timestamp", "epoch", "val_loss"), default="timestamp")
     verify = sub_command("verify", "compare size and SHA-256 of every file; exit code 1 if one is damaged")
-    verify.add_argument("names", metavar="CHECKPOINT", nargs="*", help="only these")
+    verify.add_argument("names", metavar="CHECKPOINT", nargs="*", help="only these; default: all")
     prune = sub_command("prune", "delete all but the newest ones and the best one")
     prune.add_argument("--keep", type=int, required=True, metavar="N", help="how many of the newest to keep")
-    prune.add_argument("--dry-run", action="store_true", help="say what would be deleted, and delete nothing")
-    leave = sub_command("export", "write what inference needs: weights without the training state, or one ONNX file")
+    prune.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
+    leave = sub_command("export", "write what inference needs: weights without the training state, or another format")
     _add_export_arguments(leave)
-    compare = sub_command("compare", "how metadata and weights of two checkpoints differ")
+    compare = sub_command("compare", "show how the metadata and the weights of two checkpoints differ")
     compare.add_argument("first", metavar="A")
     compare.add_argument("second", metavar="B")
 
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="a new folder, or a new .onnx file")
+    parser.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="where to write: a new folder or file")
     parser.add_argument("-o", "--output", metavar="TARGET", type=Path, help="the same")
-    parser.add_argument("--checkpoint", help="which one of the run (default: the best, else the newest)")
+    parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
     parser.add_argument(
         "--format",
         default=WEIGHTS,
@@ -62,7 +62,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked; returns the exit code."""
+    """Run the sub-command; returns the exit code."""
     if not args.run.is_dir():
         raise InputError(f"{args.run}: no such run or checkpoint")
     actions = {"list": _list, "verify": _verify, "prune": _prune, "export": _export, "compare": _compare}
@@ -156,12 +156,12 @@ def _prune(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     if (args.target is None) == (args.output is None):
-        raise InputError("export: say once where to write, as in -o exported")
+        raise InputError("export: give one target, such as -o exported")
     target: Path = args.target or args.output
     source = _exported(args.run, args.checkpoint)
     if args.format == WEIGHTS:
         if args.vocoder is not None:
-            raise InputError("--vocoder: weights are exported without one; leave it out, or choose another --format")
+            raise InputError("--vocoder: only for other formats than weights; leave it out, or choose another --format")
         paths = list(copies.export(source, target).iterdir())
     else:
         from phonate.workflows.export import export
@@ -180,7 +180,7 @@ def _exported(run: Path, name: str | None) -> Path:
     """The checkpoint to export: `run` itself, if it is one, or that of the run which `name` names."""
     if is_checkpoint(run):
         if name is not None:
-            raise InputError(f"--checkpoint {name}: {run} is a checkpoint already; leave it out, or give the run")
+            raise InputError(f"--checkpoint {name}: {run} is a checkpoint already; leave the option out")
         return run
     folder = checkpoints_folder(run)
     if name is None:
@@ -200,10 +200,10 @@ def _compare(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"first": str(first.path), "second": str(second.path), **asdict(result)})
         return 0
-    rows = [(key, str(one), str(two)) for key, (one, two) in result.metadata.items()]
+    rows = [(key, _short(one), _short(two)) for key, (one, two) in _flat(result.metadata).items()]
     print_table(rows, ("metadata", first.path.name, second.path.name))
     tensors = [
-        (change.name, "other shape or type", "")
+        (change.name, "different shape or type", "")
         if change.relative is None
         else (change.name, f"{change.largest:.3g}", f"{change.relative:.3g}")
         for change in result.changed[:SHOWN]
@@ -213,3 +213,20 @@ def _compare(args: argparse.Namespace) -> int:
     tensors.append((f"{len(result.changed)} changed, {result.equal} equal", "", ""))
     print_table(tensors, ("weights", "largest change", "relative"))
     return 0
+
+
+def _flat(differences: dict[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    """Differences with a row for each metric."""
+    flat: dict[str, tuple[Any, Any]] = {}
+    for key, (one, two) in differences.items():
+        if isinstance(one, dict) and isinstance(two, dict):
+            names = [name for name in {**one, **two} if one.get(name) != two.get(name)]
+            flat.update({f"{key}.{name}": (one.get(name, ""), two.get(name, "")) for name in names})
+        else:
+            flat[key] = (one, two)
+    return flat
+
+
+def _short(value: Any) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,6 +1,7 @@
 """Print every value of a recipe with where it came from.
 
-The order is: command line, recipe, preset of the size, default.
+Earlier ones win: command line, recipe, preset of the size, default. Options that you must set, such as data.path, may
+be left out here: they are shown as required.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if args.schema:
         print_json(schema(args.recipe, args.overrides))
         return 0
-    resolved = resolve(args.recipe, args.overrides)
+    resolved = resolve(args.recipe, args.overrides, incomplete=not args.yaml)  # with --yaml it is to be trained
     if args.yaml:
         print(resolved.to_yaml(), end="")
         return 0

@@ -1,4 +1,4 @@
-"""What a person calls a checkpoint -> its folder. No torch in this file."""
+"""From the name of a checkpoint to its folder. No torch in this file."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def resolve_checkpoint(
     """The folder of the checkpoint that `text` names.
 
     `text` is a checkpoint's folder, a run's folder or its folder of checkpoints (the newest intact one, or the
-    best with `prefer="best"`), or, within `run`: `auto` or `latest`, `best`, a step (500), a name (step-00000500).
-    Raises InputError when there is no such thing, CheckpointError when no checkpoint in it is intact.
+    best with `prefer="best"`), or, within `run`: `auto` or `latest`, `best`, a step (500), a name (step-00000500), a
+    version (v3). Raises InputError when there is no such checkpoint, CheckpointError when none in it is intact.
     """
     path = Path(text)
     if path.is_dir() and is_checkpoint(path):
@@ -38,7 +38,7 @@ def resolve_checkpoint(
 
 
 def best_or_latest(source: str | Path) -> Path:
-    """The checkpoint that `source` names: for a run its best one, or the newest when none was chosen yet."""
+    """The checkpoint that `source` names; of a run the best one, or the newest when none was chosen yet."""
     try:
         return resolve_checkpoint(source, prefer="best")
     except CheckpointError:
@@ -51,7 +51,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def has_checkpoint(run: Path) -> bool:
-    """Whether there is a run, and any checkpoint in it."""
+    """Whether `run` is a run with a checkpoint."""
     return bool(listing.scan(run / save_dir(run)))
 
 
@@ -84,14 +84,14 @@ def save_dir(run: Path) -> str:
 def run_of(folder: Path) -> Path:
     """The run whose folder of checkpoints `folder` is. Raises InputError where none around it says so."""
     whole = folder.resolve()
-    for given in (folder, *folder.parents, *whole.parents):  # as it was given, where that reaches so far
+    for given in (folder, *folder.parents, *whole.parents):  # the path as it was given, if that is long enough
         if (given / save_dir(given)).resolve() == whole:
             return given
     raise InputError(f"{folder}: no folder around it is the run of these checkpoints; name the run with --output")
 
 
 def find(where: Path, text: str) -> Path:
-    """The checkpoint `text` (latest, auto, best, a step, a name) in `where`."""
+    """The checkpoint `text` in `where`: latest or auto, best, a step (500), a name (step-00000500), a version (v3)."""
     infos = listing.scan(where)
     if text in ("latest", "auto"):
         return _first_intact(listing.newest_first(infos), where)
@@ -100,11 +100,18 @@ def find(where: Path, text: str) -> Path:
         if not ranked:
             raise CheckpointError(f"{where}: no checkpoint was chosen as the best yet")
         return _first_intact(ranked, where)
+    number = text.removeprefix("step-")
+    step = int(number) if number.isascii() and number.isdecimal() and len(number) < 20 else None
     for item in infos:
-        if text in (str(item.step), item.name):
+        if step == item.step or (item.metadata and text == f"v{item.metadata.version}"):
             return item.path
-    there_are = ", ".join(item.name for item in infos) or "none"
-    raise InputError(f"{where}: no checkpoint {text!r}; there is: {there_are}")
+    available = ", ".join(_described(item) for item in infos) or "none"
+    raise InputError(f"{where}: no checkpoint {text!r} (a number is a step); available: {available}")
+
+
+def _described(item: listing.CheckpointInfo) -> str:
+    version = item.metadata.version if item.metadata else None
+    return f"{item.step}" if version is None else f"{item.step} (v{version})"
 
 
 def _first_intact(infos: Iterable[listing.CheckpointInfo], where: Path) -> Path:

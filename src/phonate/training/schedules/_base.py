@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from phonate.training.settings import SchedulerSettings
-
-log = logging.getLogger(__name__)
-
 
 ALL = frozenset({"type", "warmup_steps", "min_lr", "max_lr"})
 """The settings that every schedule has."""
@@ -39,8 +35,6 @@ class Schedule:
         self.steps_per_epoch = max(1, steps_per_epoch)
         self.decay_steps = settings.decay_steps or max(1, total_steps - self.warmup)
         """Steps from the end of warm-up to the minimum."""
-        if self.warmup >= total_steps:
-            log.warning("warm-up (%d steps) is not over at the end of the run (%d)", self.warmup, total_steps)
 
     def curve(self, step: int) -> float:
         """The learning rate `step` optimizer steps after warm-up."""

@@ -81,7 +81,7 @@ class Training:
         replanned = half.step + max(_MIN_STEPS // 2, min(_MAX_STEPS, round(left * half.rate)))
         resumed = self._command(replanned, steps)
         say(f"\nresuming, with the steps that the time left allows:\n  phonate {shlex.join(resumed)}\n")
-        self._finish(resumed, steps, deadline, say)
+        self._finish(replanned, steps, deadline, say)
 
     def straight(self, limit: Limit, part: float, say: Say) -> None:
         """Train for `part` of the limit without a stop."""
@@ -90,12 +90,12 @@ class Training:
         steps = _affordable(seconds, step_seconds)
         command = self._command(steps, steps)
         say(f"\ntraining for about {seconds:.0f} s, {steps} steps:\n  phonate {shlex.join(command)}\n")
-        self._finish(command, steps, time.monotonic() + seconds, say)
+        self._finish(steps, steps, time.monotonic() + seconds, say)
 
-    def _finish(self, command: Sequence[str], planned: int, deadline: float, say: Say) -> None:
-        """Run `command` to its end; when time runs out first, stop it and let it do a few last steps."""
-        progress = _watch(command, self.output, until=deadline)
-        if progress.finished:
+    def _finish(self, steps: int, planned: int, deadline: float, say: Say) -> None:
+        """Train to step `steps`; when time runs out first, stop it and let it do a few last steps."""
+        progress = _watch(self._command(steps, planned), self.output, until=deadline)
+        if progress.finished or progress.step >= steps:
             return
         last = progress.step + max(2, round(_FINISH_STEPS * progress.step))
         say(f"\nout of time at step {progress.step}; finishing at step {last}\n")

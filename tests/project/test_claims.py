@@ -1,7 +1,9 @@
-"""docs/claims.md is honest: what it calls measured has a command that exists and figures that stand in its results."""
+"""docs/claims.md is honest: what it calls measured has a command that exists, and the rows of the results it names hold
+its figures."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -15,7 +17,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 HEADER = ["promised", "verdict", "measured", "command", "figures in", "when"]
 VERDICTS = {"holds", "beaten", "in part", "contradicted", "no figure promised"}
 UNMEASURED = "not measured: needs "
-NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+NUMBER = re.compile(r"(?<![\w.,-])\d+(?:[.,]\d+)*")  # not those in names, such as bf16 and SHA-256
+SOURCE = re.compile(r"`([^`]+)`: ([^`]+?)(?:, and |$)")
 Row = dict[str, str]
 
 
@@ -42,6 +45,48 @@ def numbers(text: str) -> set[str]:
     return {re.sub(r",(?=\d{3}\b)", "", number) for number in NUMBER.findall(text)}
 
 
+def results_of(path: Path) -> list[tuple[str, ...]]:
+    """The cells of each row of a results file; a sentence is one cell in quotes."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        return [tuple(map(str, row.values())) for row in json.loads(text)["rows"]]
+    found: list[tuple[str, ...]] = []
+    for line in text.replace("*", "").replace("`", "").splitlines():
+        if line.startswith("|"):
+            found.append(tuple(cell for cell in cells(line) if cell))
+        elif line:
+            found.append((f'"{line.removeprefix("- ").strip()}"',))
+    return found
+
+
+def rows_called(label: str, results: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows whose first cells are those of `label` (with a slash between), or the sentences that begin so."""
+    if label.startswith('"'):
+        return [row for row in results if row[0].startswith(label.removesuffix('"') + " ")]
+    wanted = tuple(label.split(" / "))
+    return [row for row in results if row[: len(wanted)] == wanted]
+
+
+def figure_faults(row: Row) -> list[str]:
+    """What is wrong with the figures of a row and the rows of results that it names."""
+    sources = {name: labels.split("; ") for name, labels in SOURCE.findall(row["figures in"])}
+    if not sources:
+        return ["no rows of a results file"]
+    if absent := [f"there is no {name}" for name in sources if not (ROOT / name).is_file()]:
+        return absent
+    there: set[str] = set()
+    found = []
+    for name, labels in sources.items():
+        results = results_of(ROOT / name)
+        for label in labels:
+            named = rows_called(label, results)
+            found += [] if named else [f"no row of {name} is called {label!r}"]
+            there |= numbers(" ".join(cell for row in named for cell in row))
+    stated = numbers(row["measured"])
+    found += [] if stated else ["no figure"]
+    return found + [f"{number} stands in none of its rows" for number in sorted(stated - there)]
+
+
 def command_faults(command: str) -> list[str]:
     """Why a reader could not run this."""
     words = command.split()
@@ -66,14 +111,7 @@ def faults(row: Row) -> list[str]:
     commands = re.findall(r"`([^`]+)`", row["command"])
     found += [] if commands else ["no command"]
     found += [fault for command in commands for fault in command_faults(command)]
-    sources = [ROOT / name for name in re.findall(r"`([^`]+)`", row["figures in"])]
-    absent = [f"there is no {source.relative_to(ROOT)}" for source in sources if not source.is_file()]
-    if absent or not sources:
-        return found + (absent or ["no results file"])
-    there = set().union(*(numbers(source.read_text(encoding="utf-8")) for source in sources))
-    stated = numbers(row["measured"])
-    found += [] if stated else ["no figure"]
-    return found + [f"{number} stands in none of its files" for number in sorted(stated - there)]
+    return found + figure_faults(row)
 
 
 @pytest.mark.parametrize("row", rows(PAGE.read_text(encoding="utf-8")), ids=lambda row: row["promised"][:60])
@@ -84,7 +122,6 @@ def test_each_claim_is_measured_or_says_what_it_needs(row: Row) -> None:
 def test_the_page_has_rows_of_each_kind() -> None:
     found = rows(PAGE.read_text(encoding="utf-8"))
     assert len(found) >= 30
-    assert {"holds", "contradicted"} <= {row["verdict"] for row in found}
     assert any(row["measured"].startswith(UNMEASURED) for row in found)
 
 
@@ -93,7 +130,7 @@ HONEST = {
     "verdict": "beaten",
     "measured": "+0.0 %",
     "command": "`python benchmarks/watch_overhead.py --rounds 40`",
-    "figures in": "`benchmarks/results/watch_overhead.md`",
+    "figures in": "`benchmarks/results/watch_overhead.md`: watched",
     "when": "2026-11-21",
 }
 
@@ -103,13 +140,16 @@ HONEST = {
     [
         ({}, None),
         ({"measured": "+12.345 %"}, "12.345 stands in none"),
+        ({"measured": "9.8 %"}, "9.8 stands in none of its rows"),
+        ({"figures in": "`benchmarks/results/watch_overhead.md`: torch"}, "no row of"),
+        ({"figures in": "`benchmarks/results/watch_overhead.md`"}, "no rows of a results file"),
         ({"measured": "hardly anything"}, "no figure"),
         ({"command": "`python benchmarks/no_such.py`"}, "there is no benchmarks/no_such.py"),
         ({"command": "`python benchmarks/watch_overhead.py --turbo`"}, "has no --turbo"),
         ({"command": "`phonate levitate`"}, "there is no phonate levitate"),
         ({"command": "by hand"}, "no command"),
-        ({"figures in": "`benchmarks/results/no_such.md`"}, "there is no benchmarks/results/no_such.md"),
-        ({"figures in": ""}, "no results file"),
+        ({"figures in": "`benchmarks/results/no_such.md`: x"}, "there is no benchmarks/results/no_such.md"),
+        ({"figures in": ""}, "no rows of a results file"),
         ({"verdict": "splendid"}, "no verdict"),
         ({"when": "lately"}, "no date"),
         ({"measured": "not measured: needs "}, "what is needed"),

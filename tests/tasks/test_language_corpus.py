@@ -176,3 +176,22 @@ def test_batches_are_limited_in_tokens(texts: tuple[Path, Path], tmp_path: Path)
     both = {"training.max_duration": 80, "training.max_length": 80}
     with pytest.raises(InputError, match="both limit batches"):
         resolve("language", settings(texts[0], **both))
+
+
+def test_a_compiled_model_is_not_compiled_again_for_each_number_of_labels(texts: tuple[Path, Path]) -> None:
+    from torch._dynamo.utils import counters
+
+    task = task_of(texts[1], **{"data.packing": False})
+    model: Any = task.model(torch.device("cpu")).eval()
+    batch = batch_of(task)
+    expected = negative_log_likelihood(model, batch)
+    model.compile(backend="eager")
+    torch._dynamo.reset()
+    found, graphs = [], []
+    for count in (40, 33, 29, 17, 11):
+        fewer = {**batch, "labelled": batch["labelled"][-count:]}
+        found.append(negative_log_likelihood(model, fewer))
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs[-1] == graphs[2]  # the second number makes it a dynamic dimension
+    assert all(torch.allclose(one[one != 0], expected[one != 0], atol=1e-5) for one in found)
+    assert [int((one != 0).sum()) for one in found] == [40, 33, 29, 17, 11]

@@ -129,10 +129,31 @@ def logits_at(model: nn.Module, input_ids: Tensor, position_ids: Tensor, where: 
         position_ids: (B, L).
         where: (N,) indices into a flattened (B * L).
     """
-
-    def gather(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        return (inputs[0].flatten(0, 1)[where][None],)
-
-    head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
-    with head.register_forward_pre_hook(gather):
+    gather = _gather_of(model.get_output_embeddings())  # type: ignore[operator]
+    gather.where = where
+    try:
         return logits(model, input_ids, position_ids)[0]
+    finally:
+        gather.where = None
+
+
+class _Gather:
+    """A forward pre-hook of a head that keeps some positions of its input (B, L, width)."""
+
+    where: Tensor | None = None
+    """(N,) indices into a flattened (B * L); None: all."""
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it would compile the model for each number of positions
+    def __call__(self, head: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+        return None if self.where is None else (inputs[0].flatten(0, 1)[self.where][None],)
+
+
+def _gather_of(head: nn.Module) -> _Gather:
+    """The head's hook. It is registered once and kept, because torch.compile compiles a model again whenever its hooks
+    change."""
+    for hook in head._forward_pre_hooks.values():
+        if isinstance(hook, _Gather):
+            return hook
+    gather = _Gather()
+    head.register_forward_pre_hook(gather)
+    return gather

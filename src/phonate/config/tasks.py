@@ -40,6 +40,8 @@ class SessionInfo:
     """Recordings without a text are of no use to it."""
     default_for: Literal["transcribed recordings", "recordings", "texts"] | None = None
     """The data for which a session chooses this task by itself."""
+    pretrained_recipe: str | None = None
+    """The shipped recipe for a configuration that names a pretrained model (`model.name`); None: the task's own."""
     defaults: Reference | None = None
     """`defaults(language) -> {"data.path": ..., ...}`: overrides for recordings in that language (en, de, ...), below
     what the configuration says."""

@@ -103,5 +103,5 @@ INFO = TaskInfo(
     evaluation="phonate.tasks.language.evaluation:evaluate",
     export="phonate.tasks.language.export:export",
     formats=("transformers",),
-    session=SessionInfo("texts", default_for="texts"),
+    session=SessionInfo("texts", default_for="texts", pretrained_recipe="language-lora"),
 )

@@ -6,23 +6,23 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import ValidationError, create_model
+from pydantic import ValidationError, create_model, field_validator
 
 from phonate.config import mistakes
 from phonate.config.documents import Document, read
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.recipe import Recipe
+from phonate.config.registry import nearest
 from phonate.config.resolve import Resolved, recipe_class, resolve_document
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, task_settings
 from phonate.data.voices.settings import VoiceRules
 from phonate.workflows.session.notice_settings import NoticeSettings
+from phonate.workflows.session.tasks import default_task, defaults, tasks_for
 
 CONFIG = Path("training/config.yaml")
-VOICE_TASKS = ("speech", "conversion", "recognition")
-TEXT_TASK = "language"
 
 _SHARED = tuple(
     tuple(path.split("."))
@@ -62,9 +62,9 @@ _ANYWHERE = "."
 class SessionSettings(Settings):
     """The section `session` of a session's configuration."""
 
-    voice: Literal["auto", "speech", "conversion", "recognition"] = "auto"
-    """What to train on recordings: speech (text-to-speech), conversion (voice conversion) or recognition (speech to
-    text). auto: speech where most recordings have texts, else conversion."""
+    voice: str = "auto"
+    """What to train on recordings: speech (text-to-speech), conversion (voice conversion), recognition (speech to
+    text), or another task that trains on recordings. auto: speech where most recordings have texts, else conversion."""
     transcribe: bool = False
     """Cut recordings at pauses and transcribe them with Whisper first (needs phonate[eval])."""
     language: str = "en"
@@ -78,6 +78,14 @@ class SessionSettings(Settings):
     """Which recordings are used."""
     notices: NoticeSettings = NoticeSettings()
     """Who is notified when the session has ended."""
+
+    @field_validator("voice")
+    @classmethod
+    def _known(cls, voice: str) -> str:
+        known = ["auto", *tasks_for("recordings")]
+        if voice not in known:
+            raise ValueError(f"no task that sessions train on recordings; {nearest(voice, known)}")
+        return voice
 
 
 class _Section(Settings):
@@ -139,17 +147,10 @@ class SessionConfig:
             raise RecipeError(f"{named}{source} is a recipe of the task {task}; name one of the task vocoder, or a run")
 
     def language_overrides(self, task: str) -> dict[str, Any]:
-        """Overrides for the spoken language where the configuration sets nothing else. Voices in languages other than
-        English are not evaluated while training, as that takes a larger recogniser."""
-        if self.task is not None or self.settings.language.split("-")[0] == "en":
+        """The task's overrides for the spoken language, where the configuration sets nothing else."""
+        if self.task is not None:
             return {}
-        wanted: dict[str, Any] = {}
-        if task in ("speech", "recognition"):
-            wanted["data.language"] = self.settings.language
-        if task == "speech":
-            wanted |= {"data.phonemes": "espeak", "data.durations": "learnt", "data.judged": 0}
-            wanted |= {"training.validation.metric_for_best_model": "val_loss"}
-            wanted |= {"training.validation.greater_is_better": False}
+        wanted = defaults(task, self.settings.language)
         return {path: value for path, value in wanted.items() if self.value(*path.split(".")) is None}
 
     def vocoder_recipe(self, source: str, overrides: dict[str, Any]) -> Resolved:
@@ -189,14 +190,15 @@ def read_config(path: Path) -> SessionConfig:
     if config.task is None:
         return config
     if config.task not in TASKS.names():
-        config.recipe(TEXT_TASK, {"data.path": _ANYWHERE})  # raises, with the place
-    if config.task not in (*VOICE_TASKS, TEXT_TASK):
+        config.recipe(default_task("texts"), {"data.path": _ANYWHERE})  # raises, with the place
+    trained = [*tasks_for("recordings"), *tasks_for("texts")]
+    if config.task not in trained:
         raise RecipeError(
-            f"{document.places['task',].value} task: a session trains {', '.join((*VOICE_TASKS, TEXT_TASK))}; for "
-            f"{config.task} use phonate train {path}"
+            f"{document.places['task',].value} task: a session trains {', '.join(trained)}; for {config.task} use "
+            f"phonate train {path}"
         )
     voice = config.settings.voice
-    if config.task in VOICE_TASKS and voice not in ("auto", config.task):
+    if config.task in tasks_for("recordings") and voice not in ("auto", config.task):
         place = document.places["session", "voice"].value
         raise RecipeError(f"{place} session.voice: {voice} contradicts task: {config.task}; leave one of them out")
     return config
@@ -205,7 +207,7 @@ def read_config(path: Path) -> SessionConfig:
 def _refuse_unknown_keys(document: Document, unknown: list[str]) -> None:
     if not unknown:
         return
-    whole = create_model("SessionRecipe", __base__=recipe_class(TEXT_TASK), session=(SessionSettings, ...))
+    whole = create_model("SessionRecipe", __base__=recipe_class(default_task("texts")), session=(SessionSettings, ...))
     place = document.places
     raise RecipeError(
         "\n".join(f"{place[key,].key} {key}: no such option; {mistakes.instead((key,), whole)}" for key in unknown)

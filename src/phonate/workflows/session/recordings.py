@@ -23,12 +23,12 @@ from phonate.data.voices.validation import VoiceFile, validate_voice_files
 from phonate.training.checkpoints import best_or_latest
 from phonate.workflows.pages.voice_page import write_voice_page
 from phonate.workflows.session.demonstration import sample
+from phonate.workflows.session.tasks import default_task, needs_text
 from phonate.workflows.session.work import MODEL, VOCODER, Work
 
 SAVED = "voice_model"
 PAGE = "voice_profile.html"
 LISTED = "recordings.jsonl"
-NEED_TEXT = ("speech", "recognition")
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,10 @@ def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
     recordings = [row for row in rows if isinstance(row, Row)]
     with_text = sum(bool(row.text) for row in recordings)
     if wanted == "auto":
-        wanted = "speech" if recordings and 2 * with_text >= len(recordings) else "conversion"
+        mostly = recordings and 2 * with_text >= len(recordings)
+        wanted = default_task("transcribed recordings" if mostly else "recordings")
         work.log.info(f"{with_text} of {len(recordings)} recordings have a text: {wanted}")
-    if wanted in NEED_TEXT and not with_text:
+    if needs_text(wanted) and not with_text:
         raise InputError(
             f"{one_line(str(work.voice_data_dir))}: {wanted} needs recordings with texts, and none has one; "
             "put a .txt beside each recording, or a metadata.csv, or set session.transcribe: true"
@@ -269,9 +270,9 @@ def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recor
     left_out: list[str] = []
     for one in recordings:
         place = one_line(str(one.row.path))
-        if task in NEED_TEXT and not one.row.text:
+        if needs_text(task) and not one.row.text:
             left_out.append(f"{place}: no text; left out")
-        elif task in NEED_TEXT and one.is_long:
+        elif needs_text(task) and one.is_long:
             left_out.append(f"{place}: too long, and its text is of the whole; left out, cut it at pauses")
         else:
             used.append(one)

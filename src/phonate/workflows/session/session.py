@@ -23,10 +23,11 @@ from phonate.config.errors import InputError, Interrupted, PhonateError
 from phonate.data.progress import Progress, progress_listener
 from phonate.data.voices.files import VoiceDataDetector
 from phonate.training.signals import interruptible, on_quit
-from phonate.workflows.session.config import CONFIG, TEXT_TASK, VOICE_TASKS, SessionConfig, read_config
+from phonate.workflows.session.config import CONFIG, SessionConfig, read_config
 from phonate.workflows.session.log import Say, SessionLog, to_console
 from phonate.workflows.session.notices import Outcome, check, send
 from phonate.workflows.session.state import STATE, SessionLock, SessionState, newest_unfinished, read_state
+from phonate.workflows.session.tasks import default_recipe, tasks_for
 
 if TYPE_CHECKING:
     from phonate.workflows.session.work import Work
@@ -199,7 +200,7 @@ class TrainingSession:
         if state.voice is None:
             state.voice = self._has_recordings(log)
             state.write(log.folder)
-        tasks = VOICE_TASKS if state.voice else (TEXT_TASK,)
+        tasks = tuple(tasks_for("recordings" if state.voice else "texts"))
         self._work = Work(
             _meant_for(tasks, config, log), log, state, self._device, self.voice_data_dir, self.output_dir, self._bar
         )
@@ -212,8 +213,10 @@ class TrainingSession:
     def _candidates(self, config: SessionConfig) -> list[str]:
         """Recipes that may be trained, as far as is known before the data are looked at."""
         voice = config.settings.voice
-        recordings: list[str] = [voice] if voice != "auto" else ["speech", "conversion"]
-        texts = [TEXT_TASK if config.value("model", "name") is None else "language-lora"]
+        recordings = [voice]
+        if voice == "auto":
+            recordings = [default_recipe("transcribed recordings"), default_recipe("recordings")]
+        texts = [default_recipe("texts", pretrained=config.value("model", "name") is not None)]
         return {"voice": recordings, "text": texts, "auto": [*recordings, *texts]}[self.voice_mode]
 
     def _choose_device(self, config: SessionConfig) -> str:

@@ -8,6 +8,7 @@ from phonate.config.errors import DataError
 from phonate.config.resolve import Resolved
 from phonate.data.dialogues.reading import SUFFIXES, text_files
 from phonate.workflows.session.demonstration import sample
+from phonate.workflows.session.tasks import default_recipe
 from phonate.workflows.session.work import MODEL, Work
 
 SAMPLES = Path("datasets/samples")
@@ -38,7 +39,7 @@ def train_text(work: Work) -> Path:
 def _recipe(work: Work) -> Resolved:
     """The recipe: a new model, or adapters where the configuration names a pretrained one."""
     config = work.config
-    name = "language" if config.value("model", "name") is None else "language-lora"
+    name = default_recipe("texts", pretrained=config.value("model", "name") is not None)
     overrides = {} if config.value("data", "path") is not None else {"data.path": str(_texts(work))}
     return config.recipe(name, overrides)
 

@@ -159,3 +159,49 @@ def test_speaker_numbers_do_not_depend_on_the_process(folder):
     ours, salted = there.rsplit(" ", 1)
     assert ours == f"{here.speakers} {here.index.speaker.tolist()}" == "['ann', 'bob'] [0, 0, 0, 1, 1, 1]"
     assert int(salted) != hash("ann")
+
+
+@pytest.mark.parametrize("name", ["audio.int16", "features.bin", "segment_text.npy"])
+@pytest.mark.parametrize("keep_time", [False, True])
+def test_a_flipped_bit_is_never_trained_on(folder, name, keep_time, monkeypatch):
+    import json
+
+    for speaker in ("ann", "bob"):
+        (folder / f"{speaker}/0.txt").write_text("hello there")
+    prepared = prepare(corpus(folder))
+    prepare(corpus(folder))
+    file = prepared.folder / name
+    status, content = file.stat(), bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    if keep_time:  # a disk that lost a bit tells nobody; all is read again once a week
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        prepare(corpus(folder))
+        verified = json.loads((prepared.folder / "verified.json").read_text())
+        verified["time"] -= 8 * 24 * 3600
+        (prepared.folder / "verified.json").write_text(json.dumps(verified))
+    with pytest.raises(DataError, match=rf"damaged \({name} differs from what was written\); delete this folder"):
+        prepare(corpus(folder))
+
+
+def test_what_a_killed_preparation_left_behind_is_removed(folder):
+    import socket
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    data = corpus(folder)
+    host = socket.gethostname().replace(".", "-")
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    cache = Path(data.cache_dir)
+    mine, other = f".{'a' * 24}.{host}.{gone.pid}", f".{'b' * 24}.elsewhere.{gone.pid}"
+    old, running = f".{'c' * 24}.{gone.pid}", f".{'d' * 24}.{host}.{os.getpid()}"
+    for name in (mine, other, old, running, "notes.1"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "audio.int16").write_bytes(b"0")
+    os.utime(cache / old, (0, 0))
+    prepare(data)
+    left = {entry.name for entry in cache.iterdir()}
+    assert {other, running, "notes.1"} <= left
+    assert not {mine, old} & left

@@ -1,0 +1,72 @@
+"""Recordings of hours are prepared in blocks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+from small_corpora import RATE, corpus
+
+from phonate.audio.processor import AudioProcessor
+from phonate.data.manifests import recording, validation
+from phonate.data.manifests.requirements import Requirements
+from phonate.data.settings import VoiceData
+from phonate.data.store import build
+from phonate.data.store.prepared import prepare
+
+
+class AnyLength(VoiceData):
+    """Settings of a task that takes recordings of any length."""
+
+    @property
+    def requirements(self):
+        return Requirements()
+
+
+def test_features_and_waveform_in_blocks_are_those_of_the_whole(tmp_path, monkeypatch):
+    noise = 0.2 * np.random.default_rng(0).normal(size=(70 * 8000, 2)).astype(np.float32)
+    (tmp_path / "corpus").mkdir()
+    soundfile.write(tmp_path / "corpus/long.flac", noise, 8000)
+    data = AnyLength(**corpus(tmp_path / "corpus").model_dump())
+    whole = prepare(data)
+    for module in (recording, validation, build):
+        monkeypatch.setattr(module, "LONG_SECONDS", 20.0)
+    blocks = prepare(data.model_copy(update={"cache_dir": str(tmp_path / "other")}))
+    assert np.array_equal(blocks.cache.waveform(0), whole.cache.waveform(0))
+    assert np.array_equal(blocks.cache.features(0), whole.cache.features(0))
+    processor = AudioProcessor(data.audio)
+    assert np.array_equal(blocks.cache.features(0), processor.mel(processor.load(tmp_path / "corpus/long.flac")))
+    assert not list(blocks.folder.glob("*scratch*"))
+    part = blocks.cache.waveform(0, 3 * RATE, 4 * RATE)
+    assert np.array_equal(part, whole.cache.waveform(0)[3 * RATE : 4 * RATE])
+
+
+@pytest.mark.slow
+def test_two_hours_take_a_bounded_memory(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    rng = np.random.default_rng(0)
+    with soundfile.SoundFile(tmp_path / "corpus/long.wav", "w", RATE, 1, subtype="PCM_16") as file:
+        for _ in range(120):
+            file.write(0.1 * rng.normal(size=60 * RATE).astype(np.float32))
+    code = f"""
+import resource
+from phonate.audio.processor import AudioProcessor
+from phonate.data.manifests.requirements import Requirements
+from phonate.data.settings import VoiceData
+from phonate.data.store.prepared import prepare
+class AnyLength(VoiceData):
+    @property
+    def requirements(self):
+        return Requirements()
+AudioProcessor().mel([0.0] * 22050)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+prepared = prepare(AnyLength(path={str(tmp_path / "corpus")!r}, cache_dir={str(tmp_path / "cache")!r}))
+print(len(prepared.cache.features(0)), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    frames, megabytes = map(int, done.stdout.split())
+    assert frames == 1 + 7200 * 22050 // 256
+    assert megabytes < 600

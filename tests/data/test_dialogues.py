@@ -207,6 +207,20 @@ def test_chat_messages_with_audio() -> None:
     assert turns[0].parts == (Audio("one.wav"),)
 
 
+def test_a_voice_cloning_corpus_is_read(recordings: Path) -> None:
+    found = read_dialogues(recordings / "voice_ar_commands/chatml.json")
+    assert not found.refused
+    assert len(found.dialogues) == 90
+    for one in found.dialogues:
+        assert [turn.role for turn in one.turns] == ["system", "user", "assistant"]
+        assert [turn.learnt for turn in one.turns] == [False, False, True]
+        assert one.speaker
+        reference, target = one.turns[1].audio[0], one.turns[2].audio[0]
+        assert (recordings / "voice_ar_commands" / reference.path).is_file()
+        assert (recordings / "voice_ar_commands" / target.path).is_file()
+        assert one.turns[2].text in one.turns[1].text
+
+
 def test_which_messages_are_learnt() -> None:
     def learnt(*messages: Any, **row: Any) -> list[bool]:
         return [turn.learnt for turn in dialogue_of("x", {"messages": list(messages), **row}).turns]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -179,3 +180,36 @@ print(called, "torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[True] False", done.stdout + done.stderr
+
+
+def test_a_training_leaves_torch_as_it_was() -> None:
+    """In a process of its own: no function of torch.optim is replaced or marked, and no compiler is imported."""
+    script = """
+import pathlib, sys, tempfile, types, torch
+sys.path.insert(0, sys.argv[1])
+from small_tasks import RegressionTask
+from phonate.training.run import Run
+from phonate.training.settings import TrainingSettings
+from phonate.training.trainer import Trainer
+
+OWNERS = [torch.optim.Optimizer, torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD, torch.nn.Module, torch.Tensor]
+
+def functions():
+    return {
+        (owner.__name__, name): (value, dict(vars(value)))
+        for owner in OWNERS for name, value in vars(owner).items() if isinstance(value, types.FunctionType)
+    }
+
+before = functions()
+for kind in ("adamw", "sgd", "lion"):
+    folder = pathlib.Path(tempfile.mkdtemp()) / "run"
+    run = Run(folder)
+    run.create(resuming=False)
+    logging = {"tensorboard": False, "verbosity": "quiet"}
+    Trainer(RegressionTask(), TrainingSettings(max_steps=2, optimizer={"type": kind}, logging=logging), run).fit()
+assert len(before) > 100
+print([name for name, value in functions().items() if before.get(name) != value], "torch._dynamo" in sys.modules)
+"""
+    here = str(Path(__file__).parent)
+    done = subprocess.run([sys.executable, "-c", script, here], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[] False", done.stdout + done.stderr

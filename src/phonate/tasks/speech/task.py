@@ -29,6 +29,13 @@ from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.judges import Judges, check_judges, judged, quality
 from phonate.tasks.speech.parallel import AcousticOutput, Prosody
 from phonate.tasks.speech.settings import SpeechRecipe
+from phonate.training.adversarial import (
+    AdversarialPhases,
+    PhaseOutput,
+    discriminator_loss,
+    feature_distances,
+    generator_loss,
+)
 from phonate.training.settings import require_own_loss
 from phonate.training.task import (
     Batch,
@@ -41,7 +48,6 @@ from phonate.training.task import (
     Sums,
     Task,
     Terms,
-    parameters_of,
 )
 
 GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
@@ -79,7 +85,8 @@ class SpeechTask(Task):
         check_judges(recipe)
         self._corpus: Corpus | None = None
         self._judges: Judges | None = None
-        self._made: tuple[Batch, tuple[Tensor, Tensor, Tensor]] | None = None
+        self._adversarial = AdversarialPhases(GENERATOR, DISCRIMINATOR, recipe.training.adversarial_start)
+        self._crops: PhaseOutput[tuple[Tensor, Tensor, Tensor]] = PhaseOutput()
 
     @property
     def corpus(self) -> Corpus:
@@ -91,17 +98,12 @@ class SpeechTask(Task):
     @property
     def adversarial(self) -> bool:
         """Whether the discriminator takes part in this step."""
-        start = self.recipe.training.adversarial_start
-        return start is not None and self.step >= start
+        return self._adversarial.active(self.step)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The acoustic model; then its discriminator, from its first step on."""
-        acoustic = Phase(GENERATOR, parameters_of(GENERATOR))
-        start = self.recipe.training.adversarial_start
-        if start is None:
-            return (acoustic,)
-        return (acoustic, Phase(DISCRIMINATOR, parameters_of(DISCRIMINATOR), start=start))
+        return self._adversarial.phases()
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """A mel distance is small in numbers, and says most."""
@@ -149,22 +151,21 @@ class SpeechTask(Task):
         if self.adversarial and model.training:
             assert gan.discriminator is not None
             seen = self._seen(said, batch)
-            terms |= _adversarial(gan.discriminator, *seen)
-            self._made = (batch, (seen[0].detach(), *seen[1:]))
+            terms |= _adversarial_terms(gan.discriminator, *seen)
+            self._crops.put(batch, (seen[0].detach(), *seen[1:]))
         return terms
 
     def _discriminator_loss(self, gan: SpeechModelGAN, batch: Batch) -> Terms:
-        """Recorded mels are to be 1, predicted ones 0. What was made in the step's first phase is used again."""
-        if self._made is None or self._made[0] is not batch:
+        """Least-squares loss of the discriminator, on the crops of the acoustic model's phase where it ran."""
+        crops = self._crops.get(batch)
+        if crops is None:
             with torch.no_grad():
-                made, natural, condition = self._seen(_said(gan, batch), batch)
-        else:
-            made, natural, condition = self._made[1]
+                crops = self._seen(_said(gan, batch), batch)
+        made, natural, condition = crops
         assert gan.discriminator is not None
         real, _ = gan.discriminator(natural, condition)
         fake, _ = gan.discriminator(made, condition)
-        total = (real - 1.0).square().mean((1, 2)).sum() + fake.square().mean((1, 2)).sum()
-        return {"discriminator": (total, len(real))}
+        return {"discriminator": (discriminator_loss([real], [fake]), len(real))}
 
     def _seen(self, said: AcousticOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """What the discriminator sees of a batch: the made and the natural mel, and what they should say."""
@@ -305,11 +306,10 @@ def _cropped(x_BTF: Tensor, batch: Batch) -> Tensor:
     return x_BTF.gather(1, places_BT[..., None].expand(-1, -1, x_BTF.shape[-1]))
 
 
-def _adversarial(discriminator: MelDiscriminator, made: Tensor, natural: Tensor, condition: Tensor) -> Terms:
-    """What it takes to be thought natural, and to look natural to the discriminator's layers."""
+def _adversarial_terms(discriminator: MelDiscriminator, made: Tensor, natural: Tensor, condition: Tensor) -> Terms:
+    """The acoustic model's adversarial and feature-matching losses."""
     with torch.no_grad():
         _, wanted = discriminator(natural, condition)
-    verdict, seen = discriminator(made, condition)
-    adversarial = (verdict - 1.0).square().mean((1, 2)).sum()
-    features = torch.stack([(a - b).abs().mean((1, 2, 3)).sum() for a, b in zip(seen, wanted, strict=True)]).mean()
-    return {"adversarial": (adversarial, len(made)), "features": (features, len(made))}
+    scores, seen = discriminator(made, condition)
+    features = torch.stack(feature_distances(seen, wanted)).mean()
+    return {"adversarial": (generator_loss([scores]), len(made)), "features": (features, len(made))}

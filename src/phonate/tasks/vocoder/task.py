@@ -22,6 +22,13 @@ from phonate.tasks.vocoder.corpus import Corpus
 from phonate.tasks.vocoder.dataset import VocoderDataset
 from phonate.tasks.vocoder.model import VocoderGAN
 from phonate.tasks.vocoder.settings import VocoderRecipe
+from phonate.training.adversarial import (
+    AdversarialPhases,
+    PhaseOutput,
+    discriminator_loss,
+    feature_distances,
+    generator_loss,
+)
 from phonate.training.settings import require_own_loss
 from phonate.training.task import (
     Batch,
@@ -34,7 +41,6 @@ from phonate.training.task import (
     Sums,
     Task,
     Terms,
-    parameters_of,
 )
 
 _FLOOR = 1e-5
@@ -51,7 +57,8 @@ class VocoderTask(Task):
         require_own_loss(recipe.training.loss, "vocoder")
         self.recipe = recipe
         self._corpus: Corpus | None = None
-        self._made: tuple[Batch, list[Tensor], list[Tensor]] | None = None
+        self._adversarial = AdversarialPhases(GENERATOR, DISCRIMINATOR, recipe.training.adversarial_start)
+        self._spectra: PhaseOutput[tuple[list[Tensor], list[Tensor]]] = PhaseOutput()
 
     @property
     def corpus(self) -> Corpus:
@@ -63,17 +70,12 @@ class VocoderTask(Task):
     @property
     def adversarial(self) -> bool:
         """Whether discriminators take part in this step."""
-        start = self.recipe.training.adversarial_start
-        return start is not None and self.step >= start
+        return self._adversarial.active(self.step)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The vocoder; then its discriminators, from their first step on."""
-        vocoder = Phase(GENERATOR, parameters_of("vocoder"))
-        start = self.recipe.training.adversarial_start
-        if start is None:
-            return (vocoder,)
-        return (vocoder, Phase(DISCRIMINATOR, parameters_of("discriminators"), start=start))
+        return self._adversarial.phases()
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """A mel distance is small in numbers, and says most."""
@@ -105,21 +107,20 @@ class VocoderTask(Task):
         terms: Terms = {"spectral": (_spectral(made, natural), items), "mel": (self._mel(made, natural), items)}
         terms |= _pitch(gan, batch)
         if self.adversarial and model.training:
-            terms |= _adversarial(gan, made, natural, items)
-            self._made = (batch, [one.detach() for one in made], natural)
+            terms |= _adversarial_terms(gan, made, natural, items)
+            self._spectra.put(batch, ([one.detach() for one in made], natural))
         return terms
 
     def _discriminator_loss(self, gan: VocoderGAN, batch: Batch) -> Terms:
-        """Natural speech is to be 1, made speech 0. What was made in the vocoder's phase of the step is used again."""
-        if self._made is None or self._made[0] is not batch:
+        """Least-squares loss of the discriminators, on the spectra of the vocoder's phase where it ran."""
+        spectra = self._spectra.get(batch)
+        if spectra is None:
             with torch.no_grad():
                 made_BN = gan.vocoder(batch["mel"], batch["f0"], batch["phase"], batch["noise_start"])
-                made, natural = gan.spectra(made_BN), gan.spectra(batch["waveform"])
-        else:
-            made, natural = self._made[1:]
-        total = torch.zeros((), device=batch["mel"].device)
-        for (real, _), (fake, _) in zip(gan.discriminators(natural), gan.discriminators(made), strict=True):
-            total = total + (real - 1.0).square().mean((1, 2)).sum() + fake.square().mean((1, 2)).sum()
+                spectra = gan.spectra(made_BN), gan.spectra(batch["waveform"])
+        made, natural = spectra
+        real, fake = gan.discriminators(natural), gan.discriminators(made)
+        total = discriminator_loss([scores for scores, _ in real], [scores for scores, _ in fake])
         return {"discriminator": (total, len(batch["mel"]))}
 
     def _mel(self, made: list[Tensor], natural: list[Tensor]) -> Tensor:
@@ -226,16 +227,16 @@ def _pitch(gan: VocoderGAN, batch: Batch) -> Terms:
     }
 
 
-def _adversarial(gan: VocoderGAN, made: list[Tensor], natural: list[Tensor], items: int) -> Terms:
-    """What it takes to be thought natural, and to look natural to the discriminators' layers."""
-    adversarial = features = torch.zeros((), device=made[0].device)
+def _adversarial_terms(gan: VocoderGAN, made: list[Tensor], natural: list[Tensor], items: int) -> Terms:
+    """The vocoder's adversarial and feature-matching losses."""
     with torch.no_grad():
         wanted = gan.discriminators(natural)
-    for (verdict, seen), (_, natural_seen) in zip(gan.discriminators(made), wanted, strict=True):
-        adversarial = adversarial + (verdict - 1.0).square().mean((1, 2)).sum() / len(made)
-        for mine, natures in zip(seen, natural_seen, strict=True):
-            features = features + (mine - natures).abs().mean((1, 2, 3)).sum() / (len(made) * len(seen))
-    return {"adversarial": (adversarial, items), "features": (features, items)}
+    judged = gan.discriminators(made)
+    features = torch.zeros((), device=made[0].device)
+    for (_, seen), (_, natural_seen) in zip(judged, wanted, strict=True):
+        for distance in feature_distances(seen, natural_seen):
+            features = features + distance / (len(made) * len(seen))
+    return {"adversarial": (generator_loss([scores for scores, _ in judged]), items), "features": (features, items)}
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable
-from types import MethodType
 from typing import Any
 
 import torch
@@ -43,36 +41,10 @@ def build_optimizer(
         keywords["fused"] = device.type in FUSED_DEVICES and all(
             parameter.is_floating_point() for _, parameter in parameters
         )
-    _spare_the_compiler()
     optimizer = factory(parameters, **keywords)
-    _step_without_compiler(optimizer)
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return optimizer
-
-
-def _spare_the_compiler() -> None:
-    """Keep torch from importing its compiler with every optimizer.
-
-    These methods import torch._dynamo, which takes more than a second, only to tell the compiler to leave them alone.
-    A process that has not imported it by now compiles nothing that contains an optimizer.
-    """
-    if "torch._dynamo" in sys.modules:
-        return
-    for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
-        plain = getattr(getattr(torch.optim.Optimizer, name), "__wrapped__", None)
-        if plain is not None and not hasattr(plain, "__dynamo_disable"):
-            plain.__dynamo_disable = plain
-
-
-def _step_without_compiler(optimizer: torch.optim.Optimizer) -> None:
-    """The same for `step`, which imports the compiler to break its graphs. Hooks are called as ever."""
-    breaks_graphs: Any = getattr(type(optimizer).step, "__wrapped__", None)
-    plain = getattr(breaks_graphs, "__wrapped__", None)
-    if plain is None or breaks_graphs.__code__.co_name != "_use_grad" or "torch._dynamo" in sys.modules:
-        return
-    hooked = torch.optim.Optimizer.profile_hook_step(torch.no_grad()(plain))
-    optimizer.step = MethodType(hooked, optimizer)  # type: ignore[method-assign]
 
 
 def _keywords(settings: OptimizerSettings, factory: OptimizerFactory) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from phonate.training.optimizers._eager import eager
+
 
 def adadelta(
     parameters: Iterable[tuple[str, nn.Parameter]],
@@ -17,4 +19,4 @@ def adadelta(
     epsilon: float = 1e-6,
 ) -> torch.optim.Adadelta:
     """Adadelta over named parameters."""
-    return torch.optim.Adadelta(parameters, lr=lr, rho=rho, eps=epsilon, weight_decay=weight_decay)
+    return eager(torch.optim.Adadelta)(parameters, lr=lr, rho=rho, eps=epsilon, weight_decay=weight_decay)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from phonate.training.optimizers._eager import eager
+
 
 def adagrad(
     parameters: Iterable[tuple[str, nn.Parameter]],
@@ -20,4 +22,4 @@ def adagrad(
     parameters = list(parameters)
     # torch has this fused kernel for CPU and CUDA only.
     fused = fused and all(parameter.device.type in {"cpu", "cuda"} for _, parameter in parameters)
-    return torch.optim.Adagrad(parameters, lr=lr, eps=epsilon, weight_decay=weight_decay, fused=fused)
+    return eager(torch.optim.Adagrad)(parameters, lr=lr, eps=epsilon, weight_decay=weight_decay, fused=fused)

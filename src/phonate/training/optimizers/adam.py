@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from phonate.training.optimizers._eager import eager
+
 
 def adam(
     parameters: Iterable[tuple[str, nn.Parameter]],
@@ -19,6 +21,6 @@ def adam(
     fused: bool = False,
 ) -> torch.optim.Adam:
     """Adam over named parameters."""
-    return torch.optim.Adam(
+    return eager(torch.optim.Adam)(
         parameters, lr=lr, betas=betas, eps=epsilon, weight_decay=weight_decay, amsgrad=amsgrad, fused=fused
     )

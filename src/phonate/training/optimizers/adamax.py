@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from phonate.training.optimizers._eager import eager
+
 
 def adamax(
     parameters: Iterable[tuple[str, nn.Parameter]],
@@ -17,4 +19,4 @@ def adamax(
     epsilon: float = 1e-8,
 ) -> torch.optim.Adamax:
     """AdaMax over named parameters."""
-    return torch.optim.Adamax(parameters, lr=lr, betas=betas, eps=epsilon, weight_decay=weight_decay)
+    return eager(torch.optim.Adamax)(parameters, lr=lr, betas=betas, eps=epsilon, weight_decay=weight_decay)

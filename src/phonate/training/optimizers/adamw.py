@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from phonate.training.optimizers._eager import eager
+
 
 def adamw(
     parameters: Iterable[tuple[str, nn.Parameter]],
@@ -19,6 +21,6 @@ def adamw(
     fused: bool = False,
 ) -> torch.optim.AdamW:
     """AdamW over named parameters."""
-    return torch.optim.AdamW(
+    return eager(torch.optim.AdamW)(
         parameters, lr=lr, betas=betas, eps=epsilon, weight_decay=weight_decay, amsgrad=amsgrad, fused=fused
     )

@@ -8,7 +8,10 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
+from phonate.training.optimizers._eager import eager
 
+
+@eager
 class Lion(torch.optim.Optimizer):
     """Lion over named parameters, with decoupled weight decay ("Symbolic Discovery of..."):
 

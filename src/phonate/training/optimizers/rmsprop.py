@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from phonate.training.optimizers._eager import eager
+
 
 def rmsprop(
     parameters: Iterable[tuple[str, nn.Parameter]],
@@ -18,4 +20,6 @@ def rmsprop(
     momentum: float = 0.0,
 ) -> torch.optim.RMSprop:
     """RMSprop over named parameters."""
-    return torch.optim.RMSprop(parameters, lr=lr, alpha=rho, eps=epsilon, momentum=momentum, weight_decay=weight_decay)
+    return eager(torch.optim.RMSprop)(
+        parameters, lr=lr, alpha=rho, eps=epsilon, momentum=momentum, weight_decay=weight_decay
+    )

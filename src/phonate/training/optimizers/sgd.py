@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from phonate.config.errors import InputError
+from phonate.training.optimizers._eager import eager
 
 
 def sgd(
@@ -22,6 +23,6 @@ def sgd(
     """SGD over named parameters."""
     if nesterov and momentum == 0:
         raise InputError("training.optimizer.nesterov: Nesterov momentum needs a momentum above 0")
-    return torch.optim.SGD(
+    return eager(torch.optim.SGD)(
         parameters, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, fused=fused
     )

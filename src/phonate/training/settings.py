@@ -269,15 +269,16 @@ class CheckpointConfig(Settings):
     interval: Interval = "1 epochs"
     """Optimizer steps or epochs between saves. The last step is always saved."""
     save_total_limit: PositiveInt = 5
-    """How many to keep, beside the best one."""
+    """How many to keep besides the best one."""
     save_best_only: bool = False
     """Save only when the monitored metric improved (and at the end or an interruption, to resume from)."""
     monitor_metric: str | None = None
-    """What makes a checkpoint the best. Null: `validation.metric_for_best_model`."""
+    """Metric that chooses the best checkpoint. Null: `validation.metric_for_best_model`."""
     resume: str | None = None
-    """auto, a run or a checkpoint to go on from, as `--resume` does."""
+    """auto, a run or a checkpoint to resume from, as with `--resume`."""
     backup_dir: str | None = None
-    """Copy each new best checkpoint here too (another disk, say), relative to the run or absolute."""
+    """Folder for a copy of each new best checkpoint, relative to the run or absolute. In a folder outside the run (on
+    another disk, say) each run has its own subfolder."""
     max_backups: PositiveInt = 3
     """How many backups to keep."""
     compress: bool = False
@@ -287,7 +288,7 @@ class CheckpointConfig(Settings):
     snapshot_optimizer: bool = True
     """Save the optimizer's state; without it a run can't be resumed, only used."""
     snapshot_scheduler: bool = True
-    """Save the schedule's state; without it plateau forgets what it saw."""
+    """Save the schedule's state; without it a plateau schedule starts over after a resume."""
     snapshot_features: bool = True
     """Save redrawn random features (Performer matrices) with the weights; without it they are drawn anew."""
     snapshot_random_states: bool = True
@@ -297,7 +298,7 @@ class CheckpointConfig(Settings):
     versioning: bool = True
     """Number the checkpoints of a run (v1, v2, ...) and keep the list in checkpoint_history.json."""
     track_git_info: bool = True
-    """Record commit, branch and whether the tree was dirty."""
+    """Record git commit, branch and whether tracked files were changed."""
     track_system_info: bool = True
     """Record host name, platform and versions."""
     track_model_hash: bool = True

@@ -1,8 +1,8 @@
 """Train a recipe into a run folder.
 
 A recipe is a file or a shipped name. Options are set by their path: training.optimizer.lr=2e-4
-data.path=my_recordings size=small. The run goes to runs/<recipe> unless --output says else; one that was
-interrupted goes on with --resume auto. Paths in a recipe are relative to the current directory.
+data.path=my_recordings size=small. The run is written to --output, by default runs/<recipe>; --resume auto continues
+one that was interrupted. Paths in a recipe are relative to the current directory.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate train`."""
     add_recipe(parser)
-    parser.add_argument("--resume", metavar="auto|RUN|CHECKPOINT", help="go on with a run that was stopped")
+    parser.add_argument("--resume", metavar="auto|RUN|CHECKPOINT", help="resume a run that was stopped")
     parser.add_argument(
         "--mode",
         choices=("gpu", "cpu", "mixed"),
         default="mixed",
-        help="gpu: only with a GPU; cpu: without; mixed (default): a GPU if there is one",
+        help="gpu: require a GPU; cpu: never use one; mixed (default): use a GPU if there is one",
     )
-    parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps")
-    parser.add_argument("--output", metavar="RUN", help="the run's folder")
+    parser.add_argument("--device", metavar="D", help="cpu, cuda:0 or mps")
+    parser.add_argument("--output", metavar="RUN", help="the run's folder (default: runs/<recipe>)")
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="estimate time, memory and disk from one real step; keep nothing",
+        help="estimate time, memory and disk from a few real steps; keep nothing",
     )
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, then print where the run is and how well it did."""
-    # before anything heavy is imported, so that a mistake in the recipe is told at once
+    """Train, then print the run's folder and its last metrics."""
+    # before anything heavy is imported, so that a mistake in the recipe is reported at once
     from phonate.config.resolve import resolve
 
     resolved = resolve(args.recipe, args.overrides)
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         dry_run=args.dry_run,
         plugins=[Path(path) for path in args.plugin],
     )
-    if int(os.environ.get("RANK", "0")) == 0:  # one of the processes that torchrun started speaks
+    if int(os.environ.get("RANK", "0")) == 0:  # of the processes that torchrun started, one prints
         _print(trained, args)
     return 0
 

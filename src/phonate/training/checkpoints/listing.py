@@ -261,7 +261,7 @@ def recovered_history(folder: Path) -> History:
 def update_history(folder: Path, known: History, infos: Sequence[CheckpointInfo]) -> History:
     """Add what is new in `folder` to the history and mark what is gone, in one atomic write.
 
-    Read from the folder, not from the save just done, so that a kill between the two is mended by the next.
+    Read from the folder, not from the save just done, so that the next save makes up for a kill between the two.
     """
     now = datetime.now(UTC)
     present = {(item.name, item.metadata.timestamp): item.metadata for item in infos if item.metadata}

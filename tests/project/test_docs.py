@@ -95,13 +95,9 @@ def test_the_settings_reference_is_current() -> None:
 
 def test_every_make_target_of_the_documents_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    named = {
-        name
-        for page in PAGES
-        for name in re.findall(
-            r"(?:^|`)(?:[A-Z_]+=\S+ )?make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE
-        )
-    }
+    make = r"(?:[A-Z_]+=\S+ )?make ([a-z-]+)"
+    named = {name for page in PAGES for name in re.findall(f"`{make}", page.read_text(encoding="utf-8"))}
+    named |= {name for _, code in blocks("bash") for name in re.findall(f"^{make}", code, re.MULTILINE)}
     assert {"demo", "test", "setup", "lint"} <= named
     for name in named:
         assert re.search(rf"^{name}:", makefile, re.MULTILINE), name

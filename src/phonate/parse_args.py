@@ -1,8 +1,8 @@
-"""The recipe's three parts from a command line, for scripts that build their own loop.
+"""The three parts of a recipe from a command line, for scripts with a training loop of their own.
 
 `args, model_config, dataset_configs, training_config = unified_parser()` reads `--config RECIPE` and the
-usual short flags; `key.path=value` sets any other option. Mistakes, in flags or in the recipe, are one line
-each and exit code 2, as argparse does it.
+usual short flags; `key.path=value` sets any other option. Mistakes in flags or in the recipe are one line
+each, with exit code 2, as in argparse.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from phonate.cli.parsing import Parser
+from phonate.config.documents import read
 from phonate.config.errors import RecipeError
-from phonate.config.resolve import resolve
+from phonate.config.options import names_at
+from phonate.config.overrides import parse_overrides
+from phonate.config.recipe import Recipe
+from phonate.config.resolve import recipe_class, resolve_document, task_of
 
 FLAGS = {
     "--lr": "training.optimizer.lr",
@@ -40,8 +44,9 @@ def unified_parser(
 ) -> tuple[argparse.Namespace, Any | None, list[Any] | None, Any | None]:
     """Parse `argv` (default: the command line) into `(args, model_config, dataset_configs, training_config)`.
 
-    `--model-only`, `--data-only` and `--training-only` leave the other two None. The configurations are the
-    recipe's typed settings, one data set for each corpus. Raises SystemExit for a mistake.
+    With `--model-only`, `--data-only` or `--training-only` the other two are None, and without the data part a recipe
+    needs no `data.path`. The configurations are the recipe's typed settings, one data set for each corpus. Raises
+    SystemExit for a mistake.
     """
     parser = Parser(description=__doc__)
     parser.add_argument("--config", required=True, metavar="RECIPE", help="a recipe file or a shipped name")
@@ -55,14 +60,24 @@ def unified_parser(
 
     given = {key: getattr(args, flag[2:].replace("-", "_")) for flag, key in FLAGS.items()}
     flags = [f"{key}={value}" for key, value in given.items() if value is not None]
+    whole = not (args.model_only or args.data_only or args.training_only)
     try:
-        recipe = resolve(args.config, [*args.overrides, *flags]).recipe
+        recipe = _recipe(args.config, [*args.overrides, *flags], with_data=whole or args.data_only)
     except RecipeError as error:
         parser.exit(2, "".join(f"error: {line}\n" for line in str(error).splitlines()))
-    whole = not (args.model_only or args.data_only or args.training_only)
     return (
         args,
         recipe.model if whole or args.model_only else None,
         [recipe.data] if whole or args.data_only else None,
         recipe.training if whole or args.training_only else None,
     )
+
+
+def _recipe(source: str, overrides: list[str], with_data: bool) -> Recipe[Any, Any, Any]:
+    """The typed recipe. Without the data part its path may be missing."""
+    document = read(source)
+    if not with_data:
+        task = task_of(document, parse_overrides(overrides))
+        if "path" in names_at(recipe_class(task), ("data",)):
+            overrides = ["data.path=.", *overrides]
+    return resolve_document(document, overrides).recipe

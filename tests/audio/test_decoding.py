@@ -278,3 +278,47 @@ def test_real_recordings_read(recordings):
         waveform, rate = read_audio(path)
         assert len(waveform) / rate == pytest.approx(probe(path).duration)
         assert 0.01 < np.abs(waveform).max() <= 1.0
+
+
+def test_notes_of_the_mp3_decoder_stay_off_the_console(tmp_path, capfd):
+    path = encode(tmp_path / "a.mp3", tone_steps())
+    content = bytearray(path.read_bytes())
+    for position in range(len(content) // 3, len(content), 97):
+        content[position] = 0x5A
+    path.write_bytes(content)
+    (tmp_path / "zero.mp3").write_bytes(bytes(3000))
+    read_all = (
+        "import sys\nfrom phonate.audio.decoding import read_audio\n"
+        "for path in sys.argv[1:]:\n"
+        "    try:\n        read_audio(path)\n"
+        "    except ValueError as error:\n        print('said', file=sys.stderr, flush=True)\n"
+    )
+    direct = f"import soundfile; soundfile.read({str(path)!r})"
+    noisy = subprocess.run([sys.executable, "-c", direct], capture_output=True, text=True, check=False)
+    assert "libmpg123" in noisy.stderr or "Note: " in noisy.stderr, "the file makes the decoder write notes"
+    ran = subprocess.run(
+        [sys.executable, "-c", read_all, str(path), str(tmp_path / "zero.mp3")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(ran.stderr.splitlines()) == {"said"}, ran.stderr
+
+
+def test_what_others_write_while_an_mp3_is_decoded_is_not_lost(capfd):
+    import os
+
+    from phonate.audio.mpg123 import quiet
+
+    with quiet():
+        os.write(2, b"Note: Trying to resync...\nmine\n")
+        with quiet():
+            os.write(2, b"[src/libmpg123/layer3.c:1] error: dequantization failed!\nmine, too\n")
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == "mine\nmine, too\nafter\n"
+
+
+def test_an_mp3_that_can_not_be_decoded_is_not_called_missing(tmp_path):
+    (tmp_path / "zero.mp3").write_bytes(bytes(3000))
+    with pytest.raises(DataError, match=r"not readable as audio \(damaged, or of another format\)"):
+        probe(tmp_path / "zero.mp3")

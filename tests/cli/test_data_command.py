@@ -94,7 +94,7 @@ def test_no_corpus_is_one_line(place, tmp_path):
 def test_a_cache_that_would_not_be_written_is_refused(action, tone_corpus, tmp_path):
     shown = phonate(action, tone_corpus, "--cache-dir", tmp_path / "cache")
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert shown.stderr == f"error: --cache-dir: data {action} keeps nothing; leave it out, or use data prepare\n"
+    assert shown.stderr == f"error: --cache-dir: data {action} caches nothing; leave it out, or use data prepare\n"
 
 
 def test_real_recordings(recordings):
@@ -116,7 +116,7 @@ def test_checking_imports_no_torch(tone_corpus):
 def test_a_page_of_the_worst_clips_and_what_it_drops(tone_corpus, tmp_path):
     shown = phonate("check", tone_corpus, "--page", tmp_path / "worst.html")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "worst.html: the worst 18 to hear" in shown.stdout
+    assert "worst.html: the 18 worst clips" in shown.stdout
     (tmp_path / "drop.txt").write_text("anna/00\nanna/99\n")
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(f"task: conversion\ndata:\n  path: {tone_corpus}\n  drop: {tmp_path / 'drop.txt'}\n")
@@ -141,14 +141,14 @@ def test_a_data_set_of_a_long_recording(recordings, tmp_path):
 
 
 USELESS = {
-    "--split: name the folder": ["prepare", "--split"],
-    "--output: say what to do": ["prepare", "--output", "new"],
-    "--split, --output: data check makes no data set": ["check", "--split", "--output", "new"],
-    "--transcribe: name the folder": ["check", "--transcribe"],
-    "--language, --model: they are of --transcribe": ["check", "--language", "de"],
-    "--page: data describe looks for no": ["describe", "--page", "x.html"],
-    "--page x.txt: a page is written": ["check", "--page", "x.txt"],
-    "--rate 7: 8000 or more": ["prepare", "--split", "-o", "new", "--rate", "7"],
+    "--split: needs --output FOLDER": ["prepare", "--split"],
+    "--output: needs --split": ["prepare", "--output", "new"],
+    "--split, --output: data check writes no data set": ["check", "--split", "--output", "new"],
+    "--transcribe: needs --output": ["check", "--transcribe"],
+    "--language, --model: only valid with --transcribe": ["check", "--language", "de"],
+    "--page: data describe does not support": ["describe", "--page", "x.html"],
+    "--page x.txt: the page is HTML": ["check", "--page", "x.txt"],
+    "--rate 7: give 8000 Hz or more": ["prepare", "--split", "-o", "new", "--rate", "7"],
 }
 
 
@@ -163,3 +163,13 @@ def test_options_that_have_no_use_are_told(message, tone_corpus, tmp_path, monke
     assert error.startswith(f"error: {message}")
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_long_cell_pads_no_other_line(capsys):
+    from phonate.cli.output import print_table
+
+    print_table([["a", "x" * 400, "1"], ["b", "y", "2"]], ["name", "text", "number"])
+    header, long, short = capsys.readouterr().out.splitlines()
+    assert len(header) == len("name  ") + 60 + len("  number")
+    assert long == f"a     {'x' * 400}  1"
+    assert len(short) < 80

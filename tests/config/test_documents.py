@@ -132,3 +132,9 @@ def test_an_unknown_name_lists_the_near_ones(monkeypatch: pytest.MonkeyPatch) ->
 def test_every_shipped_recipe_is_read_by_its_name() -> None:
     for name in shipped():
         assert read(name).name == f"{name}.yaml"
+
+
+def test_an_anchor_may_be_defined_again(recwarn: pytest.WarningsRecorder) -> None:
+    text = "a: &x 1\nb: *x\nc: &x 2\nd: *x\n"
+    assert parse(text, "r.yaml").values == {"a": 1, "b": 1, "c": 2, "d": 2}
+    assert not recwarn.list

@@ -58,3 +58,16 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith(message)
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("flag", ["--training-only", "--model-only"])
+def test_a_part_without_the_data_needs_no_path(tmp_path: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("task: toy\ntraining: {epochs: 3}\n")
+    args = ["--config", str(recipe)]
+    _, model, data, training = unified_parser([*args, flag])
+    assert data is None
+    assert (training or model) is not None
+    with pytest.raises(SystemExit):
+        unified_parser(args)
+    assert "data.path: missing required option" in capsys.readouterr().err

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toy_task import ToyData, ToyModel
+from toy_task import ToyData, ToyModel, ToyTask
 
 from phonate.config.documents import parse
 from phonate.config.errors import RecipeError
 from phonate.config.overrides import parse_overrides
 from phonate.config.resolve import Resolved, resolve, resolve_document
-from phonate.config.tasks import TASKS, TaskEntry
+from phonate.config.tasks import TASKS, TaskEntry, TaskInfo
 from phonate.training.settings import EMASettings, TrainingSettings
 
 MINIMAL = "task: toy\ndata: {path: x}\n"
@@ -228,6 +228,20 @@ def test_what_is_missing_is_named_with_its_meaning() -> None:
         "recipe.yaml:2:1 data.path: missing required option (Folder of the recordings)"
     ]
     assert mistakes("task: toy\n") == ["recipe.yaml data.path: missing required option (Folder of the recordings)"]
+
+
+def test_a_recipe_without_a_task_is_that_of_an_option_that_one_task_has() -> None:
+    text = "data: {path: recordings}\nmodel: {heads: 4}\n"
+    (line,) = mistakes(text)
+    assert line.startswith("recipe.yaml: no task; write task: with one of ")
+    TASKS.register("implied", TaskEntry(ToyData, ToyModel, ToyTask, info=TaskInfo(implied_by=("model.heads",))))
+    resolved = resolve_document(parse(text, "recipe.yaml"))
+    assert resolved.recipe.task == "implied"
+    assert resolved.origins["task",] == "implied by model.heads"
+    assert resolve_document(parse("data: {path: x}\n", "r.yaml"), ["model.heads=2"]).recipe.task == "implied"
+    TASKS.register("other", TaskEntry(ToyData, ToyModel, ToyTask, info=TaskInfo(implied_by=("data.path",))))
+    (line,) = mistakes(text)
+    assert "no task (model.heads and data.path imply different ones)" in line
 
 
 def test_every_mistake_is_told_in_the_order_of_the_file() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import soundfile
 
 from phonate.audio import containers
+from phonate.audio.mpg123 import quiet
 from phonate.config.errors import DataError
 
 if TYPE_CHECKING:
@@ -94,16 +95,27 @@ class _SoundfileReader:
         skip = start if self.format == "MP3" else 0
         if start > skip:
             self._file.seek(start)
-        while len(block := self._file.read(_BLOCK, dtype="float32", always_2d=True)):
+        while len(block := self._read()):
             if skip < len(block):
                 yield block[skip:]
             skip = max(0, skip - len(block))
+
+    def _read(self) -> FloatArray:
+        """The next block (samples, channels)."""
+        with quiet() if self.format == "MP3" else nullcontext():
+            block: FloatArray = self._file.read(_BLOCK, dtype="float32", always_2d=True)
+        return block
+
+
+def _soundfile(path: Path) -> soundfile.SoundFile:
+    with quiet() if path.suffix.lower() == ".mp3" else nullcontext():
+        return soundfile.SoundFile(os.fsencode(path))  # bytes: names need not be UTF-8
 
 
 @contextmanager
 def _opened_soundfile(path: Path) -> Iterator[Reader]:
     try:
-        with soundfile.SoundFile(os.fsencode(path)) as file:  # bytes: names need not be UTF-8
+        with _soundfile(path) as file:
             missing = containers.missing_share(path)
             if missing is not None:
                 length = file.frames / file.samplerate
@@ -116,9 +128,12 @@ def _opened_soundfile(path: Path) -> Iterator[Reader]:
                 with _opened_av(path, str(file.format).lower()) as reader:
                     yield reader
     except soundfile.LibsndfileError as error:
+        # what libsndfile says of any MP3 that it can't decode; the file was just looked at
+        absent = error.error_string.startswith("File does not exist")
+        reason = "damaged, or of another format" if absent else error.error_string.rstrip(".")
         raise DataError(
-            f"{path}: not readable as audio ({error.error_string.rstrip('.')}); is it really "
-            f"{path.suffix.lower() or 'audio'}? Convert it to WAV or FLAC"
+            f"{path}: not readable as audio ({reason}); is it really {path.suffix.lower() or 'audio'}? Convert it to "
+            "WAV or FLAC"
         ) from error
 
 

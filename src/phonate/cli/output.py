@@ -31,6 +31,9 @@ def print_error(message: str, label: bool = True) -> None:
     shown = "\x1b[1;31merror:\x1b[0m " if coloured else "error: "
     print(f"{shown if label else ''}{message}", file=sys.stderr)
 
+_WIDEST = 60
+"""Widest column to align, in characters: one long cell must not pad all the others."""
+
 
 def print_json(value: Any) -> None:
     """Print one JSON document, the only thing that `--json` lets a command write to standard output."""
@@ -49,7 +52,7 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
             table.add_row(*(Text(cell) for cell in row))
         Console().print(table)
         return
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    widths = [min(_WIDEST, max(len(row[column]) for row in [header, *rows])) for column in range(len(header))]
     for row in [header, *rows]:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 

@@ -7,6 +7,7 @@ are refused, so are repeated keys. Every mistake is one line that begins with `f
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import resources
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
@@ -132,7 +133,9 @@ def _values(text: str, name: str, located: bool = True) -> tuple[Any, dict[Key, 
     yaml = YAML(typ="safe", pure=True)
     reader = _Reader(yaml, name, located)
     try:
-        node = yaml.compose(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows it
+            node = yaml.compose(text)
         return (None if node is None else reader.value(node, ())), reader.places
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1

@@ -14,7 +14,7 @@ from phonate.config.options import section
 from phonate.config.overrides import Override
 from phonate.config.registry import nearest
 from phonate.config.settings import Settings
-from phonate.config.tasks import TASKS, TaskSettings
+from phonate.config.tasks import TASKS, TaskSettings, task_info
 
 Origin = str
 """`command line`, `overrides`, `recipe.yaml:12:5`, `size small` or `default`."""
@@ -32,18 +32,36 @@ class Layers:
         self.document = document
         self.documents = [document] if base is None else [base, document]
         """Lowest first."""
+        self._implied: tuple[str, Origin] | None = None
+        """A task that no document names, and what implies it."""
         self.values: dict[str, Any] = {}
         self.places: dict[Key, Place] = {}
 
     def task(self, changes: list[Override]) -> str:
-        """The task's name, from the overrides or the recipe."""
+        """The task's name, from the overrides, the recipe, or an option that only one task has."""
         place, name = self.top("task", changes)
         if name is None:
-            choices = ", ".join(TASKS.names())
-            raise RecipeError(f"{self.document.name}: no task; write task: with one of {choices}")
+            name = self._implied_task(changes)
         if not isinstance(name, str) or name not in TASKS.names():
             raise RecipeError(f"{place} task: no task {name!r}; {nearest(str(name), TASKS.names())}")
         return name
+
+    def _implied_task(self, changes: list[Override]) -> str:
+        """The task of a recipe that names none, from the options that tasks declare for it."""
+        implied = {}
+        for task in TASKS.names():
+            for key in task_info(task).implied_by:
+                path = tuple(key.split("."))
+                if any(path in document.places for document in self.documents) or any(
+                    change.path[: len(path)] == path for change in changes
+                ):
+                    implied[task] = key
+        if len(implied) != 1:
+            why = f" ({' and '.join(implied.values())} imply different ones)" if implied else ""
+            raise RecipeError(f"{self.document.name}: no task{why}; write task: with one of {', '.join(TASKS.names())}")
+        ((task, key),) = implied.items()
+        self._implied = task, f"implied by {key}"
+        return task
 
     def top(self, key: str, changes: list[Override]) -> tuple[str, Any]:
         """Place and value of a top-level key, before anything is merged."""
@@ -69,6 +87,9 @@ class Layers:
                 raise RecipeError(f"{place} size: no size {size!r}; {hint}")
         self._merge(typed, preset, (), lambda path: Place.of(f"size {size}"))
         self._merge(typed, {part: {} for part in PARTS}, (), lambda path: None)
+        if self._implied is not None:
+            task, origin = self._implied
+            self._merge(typed, {"task": task}, (), lambda path: Place.of(origin))
         for document in self.documents:
             # `training:` with nothing under it is a section left empty, not null
             written = {key: {} if value is None and key in PARTS else value for key, value in document.values.items()}

@@ -63,6 +63,8 @@ class TaskInfo:
     """Names of the options that inference, evaluation and export take as keywords, such as vocoder."""
     session: SessionInfo | None = None
     """How a session trains it; None: sessions do not."""
+    implied_by: tuple[str, ...] = ()
+    """Options, such as training.eval_knobs.label_type, that make a recipe without `task` one of this task."""
     facts: Reference | None = None
     """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
 

@@ -1,13 +1,13 @@
-"""Look at a corpus, prepare it for training, and make one of long recordings.
+"""Check a corpus, describe it, prepare it for training, or make one from long recordings or texts.
 
 check: which recordings can be used, and why the others can't. prepare: build the index and the cache that training
 reads. describe: speakers, minutes and lengths. PATH is a folder, a metadata file, or a recipe.
 
-prepare PATH --split --transcribe -o FOLDER makes a data set of a long recording, or of a folder of them: cut at
-pauses, written down by Whisper. check PATH --page OUT.html (prepare too) writes a page of the worst twenty clips, to
-hear and to leave out.
+prepare PATH --split --transcribe -o FOLDER makes a data set from a long recording or a folder of them: cut at pauses,
+transcribed by Whisper. check PATH --page OUT.html (prepare too) writes a page with the twenty worst clips, to listen
+to and to leave out.
 
-prepare PATH -o OUT.jsonl makes prompts and responses of a folder of texts (.txt, .md, .jsonl), for language models.
+prepare PATH -o OUT.jsonl makes prompts and responses from a folder of texts (.txt, .md, .jsonl), for language models.
 """
 
 from __future__ import annotations
@@ -25,22 +25,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a folder, a metadata file, or a recipe")
     parser.add_argument("--cache-dir", metavar="D", help="where to prepare (default: ~/.cache/phonate)")
     parser.add_argument("--split", action="store_true", help="cut recordings at pauses into pieces of 2 to 14 s")
-    parser.add_argument("--transcribe", action="store_true", help="write down what is said, by Whisper")
+    parser.add_argument("--transcribe", action="store_true", help="transcribe recordings with Whisper")
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER", help="a new folder for --split, --transcribe; of texts OUT.jsonl"
+        "-o", "--output", metavar="FOLDER", help="a new folder for --split, --transcribe; OUT.jsonl for texts"
     )
-    parser.add_argument("--rate", type=int, metavar="HZ", help="highest rate there (default: 22050; 0: as recorded)")
+    parser.add_argument(
+        "--rate", type=int, metavar="HZ", help="highest sample rate in it (default: 22050; 0: as recorded)"
+    )
     parser.add_argument("--language", metavar="L", help="spoken language, such as de (default: en)")
-    parser.add_argument("--model", metavar="M", help="Whisper's model (default: tiny.en, or base if not English)")
-    parser.add_argument("--page", metavar="FILE", help="write a page of the worst clips, to hear and to leave out")
+    parser.add_argument("--model", metavar="M", help="Whisper model (default: tiny.en, or base if not English)")
+    parser.add_argument(
+        "--page", metavar="FILE", help="write a page with the worst clips, to listen to and to leave out"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what `action` says; returns 2 when a check finds nothing that can be used."""
+    """Run the action; returns 2 when a check finds nothing that can be used."""
     from phonate.cli.output import print_json
 
-    _refuse_what_has_no_use(args)
+    _refuse_useless_options(args)
     outcome = _outcome(args)
     if args.json:
         print_json(outcome)
@@ -85,45 +89,43 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _of_texts(args: argparse.Namespace) -> bool:
-    """Whether texts, and not recordings, are prepared."""
+    """Whether texts are prepared, not recordings."""
     return args.action == "prepare" and args.output is not None and args.output.lower().endswith(".jsonl")
 
 
-def _refuse_what_has_no_use(args: argparse.Namespace) -> None:
-    """Options that would be passed over in silence, and those that lack another one."""
+def _refuse_useless_options(args: argparse.Namespace) -> None:
+    """Raise InputError for options that would have no effect, and for those that need another one."""
     from phonate.config.errors import InputError
 
     prepares, page, output, rate = args.action == "prepare", args.page, args.output, args.rate
     of_recordings = (args.split, args.transcribe, args.cache_dir, args.rate, args.language, args.model, args.page)
     mistakes = {
-        f"--output {output}: a data set of texts; the options of recordings are of no use for it": (
+        f"--output {output}: options for recordings have no effect on texts; leave them out": (
             _of_texts(args) and any(option not in (None, False) for option in of_recordings)
         ),
-        f"--cache-dir: data {args.action} keeps nothing; leave it out, or use data prepare": (
+        f"--cache-dir: data {args.action} caches nothing; leave it out, or use data prepare": (
             args.cache_dir is not None and not prepares
         ),
-        f"--split, --output: data {args.action} makes no data set; use data prepare": (
+        f"--split, --output: data {args.action} writes no data set; use data prepare": (
             not prepares and (args.split or output is not None)
         ),
-        "--split: name the folder to write to by --output FOLDER": args.split and output is None,
-        "--output: say what to do by --split, --transcribe, or both": (
+        "--split: needs --output FOLDER": args.split and output is None,
+        "--output: needs --split, --transcribe, or both": (
             output is not None and not args.split and not args.transcribe and not _of_texts(args)
         ),
-        "--cache-dir: nothing is cached of long recordings; leave it out, then prepare the new folder": (
+        "--cache-dir: has no effect with --output; leave it out, then prepare the new folder": (
             output is not None and args.cache_dir is not None
         ),
-        "--transcribe: name the folder to write to by --output FOLDER, or a page by --page FILE": (
-            args.transcribe and output is None and page is None
-        ),
-        "--page: data describe looks for no bad clips; use data check": page is not None and args.action == "describe",
-        f"--page {page}: a page is written; give a name that ends in .html": (
+        "--transcribe: needs --output FOLDER or --page FILE": (args.transcribe and output is None and page is None),
+        "--page: data describe does not support it; use data check": page is not None and args.action == "describe",
+        f"--page {page}: the page is HTML; give a name that ends in .html": (
             page is not None and not page.lower().endswith((".html", ".htm"))
         ),
-        "--language, --model: they are of --transcribe; add it, or leave them out": (
+        "--language, --model: only valid with --transcribe; add it, or leave them out": (
             not args.transcribe and (args.language is not None or args.model is not None)
         ),
-        "--rate: it is of what --output holds; leave it out": rate is not None and output is None,
-        f"--rate {rate}: 8000 or more samples a second, or 0 for the rate of each recording": (
+        "--rate: only valid with --output; add it, or leave it out": rate is not None and output is None,
+        f"--rate {rate}: give 8000 Hz or more, or 0 for the rate of each recording": (
             rate is not None and rate != 0 and rate < 8000
         ),
     }
@@ -151,7 +153,7 @@ def _print_report(outcome: dict[str, Any]) -> None:
     if outcome["over_limit"]:
         print(f"{outcome['over_limit']} more are left out by data.limit")
     if "page" in outcome:
-        print(f"{outcome['page']}: the worst {outcome['shown']} to hear; {outcome['with_findings']} have findings")
+        print(f"{outcome['page']}: the {outcome['shown']} worst clips; {outcome['with_findings']} have findings")
     for kind in ("refused", "warnings"):
         problems = outcome[kind]
         if problems:

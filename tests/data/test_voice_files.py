@@ -548,3 +548,41 @@ def test_real_speech(recordings, tmp_path):
     profile = voice_profile(found.files, found.features)
     assert 90 < profile["voice_pitch"]["mean"] < 260
     assert not found.problems
+
+
+SLOW = """
+import os, signal, sys, threading, time
+from phonate.data.parallel import map_files
+
+def work(number):
+    time.sleep(2.0)
+    return number
+
+def crashed(number):
+    return -1
+
+def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    results = map_files(work, list(range(64)), crashed, "working", lambda *_: None, processes=2)
+    threading.Timer(WHEN, os.killpg, (0, signal.SIGINT)).start()
+    try:
+        list(results)
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+
+
+@pytest.mark.parametrize("when", [0.05, 0.3, 3.0])
+def test_ctrl_c_ends_the_processes_after_their_item_and_without_a_word(tmp_path, when):
+    (tmp_path / "slow_work.py").write_text(SLOW.replace("WHEN", str(when)))
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import slow_work; slow_work.main()"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    out, err = process.communicate(timeout=30)  # a batch of sixteen takes longer
+    assert (out, err, process.returncode) == ("stopped\n", "", 0)

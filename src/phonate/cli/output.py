@@ -31,6 +31,7 @@ def print_error(message: str, label: bool = True) -> None:
     shown = "\x1b[1;31merror:\x1b[0m " if coloured else "error: "
     print(f"{shown if label else ''}{message}", file=sys.stderr)
 
+
 _WIDEST = 60
 """Widest column to align, in characters: one long cell must not pad all the others."""
 

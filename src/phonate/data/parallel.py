@@ -29,6 +29,7 @@ _IDLE_SECONDS = 10
 """After so long without work a process ends. Validation and extraction share theirs, training waits for none."""
 _WATCH_SECONDS = 0.5
 _MOMENT_SECONDS = 0.2
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENVIRONMENT = {
     # together the processes take all cores already
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -74,7 +75,7 @@ def _spread(
         while remaining or under_way:
             try:
                 while remaining and len(under_way) < _BATCHES_AHEAD * processes:
-                    with _signals_later():
+                    with _signals_later(), _signals_blocked():
                         under_way.append((remaining[0], pool.submit(_each, function, remaining[0])))
                     remaining.popleft()
                 results = _result(under_way[0][1])
@@ -96,8 +97,16 @@ def _spread(
         with _signals_later():
             for _, batch_done in under_way:
                 batch_done.cancel()
+            _end_batches(pool)
             pool.shutdown(wait=True)  # with kill_workers=True its thread stumbles over results that still come in
         raise
+
+
+def _end_batches(pool: Any) -> None:
+    """Have the processes leave their batches after the item that they work on: sixteen may take half a minute."""
+    for process in list((pool._processes or {}).values()):
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
 
 
 def _result(future: Future[Result]) -> Result:
@@ -115,7 +124,7 @@ def _signals_later() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    earlier = {number: signal.getsignal(number) for number in _STOPPING}
     raising = {number: handler for number, handler in earlier.items() if callable(handler)}
     for number in raising:
         signal.signal(number, lambda number, _: came.append(number))
@@ -126,6 +135,23 @@ def _signals_later() -> Iterator[None]:
             signal.signal(number, handler)
         if came:
             signal.raise_signal(came[0])
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Processes that are started within have signals blocked until `_serve` says what is to become of them: Ctrl-C,
+    which reaches them, too, would end each with a traceback while it still imports."""
+    from multiprocessing import resource_tracker
+
+    from joblib.externals.loky.backend import resource_tracker as loky_tracker
+
+    for tracker in (resource_tracker, loky_tracker):
+        tracker.ensure_running()  # starting one unblocks the signals
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 def _pool(processes: int) -> Any:
@@ -140,15 +166,30 @@ def _pool(processes: int) -> Any:
     )
 
 
+_told_to_stop = threading.Event()
+"""In a process of the pool: whether what is left of its batches is not wanted any more."""
+
+
+class _Stopped(Exception):
+    """A batch was left before its end."""
+
+
 def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    return [function(item) for item in items]
+    results = []
+    for item in items:
+        if _told_to_stop.is_set():
+            raise _Stopped
+        results.append(function(item))
+    return results
 
 
 def _serve(parent: int) -> None:
-    """In each process: leave interrupts and closed terminals to the one that started it, and end when that is gone,
-    however it ended."""
+    """In each process: leave interrupts and closed terminals to the one that started it, stop work on SIGTERM, and end
+    when that process is gone, however it ended."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: _told_to_stop.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

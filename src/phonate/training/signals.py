@@ -78,8 +78,11 @@ class _Stop:
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._process = os.getpid()
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a loader worker that was forked a moment ago
+            return
         self.received = number
         raise KeyboardInterrupt
 

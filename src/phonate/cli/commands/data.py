@@ -29,14 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FOLDER", help="a new folder for --split, --transcribe; OUT.jsonl for texts"
     )
-    parser.add_argument(
-        "--rate", type=int, metavar="HZ", help="highest sample rate in it (default: 22050; 0: as recorded)"
-    )
+    parser.add_argument("--rate", type=int, metavar="HZ", help="highest sample rate (default: 22050; 0: as recorded)")
     parser.add_argument("--language", metavar="L", help="spoken language, such as de (default: en)")
     parser.add_argument("--model", metavar="M", help="Whisper model (default: tiny.en, or base if not English)")
-    parser.add_argument(
-        "--page", metavar="FILE", help="write a page with the worst clips, to listen to and to leave out"
-    )
+    parser.add_argument("--page", metavar="FILE", help="write a page with the worst clips, to hear and to leave out")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

@@ -199,8 +199,9 @@ sys.exit(143 if stop else 0)
 """
 
 
+@pytest.mark.parametrize("way", ["stopped_and_resumed", "straight"])
 def test_the_clock_ends_training_on_a_machine_that_became_slower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """A dry run said 200 steps a second, and 20 are done: the run is cut to what fits, and still ends by itself."""
     program = tmp_path / "program.py"
@@ -210,7 +211,7 @@ def test_the_clock_ends_training_on_a_machine_that_became_slower(
         training.listing, "scan", lambda _: [SimpleNamespace(step=json.loads((tmp_path / "state").read_text()))]
     )
     said: list[str] = []
-    Training(["speech"], tmp_path, "cpu").stopped_and_resumed(Limit(4.0), 1.0, said.append)
+    getattr(Training(["speech"], tmp_path, "cpu"), way)(Limit(4.0), 1.0, said.append)
     planned = [int(line) for line in (tmp_path / "commands").read_text().split()]
     reached = json.loads((tmp_path / "state").read_text())
     assert planned[0] == 800

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
     parser.add_argument(
-        "--minutes", type=float, help="minutes of training (default: 3.5, fewer where the demo would exceed ten)"
+        "--minutes", type=float, help="minutes of training (default: 5, fewer where the demo would exceed ten)"
     )
 
 

@@ -19,7 +19,7 @@ from phonate.workflows.demo.training import Limit, Say
 from phonate.workflows.pages.report import write_report
 
 Kind = Literal["speech", "conversion"]
-MINUTES = 3.5
+MINUTES = 5.0
 """Minutes of training by default."""
 _TRAINED_BY = 420.0
 """Seconds after the start at which training ends by default, on a slow machine too; what follows takes up to 150."""

@@ -28,6 +28,8 @@ _STOPPED = 128 + signal.SIGTERM
 _POLL_SECONDS = 0.2
 _LINES = 25
 """Lines of training metrics."""
+_BEHIND = 0.75
+"""Share of the planned steps below which a plan is made anew."""
 _FINISH_STEPS = 0.05
 """Share of the steps so far that a run adds when it is out of time, so that its learning rate still falls."""
 
@@ -76,25 +78,36 @@ class Training:
         deadline = time.monotonic() + seconds
         command = self._command(steps, steps)
         say(f"\ntraining for about {seconds:.0f} s, {steps} steps:\n  phonate {shlex.join(command)}\n")
-        half = _watch(command, self.output, until=time.monotonic() + seconds / 2, stop_at=steps // 2)
-        left = deadline - time.monotonic() - half.startup
-        replanned = half.step + max(_MIN_STEPS // 2, min(_MAX_STEPS, round(left * half.rate)))
-        resumed = self._command(replanned, steps)
-        say(f"\nresuming, with the steps that the time left allows:\n  phonate {shlex.join(resumed)}\n")
-        self._finish(replanned, steps, deadline, say)
+        half_time = deadline - seconds / 2
+        half = _watch(command, self.output, lambda now, step: now >= half_time or step >= steps // 2)
+        self._resume(half, steps, deadline, say)
 
     def straight(self, limit: Limit, part: float, say: Say) -> None:
-        """Train for `part` of the limit without a stop."""
+        """Train for `part` of the limit, with a stop only where half the time has done much less than half the steps."""
         step_seconds = self._seconds_per_step(say)
         seconds = limit.share(part, of_the_rest=part)
         steps = _affordable(seconds, step_seconds)
         command = self._command(steps, steps)
         say(f"\ntraining for about {seconds:.0f} s, {steps} steps:\n  phonate {shlex.join(command)}\n")
-        self._finish(steps, steps, time.monotonic() + seconds, say)
+        deadline = time.monotonic() + seconds
+        half_time, behind = deadline - seconds / 2, _BEHIND * steps / 2
+        half = _watch(
+            command, self.output, lambda now, step: now >= deadline or (now >= half_time and step < behind)
+        )
+        if not half.finished:
+            self._resume(half, steps, deadline, say)
+
+    def _resume(self, half: _Progress, planned: int, deadline: float, say: Say) -> None:
+        """Continue after a stop with as many steps as the time left allows, at the speed so far."""
+        left = deadline - time.monotonic() - half.startup
+        steps = half.step + max(_MIN_STEPS // 2, min(_MAX_STEPS, round(left * half.rate)))
+        command = self._command(steps, planned)
+        say(f"\nresuming, with the steps that the time left allows:\n  phonate {shlex.join(command)}\n")
+        self._finish(steps, planned, deadline, say)
 
     def _finish(self, steps: int, planned: int, deadline: float, say: Say) -> None:
         """Train to step `steps`; when time runs out first, stop it and let it do a few last steps."""
-        progress = _watch(self._command(steps, planned), self.output, until=deadline)
+        progress = _watch(self._command(steps, planned), self.output, lambda now, _: now >= deadline)
         if progress.finished or progress.step >= steps:
             return
         last = progress.step + max(2, round(_FINISH_STEPS * progress.step))
@@ -152,8 +165,10 @@ def _phonate(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "phonate", *arguments]
 
 
-def _watch(command: Sequence[str], output: Path, until: float | None = None, stop_at: int | None = None) -> _Progress:
-    """Run a training command; send SIGTERM at the time `until` or at the step `stop_at`, and wait for its save."""
+def _watch(
+    command: Sequence[str], output: Path, stops: Callable[[float, int], bool] = lambda now, step: False
+) -> _Progress:
+    """Run a training command; send SIGTERM when `stops(time.monotonic(), step)`, and wait for its save."""
     started = time.monotonic()
     before = first = reached = _reached(output)
     first_seen = started
@@ -164,8 +179,7 @@ def _watch(command: Sequence[str], output: Path, until: float | None = None, sto
                 now, reached = time.monotonic(), _reached(output)
                 if first == before and reached > before:
                     first, first_seen = reached, now
-                late = until is not None and now >= until and reached > before  # with at least one step to save
-                if not stopping and (late or (stop_at is not None and reached >= stop_at)):
+                if not stopping and reached > before and stops(now, reached):  # with at least one step to save
                     training.send_signal(signal.SIGTERM)
                     stopping = True
                 time.sleep(_POLL_SECONDS)

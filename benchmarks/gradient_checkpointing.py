@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.nn.checkpointing import Segments, segments_for
-from phonate.tasks.speech.autoregressive import AutoregressiveModel, loss_terms
+from phonate.tasks.speech.models.autoregressive import AutoregressiveModel, loss_terms
 
 SEGMENTS = ("none", "1", "2", "3", "4", "6", "auto")
 _MIB = 2**20

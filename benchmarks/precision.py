@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.features import FeatureExtractor
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
-from phonate.tasks.speech.acoustic import build_acoustic
-from phonate.tasks.speech.autoregressive import loss_terms
-from phonate.tasks.speech.parallel import NOISE, Prosody
+from phonate.tasks.speech.model import build_acoustic
+from phonate.tasks.speech.models.autoregressive import loss_terms
+from phonate.tasks.speech.models.parallel import NOISE, Prosody
 from phonate.training.precision.precision import Precision
 
 FORMATS = ("fp32", "bf16")

@@ -225,8 +225,8 @@ def test_piper_and_our_phonemizer_mean_the_same_tokens(voice: Path, synthesiser:
     """The symbols that Piper sends become, within the graph, the tokens that training had."""
     import torch
 
-    from phonate.tasks.speech.graph import SpokenPiper, SpokenText
-    from phonate.tasks.speech.piper import piper_numbers
+    from phonate.tasks.speech.exporting.graph import SpokenPiper, SpokenText
+    from phonate.tasks.speech.exporting.piper import piper_numbers
 
     theirs, inventory = piper_voice(voice), synthesiser.inventory
     numbers = piper_numbers(inventory)
@@ -242,8 +242,8 @@ def test_piper_and_our_phonemizer_mean_the_same_tokens(voice: Path, synthesiser:
 def test_of_boundaries_side_by_side_the_weightiest_is_said(synthesiser: Synthesiser) -> None:
     import torch
 
-    from phonate.tasks.speech.graph import SpokenPiper, SpokenText
-    from phonate.tasks.speech.piper import piper_numbers
+    from phonate.tasks.speech.exporting.graph import SpokenPiper, SpokenText
+    from phonate.tasks.speech.exporting.piper import piper_numbers
 
     numbers, symbols = piper_numbers(synthesiser.inventory), synthesiser.inventory.symbols
     spoken = SpokenText(synthesiser.model, synthesiser.render.network)
@@ -317,8 +317,8 @@ def test_piper_has_no_letters(folder: Path, tmp_path: Path, capsys: pytest.Captu
         (["--format", "onnx", "-o", "{new}", "--vocoder", "no/such"], "no/such"),
         (["--format", "onxx", "-o", "{new}"], "did you mean onnx"),
         (["--format", "onnx", "-o", "{old}", "--vocoder", "{vocoder}"], "exists already"),
-        (["--format", "onnx"], "where to write"),
-        (["-o", "{new}", "--vocoder", "{vocoder}"], "without one"),
+        (["--format", "onnx"], "give one target"),
+        (["-o", "{new}", "--vocoder", "{vocoder}"], "only for other formats than weights"),
     ],
 )
 def test_what_cant_be_exported_is_one_line(

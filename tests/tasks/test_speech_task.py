@@ -21,7 +21,7 @@ from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.dataset import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.parallel import AcousticOutput, ParallelModel, Prosody
+from phonate.tasks.speech.models.parallel import AcousticOutput, ParallelModel, Prosody
 from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
 from phonate.tasks.vocoder.corpus import Corpus
 from phonate.tasks.vocoder.dataset import VocoderDataset

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from phonate.nn.convolution import Downsampling, PostNet
 from phonate.nn.encoder import Activation, Encoder, NormPlace
 from phonate.nn.masks import frame_mask
 from phonate.nn.positions import RotaryPositions, SinusoidalPositions
+from phonate.tasks.conversion.settings import ConversionModel
 
 ALIASES = {
     "hidden_size": "d_model",
@@ -197,7 +198,9 @@ class VoiceTransformer(nn.Module):
         return target
 
 
-def build_model(settings: Any, n_speakers: int, input_dim: int, output_dim: int, prosody_dim: int) -> VoiceTransformer:
+def build_model(
+    settings: ConversionModel, n_speakers: int, input_dim: int, output_dim: int, prosody_dim: int
+) -> VoiceTransformer:
     """The model that a recipe's `model` part describes, for features of these sizes."""
     return VoiceTransformer(
         input_dim, n_speakers=n_speakers, output_dim=output_dim, prosody_dim=prosody_dim, **settings.model_dump()

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from phonate.nn.convnext import ConvNeXt
 from phonate.nn.convolution import Downsampling
 from phonate.nn.masks import frame_mask
+from phonate.tasks.recognition.settings import RecognitionModel
 
 SUBSAMPLING = 4
 """Mel frames for which the model gives one."""
@@ -50,6 +51,6 @@ class CtcModel(nn.Module):
         return self.output(self.dropout(x_BUD)), reduced(lengths_B)
 
 
-def build_model(settings: Any, n_mels: int, symbols: int) -> CtcModel:
+def build_model(settings: RecognitionModel, n_mels: int, symbols: int) -> CtcModel:
     """The model that the recipe's `model` part describes."""
     return CtcModel(n_mels, symbols, settings.width, settings.layers, settings.kernel, settings.dropout)

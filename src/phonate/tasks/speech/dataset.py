@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 from phonate.data.batches.recordings import WholeRecordings, padded
 from phonate.tasks.speech.corpus import Corpus
-from phonate.tasks.speech.parallel import MIDDLE_F0, NOISE
+from phonate.tasks.speech.models.parallel import MIDDLE_F0, NOISE
 from phonate.training.task import Batch
 
 

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
-from phonate.tasks.speech.graph import SpokenPiper, SpokenText
+from phonate.tasks.speech.exporting.graph import SpokenPiper, SpokenText
+from phonate.tasks.speech.exporting.model_card import facts_of, figures_beside, model_card
+from phonate.tasks.speech.exporting.piper import piper_config, piper_numbers
 from phonate.tasks.speech.inference import Synthesiser, parallel
-from phonate.tasks.speech.model_card import facts_of, figures_beside, model_card
-from phonate.tasks.speech.piper import piper_config, piper_numbers
 
 _CHATTER = (
     "torch.onnx._internal.exporter._registration",  # tells of torchvision, which nobody asked for

@@ -17,8 +17,8 @@ from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.data.manifests.rows import one_line
 from phonate.rendering.renderer import Renderer, renderer, saved_beside
-from phonate.tasks.speech.acoustic import Acoustic, build_acoustic
-from phonate.tasks.speech.parallel import ParallelModel
+from phonate.tasks.speech.model import Acoustic, build_acoustic
+from phonate.tasks.speech.models.parallel import ParallelModel
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Word

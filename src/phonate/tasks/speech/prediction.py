@@ -12,7 +12,7 @@ from phonate.data.store.predicted import write_predicted
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.dataset import SpeechDataset
 from phonate.tasks.speech.inference import Synthesiser, parallel
-from phonate.tasks.speech.parallel import Prosody
+from phonate.tasks.speech.models.parallel import Prosody
 
 
 def predict_corpus(run: str | Path, folder: Path) -> int:

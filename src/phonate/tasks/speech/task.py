@@ -20,14 +20,14 @@ from phonate.config.errors import InputError
 from phonate.evaluation.held_out import Clip
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
-from phonate.tasks.speech import autoregressive
-from phonate.tasks.speech.acoustic import Acoustic, build_acoustic
-from phonate.tasks.speech.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.dataset import SpeechDataset
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.judges import Judges, check_judges, judged, quality
-from phonate.tasks.speech.parallel import AcousticOutput, Prosody
+from phonate.tasks.speech.model import SpeechModelGAN, build_acoustic
+from phonate.tasks.speech.models import autoregressive
+from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
+from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody
 from phonate.tasks.speech.settings import SpeechRecipe
 from phonate.training.adversarial import (
     AdversarialPhases,
@@ -54,15 +54,6 @@ GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _CROP = 96  # frames that the discriminator sees
 _WEIGHTS = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
-
-
-class SpeechModelGAN(nn.Module):
-    """The acoustic model, and the discriminator that is only there to train it (a parallel one)."""
-
-    def __init__(self, acoustic: Acoustic, discriminator: MelDiscriminator | None) -> None:
-        super().__init__()
-        self.acoustic = acoustic
-        self.discriminator = discriminator
 
 
 class SpeechTask(Task):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from phonate.audio.processor import AudioProcessor
 from phonate.nn.vocoder.discriminators import Discriminators, MultiResolutionFourier
 from phonate.nn.vocoder.generator import Vocoder
+from phonate.tasks.vocoder.settings import VocoderModel
 
 RESOLUTIONS = ((2048, 512), (1024, 256), (512, 128))
 
@@ -17,7 +16,7 @@ RESOLUTIONS = ((2048, 512), (1024, 256), (512, 128))
 class VocoderGAN(nn.Module):
     """The vocoder and its discriminators."""
 
-    def __init__(self, model: Any, processor: AudioProcessor) -> None:
+    def __init__(self, model: VocoderModel, processor: AudioProcessor) -> None:
         super().__init__()
         self.vocoder = Vocoder.of(processor, model.width, model.layers)
         self.discriminators = Discriminators(RESOLUTIONS, model.discriminator_channels)

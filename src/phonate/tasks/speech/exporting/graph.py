@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.nn.vocoder.generator import Vocoder
-from phonate.tasks.speech.parallel import ParallelModel, hertz, noise_table
+from phonate.tasks.speech.models.parallel import ParallelModel, hertz, noise_table
 
 _PEAK = 0.95
 _SILENT = 1e-8

@@ -51,6 +51,13 @@ def test_a_failed_start_does_not_block_the_corrected_command(
     assert "run is not empty; continue its run with --resume auto" in capsys.readouterr().err
 
 
+def test_a_start_that_was_killed_while_it_wrote_does_not_block_the_next(arguments: list[str], tmp_path: Path) -> None:
+    for name in ("logs/training.log", ".recipe.yaml.123", ".system.json.99", "metrics.jsonl.new", ".lock"):
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).write_text("")
+    assert main(arguments) == 0
+
+
 def test_a_failed_data_path_does_not_block_the_corrected_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -535,3 +535,14 @@ def test_verbosity(verbosity, lines):
     sink.write(1, "train", {"loss": 0.5}, 0)
     sink.write(2, "train", {"system/memory_gb": 0.5}, 0)
     assert len(screen.file.getvalue().splitlines()) == lines
+
+
+def test_log_metrics_that_keep_nothing_are_reported_at_the_first_line(caplog):
+    """Not only at the end of a run that recorded nothing."""
+    recorder = Recorder()
+    stream = MetricStream([recorder], only=["nosuch"])
+    for step in (10, 20):
+        stream.emit(step, "train", {"loss": 1.0, "mse": 1.0})
+    assert recorder.seen == []
+    assert caplog.text.count("none of nosuch is among the train metrics") == 1
+    assert "there is: loss, mse" in caplog.text

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import secrets
 import shlex
 import sys
@@ -37,6 +38,8 @@ _BEFORE_TRAINING = frozenset(
     }
 )
 """Files and folders that are there before the first step is done."""
+_WRITING = re.compile(r"\.(.+)\.\d+|(?<=\.jsonl)\.new")
+"""What a process that was killed while it wrote a file leaves."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Run:
         """Whether the folder holds what a run writes before it trains, and nothing else."""
         from phonate.training.checkpoints.resolve import has_checkpoint, save_dir
 
-        names = {entry.name for entry in self.path.iterdir()}
+        names = {_WRITING.sub(r"\1", entry.name) for entry in self.path.iterdir()}
         if not self.logs.is_dir() or not names <= {*_BEFORE_TRAINING, *Path(save_dir(self.path)).parts[:1]}:
             return False
         if self.recipe.exists() and not (self.path / "system.json").exists():  # somebody's own recipe

@@ -113,6 +113,8 @@ def load_first_intact(
             found = load(item.path, verify, weights_only)
         except DamagedCheckpointError as error:
             damaged.append((item, f"is {error.description}"))
+        except CheckpointError as error:  # an exported one, say
+            damaged.append((item, f"can't be used ({error})"))
         else:
             lines = [f"{bad.name} {why}; going back to {item.name}" for bad, why in damaged]
             for line in lines:

@@ -57,6 +57,8 @@ class MetricStream:
         self._ticking = [sink.tick for sink in self.sinks if type(sink).tick is not Sink.tick]
         self._only = None if only is None else tuple(only)
         self._wanted: dict[str, bool] = {}
+        self._silent: set[str] = set()
+        """Splits of which nothing is kept."""
         self._system = system
         self._system_step: int | None = None
 
@@ -68,7 +70,16 @@ class MetricStream:
             self._system_step = step
             values = {**values, **self._system.read()}
         if self._only is not None:
-            values = {name: value for name, value in values.items() if self._keeps(name)}
+            kept = {name: value for name, value in values.items() if self._keeps(name)}
+            if values and not kept and split not in self._silent:
+                self._silent.add(split)
+                log.warning(
+                    "training.logging.log_metrics: none of %s is among the %s metrics, so none is kept; there is: %s",
+                    ", ".join(self._only),
+                    split,
+                    ", ".join(sorted(values)),
+                )
+            values = kept
         if values:
             for sink in self.sinks:
                 sink.write(step, split, values, epoch)

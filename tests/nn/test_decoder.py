@@ -54,7 +54,7 @@ def test_frame_by_frame_is_all_at_once() -> None:
     model = decoder().eval()
     x, memory = torch.randn(2, 200, 32), torch.randn(2, 9, 32)
     with torch.no_grad():
-        states = model.begin(memory)
+        states = model.initial_state(memory)
         steps = torch.cat([model.step(x[:, t : t + 1], states) for t in range(200)], dim=1)
         assert torch.allclose(steps, model(x, memory), atol=1e-5)
 

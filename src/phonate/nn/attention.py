@@ -26,13 +26,19 @@ class SelfAttention(nn.Module):
     def forward(
         self, x_BTD: Tensor, mask_BT: Tensor | None = None, rotation: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
-        """(B, T, D) -> (B, T, D). `mask_BT` is True at real frames: only those are attended to."""
+        """(B, T, D) -> (B, T, D).
+
+        Args:
+            x_BTD: Frames.
+            mask_BT: True for frames that are attended to; None: all.
+            rotation: Cosines and sines from `RotaryPositions`; None: no rotation.
+        """
         batch, frames, width = x_BTD.shape
         packed = self.query_key_value(x_BTD).view(batch, frames, 3, self.n_heads, width // self.n_heads)
         query_BHTE, key_BHTE, value_BHTE = packed.permute(2, 0, 3, 1, 4).unbind(0)
         if rotation is not None:
             query_BHTE, key_BHTE = rotate(query_BHTE, rotation), rotate(key_BHTE, rotation)
-        # scaled_dot_product_attention's boolean mask has the same sense as ours: True takes part.
+        # in the boolean mask of scaled_dot_product_attention, too, True takes part
         attended_BHTE = F.scaled_dot_product_attention(
             query_BHTE,
             key_BHTE,

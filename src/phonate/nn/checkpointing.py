@@ -1,7 +1,7 @@
-"""Less memory for more time: layers whose activations are computed again in the backward pass.
+"""Gradient checkpointing: activations are recomputed in the backward pass, which saves memory and costs time.
 
-Chen et al. 2016, "Training deep nets with sublinear memory cost". The layers are cut into segments; only what goes
-into a segment is kept, and one segment at a time is computed anew. Gradients are the same, dropout included.
+Chen et al. 2016, "Training deep nets with sublinear memory cost". Layers are split into segments. Only the input of a
+segment is stored, and one segment at a time is recomputed. Gradients are the same, dropout included.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 Segments = int | Literal["auto"] | None
-"""How many segments; auto: as the device's memory asks for; None: everything is kept."""
+"""Number of segments; auto: by the device's memory; None: no checkpointing."""
 
 _BY_MEMORY = ((20, 2), (10, 3), (6, 4))
 _LITTLE_MEMORY = 6
@@ -25,15 +25,15 @@ _GIB = 2**30
 
 
 def segments_for(device: torch.device) -> int:
-    """Segments that suit `device`: on CUDA 2 with over 20 GiB, 3 over 10, 4 over 6, else 6; 4 on MPS, 2 on a CPU."""
+    """Segments for `device`: on CUDA 2 with over 20 GiB, 3 over 10, 4 over 6, else 6; 4 on MPS, 2 on a CPU."""
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory / _GIB
         return next((segments for least, segments in _BY_MEMORY if memory > least), _LITTLE_MEMORY)
     return _ON_MPS if device.type == "mps" else _ON_CPU
 
 
-def through(layers: nn.ModuleList, x: Tensor, *others: Any, segments: Segments = None) -> Tensor:
-    """`x` through all layers, each called as `layer(x, *others)`."""
+def run_layers(layers: nn.ModuleList, x: Tensor, *others: Any, segments: Segments = None) -> Tensor:
+    """`x` after all layers, each called as `layer(x, *others)`; `segments` of them are checkpointed."""
     if segments is None or not torch.is_grad_enabled():
         return _run(list(layers), x, *others)
     count = min(segments_for(x.device) if segments == "auto" else segments, len(layers))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from phonate.nn.convolution import silence
+from phonate.nn.convolution import zero_padding
 
 
 class ConvNeXtBlock(nn.Module):
@@ -17,7 +17,7 @@ class ConvNeXtBlock(nn.Module):
     def __init__(
         self, width: int, kernel: int = 7, expansion: int = 3, scale: float = 1.0, dropout: float = 0.0
     ) -> None:
-        """`scale` is what the branch is multiplied by at first (it is learnt): the smaller, the deeper one can go."""
+        """`scale`: initial factor of the branch, which is trained; deep networks need a small one."""
         super().__init__()
         self.depthwise = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=width)
         self.norm = nn.LayerNorm(width)
@@ -30,14 +30,14 @@ class ConvNeXtBlock(nn.Module):
         self.scale = nn.Parameter(torch.full((width,), scale))
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
-        """`mask_BT` is True at real frames; padding reaches none of them."""
-        mixed_BTD = self.depthwise(silence(x_BTD, mask_BT).transpose(1, 2)).transpose(1, 2)
+        """`mask_BT` is True for real frames; padding does not affect them."""
+        mixed_BTD = self.depthwise(zero_padding(x_BTD, mask_BT).transpose(1, 2)).transpose(1, 2)
         out_BTD: Tensor = x_BTD + self.scale * self.feed_forward(self.norm(mixed_BTD))
         return out_BTD
 
 
 class ConvNeXt(nn.Module):
-    """`layers` blocks, closed by a layer norm: (B, T, D) -> (B, T, D)."""
+    """`layers` blocks and a final layer norm: (B, T, D) -> (B, T, D)."""
 
     def __init__(self, width: int, layers: int, kernel: int = 7, expansion: int = 3, dropout: float = 0.0) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class ConvNeXt(nn.Module):
         self.last_norm = nn.LayerNorm(width)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
-        """`mask_BT` is True at real frames."""
+        """`mask_BT` is True for real frames."""
         for block in self.blocks:
             x_BTD = block(x_BTD, mask_BT)
         out: Tensor = self.last_norm(x_BTD)

@@ -1,8 +1,8 @@
-"""Transformer decoder: each frame sees those before it and a memory, such as an encoded text.
+"""Transformer decoder: each frame attends to earlier ones and to a memory, such as an encoded text.
 
 Vaswani et al. 2017, section 3.1, with layer norm before each branch (Xiong et al. 2020).
 
-Shapes: B batch, T frames, S places of the memory, D model, H heads, E = D / H dimensions of a head.
+Shapes: B batch, T frames, S positions of the memory, D model, H heads, E = D / H dimensions of a head.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.nn.checkpointing import Segments, through
+from phonate.nn.checkpointing import Segments, run_layers
 from phonate.nn.encoder import Activation, feed_forward
 
 
-class Past:
-    """Keys and values of the frames so far. Room is made in steps that double, so that a frame costs no copy."""
+class KeyValueCache:
+    """Keys and values of the frames so far, in a buffer that doubles when it is full."""
 
     def __init__(self) -> None:
         self.frames = 0
-        self._room: Tensor | None = None
+        self._buffer: Tensor | None = None
 
     def add(self, new_2BHTE: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep keys and values, stacked, of the next frames; returns those of all frames."""
+        """Append keys and values (2, B, H, T, E) of the next frames; returns those (B, H, T, E) of all frames."""
         end = self.frames + new_2BHTE.shape[3]
-        if self._room is None or end > self._room.shape[3]:
-            room = new_2BHTE.new_empty(*new_2BHTE.shape[:3], max(64, 2 * end), new_2BHTE.shape[4])
-            if self._room is not None:
-                room[:, :, :, : self.frames] = self._room[:, :, :, : self.frames]
-            self._room = room
-        self._room[:, :, :, self.frames : end] = new_2BHTE
+        if self._buffer is None or end > self._buffer.shape[3]:
+            buffer = new_2BHTE.new_empty(*new_2BHTE.shape[:3], max(64, 2 * end), new_2BHTE.shape[4])
+            if self._buffer is not None:
+                buffer[:, :, :, : self.frames] = self._buffer[:, :, :, : self.frames]
+            self._buffer = buffer
+        self._buffer[:, :, :, self.frames : end] = new_2BHTE
         self.frames = end
-        key_BHTE, value_BHTE = self._room[:, :, :, :end].unbind(0)
+        key_BHTE, value_BHTE = self._buffer[:, :, :, :end].unbind(0)
         return key_BHTE, value_BHTE
 
 
 class CausalSelfAttention(nn.Module):
-    """Multi-head attention of each frame to itself and those before it.
+    """Multi-head attention of each frame to itself and earlier ones.
 
-    Padding at the end needs no mask: no real frame sees it.
+    Padding at the end needs no mask: no real frame attends to it.
     """
 
     def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0) -> None:
@@ -59,10 +59,10 @@ class CausalSelfAttention(nn.Module):
         query_BHTE, key_BHTE, value_BHTE = self._packed(x_BTD).unbind(0)
         return self._attend(query_BHTE, key_BHTE, value_BHTE, self.causal)
 
-    def step(self, x_B1D: Tensor, past: Past) -> Tensor:
-        """The same for the one frame that follows `past`, which then holds it too."""
+    def step(self, x_B1D: Tensor, cache: KeyValueCache) -> Tensor:
+        """`forward` for the next frame (B, 1, D), which is appended to `cache`."""
         packed = self._packed(x_B1D)
-        key_BHTE, value_BHTE = past.add(packed[1:])
+        key_BHTE, value_BHTE = cache.add(packed[1:])
         return self._attend(packed[0], key_BHTE, value_BHTE, causal=False)
 
     def _packed(self, x_BTD: Tensor) -> Tensor:
@@ -80,8 +80,8 @@ class CausalSelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Multi-head attention of frames to a memory.
 
-    Queries and keys begin with the same weights, so that frames first look where their own position is in the memory
-    (Ping et al. 2018, Deep Voice 3, section 3.5): speech goes the same way as its text.
+    Queries and keys are initialised with the same weights, so that frames first attend to their own position in the
+    memory (Ping et al. 2018, Deep Voice 3, section 3.5): speech runs in the order of its text.
     """
 
     def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0) -> None:
@@ -95,13 +95,13 @@ class CrossAttention(nn.Module):
             self.key_value.weight[:d_model] = self.query.weight
 
     def keys(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, H, S, E) of a memory."""
+        """Keys and values, each (B, H, S, E), of a memory."""
         packed_BSD = self.key_value(memory_BSD).unflatten(-1, (2, self.n_heads, -1))
         key_BHSE, value_BHSE = packed_BSD.permute(2, 0, 3, 1, 4).unbind(0)
         return key_BHSE, value_BHSE
 
     def forward(self, x_BTD: Tensor, keys: tuple[Tensor, Tensor], mask_BS: Tensor | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D). `mask_BS` is True at real places: only those are attended to."""
+        """(B, T, D) -> (B, T, D). `mask_BS` is True for positions that are attended to; None: all."""
         query_BHTE = self.query(x_BTD).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
         out_BHTE = F.scaled_dot_product_attention(
             query_BHTE,
@@ -115,11 +115,11 @@ class CrossAttention(nn.Module):
 
 @dataclass
 class LayerState:
-    """What a layer remembers from frame to frame."""
+    """What a layer keeps from one step to the next."""
 
-    past: Past
+    cache: KeyValueCache
     keys: tuple[Tensor, Tensor]
-    """Of the memory."""
+    """Keys and values of the memory."""
 
 
 class DecoderLayer(nn.Module):
@@ -136,13 +136,13 @@ class DecoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, memory_BSD: Tensor, mask_BS: Tensor | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D). `mask_BS` is True at real places of the memory."""
+        """(B, T, D) -> (B, T, D). `mask_BS` is True for real positions of the memory."""
         x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD)))
         return self._rest(x_BTD, self.cross_attention.keys(memory_BSD), mask_BS)
 
     def step(self, x_B1D: Tensor, state: LayerState) -> Tensor:
-        """The same for the next frame."""
-        x_B1D = x_B1D + self.dropout(self.attention.step(self.attention_norm(x_B1D), state.past))
+        """`forward` for the next frame: (B, 1, D) -> (B, 1, D)."""
+        x_B1D = x_B1D + self.dropout(self.attention.step(self.attention_norm(x_B1D), state.cache))
         return self._rest(x_B1D, state.keys, None)
 
     def _rest(self, x_BTD: Tensor, keys: tuple[Tensor, Tensor], mask_BS: Tensor | None) -> Tensor:
@@ -152,7 +152,7 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """`n_layers` decoder layers and a last layer norm. `segments`: see `phonate.nn.checkpointing`."""
+    """`n_layers` decoder layers and a final layer norm. `segments`: see `phonate.nn.checkpointing`."""
 
     def __init__(
         self,
@@ -171,15 +171,15 @@ class Decoder(nn.Module):
 
     def forward(self, x_BTD: Tensor, memory_BSD: Tensor, mask_BS: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D): all frames at once, as in training."""
-        out: Tensor = self.last_norm(through(self.layers, x_BTD, memory_BSD, mask_BS, segments=self.segments))
+        out: Tensor = self.last_norm(run_layers(self.layers, x_BTD, memory_BSD, mask_BS, segments=self.segments))
         return out
 
-    def begin(self, memory_BSD: Tensor) -> list[LayerState]:
-        """What to give to `step` before the first frame. The memory must have no padding."""
-        return [LayerState(Past(), layer.cross_attention.keys(memory_BSD)) for layer in self._typed()]
+    def initial_state(self, memory_BSD: Tensor) -> list[LayerState]:
+        """The state of each layer for the first `step`. The memory must have no padding."""
+        return [LayerState(KeyValueCache(), layer.cross_attention.keys(memory_BSD)) for layer in self._typed()]
 
     def step(self, x_B1D: Tensor, states: list[LayerState]) -> Tensor:
-        """(B, 1, D) -> (B, 1, D): the next frame, equal to what `forward` gives for it."""
+        """(B, 1, D) -> (B, 1, D): the next frame, equal to that of `forward`."""
         for layer, state in zip(self._typed(), states, strict=True):
             x_B1D = layer.step(x_B1D, state)
         out: Tensor = self.last_norm(x_B1D)

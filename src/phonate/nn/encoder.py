@@ -7,16 +7,16 @@ from typing import Literal
 from torch import Tensor, nn
 
 from phonate.nn.attention import SelfAttention
-from phonate.nn.checkpointing import Segments, through
+from phonate.nn.checkpointing import Segments, run_layers
 
 NormPlace = Literal["pre", "post"]
 Activation = Literal["relu", "gelu", "glu"]
 
 
 def feed_forward(d_model: int, d_ff: int, dropout: float, activation: Activation = "relu") -> nn.Sequential:
-    """The network between attentions, (..., D) -> (..., D).
+    """Feed-forward network: (..., D) -> (..., D).
 
-    With `glu` its `d_ff` hidden units are gated by as many more (Dauphin et al. 2017; Shazeer 2020).
+    With `glu`, `d_ff` hidden units are gated by as many others (Dauphin et al. 2017; Shazeer 2020).
     """
     activations = {"relu": nn.ReLU(), "gelu": nn.GELU(approximate="tanh"), "glu": nn.GLU()}
     return nn.Sequential(
@@ -54,7 +54,7 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x_BTD: Tensor, mask_BT: Tensor | None = None, rotation: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
+        """(B, T, D) -> (B, T, D). Arguments as for `SelfAttention`."""
         if self.pre_norm:
             x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), mask_BT, rotation))
             out: Tensor = x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD)))
@@ -65,7 +65,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """`n_layers` encoder layers; with `pre` norm a last layer norm closes the residual stream.
+    """`n_layers` encoder layers, with a final layer norm for `pre` norm.
 
     `segments`: see `phonate.nn.checkpointing`.
     """
@@ -91,6 +91,6 @@ class Encoder(nn.Module):
     def forward(
         self, x_BTD: Tensor, mask_BT: Tensor | None = None, rotation: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
-        """(B, T, D) -> (B, T, D). `mask_BT` is True at real frames."""
-        out: Tensor = self.last_norm(through(self.layers, x_BTD, mask_BT, rotation, segments=self.segments))
+        """(B, T, D) -> (B, T, D). Arguments as for `SelfAttention`."""
+        out: Tensor = self.last_norm(run_layers(self.layers, x_BTD, mask_BT, rotation, segments=self.segments))
         return out

@@ -1,4 +1,4 @@
-"""Masks over padded batches. True means: this frame is real, attend to it, count it."""
+"""Masks over padded batches: True for real frames, False for padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in the sequence a frame stands: fixed sinusoids added to the input, or rotations of queries and keys.
+"""Positional encodings: sinusoids added to the input, or rotations of queries and keys.
 
 Shapes: B batch, H heads, T frames, E dimensions of a head, D = H x E.
 """
@@ -22,17 +22,14 @@ def sinusoids(frames: int, d_model: int) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds fixed sinusoids to (B, T, D).
-
-    Sequences over `max_frames` are refused with ValueError, or the table grows with them where `grows`.
-    """
+    """Adds sinusoids to (B, T, D). Sequences longer than `max_frames` raise ValueError, unless the table `grows`."""
 
     table_TD: Tensor
 
     def __init__(self, d_model: int, max_frames: int, grows: bool = False) -> None:
         super().__init__()
         self.grows = grows
-        # Not in the state dict: it follows from the model's numbers.
+        # not in the state dict: it follows from the settings
         self.register_buffer("table_TD", sinusoids(max_frames, d_model), persistent=False)
 
     def forward(self, x_BTD: Tensor, start: int = 0) -> Tensor:
@@ -46,9 +43,9 @@ class SinusoidalPositions(nn.Module):
 
 
 class RotaryPositions(nn.Module):
-    """Rotary embedding (Su et al. 2021): attention sees the distance of two frames, never their places.
+    """Rotary embedding (Su et al. 2021): attention depends on the distance of two frames, not on their positions.
 
-    A model trained on short crops can so be run on windows of any length.
+    So a model trained on short crops can be run on windows of any length.
     """
 
     rate_E: Tensor
@@ -67,7 +64,7 @@ class RotaryPositions(nn.Module):
 
 
 def rotate(x_BHTE: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair (x[e], x[e + E/2]) of a query or key by the angle of its frame."""
+    """Rotate each pair (x[e], x[e + E/2]) of queries or keys (B, H, T, E) by the angle of its frame."""
     cosine_TE, sine_TE = (part.to(x_BHTE.dtype) for part in rotation)
     first, second = x_BHTE.chunk(2, dim=-1)
     return torch.cat((first * cosine_TE - second * sine_TE, first * sine_TE + second * cosine_TE), dim=-1)

@@ -1,6 +1,6 @@
-"""Short-time Fourier transforms that are each other's inverses, and can be written into an ONNX graph.
+"""Short-time Fourier transform and its inverse, exportable to ONNX.
 
-Shapes: B batch, N samples, T = 1 + N / hop frames (centred, silence beyond both ends), K = n_fft / 2 + 1 bins.
+Shapes: B batch, N samples, T = 1 + N / hop frames (centred, zero-padded), K = n_fft / 2 + 1 bins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 class ShortTimeFourier(nn.Module):
-    """Hann-windowed transform and its inverse. Spectra are (B, T, 2K): real parts first, then imaginary ones."""
+    """Hann-windowed transform and its inverse. Spectra are (B, T, 2K): real parts, then imaginary parts."""
 
     window: Tensor
     envelope: Tensor
@@ -24,11 +24,11 @@ class ShortTimeFourier(nn.Module):
         window = torch.hann_window(n_fft)
         self.register_buffer("window", window, persistent=False)
         self.as_products = False
-        """Set for an export: products with the Fourier matrix, which every runtime has, instead of an FFT."""
+        """For export: multiply by the Fourier matrix, which every runtime can, instead of an FFT."""
 
     @property
     def bins(self) -> int:
-        """K."""
+        """Number of bins, K."""
         return self.n_fft // 2 + 1
 
     def forward(self, samples_BN: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class ShortTimeFourier(nn.Module):
         return torch.cat([spectrum_BTK.real, spectrum_BTK.imag], dim=-1)
 
     def inverse(self, spectrum_BTC: Tensor) -> Tensor:
-        """(B, T, 2K) -> (B, (T - 1) * hop): windowed frames, overlapped and added, over the sum of squared windows."""
+        """(B, T, 2K) -> (B, (T - 1) * hop), by overlap-add, normalised by the sum of squared windows."""
         if self.as_products:
             synthesis = (_inverse_fourier(self.n_fft).to(spectrum_BTC) * self.window)[:, None]
             summed_BN = F.conv_transpose1d(spectrum_BTC.transpose(1, 2), synthesis, stride=self.hop_length)[:, 0]
@@ -74,7 +74,7 @@ class ShortTimeFourier(nn.Module):
 
 
 def _angles(n_fft: int) -> Tensor:
-    """(K, n_fft) angles, from whole numbers below n_fft so that they are exact."""
+    """(K, n_fft) angles, from integers below n_fft so that they are exact."""
     bins = torch.arange(n_fft // 2 + 1)[:, None]
     return (2.0 * math.pi / n_fft) * ((bins * torch.arange(n_fft)) % n_fft).double()
 

@@ -1,4 +1,4 @@
-"""What losses over classes share. Scores are (..., C) with the classes last; targets are indices (...)."""
+"""The base of losses over classes. Scores are (..., C); targets are class indices (...)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from phonate.config.errors import InputError
 from phonate.nn.losses._base import expanded
 
 IGNORED = -100
-"""Targets with this value do not count, in torch and in padded label tensors alike."""
+"""Targets with this value do not count, as in torch."""
 
 
 def flat(name: str, scores: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores (N, C), targets (N,) or (N, C), and which of the N count (N,).
+    """Scores (N, C), targets (N,) or (N, C), and a mask (N,) of those that count.
 
-    What does not count is emptied: scores 0, class 0, so that it has no gradient even where it is nan.
+    Those that do not count get scores 0 and class 0, so that they have no gradient, even if they are NaN.
 
     Args:
-        name: The loss, for messages.
+        name: Name of the loss, for errors.
         scores: (..., C).
         targets: Class indices (...), or the probability of each class (..., C).
         mask: A boolean prefix of the shape (...).
 
     Raises:
-        InputError: shapes that do not fit, or a single class.
+        InputError: Shapes that do not fit, or a single class.
     """
     classes = scores.shape[-1]
     soft = targets.shape == scores.shape
@@ -34,7 +34,7 @@ def flat(name: str, scores: Tensor, targets: Tensor, mask: Tensor | None) -> tup
             f"probabilities {tuple(scores.shape)} as targets, not {tuple(targets.shape)}"
         )
     if classes < 2:
-        raise InputError(f"{name}: scores of one class can't be compared; use bce_with_logits for yes or no")
+        raise InputError(f"{name}: needs at least two classes; use bce_with_logits for binary targets")
     frames = targets[..., 0] if soft else targets
     kept = frames != IGNORED
     if mask is not None:
@@ -47,12 +47,12 @@ def flat(name: str, scores: Tensor, targets: Tensor, mask: Tensor | None) -> tup
 
 
 def smoothed_nll(log_probabilities: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Negative log-likelihood of smoothed targets (Szegedy et al. 2016, section 7), one for each row.
+    """Negative log-likelihood (N,) of smoothed targets (Szegedy et al. 2016, section 7).
 
     Args:
         log_probabilities: (N, C).
         targets: Class indices (N,) or probabilities (N, C).
-        smoothing: Share of the probability that is spread evenly over all classes.
+        smoothing: Share of the probability that is spread evenly over the classes.
     """
     if targets.dim() == 2:
         likelihood = (targets * log_probabilities).sum(-1)
@@ -66,5 +66,5 @@ def smoothed_nll(log_probabilities: Tensor, targets: Tensor, smoothing: float) -
 
 
 def smoothed_binary(targets: Tensor, smoothing: float) -> Tensor:
-    """Yes-or-no targets drawn towards 0.5: 1 becomes 1 - smoothing / 2."""
+    """Smoothed binary targets (...): 1 becomes 1 - smoothing / 2, and 0 smoothing / 2."""
     return targets * (1 - smoothing) + smoothing / 2 if smoothing else targets

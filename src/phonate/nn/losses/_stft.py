@@ -13,16 +13,16 @@ STFT_LOSSES = frozenset({"spectral", "multi_resolution_stft", "stft"})
 
 
 def waveforms(name: str, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Both as (B, S), zero where masked, and each item's length in samples (B,).
+    """Outputs and targets as (B, S), zero where masked, and the length (B,) of each item in samples.
 
     Args:
-        name: The loss, for messages.
+        name: Name of the loss, for errors.
         outputs: (B, S) or (B, 1, S).
         targets: The same shape.
-        mask: (B, S), True for the samples of each item, which come first.
+        mask: (B, S), True for the samples of each item; padding is at the end.
 
     Raises:
-        InputError: something else than waveforms, mel frames above all.
+        InputError: Anything but waveforms, such as mel frames.
     """
     same_shape(outputs, targets)
     if outputs.dim() == 3 and outputs.shape[1] == 1:
@@ -41,10 +41,15 @@ def waveforms(name: str, outputs: Tensor, targets: Tensor, mask: Tensor | None) 
 
 
 def magnitudes(samples: Tensor, lengths: Tensor, n_fft: int, hop_length: int) -> tuple[Tensor, Tensor]:
-    """Hann-windowed magnitude spectra (B, K, T), and the frames that each item has (B, 1, T).
+    """Hann-windowed magnitude spectra (B, K, T), and a mask (B, 1, T) of each item's frames.
 
-    Frames are centred and the signal is continued with zeros, so an item has the same frames alone and
-    padded in a batch.
+    Frames are centred and the signal is padded with zeros, so an item has the same frames alone as in a padded batch.
+
+    Args:
+        samples: (B, S).
+        lengths: (B,) samples of each item.
+        n_fft: Samples of a frame.
+        hop_length: Samples from frame to frame.
     """
     window = torch.hann_window(n_fft, dtype=samples.dtype, device=samples.device)
     spectra = torch.stft(
@@ -56,9 +61,14 @@ def magnitudes(samples: Tensor, lengths: Tensor, n_fft: int, hop_length: int) ->
 
 
 def convergence(outputs: Tensor, targets: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-    """Spectral convergence of each item (B,) and whether it has one (B,): a silent target has not.
+    """Spectral convergence (B,) of each item, and a mask (B,) of the items that have one: silent targets have none.
 
     ||targets - outputs|| / ||targets|| in the Frobenius norm (Arik et al. 2018, equation 3).
+
+    Args:
+        outputs: Magnitudes (B, K, T).
+        targets: Magnitudes (B, K, T).
+        kept: (B, 1, T), True for real frames.
     """
     distance = torch.linalg.vector_norm((targets - outputs).masked_fill(~kept, 0), dim=(1, 2))
     size = torch.linalg.vector_norm(targets.masked_fill(~kept, 0), dim=(1, 2))

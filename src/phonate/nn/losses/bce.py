@@ -10,7 +10,7 @@ from phonate.nn.losses.bce_with_logits import BCEWithLogitsLoss
 
 
 class BCELoss(BCEWithLogitsLoss):
-    """Binary cross entropy of outputs in [0, 1]. `bce_with_logits` is more exact where scores are at hand."""
+    """Binary cross entropy of outputs in [0, 1]. `bce_with_logits` is more exact if there are logits."""
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `ElementwiseLoss.cells`."""

@@ -1,4 +1,4 @@
-"""Binary cross entropy from scores."""
+"""Binary cross entropy from logits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from phonate.nn.losses._classes import IGNORED, smoothed_binary
 
 
 class BCEWithLogitsLoss(ElementwiseLoss):
-    """Binary cross entropy of sigmoid(outputs), one for each cell; targets are 0, 1 or between.
+    """Binary cross entropy of sigmoid(outputs), element by element; targets are from 0 to 1.
 
-    Cells whose target is -100 (padded label tensors) do not count. `label_smoothing` draws targets to 0.5.
+    Elements with the target -100 do not count. `label_smoothing` moves targets towards 0.5.
     """
 
     def __init__(self, label_smoothing: float = 0.0) -> None:

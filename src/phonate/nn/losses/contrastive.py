@@ -12,11 +12,11 @@ from phonate.nn.losses._base import Loss, SumCount, expanded, same_shape
 
 
 class ContrastiveLoss(Loss):
-    """Draws embeddings of one kind together and those of others apart.
+    """Pulls embeddings of one label together and pushes others apart.
 
-    Outputs are embeddings (B, D), compared by cosine similarity over `temperature`. Targets are either labels
-    (B,), such as speakers, or a second view of each item (B, D), whose positive is the first. An embedding is
-    never compared with itself. The count is the number of embeddings that have a positive.
+    Outputs are embeddings (B, D), compared by cosine similarity / `temperature`. Targets are either labels (B,), such
+    as speakers, or a second view (B, D) of each item, whose positive is the first. An embedding is never compared with
+    itself. The count is the number of embeddings that have a positive.
     """
 
     couples_items = True
@@ -42,12 +42,12 @@ class ContrastiveLoss(Loss):
         return self._supervised(outputs.masked_fill(~kept[:, None], 0), labels, kept)
 
     def _supervised(self, embeddings: Tensor, labels: Tensor, kept: Tensor) -> SumCount:
-        """The mean of -log softmax over each embedding's positives, summed over embeddings."""
+        """The mean of -log softmax over each embedding's positives, summed over embeddings (N, D) with labels (N,)."""
         unit = torch.nn.functional.normalize(embeddings, dim=-1)
         itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
         compared = kept[:, None] & kept[None, :] & ~itself
         positive = compared & (labels[:, None] == labels[None, :])
-        # A finite "never" keeps rows without any comparison free of nan.
+        # finite, so that rows without comparisons are not NaN
         similarity = (unit @ unit.T / self.temperature).masked_fill(~compared, -1 / math.ulp(1.0))
         log_share = similarity.log_softmax(-1).masked_fill(~positive, 0)
         positives = positive.sum(-1)

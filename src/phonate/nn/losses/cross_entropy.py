@@ -9,10 +9,10 @@ from phonate.nn.losses._classes import flat, smoothed_nll
 
 
 class CrossEntropyLoss(Loss):
-    """-log softmax(outputs) at the target class; the count is the number of frames.
+    """-log softmax(outputs) at the target class; the count is the number of targets.
 
-    Outputs are scores (..., C), targets class indices (...) or probabilities (..., C). Targets of -100 do not
-    count. `label_smoothing` spreads that share of the target over all classes.
+    Outputs are logits (..., C), targets class indices (...) or probabilities (..., C). Targets of -100 do not count.
+    `label_smoothing` spreads that share of the probability evenly over the classes.
     """
 
     def __init__(self, label_smoothing: float = 0.0) -> None:

@@ -14,11 +14,11 @@ SMALLEST = 1e-8
 
 
 class FocalLoss(Loss):
-    """-alpha_t (1 - p_t)^gamma log(p_t): cross entropy that plays down what is easy.
+    """-alpha_t (1 - p_t)^gamma log(p_t): cross entropy that down-weights easy examples.
 
-    Targets of the outputs' shape are yes-or-no labels of each cell (sigmoid); targets with one dimension less
-    are class indices (softmax over the last dimension). `alpha` weighs the positives, 1 - alpha the
-    negatives; with classes, class 0 is the negative (background). None: no weighing. -100 does not count.
+    Targets (...) in the shape of the outputs are binary labels (sigmoid); class indices (...) for outputs (..., C) are
+    classes (softmax). Positives are weighted by `alpha`, negatives by 1 - alpha; of classes, class 0 is the negative
+    (background). None: no weighting. Targets of -100 do not count.
     """
 
     def __init__(self, alpha: float | None = 0.25, gamma: float = 2.0) -> None:

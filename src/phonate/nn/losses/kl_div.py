@@ -9,7 +9,7 @@ from phonate.nn.losses._base import Loss, SumCount, expanded, same_shape
 
 
 class KLDivLoss(Loss):
-    """KL(targets || outputs) of distributions along the last dimension; the count is their number.
+    """KL(targets || outputs) of distributions over the last dimension; the count is the number of distributions.
 
     Outputs (..., C) are log-probabilities, targets (..., C) probabilities.
     """

@@ -1,4 +1,4 @@
-"""Mean absolute error; `mae` is the same."""
+"""Mean absolute error, also called `mae`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from phonate.nn.losses._base import ElementwiseLoss
 
 
 class L1Loss(ElementwiseLoss):
-    """|outputs - targets| of each cell."""
+    """|outputs - targets| of each element."""
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `ElementwiseLoss.cells`."""

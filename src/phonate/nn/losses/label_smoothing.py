@@ -1,4 +1,4 @@
-"""Cross entropy with smoothed targets, under the name of the smoothing."""
+"""Cross entropy with smoothed targets."""
 
 from __future__ import annotations
 

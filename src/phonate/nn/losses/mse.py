@@ -8,7 +8,7 @@ from phonate.nn.losses._base import ElementwiseLoss
 
 
 class MSELoss(ElementwiseLoss):
-    """(outputs - targets)^2 of each cell."""
+    """(outputs - targets)^2 of each element."""
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `ElementwiseLoss.cells`."""

@@ -17,8 +17,8 @@ FLOOR = 1e-7
 class MultiResolutionSTFTLoss(Loss):
     """Spectral convergence plus the mean |log magnitude| difference, averaged over resolutions.
 
-    Each is taken for each item by itself; the count is the number of items. Outputs and targets are waveforms
-    (B, S); the mask is (B, S). A silent target has no spectral convergence, only the logarithmic part.
+    Both are computed per item; the count is the number of items. Outputs and targets are waveforms (B, S); the mask is
+    (B, S). A silent target has no spectral convergence, only the logarithmic term.
 
     Args:
         resolutions: (n_fft, hop length) in samples.

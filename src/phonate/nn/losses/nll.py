@@ -9,9 +9,9 @@ from phonate.nn.losses._classes import flat, smoothed_nll
 
 
 class NLLLoss(Loss):
-    """-outputs at the target class, for outputs that are log-probabilities already (log_softmax).
+    """-outputs at the target class, for outputs (..., C) that are log-probabilities.
 
-    Shapes, -100 and label smoothing are those of `cross_entropy`.
+    Targets, -100 and label smoothing are as for `cross_entropy`.
     """
 
     def __init__(self, label_smoothing: float = 0.0) -> None:

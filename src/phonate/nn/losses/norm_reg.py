@@ -1,4 +1,4 @@
-"""The size of the weights as a loss term."""
+"""L2 regularisation as a loss term."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from phonate.nn.losses._base import SumCount
 
 
 class NormRegLoss(nn.Module):
-    """The mean square of a model's trainable weight matrices; biases and norms are left out.
+    """The mean square of a model's trainable weight matrices, without biases and normalisation layers.
 
-    As a mean it stays of one size whatever the size of the model: a freshly initialised layer of width d has
-    about 1 / (3 d), so its weight in the total means the same for small and large models.
+    A mean depends little on the number of weights (a newly initialised layer of width d has about 1 / (3 d)), so a
+    weight of this term suits small and large models alike.
     """
 
     couples_items = False

@@ -1,4 +1,4 @@
-"""Mel frames compared as loudly as they are heard."""
+"""A-weighted L1 distance of mel frames."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from phonate.nn.losses._base import Loss, SumCount, expanded, same_shape
 
 
 class PerceptualLoss(Loss):
-    """Absolute difference of mel frames (..., F), each band weighed by the A-curve of hearing (IEC 61672-1).
+    """Absolute difference of mel frames (..., F), with bands weighted by the A-weighting curve (IEC 61672-1).
 
-    The weights have a mean of 1, so the size is that of `l1`. The count is the number of cells.
+    The mean of the weights is 1, so the scale is that of `l1`. The count is the number of elements.
 
     Args:
-        fmin: Lower edge of the mel bands in Hz; they lie as those of the features do.
-        fmax: Upper edge in Hz.
+        fmin: Lower edge of the mel bands of the features, in Hz.
+        fmax: Upper edge, in Hz.
     """
 
     def __init__(self, fmin: float = 0.0, fmax: float = 8000.0) -> None:
@@ -41,9 +41,9 @@ class PerceptualLoss(Loss):
 
     def weights(self, bands: int) -> list[float]:
         """The weight of each of `bands` mel bands; their mean is 1."""
-        heard = [_a_curve(centre) for centre in band_edges(bands, self.fmin, self.fmax)[1:-1]]
-        mean = sum(heard) / bands
-        return [weight / mean for weight in heard]
+        weights = [_a_curve(centre) for centre in band_edges(bands, self.fmin, self.fmax)[1:-1]]
+        mean = sum(weights) / bands
+        return [weight / mean for weight in weights]
 
 
 def _a_curve(hertz: float) -> float:

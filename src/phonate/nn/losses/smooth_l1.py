@@ -9,7 +9,7 @@ from phonate.nn.losses._base import ElementwiseLoss
 
 
 class SmoothL1Loss(ElementwiseLoss):
-    """Absolute error, rounded off where it is smaller than `beta`: error^2 / (2 beta)."""
+    """|error| - beta / 2, and error^2 / (2 beta) where the error is below `beta`."""
 
     def __init__(self, beta: float = 1.0) -> None:
         super().__init__()

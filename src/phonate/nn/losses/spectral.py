@@ -9,10 +9,9 @@ from phonate.nn.losses._stft import convergence, magnitudes, waveforms
 
 
 class SpectralLoss(Loss):
-    """|| |Y| - |X| || / || |Y| || over each item's magnitude spectrum; the count is the number of items.
+    """|| |Y| - |X| || / || |Y| || of each item's magnitude spectra; the count is the number of items.
 
-    Outputs and targets are waveforms (B, S); the mask is (B, S). An item whose target is silent has no ratio
-    and does not count.
+    Outputs X and targets Y are waveforms (B, S); the mask is (B, S). Items with a silent target do not count.
     """
 
     def __init__(self, n_fft: int = 1024, hop_length: int = 256) -> None:

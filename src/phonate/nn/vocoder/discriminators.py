@@ -1,4 +1,4 @@
-"""Networks that tell natural speech from made speech, at several resolutions of time and frequency.
+"""Discriminators of natural and generated speech, at several resolutions of time and frequency.
 
 Shapes: B batch, N samples, T frames, K bins, C channels.
 """
@@ -16,12 +16,12 @@ from phonate.nn.stft import ShortTimeFourier
 _COMPRESSION = 0.3
 _SMALL = 1e-5
 _MEAN_LEVEL, _DEVIATION = 0.35, 0.2
-"""Of mel features from 0 to 1. Given as they are, a discriminator stays at chance for a thousand steps."""
+"""Of mel features from 0 to 1. Without standardisation, a discriminator stays at chance for a thousand steps."""
 
 
 class SpectrogramDiscriminator(nn.Module):
     """Convolutions over a complex spectrogram (Défossez et al. 2022, "High fidelity neural audio compression",
-    section 3.4), its magnitudes compressed to the power 0.3 so that quiet bins count too."""
+    section 3.4), with magnitudes compressed to the power 0.3 so that quiet bins matter."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class SpectrogramDiscriminator(nn.Module):
         self.last = nn.utils.parametrizations.weight_norm(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
 
     def forward(self, spectrum_BTC: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Spectrum (B, T, 2K) -> how natural each place is (B, T, K'), and the layers' outputs."""
+        """Spectrum (B, T, 2K) -> scores (B, T, K'), high for natural speech, and each layer's output (B, C, T, K')."""
         real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
         size_BTK = (real_BTK.square() + imaginary_BTK.square() + _SMALL).pow(0.5 * (_COMPRESSION - 1.0))
         hidden = torch.stack([real_BTK * size_BTK, imaginary_BTK * size_BTK], dim=1)
@@ -45,19 +45,19 @@ class SpectrogramDiscriminator(nn.Module):
 
 
 class Discriminators(nn.Module):
-    """A spectrogram discriminator for each resolution (n_fft, hop)."""
+    """One spectrogram discriminator per resolution (n_fft, hop)."""
 
     def __init__(self, resolutions: Sequence[tuple[int, int]], channels: int) -> None:
         super().__init__()
         self.members = nn.ModuleList(SpectrogramDiscriminator(channels) for _ in resolutions)
 
     def forward(self, spectra: Sequence[Tensor]) -> list[tuple[Tensor, list[Tensor]]]:
-        """What each says of its spectrum."""
+        """Scores and layer outputs of each discriminator; `spectra`: a (B, T, 2K) per resolution."""
         return [member(spectrum) for member, spectrum in zip(self.members, spectra, strict=True)]
 
 
 class MelDiscriminator(nn.Module):
-    """Convolutions over a mel spectrogram beside what it should say (Yang et al. 2021, "GANSpeech", section 2.2)."""
+    """Convolutions over a mel spectrogram and its condition (Yang et al. 2021, "GANSpeech", section 2.2)."""
 
     def __init__(self, n_mels: int, condition: int, channels: int) -> None:
         super().__init__()
@@ -70,8 +70,8 @@ class MelDiscriminator(nn.Module):
         self.last = nn.utils.parametrizations.weight_norm(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
 
     def forward(self, mel_BTM: Tensor, condition_BTD: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Mel (B, T, M), from 0 to 1, and condition (B, T, D) -> how natural each place is (B, T', M'), and the outputs
-        of the layers."""
+        """Mel (B, T, M), from 0 to 1, and condition (B, T, D) -> scores (B, T', M'), high for natural
+        speech, and each layer's output (B, C, T', M')."""
         standard_BTM = (mel_BTM - _MEAN_LEVEL) / _DEVIATION
         hidden = torch.stack([standard_BTM, self.condition(condition_BTD)], dim=1)
         outputs = []
@@ -89,11 +89,11 @@ class MultiResolutionFourier(nn.Module):
         self.transforms = nn.ModuleList(ShortTimeFourier(n_fft, hop) for n_fft, hop in resolutions)
 
     def forward(self, samples_BN: Tensor) -> list[Tensor]:
-        """(B, N) -> a (B, T, 2K) for each."""
+        """(B, N) -> one (B, T, 2K) per resolution."""
         return [transform(samples_BN) for transform in self.transforms]
 
 
 def magnitudes(spectrum_BTC: Tensor) -> Tensor:
-    """(B, T, 2K) -> (B, T, K)."""
+    """Magnitudes of spectra: (B, T, 2K) -> (B, T, K)."""
     real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
     return (real_BTK.square() + imaginary_BTK.square() + 1e-12).sqrt()

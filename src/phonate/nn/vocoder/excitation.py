@@ -1,4 +1,4 @@
-"""What a voice is made of before the vocal tract shapes it: pulses at the pitch, and noise.
+"""The excitation signal of a source-filter model: a pulse train at the pitch, and noise.
 
 Shapes: B batch, T frames, N = (T - 1) * hop samples.
 """
@@ -15,10 +15,16 @@ _SMALLEST = 1e-4
 
 
 def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_B: Tensor | None = None) -> Tensor:
-    """A pulse train at the pitch `f0_BT` in Hz (0: unvoiced, and silent), power 1 where voiced: (B, N).
+    """A pulse train (B, N) with power 1 where voiced, 0 elsewhere.
 
-    All harmonics under half the sample rate, of equal strength: Dirichlet's kernel,
-    1 + 2 sum cos(h p) = sin((H + 1/2) p) / sin(p / 2). `phase_B` is where the first period starts, in cycles.
+    All harmonics below half the sample rate have equal amplitude: Dirichlet's kernel,
+    1 + 2 sum cos(h p) = sin((H + 1/2) p) / sin(p / 2).
+
+    Args:
+        f0_BT: Pitch in Hz, 0 where unvoiced.
+        hop_length: Samples from frame to frame.
+        sample_rate: In Hz.
+        phase_B: Initial phase in cycles; None: 0.
     """
     voiced_BN = _held(f0_BT > 0, hop_length)
     f0_BN = _interpolated(_filled(f0_BT), hop_length)
@@ -37,37 +43,37 @@ def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_B: Tensor | N
 
 
 def _filled(f0_BT: Tensor) -> Tensor:
-    """Unvoiced frames get the pitch of the latest voiced one (100 Hz before the first), so that a vowel's first
-    periods do not start from 0 Hz."""
+    """F0 (B, T) with unvoiced frames set to the last voiced pitch (100 Hz before the first), so that the pitch does not
+    rise from 0 Hz at the start of a vowel."""
     voiced_BT = f0_BT > 0
     heard_BT = torch.cumsum(voiced_BT.long(), dim=1)
-    # The pitch of the first voiced frame, the second, ... Unvoiced ones write 0 into place 0. No cummax: ONNX has none.
+    # pitches of the first voiced frame, the second, ...; unvoiced ones write 0 to position 0. ONNX has no cummax.
     pitches_BV = F.pad(torch.zeros_like(f0_BT), (0, 1)).scatter(1, heard_BT * voiced_BT, f0_BT * voiced_BT)
     held_BT = pitches_BV.gather(1, heard_BT)
     return torch.where(held_BT > 0, held_BT, torch.full_like(held_BT, 100.0))
 
 
 def _interpolated(values_BT: Tensor, hop_length: int) -> Tensor:
-    """Linear between frames: (B, N)."""
+    """Linear interpolation between frames: (B, T) -> (B, N)."""
     start, end = values_BT[:, :-1, None], values_BT[:, 1:, None]
     share_H = torch.arange(hop_length, device=values_BT.device, dtype=values_BT.dtype) / hop_length
     return (start + (end - start) * share_H).flatten(1)
 
 
 def _held(flags_BT: Tensor, hop_length: int) -> Tensor:
-    """Each frame's flag for the samples nearest to it: (B, N) bool."""
+    """Nearest-neighbour interpolation of flags: (B, T) -> (B, N)."""
     half = hop_length // 2
     repeated = flags_BT[:, :, None].expand(-1, -1, hop_length).flatten(1)
     return repeated[:, half : half + (flags_BT.shape[1] - 1) * hop_length]
 
 
 def noise_table(samples: int = 1 << 16) -> Tensor:
-    """White noise of power 1, the same each time."""
+    """White noise (samples,) of power 1, always the same."""
     return torch.randn(samples, generator=torch.Generator().manual_seed(0))
 
 
 def noise(like_BN: Tensor, table: Tensor, start_B: Tensor | None = None) -> Tensor:
-    """White noise (B, N) out of `table`, each item from its own `start_B`."""
+    """White noise in the shape of `like_BN`, read from `table` (samples,), each item from its own `start_B`."""
     positions = torch.arange(like_BN.shape[1], device=like_BN.device)
     if start_B is None:
         return F.embedding(positions % table.shape[0], table[:, None])[None, :, 0].expand_as(like_BN)

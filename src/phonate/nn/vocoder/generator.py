@@ -1,9 +1,9 @@
-"""From mel spectrograms to waveforms in one pass of a small network.
+"""The vocoder: mel spectrograms to waveforms in one pass of a small network.
 
-A source of pulses and noise (as in Wang et al. 2019, "Neural source-filter waveform models") is taken to the
-Fourier domain, filtered there by what a ConvNeXt network makes of the mel, and taken back by an inverse transform
-(as in Siuzdak 2023, "Vocos"). The pulses give phases that fit from frame to frame, the hardest thing to learn from
-a mel; what stays to be learnt is spectral detail, how much of each bin is noise, and how phases lie.
+A source of pulses and noise (as in Wang et al. 2019, "Neural source-filter waveform models") is filtered in the Fourier
+domain by gains and phases that a ConvNeXt network predicts from the mel, and transformed back (as in Siuzdak 2023,
+"Vocos"). The pulses provide phases that are coherent from frame to frame, which are hardest to learn from a mel. What
+remains is spectral detail, the share of noise in each bin, and phase offsets.
 
 Shapes: B batch, T frames, M mel bands, D width, K bins, N = (T - 1) * hop samples.
 """
@@ -31,14 +31,14 @@ class Vocoder(nn.Module):
     """Mel (B, T, M), from 0 to 1, -> waveform (B, N) whose pre-emphasised form peaks at about 1.
 
     Args:
-        filters: (M, K) mel filters, by which the mel is first guessed back into bins.
+        filters: (M, K) mel filters, with which a first estimate of the bins is made from the mel.
         sample_rate: Of the waveform.
         hop_length: Samples from frame to frame.
-        floor_db: The level that is 0 in the mel, under the level that is 1.
-        reference_db: The level that is 1 in the mel, in dB over a magnitude of 1.
-        preemphasis: The coefficient with which mels were made.
-        width: Of the network.
-        layers: Of the network.
+        floor_db: The level of mel value 0, in dB relative to that of value 1.
+        reference_db: The level of mel value 1, in dB relative to a magnitude of 1.
+        preemphasis: Coefficient of the pre-emphasis of the mels.
+        width: Width of the network.
+        layers: Number of ConvNeXt blocks.
     """
 
     spread_MK: Tensor
@@ -91,12 +91,12 @@ class Vocoder(nn.Module):
         )
 
     def pitch(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
-        """log F0 relative to 200 Hz (B, T), and the logit of voicing (B, T), as heard in the mel."""
+        """log F0 relative to 200 Hz (B, T), and voicing logits (B, T), predicted from the mel (B, T, M)."""
         out_BT2 = self.pitch_head(self.pitch_network(self._embedded(mel_BTM)))
         return out_BT2[..., 0], out_BT2[..., 1]
 
     def predicted_f0(self, mel_BTM: Tensor) -> Tensor:
-        """F0 (B, T) in Hz, 0 where unvoiced."""
+        """F0 (B, T) in Hz, 0 where unvoiced, predicted from the mel (B, T, M)."""
         log_f0_BT, voicing_BT = self.pitch(mel_BTM)
         f0_BT = (200.0 * log_f0_BT.exp()).clamp(_LOWEST_F0, _HIGHEST_F0)
         return torch.where(voicing_BT > 0, f0_BT, torch.zeros_like(f0_BT))
@@ -112,7 +112,14 @@ class Vocoder(nn.Module):
         phase_B: Tensor | None = None,
         noise_start_B: Tensor | None = None,
     ) -> Tensor:
-        """The waveform (B, N). `f0_BT` in Hz (0: unvoiced) where it is known; the rest varies the source."""
+        """The waveform (B, N).
+
+        Args:
+            mel_BTM: Mel features from 0 to 1.
+            f0_BT: F0 in Hz, 0 where unvoiced; None: predicted.
+            phase_B: Initial phase of the pulses, in cycles.
+            noise_start_B: Where each item reads the noise table.
+        """
         if f0_BT is None:
             f0_BT = self.predicted_f0(mel_BTM)
         pulses_BN, noise_BN = self.source(f0_BT, phase_B, noise_start_B)
@@ -122,30 +129,30 @@ class Vocoder(nn.Module):
     def source(
         self, f0_BT: Tensor, phase_B: Tensor | None = None, noise_start_B: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Pulses and noise, each (B, N) of power 1."""
+        """Pulses and noise, each (B, N) with power 1. Arguments as for `forward`."""
         pulses_BN = pulses(f0_BT.float(), self.hop_length, self.sample_rate, phase_B)
         return pulses_BN, noise(pulses_BN, self.noise_table, noise_start_B)
 
     def filtered(self, mel_BTM: Tensor, f0_BT: Tensor, pulses_BN: Tensor, noise_BN: Tensor) -> Tensor:
-        """The source (B, N) as the mel says it sounds (B, N)."""
+        """The waveform (B, N): pulses and noise, each (B, N), filtered according to the mel."""
         voiced_BT = f0_BT > 0
         log_f0_BT = torch.where(voiced_BT, (f0_BT.clamp_min(1.0) / 200.0).log(), 0.0)
-        said_BT2 = torch.stack([log_f0_BT, voiced_BT.float()], dim=-1)
-        hidden_BTD = self.network(self._embedded(mel_BTM) + self.pitch_embedding(said_BT2))
+        pitch_BT2 = torch.stack([log_f0_BT, voiced_BT.float()], dim=-1)
+        hidden_BTD = self.network(self._embedded(mel_BTM) + self.pitch_embedding(pitch_BT2))
         pulse_log_BTK, phase_BTK, noise_log_BTK = self.head(hidden_BTD).float().chunk(3, dim=-1)
         nepers_BTM = (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * _NEPERS
-        guess_BTK = nepers_BTM @ self.spread_MK + self.level_K
+        estimate_BTK = nepers_BTM @ self.spread_MK + self.level_K
         with torch.no_grad():
             pulse_BTC, noise_BTC = self.fourier(pulses_BN), self.fourier(noise_BN)
-        pulse_gain_BTK = (guess_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
-        noise_gain_BTK = (guess_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
+        pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
+        noise_gain_BTK = (estimate_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
         spectrum_BTC = _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK) + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
         waveform_BN: Tensor = self.fourier.inverse(spectrum_BTC)
         return waveform_BN
 
     @property
     def context(self) -> int:
-        """Frames on either side that a frame's sound depends on."""
+        """Receptive field: frames on either side that a frame of the waveform depends on."""
         transforms = -(-self.fourier.n_fft // self.hop_length)
         return 3 * (1 + len(self.network.blocks)) + transforms
 
@@ -153,14 +160,14 @@ class Vocoder(nn.Module):
 def _rotated(spectrum_BTC: Tensor, gain_BTK: Tensor, phase_BTK: Tensor) -> Tensor:
     """A spectrum times gain * exp(i phase)."""
     real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
-    across_BTK, up_BTK = gain_BTK * phase_BTK.cos(), gain_BTK * phase_BTK.sin()
+    cosine_BTK, sine_BTK = gain_BTK * phase_BTK.cos(), gain_BTK * phase_BTK.sin()
     return torch.cat(
-        [real_BTK * across_BTK - imaginary_BTK * up_BTK, real_BTK * up_BTK + imaginary_BTK * across_BTK], dim=-1
+        [real_BTK * cosine_BTK - imaginary_BTK * sine_BTK, real_BTK * sine_BTK + imaginary_BTK * cosine_BTK], dim=-1
     )
 
 
 def _interpolation(filters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """(M, K): weights by which each bin's level is that of the mel bands around it, in the logarithm."""
+    """(M, K) weights that interpolate log levels of mel bands to bins."""
     centres = (filters * np.arange(filters.shape[1])).sum(1) / filters.sum(1)
     bins = np.arange(filters.shape[1])
     weights = [np.interp(bins, centres, np.eye(len(filters))[band]) for band in range(len(filters))]
@@ -168,10 +175,10 @@ def _interpolation(filters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def _levels(filters: npt.NDArray[np.float32], n_fft: int, preemphasis: float) -> npt.NDArray[np.float32]:
-    """(K,) nepers from the mel's level to the gain on a source of power 1 that, two such sources being added, is
-    heard at that level after pre-emphasis."""
+    """(K,) offsets in nepers from the mel's level to the gain at which the sum of two sources of power 1 has that level
+    after pre-emphasis."""
     window = np.hanning(n_fft + 1)[:-1]
-    source = math.sqrt(math.pi / 4.0 * np.square(window).sum())  # mean magnitude of white noise's bins
+    source = math.sqrt(math.pi / 4.0 * np.square(window).sum())  # mean magnitude of white noise in a bin
     centres = (filters * np.arange(filters.shape[1])).sum(1) / filters.sum(1)
     area = np.interp(np.arange(filters.shape[1]), centres, np.log(filters.sum(1)))
     omega = np.pi * np.arange(filters.shape[1]) / (filters.shape[1] - 1)

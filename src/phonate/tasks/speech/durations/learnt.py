@@ -26,7 +26,14 @@ from torch import nn
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
 from phonate.data.store.prepared import Prepared
-from phonate.nn.aligner import AlignerModel, audible, best_durations, beta_binomial, binarisation, forward_sum
+from phonate.nn.aligner import (
+    AlignerModel,
+    audible_frames,
+    best_durations,
+    beta_binomial,
+    binarisation_loss,
+    forward_sum_loss,
+)
 from phonate.tasks.speech.durations.boundaries import Durations
 from phonate.tasks.speech.durations.espeak import is_silent_mark
 from phonate.text.inventory import Inventory
@@ -101,7 +108,7 @@ class Recordings:
             tokens_L=kept_L,
             optional_L=self._optional[kept_L],
             mel_TM=mel_TM,
-            prior_TL=beta_binomial(audible(mel_TM), self._optional[kept_L], _PRIOR_STRENGTH),
+            prior_TL=beta_binomial(audible_frames(mel_TM), self._optional[kept_L], _PRIOR_STRENGTH),
             speaker=int(self.prepared.index.speaker[position]),
         )
 
@@ -171,10 +178,10 @@ class AlignmentTask(Task):
         """See the class."""
         log_BTL = scores(model, batch)
         frames = batch["lengths"].sum()
-        terms: Terms = {"alignment": (forward_sum(log_BTL, batch["lengths"], batch["token_lengths"]), frames)}
+        terms: Terms = {"alignment": (forward_sum_loss(log_BTL, batch["lengths"], batch["token_lengths"]), frames)}
         if self.hardened:
             durations_BL = torch.from_numpy(durations(log_BTL.detach(), batch)).to(log_BTL.device)
-            terms["binarisation"] = (binarisation(log_BTL, durations_BL, batch["lengths"]), frames)
+            terms["binarisation"] = (binarisation_loss(log_BTL, durations_BL, batch["lengths"]), frames)
         return terms
 
     @property

@@ -26,7 +26,7 @@ from phonate.nn.decoder import Decoder
 from phonate.nn.encoder import Encoder
 from phonate.nn.masks import frame_mask
 from phonate.nn.positions import SinusoidalPositions
-from phonate.nn.regulator import token_of_frame, whole_frames
+from phonate.nn.regulator import rounded_durations, token_indices
 from phonate.training.task import Batch, Count, Terms
 
 logger = logging.getLogger("phonate")
@@ -130,7 +130,7 @@ class AutoregressiveModel(nn.Module):
 
     def regulated(self, encoded_BLD: Tensor, durations_BL: Tensor, frames: int) -> Tensor:
         """Each token's encoding for each of its frames, with the frame's position (B, T, D)."""
-        token_BT = token_of_frame(durations_BL, frames)
+        token_BT = token_indices(durations_BL, frames)
         said_BTD = encoded_BLD.gather(1, token_BT[..., None].expand(-1, -1, encoded_BLD.shape[-1]))
         memory_BTD: Tensor = self.positions(said_BTD)
         return memory_BTD
@@ -170,7 +170,7 @@ class AutoregressiveModel(nn.Module):
 
         It is not asked before `least` frames, and is cut off, with a warning, after `most`.
         """
-        states = self.decoder.begin(memory_1SD)
+        states = self.decoder.initial_state(memory_1SD)
         frame_11M = memory_1SD.new_zeros(1, 1, self.output.out_features)
         frames: list[Tensor] = []
         end = None
@@ -209,7 +209,7 @@ class AutoregressiveModel(nn.Module):
     def _sentence(self, tokens_1L: Tensor, speaker: int, speed: float) -> Tensor:
         """The mel (T, M) of one sentence."""
         encoded_1LD = self.encode(tokens_1L, torch.tensor([speaker], device=tokens_1L.device), None)
-        durations_1L = whole_frames((self.predict(encoded_1LD).float().exp() - 1.0).clamp_min(0.0) / speed)
+        durations_1L = rounded_durations((self.predict(encoded_1LD).float().exp() - 1.0).clamp_min(0.0) / speed)
         expected = max(2, int(durations_1L.sum()))
         memory_1SD = self.regulated(encoded_1LD, durations_1L, expected)
         before_1TM = self.generate(memory_1SD, least=math.ceil(expected / 3), most=2 * expected)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from phonate.nn.convnext import ConvNeXt
 from phonate.nn.masks import frame_mask
-from phonate.nn.regulator import token_of_frame, whole_frames
+from phonate.nn.regulator import rounded_durations, token_indices
 
 NOISE = 16
 """Random numbers that the decoder is given for each frame, for what text does not say."""
@@ -128,7 +128,7 @@ class ParallelModel(nn.Module):
     def prosody(self, predicted_BL2: Tensor, speed: float | Tensor = 1.0, mask_BL: Tensor | None = None) -> Prosody:
         """Predictions as numbers to speak with; `speed` 1.2 is a fifth faster."""
         frames_BL = (predicted_BL2[..., 0].exp() - 1.0).clamp_min(0.0) / speed
-        durations_BL = whole_frames(frames_BL if mask_BL is None else frames_BL * mask_BL)
+        durations_BL = rounded_durations(frames_BL if mask_BL is None else frames_BL * mask_BL)
         return Prosody(durations_BL, predicted_BL2[..., 1])
 
     def regulated(self, encoded_BLD: Tensor, prosody: Prosody, frames: int) -> Tensor:
@@ -136,7 +136,7 @@ class ParallelModel(nn.Module):
         said_BLD = encoded_BLD + self.energy_embedding(prosody.energy_BL[..., None])
         ends_BL = torch.cumsum(prosody.durations_BL, dim=1)
         frame_T = torch.arange(frames, device=ends_BL.device)
-        token_BT = token_of_frame(prosody.durations_BL, frames)
+        token_BT = token_indices(prosody.durations_BL, frames)
         said_BTD = said_BLD.gather(1, token_BT[..., None].expand(-1, -1, said_BLD.shape[-1]))
         length_BT = prosody.durations_BL.gather(1, token_BT).clamp_min(1).to(said_BTD.dtype)
         since_BT = frame_T - (ends_BL.gather(1, token_BT) - length_BT.long()).to(said_BTD.dtype)

@@ -28,7 +28,7 @@ import librosa
 import numpy as np
 import soundfile
 
-from phonate.audio.voice_quality import VoiceLevels, voice_score
+from phonate.audio.quality.voice import VoiceLevels, voice_score
 from phonate.compute.limits import cores
 from phonate.data.voices.files import VoiceDataDetector
 from phonate.data.voices.validation import VoiceRules, validate_voice_files

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from phonate.audio.decoding import read_audio, read_start, resample, write_audio
+from phonate.audio.quality.voice import VoiceLevels, exact_levels, voice_levels, voice_score
 from phonate.audio.voice_features import voice_features
-from phonate.audio.voice_quality import VoiceLevels, exact_levels, voice_levels, voice_score
 from phonate.config.errors import DataError
 from sounds import voiced_tone
 
@@ -168,5 +168,5 @@ def test_a_rate_that_is_no_recordings_is_refused_before_memory_is_taken(tmp_path
     content = bytearray(path.read_bytes())
     content[24:28] = (2_000_000_000).to_bytes(4, "little")
     path.write_bytes(content)
-    with pytest.raises(DataError, match="2000000000 samples a second is no recording's rate"):
+    with pytest.raises(DataError, match="2000000000 samples per second is not a plausible rate"):
         read_start(path, 30.0, RATE)

@@ -216,7 +216,10 @@ def test_quitting_is_logged_with_the_last_checkpoint(place):
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "Path('run/step-00000002').mkdir(parents=True); Path('run/step-00000004').mkdir()\n"
         "session = TrainingSession(); log = SessionLog(Path('training/output'), {'mode': 'cpu', 'device': None})\n"
-        "with on_quit(lambda message: session._quit(log, message)), Signals(checkpoints=Path('run')):\n"
+        "from phonate.compute.distributed import Ranks\n"
+        "from phonate.training.tracking.log_file import log_file\n"
+        "with (on_quit(lambda message: session._quit(log, message)), log_file(Path('training.log'), Ranks()),\n"
+        "      Signals(checkpoints=Path('run'))):\n"
         "    os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGTERM)\n"
         "    print('still there', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
@@ -231,6 +234,11 @@ def test_quitting_is_logged_with_the_last_checkpoint(place):
         "stopping after this step; press Ctrl-C again to quit now",
         "quit without saving; the last checkpoint is run/step-00000004",
     ]
+    assert (
+        Path("training.log")
+        .read_text()
+        .endswith(" ERROR quit without saving; the last checkpoint is run/step-00000004\n")
+    )
     assert the_log()["log"][-1]["level"] == "ERROR"
     assert the_log()["log"][-1]["message"] == (
         "Interrupted: quit without saving; the last checkpoint is run/step-00000004; "

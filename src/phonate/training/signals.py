@@ -64,13 +64,18 @@ def interruptible() -> Iterator[None]:
             yield
     except Interrupted:
         raise
-    except (KeyboardInterrupt, Exception) as error:
+    except (_Stopped, KeyboardInterrupt, Exception) as error:
         if stop.received is None and not isinstance(error, KeyboardInterrupt):
             raise
         # an interrupted import may surface as any other error
         number = stop.received or signal.SIGINT
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         raise Interrupted(f"stopped by {name}", number) from None
+
+
+class _Stopped(BaseException):
+    """Raised where a signal came. Not KeyboardInterrupt: once that has passed through an import in C, Python ends the
+    process by SIGINT, whatever its exit code was to be."""
 
 
 class _Stop:
@@ -84,7 +89,7 @@ class _Stop:
         if os.getpid() != self._process:  # a loader worker that was forked a moment ago
             return
         self.received = number
-        raise KeyboardInterrupt
+        raise _Stopped
 
 
 @contextlib.contextmanager

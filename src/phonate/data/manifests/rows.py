@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
-from phonate.audio.quality import AudioQuality
+from phonate.audio.quality.measures import AudioQuality
 from phonate.config.errors import DataError
 from phonate.data.manifests.outputs import is_output
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import AudioInfo, probe
-from phonate.audio.quality import describe, describe_blocks
+from phonate.audio.quality.measures import describe, describe_blocks
 from phonate.config.errors import DataError
 from phonate.data.manifests.recording import LONG_SECONDS, part_blocks, read_part
 from phonate.data.manifests.requirements import LONGEST_UNLABELLED, Requirements

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from phonate.audio.decoding import read_start
-from phonate.audio.voice_quality import VoiceLevels, voice_levels, voice_score
+from phonate.audio.quality.voice import VoiceLevels, voice_levels, voice_score
 from phonate.config.errors import DataError
 from phonate.data.manifests.rows import Problem, one_line, printable
 from phonate.data.manifests.validation import Report

@@ -6,9 +6,12 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from phonate.compute.distributed import Ranks
+from phonate.training.signals import on_quit
 
 logger = logging.getLogger("phonate")
 
@@ -26,6 +29,12 @@ class _LogFile(logging.FileHandler):
         logger.warning("%s: can't be written (%s); this log ends here", self.baseFilename, error.strerror)
 
 
+def _append(path: Path, message: str) -> None:
+    """The last line of a process that is told to quit. Runs in a signal handler, so past the logger and its locks."""
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"{datetime.now().isoformat(' ', 'seconds')} ERROR {message}\n")
+
+
 @contextlib.contextmanager
 def log_file(path: Path, ranks: Ranks) -> Iterator[None]:
     """Within this block, what phonate logs is also appended to `path`, by the first rank."""
@@ -37,7 +46,8 @@ def log_file(path: Path, ranks: Ranks) -> Iterator[None]:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        yield
+        with on_quit(partial(_append, path)):
+            yield
     finally:
         logger.removeHandler(handler)
         with contextlib.suppress(OSError):  # what could not be written has been reported

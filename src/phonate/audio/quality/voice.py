@@ -1,8 +1,8 @@
-"""How well a recording serves to train a voice, cheaply enough for tens of thousands of them.
+"""Quality score of a recording for training a voice, fast enough for tens of thousands of them.
 
-Recordings are judged as they would be at one sample rate. Resampling, and a spectrum with four overlapping frames, take
-most of the time of such a judgement, and a threshold is rarely near: so both are estimated first, and computed only
-where the estimate leaves a doubt. Shapes: N samples, T frames, F frequencies.
+Recordings are scored as if resampled to one rate. Resampling and a spectrum with four overlapping frames take most of
+the time, and levels are rarely close to a threshold: so both are estimated first, and computed exactly only where the
+estimate is not conclusive. Shapes: N samples, T frames, F frequencies.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ DULL_HZ = 1000.0
 SHORT_SECONDS = 3.0
 
 _FRAME_SECONDS = 0.1
-_DOUBT = 1.25  # an estimate within this factor of a threshold decides nothing
+_DOUBT = 1.25  # an estimate within this factor of a threshold is not conclusive
 _TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
 class VoiceLevels:
-    """What a recording is judged by; amplitudes in units of full scale."""
+    """Levels that the score depends on; amplitudes in units of full scale."""
 
     rms: float
     peak: float
@@ -38,7 +38,7 @@ class VoiceLevels:
 
 
 def voice_score(levels: VoiceLevels, seconds: float) -> tuple[float, list[str]]:
-    """A score from 0 to 1, and what lowers it.
+    """The score, from 0 to 1, and the reasons that lower it.
 
     It is 1, times 0.5 if the RMS is under 0.01, 0.8 if the peak is over 0.99 (clipped, most likely), 0.9 if the
     spectral centroid is under 1 kHz (muffled), and 0.9 if it is shorter than 3 s.
@@ -55,7 +55,7 @@ def voice_score(levels: VoiceLevels, seconds: float) -> tuple[float, list[str]]:
 
 
 def voice_levels(waveform: FloatArray, sample_rate: int, judged_rate: int) -> VoiceLevels:
-    """The levels of a waveform (N,) as they are at `judged_rate`, exact wherever a threshold is near."""
+    """The levels of a waveform (N,) at `judged_rate`, exact where they are close to a threshold."""
     estimate = _estimate(waveform, sample_rate, judged_rate)
     if _near(estimate.rms, QUIET_RMS) or _near(estimate.centroid, DULL_HZ):
         return exact_levels(waveform, sample_rate, judged_rate)

@@ -1,4 +1,4 @@
-"""What can be said about a recording from its samples alone: the facts that validation judges by."""
+"""Measures of a recording's samples that validation uses: level, clipping, silence, noise."""
 
 from __future__ import annotations
 

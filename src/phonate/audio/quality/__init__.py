@@ -1,0 +1,1 @@
+"""Quality of recordings: measures for every corpus, and the score of recordings of a voice."""

@@ -288,7 +288,7 @@ def test_redrawing_leaves_the_global_generator_alone():
 
 
 def test_a_model_without_features_is_no_silent_no_op():
-    with pytest.raises(InputError, match="nothing to redraw"):
+    with pytest.raises(InputError, match="no module of this model has redraw_features"):
         Loop(network(), [build("feature_redraw")]).begin()
 
 

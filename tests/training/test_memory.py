@@ -105,6 +105,37 @@ def test_clean_ups_that_help_are_repeated():
     assert manager.overhead_percent < 1.0
 
 
+def test_a_rise_to_critical_pressure_is_cleaned_up_at_once_and_thoroughly():
+    """Although clean-ups at high pressure gave nothing back and are minutes apart by now."""
+    world = World(used=80)
+    manager = world.manager()
+    for _ in range(25_000):  # 400 s
+        world.now += 0.016
+        manager.check()
+    assert set(world.cleaned) == {False}
+    world.used, rose = 95, world.now
+    while True not in world.cleaned:
+        world.now += 0.016
+        manager.check()
+    assert world.now - rose < 1.0
+    thorough = world.cleaned.count(True)
+    for _ in range(1900):  # 30 s: the back-off begins anew, too
+        world.now += 0.016
+        manager.check()
+    assert world.cleaned.count(True) > thorough
+
+
+def test_memory_that_rises_and_falls_all_the_time_costs_under_one_percent():
+    world = World()
+    manager = world.manager()
+    for batch in range(50_000):
+        world.now += 0.016
+        world.used = 95 if batch % 64 < 32 else 10
+        manager.check()
+    assert manager.cleanup_count > 10
+    assert manager.overhead_percent < 1.0
+
+
 def test_critical_pressure_is_said_once_with_what_to_change(caplog):
     world = World(used=95)
     manager = world.manager()

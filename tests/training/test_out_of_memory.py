@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from small_tasks import CoupledTask, GanTask, RegressionTask, Sequences
@@ -12,10 +13,11 @@ from test_trainer import lines, same, settings, train, weights
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError, TrainingError
-from phonate.data.batches.loading import BatchSource, halves_of
+from phonate.data.batches.loading import BatchSource, MicroBatch, halves_of
 from phonate.training.callbacks import Callback
 from phonate.training.loaders.config import TrainingConfig
 from phonate.training.loaders.trainer import VoiceTrainer
+from phonate.training.memory.recovery import MicroBatchState, Recovery
 from phonate.training.run import Run
 from phonate.training.step import TrainStep
 from phonate.training.trainer import Trainer
@@ -114,6 +116,53 @@ def test_halving_goes_down_to_single_items(tmp_path, caplog):
     assert "in 8 parts of at most 1 items" in told
     for remedy in ("training.batch_size", "gradient checkpointing", "training.mixed_precision", "memory_management"):
         assert remedy in told
+
+
+def test_what_fitted_is_remembered_and_logged_once(tmp_path, caplog):
+    """Later batches are split before they fail; shorter ones are tried whole."""
+
+    class SameLength(type(small("forward"))):
+        def dataset(self, split):
+            made = super().dataset(split)
+            made.lengths[:] = 7  # all of one length
+            made.inputs = [np.zeros((7, 4), np.float32)] * len(made.ids)
+            made.targets = made.inputs
+            return made
+
+    task = SameLength()
+    train(tmp_path / "run", task, max_steps=6, batch_size=8)
+    assert [size for size in task.sizes if size > 2] == [8, 4, 4]  # all of them in the first step
+    assert sum("out of memory" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_shorter_batches_than_the_one_that_failed_are_tried_whole():
+    def split(planned):
+        return tuple(MicroBatch(["x"] * 2, {"x": planned.batch["x"][:2]}) for _ in range(2))
+
+    recovery = Recovery(torch.device("cpu"), split)
+
+    def batch(items, length):
+        return MicroBatch(["x"] * items, {"x": torch.zeros(items, length)})
+
+    failed = recovery.halves(MicroBatchState(batch(4, 100), batch(4, 100).batch), step=0)
+    recovery.learn(0, failed)
+    loaded = [[len(part.planned.ids) for part in recovery.load([batch(4, length)])] for length in (99, 100, 101)]
+    assert loaded == [[4], [2, 2], [2, 2]]
+
+
+def test_an_error_says_which_checkpoint_is_left(tmp_path):
+    class FailsLater(RegressionTask):
+        def loss(self, model, batch, phase):
+            terms = super().loss(model, batch, phase)
+            if self.step < self.fails_at:
+                return terms
+            return {name: (total * float("nan"), count) for name, (total, count) in terms.items()}
+
+    for step, said in ((1, "there is no checkpoint yet"), (6, r"the last checkpoint is .*step-00000004")):
+        task = FailsLater()
+        task.fails_at = step
+        with pytest.raises(TrainingError, match=rf"at step {step}.*; {said}"):
+            train(tmp_path / str(step), task)
 
 
 def test_a_gradient_that_was_half_added_is_caught(tmp_path, monkeypatch):

@@ -31,6 +31,17 @@ def test_a_backend_that_is_not_there_is_refused(backend, there, device, said, mo
     monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: there)
     with pytest.raises(InputError, match=said):
         distributed.start(torch.device(device), backend=backend)
+    monkeypatch.delenv("WORLD_SIZE")  # a single process, too
+    with pytest.raises(InputError, match=said):
+        distributed.start(torch.device(device), backend=backend)
+
+
+def test_a_launcher_that_starts_one_process_only_is_noticed(monkeypatch, caplog):
+    distributed.start(torch.device("cpu"))
+    assert not caplog.records
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    distributed.start(torch.device("cpu"))
+    assert "torchrun --nproc_per_node" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -104,3 +104,25 @@ def test_one_micro_batch_on_one_rank_is_never_counted_beforehand(tmp_path):
     assert (single.asked, single.forward) == (0, 4)
     train(tmp_path / "several", several, max_steps=2, gradient_accumulation_steps=2)
     assert (several.asked, several.forward) == (4, 8)
+
+
+class Declared(Judged):
+    """A task that knows what its validation reports."""
+
+    validation_metrics = frozenset({"mse", "size", "length", "never", "perplexity", "double"})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"validation": {"metric_for_best_model": "val_perplexty"}},
+        {"checkpoint": {"monitor_metric": "perplexty"}},
+        {"scheduler": {"type": "plateau", "metric": "val_perplexty"}},
+        {"early_stopping": {"metric": "val_perplexty", "restore_best_weights": False}},
+    ],
+)
+def test_a_mistyped_metric_is_refused_before_training_where_the_task_knows_its_metrics(tmp_path, changes):
+    with pytest.raises(InputError, match=r"no metric '(val_)?perplexty'; did you mean (val_)?perplexity\?"):
+        train(tmp_path / "run", Declared(), **changes)
+    assert not (tmp_path / "run/checkpoints").exists()
+    train(tmp_path / "right", Declared(), max_steps=4, validation={"metric_for_best_model": "val_perplexity"})

@@ -6,6 +6,7 @@ never make a GPU wait. Gradients travel through DistributedDataParallel, which a
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ import torch.distributed as dist
 from torch import nn
 
 from phonate.config.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 PATIENCE = timedelta(days=30)
 """Time limit of `Ranks.wait`. (A rank that dies ends the wait at once, because its connection closes.)"""
@@ -100,9 +103,14 @@ def start(
             f"training.distributed.world_size is {expected} but {world_size} process(es) were started; run "
             f"torchrun --nproc_per_node={expected} -m phonate train ..., or leave world_size out"
         )
-    if world_size == 1:
-        return Ranks()
     backend = _backend(backend, device)
+    if world_size == 1:
+        if os.environ.get("ACCELERATE_USE_CPU") == "True":
+            logger.warning(
+                "accelerate launch --cpu starts one process, whatever --num_processes says; for several use "
+                "torchrun --nproc_per_node=N -m phonate train ..."
+            )
+        return Ranks()
     # accelerate takes seconds to import: only runs of several processes pay for it.
     from accelerate import Accelerator
     from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs

@@ -18,7 +18,7 @@ from phonate.training.schedules import Schedule, build_schedule
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Phase, Task
 
-logger = logging.getLogger("phonate")
+logger = logging.getLogger(__name__)
 
 
 @dataclass

@@ -183,7 +183,7 @@ class LoggingSettings(Settings):
     wandb_tags: tuple[str, ...] = ()
     """W&B tags."""
     log_metrics: tuple[str, ...] | None = None
-    """Only these metrics are reported. Null: all."""
+    """Only these metrics go to the console and the trackers; metrics.jsonl keeps all. Null: all."""
     log_model: bool = False
     """Upload checkpoints to W&B as artifacts."""
     log_gradients: bool = False

@@ -24,7 +24,7 @@ from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Coupling, Dataset, Task
 
-logger = logging.getLogger("phonate")
+logger = logging.getLogger(__name__)
 
 SHIM_FRAMES = 64
 """`training.performance.batch_shim` pads to multiples of this."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from phonate.training.schedules import Schedule
     from phonate.training.settings import TrainingSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TrainerView(Protocol):
@@ -180,4 +180,4 @@ class CallbackList:
                 callback.load_state_dict(own.pop(0))
         dropped = [name for name, left in waiting.items() if any(left)]
         if dropped:
-            log.info("callbacks that this run no longer has, their state is dropped: %s", ", ".join(dropped))
+            logger.info("callbacks that this run no longer has, their state is dropped: %s", ", ".join(dropped))

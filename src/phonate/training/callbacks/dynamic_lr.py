@@ -9,7 +9,7 @@ from typing import Any, Literal
 from phonate.training.callbacks._base import Callback, TrainerView
 from phonate.training.callbacks._watch import MetricWatch
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class DynamicLRCallback(Callback):
@@ -54,7 +54,7 @@ class DynamicLRCallback(Callback):
         if not self.watch.observe(metrics) and self.watch.stale >= self.patience:
             self.watch.stale = 0
             self.scale = max(self.min_scale, self.scale * self.factor)
-            log.info("%s stalls: the learning rate is scaled by %g", self.watch.metric, self.scale)
+            logger.info("%s stalls: the learning rate is scaled by %g", self.watch.metric, self.scale)
             self._apply(trainer)
 
     def _apply(self, trainer: TrainerView) -> None:

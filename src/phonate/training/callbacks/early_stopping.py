@@ -10,7 +10,7 @@ from phonate.config.errors import InputError
 from phonate.training.callbacks._base import Callback, TrainerView
 from phonate.training.callbacks._watch import MetricWatch
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class EarlyStoppingCallback(Callback):
@@ -45,7 +45,7 @@ class EarlyStoppingCallback(Callback):
         if self.restore_best_weights and conflict is not None:
             raise InputError(conflict)
         if self.watch.stale >= self.patience:
-            log.info(
+            logger.info(
                 "stopped early before step %d: %s has not improved on %s for %d validations; a patience above that "
                 "goes on",
                 trainer.step + 1,
@@ -58,7 +58,7 @@ class EarlyStoppingCallback(Callback):
     def on_validation_end(self, trainer: TrainerView, metrics: Mapping[str, float]) -> None:
         """Count the validation and stop when the patience is over."""
         if not self.watch.observe(metrics) and self.watch.stale >= self.patience:
-            log.info(
+            logger.info(
                 "stopped early at step %d: %s has not improved on %s for %d validations",
                 trainer.step,
                 self.watch.metric,

@@ -37,8 +37,8 @@ class FeatureRedrawCallback(Callback):
         self.modules = redrawable(trainer.model)
         if not self.modules:
             raise InputError(
-                "feature_redraw: the model has nothing to redraw (no redraw_features() in it); leave out "
-                "training.feature_redraw_interval and the callback, or choose linear attention"
+                "feature_redraw: no module of this model has redraw_features(); leave out "
+                "training.feature_redraw_interval and the callback feature_redraw"
             )
 
     def on_optimizer_step(self, trainer: TrainerView) -> None:

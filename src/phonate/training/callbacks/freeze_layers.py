@@ -13,7 +13,7 @@ from phonate.training.callbacks._base import Callback, TrainerView
 if TYPE_CHECKING:
     from torch import nn
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class FreezeLayersCallback(Callback):
@@ -43,7 +43,7 @@ class FreezeLayersCallback(Callback):
         if self.until_step is not None and trainer.step >= self.until_step:
             return
         self.frozen = [parameters[name] for name in sorted(names)]
-        log.info("frozen: %d of %d parameter tensors", len(names), len(parameters))
+        logger.info("frozen: %d of %d parameter tensors", len(names), len(parameters))
         self._train(False)
 
     def on_backward_end(self, trainer: TrainerView) -> None:
@@ -54,7 +54,7 @@ class FreezeLayersCallback(Callback):
     def on_optimizer_step(self, trainer: TrainerView) -> None:
         """Unfreeze at `until_step`."""
         if self.frozen and self.until_step is not None and trainer.step >= self.until_step:
-            log.info("unfrozen at step %d: %d parameter tensors", trainer.step, len(self.frozen))
+            logger.info("unfrozen at step %d: %d parameter tensors", trainer.step, len(self.frozen))
             self._train(True)
             self.frozen = []
 

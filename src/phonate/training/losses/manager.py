@@ -19,7 +19,7 @@ from phonate.training.losses.registry import compute, coupling_of
 from phonate.training.settings import LossSettings
 from phonate.training.task import Coupling, Terms
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LossManager(nn.Module):
@@ -97,7 +97,7 @@ class LossManager(nn.Module):
                     terms[name] = _least_squares(outputs["scores"])
                 elif not self._warned:
                     self._warned = True
-                    log.warning("loss_weights.adversarial: the model returns no discriminator scores; left out")
+                    logger.warning("loss_weights.adversarial: the model returns no discriminator scores; left out")
                 continue
             loss = self.losses[name]
             takes = getattr(loss, "takes", "outputs")

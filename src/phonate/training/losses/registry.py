@@ -14,7 +14,7 @@ from phonate.nn.losses._base import SumCount, expanded
 from phonate.training.losses.names import LOSSES
 from phonate.training.task import Coupling
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LossRegistry:

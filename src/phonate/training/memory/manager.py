@@ -17,7 +17,7 @@ import torch
 from phonate.compute.device_type import DeviceType
 from phonate.compute.memory import Usage, release, usage_of
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OUT_OF_MEMORY_ADVICE = (
     "lower training.batch_size (or training.max_duration), turn on gradient checkpointing where the model has it "
@@ -72,7 +72,8 @@ class AdaptiveMemoryManager:
 
     At low pressure nothing is done; at moderate pressure memory is looked at more often; at high pressure the
     allocator's cache is emptied (on a CPU: garbage collected); at critical pressure garbage is collected too, freed
-    pages go back to the system, and the log says once what to change.
+    pages go back to the system, and the log says once what to change. A clean-up that gave nothing back is repeated
+    less and less often; when pressure rises to a higher level, it is cleaned up at once.
 
     Args:
         device: Whose memory.
@@ -112,7 +113,10 @@ class AdaptiveMemoryManager:
         self._spent = 0.0
         self._look_due = self._began
         self._clean_due = self._began
+        self._affordable = self._began
         self._wait = SECONDS_BETWEEN_CLEANUPS
+        self._cleaned_at = Pressure.LOW
+        """The pressure of the latest clean-up, until memory was free again."""
         self._warned = False
 
     def check(self) -> Pressure:
@@ -135,11 +139,16 @@ class AdaptiveMemoryManager:
         started = self._clock()
         self._read()
         looked = self._clock() - started
-        if self.pressure >= Pressure.HIGH and started >= self._clean_due:
+        if self.pressure is Pressure.LOW and started >= self._affordable:
+            self._cleaned_at = Pressure.LOW
+        risen = self.pressure > self._cleaned_at
+        if self.pressure >= Pressure.HIGH and (risen or started >= self._clean_due):
+            if risen:  # what gave nothing back at a lower pressure says nothing about this one
+                self._wait = SECONDS_BETWEEN_CLEANUPS
             self._clean_up()
         if self.pressure is Pressure.CRITICAL and not self._warned:
             self._warned = True
-            log.warning(
+            logger.warning(
                 "memory: %.0f %% of the %.1f GB of %s are in use; before it runs out, %s",
                 100 * self.usage.share,
                 self.usage.total / GB,
@@ -160,13 +169,15 @@ class AdaptiveMemoryManager:
     def _clean_up(self) -> None:
         """Free what can be freed, and find out whether it was worth it."""
         before, started = self.usage, self._clock()
+        self._cleaned_at = self.pressure
         self._clean(self.pressure is Pressure.CRITICAL)
         self.cleanup_count += 1
         self._read()
         ended = self._clock()
         helped = before.used - self.usage.used >= WORTH_IT * before.total
         self._wait = SECONDS_BETWEEN_CLEANUPS if helped else min(2 * self._wait, LONGEST_WAIT)
-        self._clean_due = ended + max(self._wait, (ended - started) / CLEANING_SHARE)
+        self._affordable = ended + (ended - started) / CLEANING_SHARE
+        self._clean_due = max(ended + self._wait, self._affordable)
 
     def emergency(self) -> None:
         """Free everything that can be freed, now: memory has run out."""

@@ -1,7 +1,7 @@
 """Loss scaling for fp16 on Apple's GPUs (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2).
 
-The same rules, methods and state as `torch.amp.GradScaler`, whose kernels are CUDA's and the CPU's: here the tensor
-operations are ordinary ones, which every device has. So a checkpoint goes on under the other class.
+The same rules, methods and state as `torch.amp.GradScaler`, so that a checkpoint of either can be resumed with the
+other. It uses ordinary tensor operations only: torch's scaler supports MPS since 2.13, and phonate older versions too.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from phonate.compute.device_type import DeviceType
 from phonate.config.errors import InputError
 from phonate.training.precision.mps_scaler import MPSGradScaler
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -71,7 +71,7 @@ def resolve(setting: str | bool, device: torch.device, try_out: Callable[[str, t
             raise InputError(
                 f"training.mixed_precision: {device} can't compute in {chosen} ({words}); use fp32 or auto"
             ) from error
-        log.warning("training.mixed_precision: %s can't compute in %s (%s); training in fp32", device, chosen, words)
+        logger.warning("training.mixed_precision: %s can't compute in %s (%s); training in fp32", device, chosen, words)
         return "fp32"
     return chosen
 
@@ -91,7 +91,7 @@ class Precision:
         self._asked = setting not in (True, "auto")
         self._fixed = loss_scale
         if loss_scale is not None and self.name != "fp16":
-            log.warning("training.amp_loss_scale: only fp16 has a loss scale, and this run is in %s", self.name)
+            logger.warning("training.amp_loss_scale: only fp16 has a loss scale, and this run is in %s", self.name)
         self._autocast: AbstractContextManager[Any] = contextlib.nullcontext()
         self._scaler: torch.amp.GradScaler | MPSGradScaler | None = None
         if self.name != "fp32":
@@ -107,7 +107,7 @@ class Precision:
         if self._asked or self.name == "fp32":
             return False
         words = _reason(error)
-        log.warning("training.mixed_precision: the first step failed in %s (%s); training in fp32", self.name, words)
+        logger.warning("training.mixed_precision: the first step failed in %s (%s); training in fp32", self.name, words)
         self.name, self._autocast, self._scaler = "fp32", contextlib.nullcontext(), None
         return True
 

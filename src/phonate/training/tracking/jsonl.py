@@ -30,6 +30,8 @@ class JsonLines(Sink):
         resume_step: The step that a resumed run goes on from; lines up to it are kept. None: a fresh file.
     """
 
+    keeps_all = True
+
     def __init__(self, path: Path, resume_step: int | None = None) -> None:
         self.path = path
         kept = [] if resume_step is None else [line for line in _lines(path) if line["step"] <= resume_step]

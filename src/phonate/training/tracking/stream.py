@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 class Sink:
     """A place that metrics go to. Override what it can do."""
 
+    keeps_all = False
+    """Whether it gets every metric, whatever `logging.log_metrics` selects."""
+
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Take the metrics of a step. The same step and split may come again with further names."""
 
@@ -42,8 +45,8 @@ class MetricStream:
 
     Args:
         sinks: Where metrics go.
-        only: Names or wildcards; other metrics are dropped (`logging.log_metrics`). "loss" stands for
-            "val_loss" too. None: all are kept.
+        only: Names or wildcards; sinks that do not keep all get no other metrics (`logging.log_metrics`). "loss" stands
+            for "val_loss" too. None: every sink gets all.
         system: Read beside the training metrics of a step.
     """
 
@@ -69,20 +72,20 @@ class MetricStream:
         if self._system is not None and split == "train" and step != self._system_step:
             self._system_step = step
             values = {**values, **self._system.read()}
+        selected = values
         if self._only is not None:
-            kept = {name: value for name, value in values.items() if self._keeps(name)}
-            if values and not kept and split not in self._silent:
+            selected = {name: value for name, value in values.items() if self._keeps(name)}
+            if values and not selected and split not in self._silent:
                 self._silent.add(split)
                 log.warning(
-                    "training.logging.log_metrics: none of %s is among the %s metrics, so none is kept; there is: %s",
+                    "training.logging.log_metrics: none of %s is among the %s metrics, so none is shown; there is: %s",
                     ", ".join(self._only),
                     split,
                     ", ".join(sorted(values)),
                 )
-            values = kept
-        if values:
-            for sink in self.sinks:
-                sink.write(step, split, values, epoch)
+        for sink in self.sinks:
+            if shown := values if sink.keeps_all else selected:
+                sink.write(step, split, shown, epoch)
 
     def _keeps(self, name: str) -> bool:
         kept = self._wanted.get(name)

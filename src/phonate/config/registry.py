@@ -26,6 +26,8 @@ _loaded: list[dict[str, str]] = []
 
 def nearest(name: str, known: list[str]) -> str:
     """`did you mean X?`, or the known names where none is near."""
+    if not known:
+        return "none is registered; a plug-in registers one (--plugin)"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else "choose from " + ", ".join(sorted(known))
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from phonate.audio.settings import AudioConfig, AugmentationSettings
-from phonate.config.registry import Registry
+from phonate.config.registry import Named, Registry
 from phonate.config.settings import Settings
 from phonate.data.manifests.requirements import Requirements
 
@@ -41,6 +41,8 @@ class VoiceData(Settings):
     """What waveforms and mel spectrograms are made with; also the shortest and longest recording taken."""
     augmentation: AugmentationSettings | None = None
     """Changes of training recordings (audio and features alike), new in each epoch. Null: none."""
+    collator: Annotated[str | None, Named("phonate.data.batches.collators:COLLATORS")] = None
+    """What makes batches of samples, by the name that a plug-in registers. Null: the task's own."""
     cache_dir: str | None = None
     """Where clean waveforms and features are kept. Null: ~/.cache/phonate."""
 

@@ -313,7 +313,7 @@ class TrainingSettings(Settings):
     max_steps: PositiveInt | None = None
     """Optimizer steps; where given it decides the length of the run instead of `epochs`."""
     batch_size: PositiveInt = 32
-    """Items of a forward pass, over all ranks together."""
+    """Items of a forward pass, over all ranks together; `max_duration` and `max_length` take its place."""
     max_duration: PositiveFloat | None = None
     """Seconds of audio that a batch may hold, padding counted; batches are then made of clips of like length."""
     max_length: PositiveInt | None = None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from phonate.compute.distributed import Ranks
 from phonate.config.documents import parse
 from phonate.config.errors import InputError
+from phonate.data.batches.collators import with_collator
 from phonate.data.batches.loading import BatchSource, MicroBatch
 from phonate.training.callbacks import Callback, build_callbacks
 from phonate.training.callbacks._watch import MetricWatch
@@ -99,10 +100,11 @@ def plan_sources(
 ) -> tuple[Source, Source | None, Dataset | None]:
     """The batches of the task's training and validation set, and the latter itself; None where it is empty."""
     make = partial(batch_source, settings=settings, ranks=ranks, device=device)
-    train, dataset = make(task.dataset("train")), task.dataset("validation")
+    collator = getattr(getattr(getattr(task, "recipe", None), "data", None), "collator", None)
+    train, dataset = (with_collator(task.dataset(split), collator) for split in ("train", "validation"))
     if not len(dataset.ids):
-        return train, None, None
-    return train, make(dataset, validation=True), dataset
+        return make(train), None, None
+    return make(train), make(dataset, validation=True), dataset
 
 
 def build_model(task: Task, device: torch.device) -> nn.Module:

@@ -108,7 +108,7 @@ def test_dropped_recordings_are_left_out(said, tmp_path, caplog):
     assert (warning.reason, warning.place) == ("unknown id", f"{drop}:4")
     prepared = prepare(data)
     assert not {"g3", "g5"} & set(prepared.index.id[:])
-    assert "'nowhere' is no id of the corpus" in caplog.text
+    assert "no recording has the id 'nowhere'" in caplog.text
     with pytest.raises(DataError, match=r"data\.drop: .*gone\.txt: no such file"):
         check_corpus(corpus(path, drop=str(tmp_path / "gone.txt")))
 

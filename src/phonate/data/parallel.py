@@ -1,4 +1,4 @@
-"""Work on many files in several processes, which one bad file doesn't end."""
+"""Processing many files in several processes; a file that crashes its process does not end the others."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 FEW = 32
-"""Fewer files are worked on in this process: others take longer to start."""
+"""Fewer files are processed in this process, since starting others takes longer."""
 _BATCH = 16
 _BATCHES_AHEAD = 4
 _IDLE_SECONDS = 10
-"""After so long without work a process ends. Validation and extraction share theirs, training waits for none."""
+"""Idle processes end after this time. Validation and extraction share them."""
 _WATCH_SECONDS = 0.5
 _MOMENT_SECONDS = 0.2
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENVIRONMENT = {
-    # together the processes take all cores already
+    # the processes use all cores already
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    # glibc keeps freed memory: taking the same from the system for each recording is a quarter of the work
+    # keep freed memory in the process: requesting it anew for each recording takes a quarter of the time
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2),
     "MALLOC_TRIM_THRESHOLD_": str(128 * 1024**2),
 }
@@ -47,13 +47,13 @@ def map_files(
     progress: Progress | None = None,
     processes: int | None = None,
 ) -> Iterator[Result]:
-    """`function(item)` for each item, in their order, as they are done.
+    """Yield `function(item)` for each item, in order.
 
     Args:
-        function: of a module, so that other processes find it; returns what went wrong rather than raising it.
-        crashed: what stands for an item at which the process died (a decoder that crashed, memory that ran out).
-        what: said to `progress`, or else to whoever hears of it, with how many are done and how many there are.
-        processes: how many; by default one for each core this process may use.
+        function: a module-level (picklable) function that returns errors rather than raising them.
+        crashed: gives the result for an item whose process died (decoder crash, out of memory).
+        what: the description passed to `progress`, or to the current progress listener.
+        processes: by default one for each core that this process may use.
     """
     processes = cores() if processes is None else processes
     # A loader worker is a daemon: it may not start processes.
@@ -80,7 +80,7 @@ def _spread(
                     remaining.popleft()
                 results = _result(under_way[0][1])
             except BrokenProcessPool:
-                # Which file it was, nobody tells: those that were under way are tried again, one at a time.
+                # It is unknown which file crashed: retry those in flight one at a time.
                 again = [item for batch, _ in under_way for item in batch]
                 under_way.clear()
                 for item in again:
@@ -93,7 +93,7 @@ def _spread(
                 continue
             under_way.popleft()
             yield from results
-    except BaseException:  # interrupted, or nobody wants the rest
+    except BaseException:  # interrupted, or the generator was closed
         with _signals_later():
             for _, batch_done in under_way:
                 batch_done.cancel()
@@ -110,7 +110,7 @@ def _end_batches(pool: Any) -> None:
 
 
 def _result(future: Future[Result]) -> Result:
-    """What a process found; signals that come meanwhile are attended to a moment later."""
+    """The result of a batch; signals that arrive meanwhile are delivered shortly after."""
     while True:
         with _signals_later(), suppress(TimeoutError):
             return future.result(timeout=_MOMENT_SECONDS)
@@ -118,9 +118,9 @@ def _result(future: Future[Result]) -> Result:
 
 @contextmanager
 def _signals_later() -> Iterator[None]:
-    """Within, what a signal raises (Ctrl-C, a session's stop) waits for the end of the block. Raised inside the pool's
-    own conditions it would leave one locked, and the pool's thread waiting for it for ever."""
-    if threading.current_thread() is not threading.main_thread():  # where nothing is raised
+    """Defer signals to the end of the block. An exception raised inside the pool's own conditions would leave one
+    locked, and the pool's thread waiting for ever."""
+    if threading.current_thread() is not threading.main_thread():  # signals are only raised in the main thread
         yield
         return
     came: list[int] = []
@@ -155,9 +155,9 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _pool(processes: int) -> Any:
-    """The executor: the one of the last time, or a new one where that is broken.
+    """The executor of the previous call, or a new one if that is broken.
 
-    joblib's processes: they need no `if __name__ == "__main__"` in a person's script, as Python's own do.
+    joblib's processes, unlike the standard library's, need no `if __name__ == "__main__"` in the user's script.
     """
     from joblib.externals.loky import get_reusable_executor
 
@@ -184,8 +184,8 @@ def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Res
 
 
 def _serve(parent: int) -> None:
-    """In each process: leave interrupts and closed terminals to the one that started it, stop work on SIGTERM, and end
-    when that process is gone, however it ended."""
+    """Initialise a worker: ignore SIGINT and SIGHUP, which the parent handles, stop work on SIGTERM, and exit when the
+    parent has ended."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: _told_to_stop.set())

@@ -1,4 +1,4 @@
-"""What can be loaded: one split of a data set, addressed by position."""
+"""The `Dataset` protocol: one split of a data set, addressed by position."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class MicroBatch:
     ids: list[str]
     batch: Batch
     weight: float = 1.0
-    """0 for a rank that the batch left without items: it computes a stand-in, which must not count."""
+    """0 on a rank that got no items: it computes a placeholder that must not count."""
 
     def pin_memory(self) -> MicroBatch:
         """The same with its tensors in page-locked memory. torch's loader calls this."""
@@ -64,7 +64,7 @@ class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
         self.plan = functools.lru_cache(maxsize=2)(self._plan)
 
     def _check(self) -> None:
-        """Say which sample can't be batched, before the first step and not in the middle of an epoch."""
+        """Raise DataError for a sample that fits into no batch, before the first step."""
         if not len(self.ids):
             raise DataError("there are no samples to make batches of; look at the corpus with `phonate data check`")
         longest = int(self.lengths.argmax())
@@ -154,9 +154,9 @@ def padded_to(batch: Batch, multiple: int) -> Batch:
 
 
 def halves_of(batch: Batch, items: int) -> tuple[Batch, Batch]:
-    """A collated batch of `items` items as two batches, for loaders whose items nobody knows.
+    """Split a collated batch of `items` items in two, for loaders that give no access to their items.
 
-    What is as long as there are items is cut; single numbers, texts and None go into both. Raises InputError for
+    Values of length `items` are cut; scalars, strings and None go into both. Raises InputError for
     anything else: a list or tensor of another length may be about all items together.
     """
     middle = (items + 1) // 2
@@ -238,7 +238,7 @@ class BatchSource:
                 self.close()
 
     def _received(self) -> MicroBatch:
-        """The next batch that workers made, or the error that kept them from making it."""
+        """The next batch from the workers; raises the error that they met."""
         assert self._stream is not None
         try:
             try:
@@ -270,14 +270,14 @@ class BatchSource:
             num_workers=self._workers,
             prefetch_factor=self._prefetch,
             pin_memory=self._pin,
-            worker_init_fn=_leave_signals_to_the_trainer,
+            worker_init_fn=_ignore_signals,
             # The default one draws from torch's global generator, which is not the loader's to use.
             generator=torch.Generator().manual_seed(0),
         )
 
 
 class _InWorker(torch.utils.data.Dataset[MicroBatch | PhonateError]):
-    """Hands errors over as values: torch would make a message of a whole traceback out of them."""
+    """Returns errors as values: torch would turn them into a message with the whole traceback."""
 
     def __init__(self, batches: PlannedBatches) -> None:
         self._batches = batches
@@ -290,17 +290,17 @@ class _InWorker(torch.utils.data.Dataset[MicroBatch | PhonateError]):
             return error
 
 
-def _leave_signals_to_the_trainer(_: int) -> None:
-    """Ctrl-C, a closed terminal and the SIGTERM of a scheduler reach every process of a run. The trainer saves and then
-    ends its workers; until it says so, they work on."""
+def _ignore_signals(_: int) -> None:
+    """Ignore signals that reach every process of a run (Ctrl-C, SIGHUP, a scheduler's SIGTERM): the trainer saves, then
+    ends its workers."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):  # not on macOS
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_when_told_by, args=(os.getppid(),), daemon=True).start()
+        threading.Thread(target=_exit_on_sigterm_from, args=(os.getppid(),), daemon=True).start()
 
 
-def _end_when_told_by(parent: int) -> None:
+def _exit_on_sigterm_from(parent: int) -> None:
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
         pass
     os._exit(0)

@@ -17,8 +17,8 @@ Indices = NDArray[np.int64]
 POOL = 6144
 """Samples that are sorted by length together. Larger pools pad less and mix less."""
 MIXED_PLACES = 8
-"""How far a clip may move from its place in a sorted pool, so that in a corpus of one pool, too, clips meet other
-neighbours in each epoch. Places and not seconds: that keeps padding small where clips of a length are rare."""
+"""How many places a clip may move in a sorted pool, so that even in a corpus of one pool neighbours change between
+epochs. Places rather than seconds keep padding small where clips of some length are rare."""
 
 
 def epoch_plan(

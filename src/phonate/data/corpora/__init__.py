@@ -1,4 +1,4 @@
-"""One file for each format of corpora. `read_corpus` is the door to all of them."""
+"""Corpus formats, one file each. `read_corpus` reads any of them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _read(entry: Any, path: Path, place: str) -> Row | Problem:
     try:
         return row_of_cut(deserialize_item(entry) if isinstance(entry, dict) else entry, path, place)
     except NOT_LHOTSE as error:
-        return malformed(place, f"not a cut of Lhotse ({' '.join(str(error).split())}); write the manifest anew")
+        return malformed(place, f"not a cut of Lhotse ({' '.join(str(error).split())}); write the manifest again")
 
 
 def row_of_cut(cut: Any, path: Path, place: str) -> Row | Problem:

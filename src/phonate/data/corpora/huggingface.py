@@ -137,7 +137,7 @@ class _Shard:
         twice = sorted({name for name in self._columns.values() if schema.names.count(name) > 1})
         if twice:
             raise DataError(f"{shard}: several columns {twice[0]!r}; keep one of them")
-        # Before a name of a file on somebody's disk, as in `file` or `path`, comes the recording itself.
+        # Embedded audio takes precedence over a path on the author's disk.
         embedded = [name for name in schema.names if "bytes: " in str(schema.field(name).type)]
         if embedded:
             self._columns["audio_path"] = "audio" if "audio" in embedded else embedded[0]

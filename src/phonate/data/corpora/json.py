@@ -67,8 +67,8 @@ def _row(sample: dict[str, Any], name: str, path: Path, alone: str | None, place
 
 
 def _part(sample: dict[str, Any]) -> tuple[float, float | None]:
-    """Start and end in seconds, as NeMo lists a part of a file: both `offset` and `duration`. A duration alone is that
-    of the whole file, which its header tells better."""
+    """Start and end in seconds of a part of a file, as NeMo lists it: `offset` and `duration`. A duration alone is that
+    of the whole file and is ignored in favour of its header."""
     offset, duration = sample.get("offset"), sample.get("duration")
     if offset is None:
         return 0.0, None

@@ -85,7 +85,7 @@ def _entries(path: Path, kind: Any) -> Iterator[tuple[str, Any]]:
             yield place, entry if isinstance(entry, Problem) else _checked(kind.from_dict(entry))
         except NOT_LHOTSE as error:
             reason = " ".join(str(error).split())
-            yield place, malformed(place, f"not a {kind.__name__} of Lhotse ({reason}); write the manifest anew")
+            yield place, malformed(place, f"not a {kind.__name__} of Lhotse ({reason}); write the manifest again")
 
 
 def _checked(entry: Any) -> Any:

@@ -45,7 +45,7 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
         yield from _read(file, root, found)
     regions, problems = _regions(sorted({one for file in files for one in file.parent.glob("*.uem")}))
     yield from problems
-    for name in regions.keys() - found.keys():  # recordings in which nobody speaks
+    for name in regions.keys() - found.keys():  # recordings without speech
         found[name] = _Recording(f"{root}: UEM", None, root)
     for name, recording in sorted(found.items()):
         yield from _rows(name, recording, recordings, regions.get(name))

@@ -1,1 +1,1 @@
-"""Corpora as rows: what a recording is, what is wrong with one, and the manifest made of them."""
+"""Corpora as rows: formats are detected, rows validated and turned into a manifest."""

@@ -1,4 +1,4 @@
-"""Recordings that are left out: those that someone heard and does not want, and those over a limit."""
+"""Recordings excluded by `data.drop` and `data.limit`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NAMED = 5
 
 
 def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -> list[Row | Problem]:
-    """The rows whose ids the file `drop` does not name. How many it does is kept in the report, with a warning for
-    each id that no recording has."""
+    """The rows whose ids are not listed in the file `drop`. The report counts the others and warns of ids that no
+    recording has."""
     if drop is None:
         return list(rows)
     path = Path(drop).expanduser()
@@ -34,17 +34,13 @@ def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -
     listed = {row.id for row in rows}
     for id, number in unwanted.items():
         if id not in listed:
-            report.warnings.append(
-                Problem(
-                    id, f"{path}:{number}", "unknown id", f"{id!r} is no id of the corpus; nothing is left out for it"
-                )
-            )
+            report.warnings.append(Problem(id, f"{path}:{number}", "unknown id", f"no recording has the id {id!r}"))
     return kept
 
 
 def limited(rows: Sequence[Row | Problem], limit: int | None, report: Report) -> list[Row | Problem]:
-    """At most `limit` of the rows: those whose ids hash lowest, so that all speakers may be among them and nearly all
-    stay when others come or go. How many that leaves out is kept in the report."""
+    """At most `limit` rows: those whose ids hash lowest, a sample that spans speakers and stays nearly the same when
+    rows are added or removed. The report counts the others."""
     if limit is None or len(rows) <= limit:
         return list(rows)
     lowest = sorted(range(len(rows)), key=lambda i: derived_seed("limit", rows[i].id))[:limit]

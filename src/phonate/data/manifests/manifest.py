@@ -1,4 +1,4 @@
-"""Whatever the corpus: one Lhotse CutSet and one report."""
+"""From a corpus of any format to validated rows, a Lhotse CutSet and a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the formats of corpora have in common: rows, and files as they are found on disks."""
+"""Rows and segments, what every corpus format yields, and finding audio files."""
 
 from __future__ import annotations
 
@@ -91,18 +91,18 @@ def official_split(name: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a row. A format yields it in the place of a row that it can't read."""
+    """Why a row is refused, or a warning about it. A format yields one in place of a row that it can't read."""
 
     id: str
     place: str
     reason: str
-    """One of a few words, to count by."""
+    """A short category, by which problems are counted."""
     detail: str
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A row that can be used."""
+    """A row that passed validation, with what was measured."""
 
     row: Row
     seconds: float
@@ -171,7 +171,7 @@ def audio_files(
     are left out; links are followed once.
 
     Folders that can't be read are handed to `unreadable` and left out; without it they raise DataError. Links that
-    lead nowhere are listed as files, so that whoever opens them says so.
+    lead nowhere are listed as files, so that opening them reports the error.
     """
     seen: set[tuple[int, int]] = set()
 

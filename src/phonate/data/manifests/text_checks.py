@@ -1,5 +1,5 @@
-"""What is odd about a recording and its text. Each finding has a score: 1 and more is worth a warning, and the higher,
-the likelier is it that the clip should go."""
+"""Quality checks of a clip and its text. Each finding has a score: 1 or more is a warning, and clips with higher scores
+are more likely to be unusable."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ LONGEST_EDGE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 2.0
 NOISE_DB = -15.0
 SLOWEST, FASTEST = 4.0, 35.0
-"""Characters a second outside of which nobody speaks."""
+"""Characters per second; speech is neither slower nor faster."""
 DEVIATIONS = 5.0
-"""How far from the corpus's median rate a clip may be, in (robust) standard deviations of the logarithm of the rate."""
-_LEAST_DEVIATION = 0.08  # a corpus of like sentences has hardly any, and none of them is odd
-_FEWEST = 10  # rates, of which a median means something
-_SHORT = 20  # characters; the pauses around a short text are a large part of its time
-_FORMATTING = {"\u200c", "\u200d"}  # letters of Persian, Hindi and others are joined or kept apart by these
+"""Largest deviation from the corpus's median rate, in robust standard deviations of the log rate."""
+_LEAST_DEVIATION = 0.08  # similar sentences hardly deviate: without a minimum some would be flagged
+_FEWEST = 10  # rates needed for a meaningful median
+_SHORT = 20  # characters; for shorter texts the pauses around them dominate the duration
+_FORMATTING = {"\u200c", "\u200d"}  # (non-)joiners, needed in Persian, Hindi and others
 _MOST_SCORE = 9.9
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is odd about a clip."""
+    """One problem of a clip."""
 
     reason: str
     detail: str
@@ -37,14 +37,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rates:
-    """Speaking rates of a corpus: median and spread of the logarithm of characters a second."""
+    """Speaking rates of a corpus: median and spread of the log of characters per second."""
 
     median: float
     deviation: float
 
     @classmethod
     def of(cls, clips: Iterable[Checked]) -> Rates | None:
-        """Of the clips that have a text; None where these are few."""
+        """The rates of the clips with text; None if there are fewer than 10."""
         found = [rate for one in clips if characters(one) >= _SHORT and (rate := rate_of(one)) > 0.0]
         if len(found) < _FEWEST:
             return None
@@ -54,24 +54,24 @@ class Rates:
 
 
 def has_words(text: str | None) -> bool:
-    """Whether a text holds anything that can be said."""
+    """Whether a text contains a letter or a digit."""
     return any(letter.isalnum() for letter in text or "")
 
 
 def characters(one: Checked) -> int:
-    """Characters of a clip's text, runs of spaces as one."""
+    """Characters of a clip's text; a run of spaces counts as one."""
     return len(" ".join((one.row.text or "").split()))
 
 
 def rate_of(one: Checked) -> float:
-    """Characters a second, without the silence before and after."""
+    """Characters per second, without leading and trailing silence."""
     return characters(one) / max(0.1, one.seconds - one.quality.leading_silence - one.quality.trailing_silence)
 
 
 def findings(one: Checked, rates: Rates | None) -> list[Finding]:
-    """All that can be said about a clip by itself, and about its rate among those of its corpus.
+    """All findings for a clip, including its speaking rate relative to the corpus.
 
-    A recording of several segments has pauses and turns of several speakers, so that these are not judged."""
+    Pauses and rates are not judged for recordings of several segments, which may be conversations."""
     found = [*_sound(one), *_signs(one.row.text or "")]
     if len(one.row.segments) > 1:
         return [finding for finding in found if finding.reason != "long silence"]
@@ -81,7 +81,7 @@ def findings(one: Checked, rates: Rates | None) -> list[Finding]:
 
 
 def speech_warnings(usable: Sequence[Checked]) -> Iterator[Problem]:
-    """A warning for each finding, and for texts that are missing or the same as those of other recordings."""
+    """A warning for each finding with a score of at least 1, and for missing and duplicate texts."""
     rates = Rates.of(usable)
     any_text = any(has_words(one.row.text) for one in usable)
     first: dict[str, Checked] = {}
@@ -92,12 +92,12 @@ def speech_warnings(usable: Sequence[Checked]) -> Iterator[Problem]:
                 yield Problem(row.id, row.place, finding.reason, finding.detail)
         if not has_words(row.text):
             if any_text:
-                yield Problem(row.id, row.place, "no text", "other recordings have a text, this one has none")
+                yield Problem(row.id, row.place, "no text", "other recordings have a text")
             continue
         earlier = first.setdefault(" ".join((row.text or "").split()).lower(), one)
         # Several speakers may well read the same sentence.
         if earlier is not one and earlier.row.speaker == row.speaker and earlier.content != one.content:
-            yield Problem(row.id, row.place, "duplicate text", f"the same text as {earlier.row.id!r}, other audio")
+            yield Problem(row.id, row.place, "duplicate text", f"same text as {earlier.row.id!r}, but different audio")
 
 
 def _sound(one: Checked) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def _sound(one: Checked) -> Iterator[Finding]:
         ("in the middle", quality.longest_pause, LONGEST_PAUSE_SECONDS),
     ):
         yield _finding("long silence", f"{seconds:.1f} s of silence {where}", seconds / most, seconds > most)
-    noise = f"its quietest parts are only {-quality.noise_db:.0f} dB under the loud ones: noise, or music"
+    noise = f"the quietest parts are only {-quality.noise_db:.0f} dB below the loudest: noise or music"
     # 1 at the limit, and one more for each 3 dB
     yield _finding("noise", noise, 1.0 + (quality.noise_db - NOISE_DB) / 3.0, quality.noise_db > NOISE_DB)
 
@@ -119,7 +119,7 @@ def _signs(text: str) -> Iterator[Finding]:
     odd = sorted({letter for letter in text if _is_odd(letter)})
     if odd:
         named = ", ".join(f"U+{ord(letter):04X}" for letter in odd[:5])
-        yield Finding("odd characters", f"the text holds signs that don't print: {named}", 1.0)
+        yield Finding("odd characters", f"the text contains unprintable characters: {named}", 1.0)
 
 
 def _is_odd(letter: str) -> bool:
@@ -132,7 +132,7 @@ def _is_odd(letter: str) -> bool:
 def _rate(one: Checked, rates: Rates | None) -> Finding:
     length, rate = characters(one), rate_of(one)
     short = length < _SHORT
-    # A short text is given a second for the pauses around it.
+    # Allow a second for the pauses around a short text.
     slowest = length / max(0.1, one.seconds - 1.0) if short else rate
     detail = f"{rate:.1f} characters a second"
     score = 0.0 if rates is None or short else abs(np.log(rate) - rates.median) / rates.deviation / DEVIATIONS
@@ -146,6 +146,6 @@ def _rate(one: Checked, rates: Rates | None) -> Finding:
 
 
 def _finding(reason: str, detail: str, score: float, warned: bool) -> Finding:
-    """A finding whose score is at least 1 if it is to be warned of, and under 1 if not."""
+    """A finding with a score of at least 1 if `warned`, otherwise below 1."""
     bounded = min(max(score, 0.0), _MOST_SCORE)
     return Finding(reason, detail, max(1.0, bounded) if warned else min(bounded, 0.99))

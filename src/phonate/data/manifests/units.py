@@ -11,8 +11,8 @@ _OVERLAP_SECONDS = 0.1
 
 
 def by_segment(rows: Sequence[Row | Problem], one_speaker: bool) -> Iterator[Row | Problem]:
-    """A row for each segment, cut out of its recording. Segments during which somebody else speaks are problems where
-    the task takes one speaker. Rows without times are left as they are."""
+    """A row for each segment, cut out of its recording. If the task takes one speaker, segments that another speaker
+    overlaps become problems. Rows whose only segment has no times are kept as they are."""
     for row in rows:
         if isinstance(row, Problem) or (len(row.segments) == 1 and row.segments[0].end is None):
             yield row

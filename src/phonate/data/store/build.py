@@ -77,8 +77,8 @@ def _computed(checked: Iterator[Checked], features: Features) -> Iterator[tuple[
 
 
 def _write_long(writer: CacheWriter, item: Checked, features: Features, scratch: Path) -> None:
-    """Decode and resample to a scratch file, then read that as often as is needed: its peak is known only at the end,
-    and decoding again costs more than reading."""
+    """Decode and resample to a scratch file, then read that several times: the peak is known only at the end, and
+    decoding again would cost more than reading."""
     peak = np.float32(0.0)
     with scratch.open("wb") as file:
         for block in part_blocks(item.row, features.audio.sample_rate):

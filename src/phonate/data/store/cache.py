@@ -99,7 +99,7 @@ class FeatureCache:
             self._features = np.zeros((self._frame_start[-1], 0), dtype=self.dtype)
 
     def __getstate__(self) -> dict[str, object]:
-        """Workers map the files anew; a pickled memmap would be a copy of the whole file."""
+        """Workers map the files themselves; a pickled memmap would copy the whole file."""
         return {name: value for name, value in vars(self).items() if name not in {"_audio", "_features"}}
 
     def __setstate__(self, state: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""Features that cost too much to be made again in each epoch (F0, Whisper's), computed once and memory-mapped."""
+"""Features that are too expensive to compute in each epoch (F0, Whisper encodings): computed once, memory-mapped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DerivedFeatures:
         return len(self._starts) - 1
 
     def __getstate__(self) -> dict[str, Path]:
-        """Loader workers map the file anew; a pickled memmap would be a copy of it."""
+        """Workers map the file themselves; a pickled memmap would copy it."""
         return {"folder": self._folder}
 
     def __setstate__(self, state: dict[str, Path]) -> None:
@@ -67,9 +67,9 @@ def open_derived(
 ) -> DerivedFeatures:
     """`compute(i)`, (frames, width), for i from 0 to count - 1, read from `folder` if they were computed before.
 
-    The folder's name must tell everything that the values depend on. It appears only when it is complete.
-    `each` calls `compute` for a range, as `map` does; `what` is what it is called in the log.
-    Raises DataError when it has been damaged since.
+    The folder's name must identify everything that the values depend on. It is created only when complete.
+    `each` maps `compute` over a range, as `map` does; `what` describes the work in logs and progress reports.
+    Raises DataError if a file was damaged since.
     """
     if not folder.is_dir():
         with new_folder(folder) as beside:
@@ -91,13 +91,13 @@ def open_pitch(prepared: Prepared, audio: AudioConfig) -> DerivedFeatures:
         prepared.folder / f"f0-v{_PITCH_VERSION}",
         len(prepared.index),
         partial(pitch_of, prepared.folder, audio),
-        each=lambda compute, positions: map_files(compute, positions, crashed, "computing pitch", _already_told),
+        each=lambda compute, positions: map_files(compute, positions, crashed, "computing pitch", _ignore),
         what="computing pitch",
     )
 
 
-def _already_told(what: str, done: int, total: int) -> None:
-    """Each array is told when it is written."""
+def _ignore(what: str, done: int, total: int) -> None:
+    """Progress is reported when an array is written."""
 
 
 def _write(folder: Path, what: str, count: int, arrays: Iterable[FloatArray], dtype: npt.DTypeLike) -> None:

@@ -1,4 +1,4 @@
-"""Folders of a cache: made beside their final names, complete or not there, with a digest of every file."""
+"""Cache folders: written under a temporary name and renamed when complete, with a digest of every file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from phonate.config.errors import DataError
 DIGESTS = "digests.json"
 VERIFIED = "verified.json"
 _VERIFIED_SECONDS = 7 * 24 * 3600.0
-"""After so long all bytes are read again, for disks lose some without telling."""
+"""All bytes are compared again after this time, to find silent disk errors."""
 _ABANDONED_SECONDS = 24 * 3600.0
 
 _hash: Callable[[], hashlib.blake2b] = partial(hashlib.blake2b, digest_size=16)
@@ -28,10 +28,9 @@ _hash: Callable[[], hashlib.blake2b] = partial(hashlib.blake2b, digest_size=16)
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill in, which becomes `folder` at the end of the block, on the disk and with digests of its files.
+    """A temporary folder to fill, which is synced, given digests of its files and renamed to `folder` on exit.
 
-    If another process made `folder` meanwhile, that one stays. Folders that processes left behind when they were
-    killed are removed.
+    If another process created `folder` meanwhile, that one is kept. Temporary folders of killed processes are removed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(folder.parent)
@@ -76,7 +75,7 @@ def verify(folder: Path) -> None:
 
 def damaged(folder: Path, error: Exception) -> DataError:
     """What to raise for a folder of a cache that can't be read."""
-    return DataError(f"{folder}: damaged ({error}); delete this folder to have it made again")
+    return DataError(f"{folder}: damaged ({error}); delete this folder to prepare it again")
 
 
 def sync(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pitch of a prepared corpus's recordings, in processes that need no torch for it."""
+"""F0 of a prepared corpus's recordings, computed in worker processes without torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Mels that a model predicted for the recordings of a corpus, frame by frame beside the recorded ones.
+"""Mels that a model predicted for the recordings of a corpus (teacher-forced, aligned with the recorded mels).
 
-A vocoder that learns from them too hears what it will be given in use: predicted mels are smoother than recorded ones.
+Training a vocoder on them as well matches its input at inference: predicted mels are smoother than recorded ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FACTS = "predicted.json"
 
 
 def write_predicted(folder: Path, features: str, ids: Sequence[str], predict: Callable[[int], FloatArray]) -> None:
-    """Write `predict(i)`, (frames, bands), for each of `ids`; `features` is the fingerprint of what they look like.
+    """Write `predict(i)`, (frames, bands), for each of `ids`; `features` is the fingerprint of the mels.
 
     Raises DataError when `folder` is there already.
     """

@@ -37,7 +37,7 @@ class Prepared:
     folder: Path
     """Where its files are."""
     fingerprint: str
-    """Of the recordings and of the settings that made the files."""
+    """Identifies the recordings and settings that the files were made from."""
     index: Index
     cache: FeatureCache
     report: dict[str, Any]
@@ -56,8 +56,9 @@ class Prepared:
 
 
 def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
-    """The prepared corpus; made now unless it was made before from the same recordings with the same settings.
-    Recordings that `settings.requirements` exclude are left out, and reported.
+    """Prepare a corpus, or open it if it was prepared before from the same recordings with the same settings.
+
+    Recordings that do not meet `settings.requirements` are refused and reported.
 
     Raises DataError when nothing can be used, the disk is full or the folder can't be written.
     """
@@ -83,7 +84,7 @@ def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
 
 
 def _fingerprint(rows: Sequence[Row | Problem], settings: VoiceData, features: Features) -> str:
-    """Changes with every recording's place, size and time, its row, and what features are made with."""
+    """A hash of the rows, the path, size and time of each recording, and the feature settings."""
     facts = (FORMAT, settings.feature_name, features.fingerprint, settings.requirements)
     digest = hashlib.sha256(repr(facts).encode())
     for row in rows:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from small_checkpoints import flip_bit, save
 
 from phonate.cli.commands import checkpoints
 from phonate.config.errors import CheckpointError, InputError
-from phonate.training.checkpoints import CheckpointManager
-from phonate.training.settings import CheckpointConfig
+from phonate.training.checkpoints import CheckpointManager, files, listing, manifest
 
 
 @pytest.fixture
@@ -130,30 +129,46 @@ def test_no_such_run(tmp_path: Path) -> None:
         call("verify", tmp_path / "run", "step-9")
 
 
-def test_list_and_verify_beside_a_training_that_prunes(tmp_path: Path) -> None:
-    """A checkpoint that is deleted, or replaced by the same step, while it is looked at is not damaged."""
-    stop = threading.Event()
-    ready = threading.Event()
+@pytest.mark.parametrize("action", ["list", "verify"])
+def test_a_checkpoint_that_training_deletes_meanwhile_is_not_damaged(
+    action: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scan, scans = listing.scan, itertools.count(1)
 
-    def save_on_and_on() -> None:
-        with CheckpointManager(tmp_path / "checkpoints", CheckpointConfig(save_total_limit=1)) as store:
-            for step in itertools.count(1):
-                save(store, step // 2, numel=10, best_metric=("val_loss", 1 / step))
-                store.flush()
-                ready.set()
-                if stop.is_set():
-                    return
+    def scan_then_prune(folder: Path) -> list[listing.CheckpointInfo]:
+        found = scan(folder)
+        if folder == run / "checkpoints" and next(scans) == 2:  # the first one only looks for the folder
+            shutil.rmtree(folder / "step-00000001")
+        return found
 
-    training = threading.Thread(target=save_on_and_on)
-    training.start()
-    try:
-        assert ready.wait(60)
-        for _ in range(40):
-            assert call("list", tmp_path) == 0
-            assert call("verify", tmp_path) == 0
-    finally:
-        stop.set()
-        training.join()
+    with monkeypatch.context() as patch:
+        patch.setattr(listing, "scan", scan_then_prune)
+        assert call(action, run) == 0
+    printed = capsys.readouterr().out
+    assert "damaged" not in printed
+    assert "missing" not in printed
+    assert "step-00000001" not in printed
+
+
+def test_a_checkpoint_that_training_replaces_meanwhile_is_not_damaged(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read half before and half after the replacement."""
+    other = tmp_path / "other"
+    shutil.copytree(run / "checkpoints" / "step-00000001", other)
+    flip_bit(run / "checkpoints" / "step-00000001" / "state.json")
+    read = files.sha256_of
+
+    def replace_then_read(path: Path) -> str:
+        digest = read(path)
+        if other.exists() and path.name == "state.json":
+            shutil.rmtree(path.parent)
+            other.rename(path.parent)
+        return digest
+
+    for module in (files, manifest):
+        monkeypatch.setattr(module, "sha256_of", replace_then_read)
+    assert call("verify", run, "1") == 0
 
 
 def test_listing_needs_no_torch() -> None:

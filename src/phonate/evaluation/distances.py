@@ -57,7 +57,7 @@ def mel_cepstral_distortion(made: FloatArray, natural: FloatArray, sample_rate: 
 
 
 def f0_distance(made: FloatArray, natural: FloatArray, sample_rate: int) -> tuple[float, float]:
-    """Difference of pitch in cents and share of voicing errors, as in `Distances`."""
+    """F0 error in cents and share of voicing errors (0 to 1) of two waveforms (samples,), as in `Distances`."""
     found = distances(made, natural, sample_rate)
     return found.f0_rmse, found.voicing_error
 

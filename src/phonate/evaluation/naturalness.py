@@ -56,7 +56,7 @@ class NaturalnessJudge:
         return float(self._model(torch.from_numpy(samples)[None]))
 
     def score_made(self, waveform: FloatArray, sample_rate: int, name: str) -> float:
-        """As `score`, for what a system made: the lowest score, if there is nothing to hear in it."""
+        """As `score` for a synthesised waveform (samples,), but the lowest score where it is silent or too short."""
         samples = np.asarray(waveform, dtype=np.float32)
         if np.isfinite(samples).all() and _nothing_to_hear(samples, sample_rate) is not None:
             return LOWEST

@@ -97,7 +97,7 @@ class Recogniser:
         self._model = load_whisper(model, "transcription", threads)
 
     def transcribe(self, waveform: FloatArray, sample_rate: int) -> str:
-        """The words of a recording, as recognised."""
+        """The words recognised in a waveform (samples,) at `sample_rate` Hz."""
         import soxr
 
         samples = np.asarray(waveform, dtype=np.float32)

@@ -44,11 +44,11 @@ class Content:
         self._warp = lru_cache(maxsize=None)(self._warp_matrix)
 
     def __call__(self, mel_TM: FloatArray) -> FloatArray:
-        """Content of a whole utterance."""
+        """Content (T, M) of the mel (T, M) of a whole utterance."""
         return self._normalised(self._smoothed(mel_TM), mel_TM)
 
     def perturbed(self, mel_TM: FloatArray, settings: PerturbationSettings, rng: np.random.Generator) -> FloatArray:
-        """Content of the utterance as somebody else, somewhere else, might have said it."""
+        """Content (T, M) of a mel (T, M) after a random formant shift, equalisation and noise."""
         if rng.random() < settings.noise_probability:
             mel_TM = self._noisy(mel_TM, settings, rng)
         content_TM = mel_TM @ self._warp(_random_warp(settings, rng))

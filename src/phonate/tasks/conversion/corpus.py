@@ -43,7 +43,7 @@ class Corpus:
         return Recording(mel_TM, f0_T, whisper_SW)
 
     def waveform(self, position: int) -> FloatArray:
-        """The clean waveform of a recording."""
+        """The clean waveform (N,) of a recording."""
         return self.prepared.cache.waveform(position)
 
     @cached_property

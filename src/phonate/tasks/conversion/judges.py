@@ -56,24 +56,24 @@ class Judges:
         """Of every other speaker."""
 
     def embed(self, waveform: FloatArray, name: str) -> Embedding:
-        """Voice of a recording."""
+        """Speaker embedding (256,) of a recording (N,)."""
         return self.speakers.embed(waveform, self.rate, name)
 
     def embed_made(self, waveform: FloatArray) -> Embedding:
-        """Voice of a sound that a system made; like nobody's, if there is no speech in it."""
+        """Speaker embedding (256,) of a converted waveform (N,); zeros if there is no speech in it."""
         try:
             return self.embed(waveform, "")
         except DataError:
             return np.zeros_like(self.target[0])
 
     def mos(self, waveform: FloatArray) -> float | None:
-        """Predicted mean opinion score of a sound that a system made; the lowest, if there is nothing to hear."""
+        """Predicted mean opinion score (1 to 5) of a converted waveform (N,); the lowest if it is silent."""
         if self.naturalness is None:
             return None
         return self.naturalness.score_made(waveform, self.rate, "the sound")
 
     def transcribe(self, waveform: FloatArray) -> str:
-        """Words of a recording."""
+        """Transcript of a waveform (N,)."""
         return self.recogniser.transcribe(waveform, self.rate)
 
 

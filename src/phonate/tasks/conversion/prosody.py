@@ -32,7 +32,7 @@ class Register:
 
     @classmethod
     def of(cls, f0_T: FloatArray) -> Register | None:
-        """The register of an utterance; None where nothing is voiced."""
+        """The register of an utterance with F0 (T,) in Hz, 0 where unvoiced; None where nothing is voiced."""
         voiced = f0_T[f0_T > 0.0]
         if voiced.size == 0:
             return None

@@ -45,7 +45,7 @@ class Voice:
         return cls(register, mean_M, deviation_M)
 
     def equalised(self, mel_TM: FloatArray) -> FloatArray:
-        """A converted mel with this voice's long-term spectrum and liveliness."""
+        """A converted mel (T, M) with this voice's mean and deviation of each band."""
         mean_M, deviation_M = long_term(mel_TM)
         stretch_M = np.clip(self.deviation_M / np.maximum(deviation_M, 1e-4), *_STRETCH)
         return np.asarray((mel_TM - mean_M) * stretch_M + self.mean_M, dtype=np.float32)

@@ -58,5 +58,5 @@ def at_frames(features_SW: FloatArray, frames_T: npt.NDArray[np.int64], frames_p
 
 
 def normalised(features_SW: FloatArray) -> FloatArray:
-    """Each feature to mean 0 and deviation 1 over the utterance."""
+    """Features (S, W) with mean 0 and deviation 1 over the utterance."""
     return np.asarray((features_SW - features_SW.mean(axis=0)) / (features_SW.std(axis=0) + 0.1), dtype=np.float32)

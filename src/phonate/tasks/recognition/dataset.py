@@ -88,7 +88,7 @@ class RecognitionDataset(WholeRecordings):
 
 
 def standardised(mel_TM: FloatArray) -> FloatArray:
-    """Each mel band with mean 0 and deviation 1 over the recording, which takes out the microphone and much of the
-    voice; a band that never moves is 0."""
+    """A mel (T, M) with mean 0 and deviation 1 in each band over the recording, which removes the microphone's response
+    and much of the voice; a constant band is 0."""
     deviation_M = np.maximum(mel_TM.std(axis=0), _FLATTEST)
     return np.asarray((mel_TM - mel_TM.mean(axis=0)) / deviation_M, dtype=np.float32)

@@ -74,8 +74,8 @@ class _Prefixes:
 
 
 def greedy(log_probs_US: FloatArray) -> list[int]:
-    """The likeliest symbol of each frame, repetitions made one and blanks left out (Graves et al. 2006, section 3.2,
-    "best path decoding")."""
+    """The likeliest symbol of each frame (U, S), repetitions merged and blanks removed: "best path decoding" (Graves
+    et al. 2006, section 3.2); returns the numbers of symbols."""
     best_U = log_probs_US.argmax(axis=1)
     first_U = np.flatnonzero(np.diff(best_U, prepend=-1))
     return [int(symbol) for symbol in best_U[first_U] if symbol != BLANK]
@@ -84,7 +84,16 @@ def greedy(log_probs_US: FloatArray) -> list[int]:
 def beam_search(
     log_probs_US: FloatArray, beam: int, fusion: LanguageModelFusion | None = None, least: float = LEAST
 ) -> list[int]:
-    """The text of the highest score: log probability over all its alignments plus `fusion`.
+    """The text with the highest score: log probability over all its alignments plus `fusion`.
+
+    Args:
+        log_probs_US: Log probabilities (U, S) of the symbols at each frame.
+        beam: Prefixes that are kept at each frame.
+        fusion: Language model and bonus; None: none.
+        least: Symbols with a lower log probability are not tried.
+
+    Returns:
+        Numbers of symbols.
 
     Prefix beam search (Hannun et al. 2014, "First-pass large vocabulary continuous speech recognition using
     bi-directional recurrent DNNs", algorithm 1), with a language model of symbols in the place of one of words. Of

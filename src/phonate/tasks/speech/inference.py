@@ -187,7 +187,7 @@ class Synthesiser(Inference):
         speed: float = 1.0,
         semitones: float = 0.0,
     ) -> list[tuple[FloatArray, FloatArray | None]]:
-        """`mel` of each of `sentences`, those of like length together."""
+        """What `mel` gives for each sentence, (T, M) and (T,) in Hz; sentences of like length are batched."""
         if not speed > 0:
             raise InputError(f"speed {speed:g} must be over 0; 1.2 is a fifth faster")
         number = self.speaker(speaker)

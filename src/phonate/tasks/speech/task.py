@@ -1,7 +1,7 @@
-"""Text-to-speech as a task: mels of what is written, as the voices of the corpus say it.
+"""Text-to-speech as a task: mels from text, in the voices of the corpus.
 
-Terms: `mel` (distance of the predicted from the recorded mel, both said with the recorded durations, energy and
-melody), `duration`, `energy`, `pitch` and `voicing` (what is predicted of those), and from `adversarial_start` on
+Terms: `mel` (distance of the predicted from the recorded mel, given the recorded durations, energy and pitch),
+`duration`, `energy`, `pitch` and `voicing` (of the predicted prosody), and from `adversarial_start` on
 `adversarial` and `features`, while a phase of its own trains the discriminator. Those of an autoregressive model are in
 its module.
 """
@@ -159,7 +159,7 @@ class SpeechTask(Task):
         return {"discriminator": (discriminator_loss([real], [fake]), len(real))}
 
     def _seen(self, said: AcousticOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """What the discriminator sees of a batch: the made and the natural mel, and what they should say."""
+        """The discriminator's inputs: crops of the predicted and the recorded mel, and their condition."""
         whole = (said.mel_BTM.float(), batch["target"], said.regulated_BTD.detach())
         made, natural, condition = (_cropped(value, batch) for value in whole)
         return made, natural, condition
@@ -263,7 +263,7 @@ class SpeechTask(Task):
 
 
 def _said(gan: SpeechModelGAN, batch: Batch) -> AcousticOutput:
-    """What the model says of a batch with its recorded prosody."""
+    """The model's output for a batch with its recorded prosody."""
     recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
     said: AcousticOutput = gan.acoustic(
         batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]

@@ -54,6 +54,6 @@ class Corpus:
         return f0(waveform, self.data.audio.sample_rate, self.data.audio.hop_length)
 
     def levelled(self, waveform: FloatArray) -> FloatArray:
-        """The waveform at the level of its mel: that is made after the pre-emphasised form was brought to peak at 1."""
+        """A waveform (N,) at the level of its mel, which is computed with the pre-emphasised waveform peaking at 1."""
         peak = float(np.abs(preemphasised(waveform, self.data.audio.preemphasis)).max(initial=0.0))
         return waveform / np.float32(max(peak, _SILENT))

@@ -24,7 +24,7 @@ class VocoderGAN(nn.Module):
         self.preemphasis = processor.config.preemphasis
 
     def spectra(self, waveform_BN: Tensor) -> list[Tensor]:
-        """Spectra of the pre-emphasised waveform, as its mel was made."""
+        """Spectra (B, T, 2K), one a resolution, of the pre-emphasised waveform (B, N), as its mel was computed."""
         before_BN = torch.nn.functional.pad(waveform_BN, (1, 0))[:, :-1]
         spectra: list[Tensor] = self.fourier(waveform_BN - self.preemphasis * before_BN)
         return spectra

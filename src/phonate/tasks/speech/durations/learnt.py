@@ -119,7 +119,7 @@ class Recordings:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Frames of each recording."""
+        """Mel frames of each recording (recordings,)."""
         return np.asarray(self.prepared.index.frames[self.positions], dtype=np.int64)
 
     def get(self, index: int, rng: np.random.Generator) -> Item:

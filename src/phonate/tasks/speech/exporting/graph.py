@@ -31,7 +31,9 @@ class SpokenText(nn.Module):
         self.register_buffer("noise", noise_table(), persistent=False)
 
     def forward(self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None) -> Tensor:
-        """`scales_3`: how much noise the decoder is given (1: as in training), how long everything is (2: half as
+        """Tokens (1, L) -> waveform (1, 1, N).
+
+        `scales_3` (3,): how much noise the decoder is given (1: as in training), how long everything is (2: half as
         fast), and Piper's noise of durations, of which this model has none."""
         noise_TN = self.noise * scales_3[0]
         mel_1TM, melody_1T2 = self.acoustic.spoken(tokens_1L, speaker_1, noise_TN, 1.0 / scales_3[1])

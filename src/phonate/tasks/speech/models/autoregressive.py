@@ -158,7 +158,16 @@ class AutoregressiveModel(nn.Module):
         lengths_B: Tensor,
         speaker_B: Tensor | None = None,
     ) -> Spoken:
-        """What is said with recorded durations, each frame after the recorded ones before it."""
+        """Teacher forcing: predictions with recorded durations, each frame from the recorded ones before it.
+
+        Args:
+            tokens_BL: Token numbers (B, L), 0 after the ends.
+            token_lengths_B: Tokens of each item (B,).
+            durations_BL: Frames of each token (B, L).
+            target_BTM: Recorded mels (B, T, M), from 0 to 1.
+            lengths_B: Frames of each item (B,).
+            speaker_B: Numbers of the voices (B,).
+        """
         encoded_BLD = self.encode(tokens_BL, speaker_B, frame_mask(token_lengths_B, tokens_BL.shape[1]))
         mask_BT = frame_mask(lengths_B, target_BTM.shape[1])
         memory_BTD = self.regulated(encoded_BLD, durations_BL, target_BTM.shape[1])

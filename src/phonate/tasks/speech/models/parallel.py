@@ -126,7 +126,7 @@ class ParallelModel(nn.Module):
         return out
 
     def prosody(self, predicted_BL2: Tensor, speed: float | Tensor = 1.0, mask_BL: Tensor | None = None) -> Prosody:
-        """Predictions as numbers to speak with; `speed` 1.2 is a fifth faster."""
+        """Predictions (B, L, 2) as whole durations and energies, each (B, L); `speed` 1.2 is a fifth faster."""
         frames_BL = (predicted_BL2[..., 0].exp() - 1.0).clamp_min(0.0) / speed
         durations_BL = rounded_durations(frames_BL if mask_BL is None else frames_BL * mask_BL)
         return Prosody(durations_BL, predicted_BL2[..., 1])
@@ -189,7 +189,16 @@ class ParallelModel(nn.Module):
         lengths_B: Tensor,
         speaker_B: Tensor | None = None,
     ) -> AcousticOutput:
-        """What is said with a recorded `prosody`, beside what would have been predicted of it."""
+        """Mels with a recorded `prosody`, and the predictions of that prosody.
+
+        Args:
+            tokens_BL: Token numbers (B, L), 0 after the ends.
+            token_lengths_B: Tokens of each item (B,).
+            prosody: As recorded, with pitch.
+            noise_BTN: Noise (B, T, 16) for what the text does not determine.
+            lengths_B: Frames of each item (B,).
+            speaker_B: Numbers of the voices (B,).
+        """
         assert prosody.pitch_BT2 is not None
         mask_BL = frame_mask(token_lengths_B, tokens_BL.shape[1])
         encoded_BLD = self.encode(tokens_BL, speaker_B, mask_BL)

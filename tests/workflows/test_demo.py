@@ -22,7 +22,7 @@ from phonate.workflows.demo import embedded_voice, training
 from phonate.workflows.demo.demo import demo, free_folder
 from phonate.workflows.demo.figures import figures
 from phonate.workflows.demo.recordings import divide
-from phonate.workflows.demo.training import Limit, Training
+from phonate.workflows.demo.training import Limit, Machine, Training
 
 JUDGES = ("pocketsphinx", "faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
@@ -211,7 +211,7 @@ def test_the_clock_ends_training_on_a_machine_that_became_slower(
         training.listing, "scan", lambda _: [SimpleNamespace(step=json.loads((tmp_path / "state").read_text()))]
     )
     said: list[str] = []
-    getattr(Training(["speech"], tmp_path, "cpu"), way)(Limit(4.0), 1.0, said.append)
+    getattr(Training(["speech"], tmp_path, Machine()), way)(Limit(4.0), 1.0, said.append)
     planned = [int(line) for line in (tmp_path / "commands").read_text().split()]
     reached = json.loads((tmp_path / "state").read_text())
     assert planned[0] == 800

@@ -10,7 +10,7 @@ from pathlib import Path
 from phonate.evaluation.tables import Evaluation
 from phonate.training.run import Run
 from phonate.workflows.demo import embedded_corpus
-from phonate.workflows.demo.training import Limit, Say, Training, quoted
+from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
 from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
 
 
@@ -31,7 +31,7 @@ class Material:
 
 
 def convert_voices(
-    data: Path | None, output: Path, limit: Limit, device: str, say: Say
+    data: Path | None, output: Path, limit: Limit, machine: Machine, say: Say
 ) -> tuple[Evaluation, Path, str]:
     """Train on `data`, or the embedded corpus, and convert held-out recordings; sounds and figures go to `output`.
 
@@ -44,7 +44,7 @@ def convert_voices(
         f"data.path={quoted(material.data)}",
         f"data.target={quoted(material.target)}",
     ]
-    Training(recipe, output, device).stopped_and_resumed(limit, 1.0, say)
+    Training(recipe, output, machine).stopped_and_resumed(limit, 1.0, say)
     return _convert(material, output, say), material.sources[0], material.target
 
 

@@ -15,14 +15,14 @@ from phonate.config.errors import InputError
 from phonate.evaluation.tables import Evaluation
 from phonate.workflows.demo.conversion import convert_voices
 from phonate.workflows.demo.speech import train_speech
-from phonate.workflows.demo.training import Limit, Say
+from phonate.workflows.demo.training import Limit, Machine, Say
 from phonate.workflows.pages.report import write_report
 
 Kind = Literal["speech", "conversion"]
 MINUTES = 5.0
 """Minutes of training by default."""
-_TRAINED_BY = 420.0
-"""Seconds after the start at which training ends by default, on a slow machine too; what follows takes up to 150."""
+_TRAINED_BY = 390.0
+"""Seconds after the start at which training ends by default, on a slow machine too, where the rest takes up to 200."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ def demo(
     started = time.monotonic()
     output.mkdir(parents=True, exist_ok=True)
     limit = Limit(60 * MINUTES, started + _TRAINED_BY) if minutes is None else Limit(60 * minutes)
-    device = _device(say)
+    machine = _machine(say)
     if kind == "speech":
-        evaluation = train_speech(data, output, limit, device, say)
+        evaluation = train_speech(data, output, limit, machine, say)
         metrics: tuple[str, ...] = ("wer", "mos", "speaker", "mcd", "rtf")
         use = ["phonate", "speak", str(output), "The baker sold a yellow boat.", "-o", "said.wav"]
     else:
-        evaluation, source, target = convert_voices(data, output, limit, device, say)
+        evaluation, source, target = convert_voices(data, output, limit, machine, say)
         metrics = ("pair", "own", "closer", "f0")
         use = ["phonate", "convert", str(output), str(source), "--speaker", target, "-o", "converted.wav"]
     say("\nwriting the report")
@@ -78,13 +78,25 @@ def demo(
     return Demo(write_report(output), evaluation, metrics, (shlex.join(use), shlex.join(own)))
 
 
-def _device(say: Say) -> str:
-    """The device for every training process of the demo."""
+def _machine(say: Say) -> Machine:
+    """The device and the threads for every process of the demo."""
+    import psutil
+    import torch
+
     from phonate.compute import device as devices
 
-    chosen = str(devices.choose("mixed"))
-    say(f"device: {chosen}")
-    return chosen
+    device = str(devices.choose("mixed"))
+    if device != "cpu":
+        say(f"device: {device}")
+        return Machine(device)
+    cores = torch.get_num_threads()
+    free = max(1, cores - round(psutil.cpu_percent(interval=1.0) / 100 * (psutil.cpu_count() or 1)))
+    if free >= cores:
+        say(f"device: cpu, {cores} threads")
+        return Machine(device)
+    say(f"device: cpu, {free} of {cores} threads, for other programs use the rest")
+    torch.set_num_threads(free)
+    return Machine(device, free)
 
 
 def free_folder(wanted: Path) -> Path:

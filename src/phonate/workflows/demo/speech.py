@@ -12,7 +12,7 @@ from phonate.data.settings import VoiceData
 from phonate.evaluation.tables import Evaluation
 from phonate.training.run import Run
 from phonate.workflows.demo import embedded_voice
-from phonate.workflows.demo.training import Limit, Say, Training, quoted
+from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
 from phonate.workflows.evaluate import evaluate
 from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
 
@@ -30,7 +30,7 @@ _BY_LOSS = (
 _JUDGES = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa", "resemblyzer")
 
 
-def train_speech(data: Path | None, output: Path, limit: Limit, device: str, say: Say) -> Evaluation | None:
+def train_speech(data: Path | None, output: Path, limit: Limit, machine: Machine, say: Say) -> Evaluation | None:
     """Train a vocoder and an acoustic model on `data`, or on the embedded voice, and synthesise validation texts.
 
     Everything goes to `output`. Returns the evaluation; None where the packages for it are not installed.
@@ -52,14 +52,14 @@ def train_speech(data: Path | None, output: Path, limit: Limit, device: str, say
     vocoder = output / "vocoder"
     say("\n1. a vocoder: mel spectrogram to waveform")
     plain = "training.adversarial_start=null"
-    Training(["vocoder", *corpus, plain], vocoder, device).straight(limit, _VOCODER_SHARE, say)
+    Training(["vocoder", *corpus, plain], vocoder, machine).straight(limit, _VOCODER_SHARE, say)
     say("\n2. an acoustic model: text to mel spectrogram")
     recipe = ["speech", *corpus, plain, *_BY_LOSS, "training.batch_size=8", f"data.vocoder={quoted(vocoder)}"]
     if exact:  # espeak-ng reports when each phone begins
         recipe += ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]
     elif importlib.util.find_spec("pocketsphinx") is None:
         recipe.append("data.durations=learnt")
-    Training(recipe, output, device).stopped_and_resumed(limit, 1.0 - _VOCODER_SHARE, say)
+    Training(recipe, output, machine).stopped_and_resumed(limit, 1.0 - _VOCODER_SHARE, say)
     if missing := [name for name in _JUDGES if importlib.util.find_spec(name) is None]:
         say(f"\n3. synthesis of validation texts (to score it, pip install 'phonate[eval]'; no {', '.join(missing)})")
         _speak(output)

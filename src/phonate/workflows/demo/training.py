@@ -57,18 +57,28 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What the demo computes on."""
+
+    device: str = "cpu"
+    threads: int | None = None
+    """Threads of the processor. None: torch's choice, which is all cores; beside other programs, where threads wait for
+    each other, a training step then takes many times as long as with one."""
+
+
+@dataclass(frozen=True)
 class Training:
     """A run of the demo.
 
     Args:
         recipe: its name and overrides.
         output: the run's folder.
-        device: for `--device`.
+        machine: what to compute on.
     """
 
     recipe: Sequence[str]
     output: Path
-    device: str
+    machine: Machine
 
     def stopped_and_resumed(self, limit: Limit, part: float, say: Say) -> None:
         """Train for `part` of the limit, with a stop by SIGTERM at half the time and a resume."""
@@ -126,8 +136,9 @@ class Training:
             f"training.checkpoint.interval={interval}",
             f"training.logging.interval={max(5, planned // _LINES)}",
             "training.logging.system=false",
+            *([f"training.performance.threads={self.machine.threads}"] if self.machine.threads else []),
             "--device",
-            self.device,
+            self.machine.device,
             "--output",
             str(self.output),
             "--resume",  # also at the start, for the folder holds the corpus

@@ -137,7 +137,7 @@ def test_bad_rows_are_refused_counted_and_named(tmp_path: Path, caplog: pytest.L
     path = tmp_path / "pairs.jsonl"
     path.write_text("\n".join(['{"prompt": "p", "response": "r"}', *BAD]) + "\n", encoding="utf-8")
     (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
-    (tmp_path / "object.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "settings.json").write_text("{}", encoding="utf-8")
     (tmp_path / "cut.json").write_text("[{}", encoding="utf-8")
     with caplog.at_level("WARNING", logger="phonate"):
         found = read_dialogues(tmp_path)
@@ -146,13 +146,14 @@ def test_bad_rows_are_refused_counted_and_named(tmp_path: Path, caplog: pytest.L
     for number, why in enumerate(BAD.values(), start=2):
         assert why in refused[f"pairs.jsonl:{number}"]
     assert "not UTF-8 (byte 3)" in refused["latin.txt:1"]
-    assert refused["object.json:1"] == "not a list of rows"
     assert "not JSON" in refused["cut.json:1"]
-    assert f"{len(BAD) + 3} rows can't be used" in caplog.text
-    assert f"and {len(BAD) + 3 - 5} more" in caplog.text
+    assert f"{len(BAD) + 2} rows can't be used" in caplog.text
+    assert f"and {len(BAD) + 2 - 5} more" in caplog.text
     path.write_text("{\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"no document can be used .*pairs\.jsonl:1: not JSON"):
         read_dialogues(path)
+    with pytest.raises(DataError, match=r"settings\.json:1: not a list of rows"):
+        read_dialogues(tmp_path / "settings.json")
     with pytest.raises(DataError, match="no such file"):
         read_dialogues(tmp_path / "nothing")
 

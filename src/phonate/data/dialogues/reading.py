@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 import re
@@ -43,7 +44,8 @@ class Read:
 
 def text_files(path: str | Path) -> list[Path]:
     """The text and JSON files at `path`, a file or a folder including its sub-folders. Hidden ones are skipped, and so
-    is what phonate wrote itself (runs, models, sessions).
+    are .json files that hold no list (settings of other programs, say) and what phonate wrote itself (runs, models,
+    sessions).
 
     Raises DataError if there are none.
     """
@@ -65,14 +67,23 @@ def _scan(root: Path) -> tuple[list[Path], list[Refused]]:
         refused.append(Refused(printable(path.relative_to(root).as_posix()), reason))
 
     for file in audio_files(root, SUFFIXES, lambda folder, error: refuse(folder, str(error.strerror))):
-        if file.is_file():
-            files.append(file)
-        else:
+        if not file.is_file():
             refuse(file, "not a file (a broken link, or a pipe)")
+        elif file.suffix.lower() != ".json" or _may_hold_rows(file):
+            files.append(file)
     if not files:
         why = f" ({refused[0].place}: {refused[0].reason})" if refused else ""
         raise DataError(f"{root}: no text files in this folder{why}; put {', '.join(SUFFIXES)} files there")
     return files, refused
+
+
+def _may_hold_rows(file: Path) -> bool:
+    """Whether a .json file starts as a list does. One that can't be read is left to who reads it, and reported then."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(256).removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"")
+    except OSError:
+        return True
 
 
 def read_dialogues(path: str | Path, documents: str = "auto") -> Read:

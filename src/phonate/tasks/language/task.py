@@ -22,6 +22,7 @@ from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_
 from phonate.tasks.language import model as models
 from phonate.tasks.language.corpus import Corpus
 from phonate.tasks.language.dataset import LanguageDataset
+from phonate.tasks.language.settings import LanguageRecipe
 from phonate.training.task import Batch, Count, Task, Terms
 
 _BITS = "bits_per_character"
@@ -30,7 +31,7 @@ _BITS = "bits_per_character"
 class LanguageTask(Task):
     """Trains a causal language model as `recipe` says."""
 
-    def __init__(self, recipe: Any) -> None:
+    def __init__(self, recipe: LanguageRecipe) -> None:
         require("transformers", *(["peft"] if recipe.model.adapted else []))
         self.recipe = recipe
         self.corpus = Corpus(recipe.data)

@@ -222,6 +222,18 @@ def test_kaldi_utterances(kaldi):
     assert "sph2pipe" in next(problem.detail for problem in report.refused if problem.reason == "command")
 
 
+def test_kaldi_segments_to_the_end_and_segments_of_parts(kaldi):
+    (kaldi / "segments").write_text("ann-1 a 0.5 1.5\nbob-1 a 2.0 -1\n")
+    checked, _ = check_corpus(corpus(kaldi))
+    assert {one.row.id: one.seconds for one in checked} == {"ann-1": 1.0, "bob-1": 1.0}
+    import json
+
+    part = {"audio_filepath": "../../wavs/a.wav", "offset": 0.5, "duration": 1.0, "text": "hello", "speaker": "ann"}
+    (kaldi / "nemo.jsonl").write_text(json.dumps(part))
+    checked, _ = check_corpus(corpus(kaldi / "nemo.jsonl", unit="segment"))
+    assert [(one.row.start, one.row.end, one.seconds) for one in checked] == [(0.5, 1.5, 1.0)]
+
+
 def test_kaldi_without_segments_and_with_channels(kaldi):
     stereo = np.stack([tone(2.0, 200.0), tone(2.0, 300.0)], axis=1)
     soundfile.write(kaldi / "call.wav", stereo, RATE)

@@ -34,13 +34,18 @@ def audiofolder_rows(path: Path) -> Iterator[Row | Problem]:
     for file in files:
         inside = printable(file.parent.relative_to(root).as_posix())
         alone, named = speaker_of(file), speaker_of(root / "metadata.csv")
-        for row in json_rows(file) if file.suffix.lower() == ".jsonl" else csv_rows(file):
-            if isinstance(row, Problem) or inside == ".":
-                yield row
-                continue
-            # Without a column of speakers it is one and the same in train/ and in test/.
-            row = replace(row, id=f"{inside}/{row.id}", split=row.split or _official(inside))
-            yield row.with_speaker(named) if row.speaker == alone else row
+        try:
+            for row in json_rows(file) if file.suffix.lower() == ".jsonl" else csv_rows(file):
+                if isinstance(row, Problem) or inside == ".":
+                    yield row
+                    continue
+                # Without a column of speakers it is one and the same in train/ and in test/.
+                row = replace(row, id=f"{inside}/{row.id}", split=row.split or _official(inside))
+                yield row.with_speaker(named) if row.speaker == alone else row
+        except DataError as error:
+            if len(files) == 1:
+                raise
+            yield Problem("", printable(str(file)), "unreadable", printable(str(error)))
 
 
 def _official(inside: str) -> str | None:

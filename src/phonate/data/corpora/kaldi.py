@@ -113,8 +113,9 @@ class _Folder:
             if not fields:
                 continue
             try:
-                id, recording, start, end = fields[0], fields[1], seconds(fields[2]), seconds(fields[3])
-                if start >= end:
+                id, recording, start = fields[0], fields[1], seconds(fields[2])
+                end = None if float(fields[3]) == -1.0 else seconds(fields[3])  # -1: to the end of the recording
+                if end is not None and start >= end:
                     raise ValueError
             except (IndexError, ValueError):
                 name = fields[1] if len(fields) > 1 else place

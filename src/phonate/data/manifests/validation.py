@@ -196,7 +196,7 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
     """What the list itself says: speakers and texts."""
     if requirements.one_speaker and len(row.speakers) > 1:
         names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
-        detail = f"{len(row.speakers)} speakers ({names}), the task takes one; cut it into parts of one speaker each"
+        detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
         raise _Refusal("several speakers", detail)
     if requirements.speaker:
         named = bool(row.segments) and all(one.speaker is not None for one in row.segments)

@@ -7,7 +7,7 @@ prepare PATH --split --transcribe -o FOLDER makes a data set from a long recordi
 transcribed by Whisper. check PATH --page OUT.html (prepare too) writes a page with the twenty worst clips, to listen
 to and to leave out.
 
-prepare PATH -o OUT.jsonl makes prompts and responses from a folder of texts (.txt, .md, .jsonl, .json), for language models.
+prepare PATH -o OUT.jsonl makes prompts and responses from a folder of texts, for language models.
 """
 
 from __future__ import annotations

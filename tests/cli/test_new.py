@@ -20,7 +20,7 @@ def test_what_it_writes_passes_its_own_tests(tmp_path: Path, capsys: pytest.Capt
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "5 passed" in done.stdout
+    assert "6 passed" in done.stdout
 
 
 @pytest.mark.parametrize("kind", list(HOMES))

@@ -103,9 +103,9 @@ def binarisation_loss(log_BTL: Tensor, durations_BL: Tensor, lengths_B: Tensor) 
     """Sum over frames of -log P(the token on the best path) (equation 4 of the paper).
 
     Args:
-        log_BTL: Log probabilities from `AlignerModel`.
-        durations_BL: Frames of each token on the best path.
-        lengths_B: Frames of each item; those after them do not count.
+        log_BTL: Log probabilities (B, T, L) from `AlignerModel`.
+        durations_BL: Frames (B, L) of each token on the best path.
+        lengths_B: Frames (B,) of each item; those after them do not count.
     """
     steps_BL = durations_BL.cumsum(1)
     frames_BT = torch.arange(log_BTL.shape[1], device=log_BTL.device).expand(len(log_BTL), -1).contiguous()

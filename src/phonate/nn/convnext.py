@@ -30,7 +30,7 @@ class ConvNeXtBlock(nn.Module):
         self.scale = nn.Parameter(torch.full((width,), scale))
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
-        """`mask_BT` is True for real frames; padding does not affect them."""
+        """(B, T, D) -> (B, T, D). `mask_BT` (B, T) is True for real frames; padding does not affect them."""
         mixed_BTD = self.depthwise(zero_padding(x_BTD, mask_BT).transpose(1, 2)).transpose(1, 2)
         out_BTD: Tensor = x_BTD + self.scale * self.feed_forward(self.norm(mixed_BTD))
         return out_BTD
@@ -47,7 +47,7 @@ class ConvNeXt(nn.Module):
         self.last_norm = nn.LayerNorm(width)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
-        """`mask_BT` is True for real frames."""
+        """(B, T, D) -> (B, T, D). `mask_BT` (B, T) is True for real frames."""
         for block in self.blocks:
             x_BTD = block(x_BTD, mask_BT)
         out: Tensor = self.last_norm(x_BTD)

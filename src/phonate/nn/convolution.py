@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def zero_padding(x_BTF: Tensor, mask_BT: Tensor | None) -> Tensor:
-    """`x_BTF` with zeros in its padding, so that a convolution does not carry padding into real frames."""
+    """`x_BTF` (B, T, F) with zeros in its padding, so that a convolution does not carry padding into real frames."""
     return x_BTF if mask_BT is None else x_BTF * mask_BT[:, :, None].to(x_BTF.dtype)
 
 

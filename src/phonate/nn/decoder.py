@@ -175,7 +175,7 @@ class Decoder(nn.Module):
         return out
 
     def initial_state(self, memory_BSD: Tensor) -> list[LayerState]:
-        """The state of each layer for the first `step`. The memory must have no padding."""
+        """The state of each layer for the first `step`, of a memory (B, S, D) without padding."""
         return [LayerState(KeyValueCache(), layer.cross_attention.keys(memory_BSD)) for layer in self._typed()]
 
     def step(self, x_B1D: Tensor, states: list[LayerState]) -> Tensor:

@@ -33,7 +33,8 @@ class Loss(nn.Module):
     def forward(self, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> SumCount:
         """Sum and count over the values that `mask` keeps (None: all). Raises InputError for shapes that do not fit.
 
-        Shapes are those of the class: outputs and targets of one shape, if it does not say otherwise.
+        Shapes are those of the class: outputs and targets of one shape, such as (B, T, F), if it does not say
+        otherwise; `mask` is boolean, of a prefix of that shape, such as (B, T). The sum is a scalar.
         """
         with torch.autocast(outputs.device.type, enabled=False):
             return self.measure(full_precision(outputs), full_precision(targets), mask)
@@ -44,7 +45,7 @@ class Loss(nn.Module):
         return total / torch.as_tensor(count, device=total.device).clamp_min(1)
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """The computation of `forward`, in float32 or float64."""
+        """The computation of `forward`, in float32 or float64: (...), (...), (...) -> scalar and count."""
         raise NotImplementedError
 
 
@@ -63,12 +64,12 @@ class ElementwiseLoss(Loss):
         return values.masked_fill(~kept, 0).sum(), kept.sum()
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each element, in the shape of `outputs`."""
+        """The loss of each element: two tensors (...) -> (...)."""
         raise NotImplementedError
 
 
 def full_precision(values: Tensor) -> Tensor:
-    """float16 and bfloat16 as float32; other types unchanged."""
+    """A tensor (...): float16 and bfloat16 as float32, other types unchanged."""
     return values.float() if values.dtype in {torch.float16, torch.bfloat16} else values
 
 
@@ -79,7 +80,7 @@ def same_shape(outputs: Tensor, targets: Tensor) -> None:
 
 
 def expanded(mask: Tensor, values: Tensor) -> Tensor:
-    """`mask` in the shape of `values`. Raises InputError unless its own shape is a prefix of theirs."""
+    """`mask`, (B, T) say, in the shape of `values`, (B, T, F) say. Raises InputError unless it is a prefix."""
     if mask.shape != values.shape[: mask.dim()]:
         raise InputError(f"a mask of {tuple(mask.shape)} does not fit values of {tuple(values.shape)}")
     trailing = (1,) * (values.dim() - mask.dim())

@@ -20,12 +20,8 @@ def by_segment(rows: Sequence[Row | Problem], one_speaker: bool) -> Iterator[Row
         if not row.segments:
             yield Problem(row.id, row.place, "no segment", "the recording has no segment to cut out")
         for segment in row.segments:
-            id = (
-                row.id
-                if len(row.segments) == 1 and segment.end is None
-                else f"{row.id}-{round(1000 * segment.start):08d}"
-            )
-            id = segment.id or id
+            alone = len(row.segments) == 1 and segment.end is None
+            id = segment.id or (row.id if alone else f"{row.id}-{round(1000 * segment.start):08d}")
             other = _other_speaker(segment, row.segments) if one_speaker else None
             if other is not None:
                 yield Problem(id, row.place, "overlapped speech", f"{other} speaks during this segment")

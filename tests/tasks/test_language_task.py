@@ -70,7 +70,7 @@ def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
     return load_file(run / f"checkpoints/step-{step:08d}/weights.safetensors")
 
 
-def test_a_new_model_learns_texts_by_heart_and_says_them(folder: Path, tmp_path: Path) -> None:
+def test_a_new_model_memorises_texts(folder: Path, tmp_path: Path) -> None:
     changes = {"training.max_steps": 150, "training.checkpoint.interval": 150, "training.validation.interval": 150}
     train("language", settings(folder / "lines.txt", **changes), output=tmp_path / "run")
     losses = [line["nll"] for line in lines(tmp_path / "run", "train")]
@@ -80,7 +80,7 @@ def test_a_new_model_learns_texts_by_heart_and_says_them(folder: Path, tmp_path:
     assert any(said == f" {animal} saw {len(animal + 'red')} more." for animal in ANIMALS)
 
 
-def test_responses_are_learnt_by_heart_and_given(tmp_path: Path) -> None:
+def test_a_new_model_memorises_responses(tmp_path: Path) -> None:
     """Eight prompts that differ in a word: their answers can only be told apart by looking at the prompt."""
     rows = [{"prompt": f"Say {word}.", "response": f"{word[::-1]} it is"} for word in ANIMALS]
     path = tmp_path / "pairs.jsonl"
@@ -323,7 +323,7 @@ def test_generating_leaves_the_global_generator_alone(run: Path) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_evaluation_stands_beside_the_untrained_and_the_unigram(
+def test_evaluation_compares_with_the_untrained_model_and_a_unigram_model(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train("language", settings(folder / "lines.txt", **{"training.max_steps": 60}), output=tmp_path / "run")
@@ -346,10 +346,10 @@ def test_evaluation_stands_beside_the_untrained_and_the_unigram(
     assert main(["evaluate", str(run), "--vocoder", "x"]) == 2
 
 
-def test_texts_of_which_no_letter_is_foretold_have_a_perplexity(
+def test_texts_without_predicted_characters_have_a_perplexity(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a first token, of a text of one token only the end is foretold."""
+    """Without a begin token, only the end of a text of one token is predicted."""
     shutil.copytree(folder / "base", tmp_path / "base")
     (tmp_path / "base/chat_template.jinja").unlink()
     said = json.loads((tmp_path / "base/tokenizer_config.json").read_text(encoding="utf-8"))
@@ -376,7 +376,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), MISTAKES)
-def test_mistakes_are_told_in_one_line(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_mistakes_are_reported_in_one_line(folder: Path, changes: dict[str, Any], message: str) -> None:
     changes = {name: str(folder / "base") if value == "BASE" else value for name, value in changes.items()}
     with pytest.raises(InputError, match=message.replace("?", r"\?")) as caught:
         task_of(folder / "lines.txt", **changes).model(torch.device("cpu"))

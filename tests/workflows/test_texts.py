@@ -23,10 +23,12 @@ def test_samples_become_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (samples / "c.jsonl").write_text(
         '{"prompt": "p", "response": "r"}\n{"prompt": "p"}\n{"text": "t"}\n', encoding="utf-8"
     )
+    chat = {"messages": [{"role": role, "content": role} for role in ("system", "user", "assistant")]}
+    (samples / "d.json").write_text(json.dumps([chat]), encoding="utf-8")
     out = tmp_path / "new" / "pairs.jsonl"
     assert main(["data", "prepare", str(samples), "-o", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["files"], told["pairs"], told["texts"]) == (3, 4, 3)
+    assert (told["files"], told["pairs"], told["conversations"], told["texts"]) == (4, 4, 1, 3)
     assert told["refused"] == {"c.jsonl:2": "no 'response'"}
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert rows == [
@@ -34,11 +36,12 @@ def test_samples_become_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         {"text": "Just a line."},
         {"prompt": "p", "response": "r"},
         {"text": "t"},
+        chat,
         {"text": "Before."},
         {"prompt": "Ask", "response": "One.\n\nTwo."},
         {"prompt": "Last", "response": "Ü."},
     ]
-    assert len(read_dialogues(out).dialogues) == 7
+    assert len(read_dialogues(out).dialogues) == 8
     assert main(["data", "prepare", str(samples), "-o", str(out)]) == 2
     assert "already exists; name a new file" in capsys.readouterr().err
 

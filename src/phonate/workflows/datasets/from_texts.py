@@ -51,12 +51,12 @@ def build_pairs(source: str | Path, target: str | Path, progress: Progress | Non
             beside.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{goal}: can't be written ({error.strerror})") from error
-    texts = sum("text" in row for row in rows)
     return {
         "file": str(goal),
         "files": len(files),
-        "pairs": len(rows) - texts,
-        "texts": texts,
+        "pairs": sum("prompt" in row for row in rows),
+        "conversations": sum("messages" in row for row in rows),
+        "texts": sum("text" in row for row in rows),
         "refused": {row.place: row.reason for row in found.refused},
     }
 

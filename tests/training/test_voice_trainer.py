@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -233,3 +234,16 @@ def test_one_cycle_has_no_warm_up_before_it_unless_asked(tmp_path):
 def test_every_public_name_of_training_can_be_imported():
     for name in training.__all__:
         assert getattr(training, name).__name__ == name
+
+
+def test_slow_loaders_get_advice_that_a_loader_can_follow(loaders, tmp_path, caplog):
+    class Slow(list):
+        def __iter__(self):
+            for batch in super().__iter__():
+                time.sleep(0.05)
+                yield batch
+
+    VoiceTrainer(small(), config(tmp_path)).train(Slow(loaders[0]))
+    (said,) = [record.getMessage() for record in caplog.records if "slow data" in record.getMessage()]
+    assert "DataLoader num_workers" in said
+    assert "training." not in said

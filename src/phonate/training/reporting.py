@@ -40,6 +40,7 @@ class Reporter:
         settings: The recipe's `training` part.
         ranks: The processes of the run; the first one reports.
         memory: Whose figures are reported too.
+        own_loader: Whether the batches come from a caller's loader, which settings don't reach.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class Reporter:
         settings: TrainingSettings,
         ranks: Ranks,
         memory: AdaptiveMemoryManager | None,
+        own_loader: bool = False,
     ) -> None:
+        self.own_loader = own_loader
         self.progress = progress
         self.train_step = train_step
         self.meters = meters
@@ -144,10 +147,10 @@ class Reporter:
         long = self.waited > LEAST_WAIT * (step - before)
         if before and long and wait > DATA_LIMIT and not self._advised_on_data:
             self._advised_on_data = True
-            logger.warning("%s", slow_data(wait, self.settings))
+            logger.warning("%s", slow_data(wait, self.settings, self.own_loader))
 
 
-def slow_data(wait: float, settings: TrainingSettings) -> str:
+def slow_data(wait: float, settings: TrainingSettings, own_loader: bool = False) -> str:
     """Advice for a run that waits for data for the share `wait` of the time."""
     performance = settings.performance
     remedies = [
@@ -156,7 +159,13 @@ def slow_data(wait: float, settings: TrainingSettings) -> str:
         "prepare the corpus with `phonate data prepare`",
         "raise training.batch_size if there is memory",
     ]
-    if performance.profile_batches is None:
+    if own_loader:
+        remedies = [
+            "give the DataLoader num_workers of 2 to 4, or fewer where all cores are busy, and persistent_workers=True",
+            "move slow work out of the data set, into files prepared beforehand",
+            "raise the loader's batch_size if there is memory",
+        ]
+    elif performance.profile_batches is None:
         remedies.append("see where the time goes with training.performance.profile_batches=100")
     return f"slow data: {wait:.0%} of the time went into waiting for batches; {', '.join(remedies)}"
 

@@ -90,6 +90,7 @@ class Trainer:
 
         seed_global_generators(settings.random_seed)
         dataset: Dataset | None = None
+        own_loader = train is not None
         if train is None:
             train, validation, dataset = plan_sources(task, settings, self.ranks, self.device)
         self.train_source, self.validation_source = train, validation
@@ -108,7 +109,9 @@ class Trainer:
         self.train_step = self._build_step()
         self.ema = EMA(self.model, settings.ema) if settings.ema else None
         self.meters = Meters(self.train_step.meter, self.ranks)
-        self.reporter = Reporter(self.progress, self.train_step, self.meters, settings, self.ranks, self.memory)
+        self.reporter = Reporter(
+            self.progress, self.train_step, self.meters, settings, self.ranks, self.memory, own_loader
+        )
         store = settings.checkpoint
         self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path)
         self.signals = Signals(self.ranks.world_size == 1, self.ranks.is_main, self.checkpoints.folder)

@@ -225,3 +225,19 @@ def test_training_ends_in_time_for_the_rest() -> None:
     late = Limit(200.0, time.monotonic() + 100.0)
     assert late.share(0.75) == pytest.approx(100.0, abs=1.0)
     assert late.share(0.25, of_the_rest=0.25) == pytest.approx(25.0, abs=1.0)
+
+
+def test_a_stop_that_comes_after_the_last_step_is_a_run_that_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import json, pathlib, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
+        f"pathlib.Path({str(tmp_path)!r}, 'metrics.jsonl').write_text(json.dumps(dict(step=3, split='train')) + '\\n')\n"
+        "time.sleep(60)\n"
+    )
+    monkeypatch.setattr(training, "_phonate", lambda arguments: [sys.executable, str(program), *arguments])
+    monkeypatch.setattr(training.listing, "scan", lambda _: [SimpleNamespace(step=3)])
+    progress = training._watch([], tmp_path, lambda now, step: step == 3)
+    assert (progress.finished, progress.step) == (True, 3)

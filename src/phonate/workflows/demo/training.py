@@ -197,12 +197,13 @@ def _watch(
         except BaseException:
             training.terminate()
             raise
-    if training.returncode not in ({0, _STOPPED} if stopping else {0}):
+    # A process that is done training ends by the signal itself.
+    if training.returncode not in ({0, _STOPPED, -signal.SIGTERM} if stopping else {0}):
         raise PhonateError("training failed; its error is printed above")
     step = listing.scan(output / "checkpoints")[-1].step
     elapsed = time.monotonic() - first_seen
     rate = (step - first) / elapsed if step > first else (step - before) / (time.monotonic() - started)
-    return _Progress(training.returncode == 0, step, first_seen - started, rate)
+    return _Progress(training.returncode != _STOPPED, step, first_seen - started, rate)
 
 
 def _reached(output: Path) -> int:

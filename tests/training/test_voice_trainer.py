@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -247,3 +248,12 @@ def test_slow_loaders_get_advice_that_a_loader_can_follow(loaders, tmp_path, cap
     (said,) = [record.getMessage() for record in caplog.records if "slow data" in record.getMessage()]
     assert "DataLoader num_workers" in said
     assert "training." not in said
+
+
+def test_auto_starts_anew_where_a_run_ended_before_its_first_checkpoint(loaders, tmp_path):
+    run = Path(config(tmp_path).output_dir) / "cut"
+    (run / "logs").mkdir(parents=True)
+    (run / "run_id").write_text("0123\n")
+    (run / "metrics.jsonl").write_text('{"step": 1, "split": "train", "loss": 1.0}\n')
+    VoiceTrainer(small(), config(tmp_path, num_epochs=1), experiment_name="cut").train(*loaders, checkpoint_path="auto")
+    assert not (run / "run_id").exists(), "its W&B run would go on in the curves of the one before"

@@ -117,13 +117,15 @@ class Run:
 
         Raises InputError as `create` does, CheckpointError when another process trains into it.
         """
+        from phonate.training.checkpoints.resolve import has_checkpoint
+
         self.create(resuming)
         try:
             lock = FolderLock(self.path)
         except OSError as error:
             raise self._unwritable(error) from None
         try:
-            if not resuming:
+            if not has_checkpoint(self.path):
                 (self.path / _ID).unlink(missing_ok=True)  # of a start that failed
             yield
         finally:

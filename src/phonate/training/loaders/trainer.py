@@ -84,7 +84,9 @@ class VoiceTrainer:
             InputError: the run exists and `checkpoint_path` is not given, or a setting or loader can't be used.
             TrainingError: the loss is not finite.
         """
-        return self._fit(train_dataloader, val_dataloader, self._checkpoint(checkpoint_path), self.callbacks)
+        resume = self._checkpoint(checkpoint_path)
+        asked = checkpoint_path is not None
+        return self._fit(train_dataloader, val_dataloader, resume, self.callbacks, resuming=asked)
 
     def train_epoch(
         self, train_dataloader: Iterable[Batch], val_dataloader: Iterable[Batch] | None = None
@@ -102,7 +104,8 @@ class VoiceTrainer:
         resume = self._checkpoint(None) if self.trainer is None else self.trainer.checkpoints.latest()
         if self.trainer is not None and self.trainer.finished and not self.trainer.should_stop:
             raise InputError(f"all {self.config.num_epochs} epochs are trained; raise num_epochs for more")
-        self._fit(train_dataloader, val_dataloader, resume, [*self.callbacks, _StopAfterEpoch()])
+        callbacks = [*self.callbacks, _StopAfterEpoch()]
+        self._fit(train_dataloader, val_dataloader, resume, callbacks, resuming=resume is not None)
         assert self.trainer is not None
         self.trainer.should_stop = False
         return self.trainer.progress.last_training
@@ -139,13 +142,14 @@ class VoiceTrainer:
         val_dataloader: Iterable[Batch] | None,
         resume: Path | None,
         callbacks: Sequence[Callback],
+        resuming: bool,
     ) -> dict[str, float]:
         config = self.config
         train = LoaderSource(train_dataloader, config.seed, "train")
         validation = None if val_dataloader is None else LoaderSource(val_dataloader, config.seed, "validation")
         steps = config.num_epochs * train.steps(0) // config.gradient_accumulation_steps
         ranks = self._ranks()
-        owned = self.run.opened(resuming=resume is not None) if ranks.is_main else contextlib.nullcontext()
+        owned = self.run.opened(resuming) if ranks.is_main else contextlib.nullcontext()
         with owned, log_file(self.run.logs / "training.log", ranks):
             self.trainer = Trainer(
                 self.task,

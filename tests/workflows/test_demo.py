@@ -234,7 +234,8 @@ def test_a_stop_that_comes_after_the_last_step_is_a_run_that_finished(
     program.write_text(
         "import json, pathlib, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
-        f"pathlib.Path({str(tmp_path)!r}, 'metrics.jsonl').write_text(json.dumps(dict(step=3, split='train')) + '\\n')\n"
+        f"metrics = pathlib.Path({str(tmp_path)!r}, 'metrics.jsonl')\n"
+        "metrics.write_text(json.dumps(dict(step=3, split='train')) + '\\n')\n"
         "time.sleep(60)\n"
     )
     monkeypatch.setattr(training, "_phonate", lambda arguments: [sys.executable, str(program), *arguments])

@@ -29,6 +29,17 @@ def test_both_train_to_the_same_place(runs):
         assert a["loss"] == pytest.approx(b["loss"], rel=0.15)  # dropout draws differ by rank
 
 
+def test_ranks_share_an_evaluation_and_wait_for_a_long_one(tmp_path):
+    """Evaluation and previews of the first rank take longer than ranks wait for each other elsewhere."""
+    slow = {"SLOW_VALIDATION": "9", "SLOW_PREVIEWS": "9", "VALIDATING": str(tmp_path / "validating")}
+    quiet = ("training.max_steps=7", "training.distributed.timeout_minutes=0.1", "training.validation={interval: 7}")
+    finish(tmp_path / "two/run", *quiet, ranks=2, env=slow)
+    finish(tmp_path / "one/run", *quiet)
+    one, two = (next(row for row in rows(tmp_path / name / "run") if "weight" in row) for name in ("one", "two"))
+    assert two["length"] == one["length"] / 2  # each rank counted its own once
+    assert two["weight"] == pytest.approx(one["weight"], rel=0.05)
+
+
 def test_a_stopped_pair_goes_on_exactly(tmp_path, runs):
     _, reference = runs
     run = tmp_path / "run"

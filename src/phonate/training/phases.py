@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,11 +29,11 @@ class PhaseState:
     parameters: list[nn.Parameter]
     optimizer: torch.optim.Optimizer
     schedule: Schedule
+    name: str = field(init=False)
+    """The phase's name."""
 
-    @property
-    def name(self) -> str:
-        """The phase's name."""
-        return self.phase.name
+    def __post_init__(self) -> None:
+        self.name = self.phase.name
 
     @property
     def lr(self) -> float:
@@ -56,6 +56,7 @@ class Phases(Sequence[PhaseState]):
 
     def __init__(self, states: Sequence[PhaseState], save_optimizers: bool = True, save_schedules: bool = True) -> None:
         self._states = tuple(states)
+        self._all = contextlib.nullcontext()
         self._save_optimizers = save_optimizers
         self._save_schedules = save_schedules
         self.optimizers = {one.name: one.optimizer for one in states}
@@ -82,7 +83,7 @@ class Phases(Sequence[PhaseState]):
 
     def only(self, active: PhaseState) -> contextlib.AbstractContextManager[None]:
         """Within this block only the parameters of `active` get gradients."""
-        return contextlib.nullcontext() if len(self) == 1 else self._frozen_but(active)
+        return self._all if len(self._states) == 1 else self._frozen_but(active)
 
     @contextlib.contextmanager
     def _frozen_but(self, active: PhaseState) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The three kinds of devices that models are trained on. No torch: settings and messages use it too."""
+"""The three kinds of devices that models are trained on. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Protocol
 
 
 class HasType(Protocol):
-    """A `torch.device`, or what looks like one."""
+    """A `torch.device`, or an object with the same attribute."""
 
     @property
     def type(self) -> str:
-        """Its kind, as torch calls it."""
+        """torch's name for its kind."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Several processes as one: start-up, and the few things that the ranks tell each other.
+"""Distributed start-up, and the small messages that ranks exchange.
 
-Small host-side numbers (counts, sums of metrics, stop flags) travel over a gloo group of their own, so that they
-never make a GPU wait. Gradients travel through DistributedDataParallel, which accelerate sets up.
+Small host-side numbers (counts, sums of metrics, stop flags) use a gloo group of their own, so that they
+never synchronise a GPU. Gradients are reduced by DistributedDataParallel, which accelerate sets up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE = timedelta(days=30)
 
 @dataclass
 class Ranks:
-    """The processes of this run. Alone, every method is a no-op."""
+    """The processes of this run. For a single process every method is a no-op."""
 
     rank: int = 0
     world_size: int = 1
@@ -93,7 +93,7 @@ def start(
     timeout_minutes: float = 10.0,
     ddp: Mapping[str, bool] | None = None,
 ) -> Ranks:
-    """Join the processes that torchrun or accelerate launch started; alone where there was no launcher.
+    """Join the processes that torchrun or accelerate launch started; a single process without a launcher.
 
     `expected` is the recipe's `distributed.world_size`; `ddp` holds DistributedDataParallel's switches.
     """
@@ -132,7 +132,7 @@ def start(
 
 
 def _backend(asked: str, device: torch.device) -> str:
-    """The backend for gradients. Raises InputError where this torch or the device has no such one."""
+    """The backend for gradients. Raises InputError if torch or the device does not support it."""
     if asked == "auto":
         return "nccl" if device.type == "cuda" else "gloo"
     if asked == "nccl" and device.type != "cuda":

@@ -1,7 +1,7 @@
 """The GPUs that this process would see, and their free memory, without starting CUDA.
 
-Asking CUDA for free memory creates a context on each GPU, which takes hundreds of megabytes of what is asked about.
-NVML, the library under nvidia-smi, takes none. It knows nothing of CUDA_VISIBLE_DEVICES, so that is applied here.
+Asking CUDA for free memory creates a context on each GPU, which itself takes hundreds of megabytes. NVML, the library
+behind nvidia-smi, takes none, but ignores CUDA_VISIBLE_DEVICES, so that is applied here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Gpu:
 
 
 def find_gpus() -> list[Gpu]:
-    """The GPUs of this machine that the process would see, in CUDA's order; none is no error."""
+    """The GPUs of this machine that the process would see, in CUDA's order; empty if there are none."""
     if sys.platform == "darwin":
         return _apple()
     import pynvml
@@ -50,7 +50,7 @@ def nvidia(nvml: Any, environ: MutableMapping[str, str]) -> list[Gpu]:
     """The visible NVIDIA GPUs.
 
     Args:
-        nvml: the module pynvml, or what stands in for it.
+        nvml: the module pynvml, or a stand-in.
         environ: the environment with CUDA_VISIBLE_DEVICES. Where the GPUs are of different kinds and nothing is said
             about their order, CUDA_DEVICE_ORDER=PCI_BUS_ID is put into it: CUDA would place the fastest first by a
             rule of its own, and cuda:1 would not be the GPU 1 that is listed here and in nvidia-smi.
@@ -135,7 +135,7 @@ def _computing(nvml: Any, handles: list[Any]) -> list[Any]:
 
 
 def _instances(nvml: Any, handle: Any) -> list[Any] | None:
-    """MIG instances of a GPU, itself if it is one; None if the GPU is not divided."""
+    """MIG instances of a GPU, itself if it is one; None if the GPU is not partitioned."""
     if _is_mig(nvml, handle):
         return [handle]
     try:
@@ -159,7 +159,7 @@ def _described(nvml: Any, number: int, handle: Any) -> Gpu:
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
-    """Free and total bytes for programs: without what the driver reserves, where it tells how much that is."""
+    """Free and total bytes, without what the driver reserves if it reports that."""
     try:
         info = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
         return int(info.free), int(info.total - info.reserved)
@@ -175,7 +175,7 @@ def _capability(nvml: Any, handle: Any) -> str:
 
 
 def _is_mig(nvml: Any, handle: Any) -> bool:
-    """Is it an instance of a divided GPU? Drivers from before there were any say that they don't know."""
+    """Whether it is an instance of a partitioned GPU. Drivers that predate MIG don't support the query."""
     try:
         return bool(nvml.nvmlDeviceIsMigDeviceHandle(handle))
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
@@ -187,7 +187,7 @@ def _name(nvml: Any, handle: Any) -> str:
 
 
 def _text(value: str | bytes) -> str:
-    """Older bindings return bytes."""
+    """Text; older bindings return bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 

@@ -1,6 +1,7 @@
-"""How much of the machine this process may use: cores and memory under affinity and control groups.
+"""Cores and memory that this process may use under CPU affinity and control groups.
 
-A container sees all cores and all memory of its host; what it is allowed stands in the files of its control group.
+A container sees all cores and memory of its host; its limits are in the files of its control group. (joblib.cpu_count
+reads only the top control group, and imports numpy.)
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import psutil
 
 
 def cores(root: Path = Path("/")) -> int:
-    """Cores this process may use, at least 1: of the affinity mask, and no more than the control group's share.
+    """Cores this process may use, at least 1: those of the affinity mask, limited by the control group's share.
 
-    A share of 2.5 cores counts as 3. `root` is where /proc and /sys/fs/cgroup are looked for.
+    A share of 2.5 cores counts as 3. `root` is the parent of /proc and /sys/fs/cgroup.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     shares = [math.ceil(share) for share in _shares(root)]
@@ -24,12 +25,12 @@ def cores(root: Path = Path("/")) -> int:
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Memory this process may use, in bytes: the machine's, and no more than the control group's limit."""
+    """Memory this process may use, in bytes: the machine's, limited by the control group."""
     return min([int(psutil.virtual_memory().total), *_memory_limits(root)])
 
 
 def _shares(root: Path) -> Iterator[float]:
-    """Cores that the control group and those above it allow; nothing where there is no limit."""
+    """Cores that the control group and those above it allow; empty without a limit."""
     for folder in _folders(root, None):
         quota, _, period = _text(folder / "cpu.max").partition(" ")
         if quota.isdigit() and period.isdigit() and int(period):
@@ -62,7 +63,7 @@ def _folders(root: Path, controller: str | None) -> Iterator[Path]:
 
 
 def _text(file: Path) -> str:
-    """What a file says; nothing where it is not there, as in groups without that controller."""
+    """The text of a file; empty if it does not exist, as in groups without that controller."""
     try:
         return file.read_text(encoding="ascii", errors="replace").strip()
     except OSError:

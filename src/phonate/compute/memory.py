@@ -1,7 +1,7 @@
-"""How full memory is: what a device, this machine or the control group of this process has, and what is in use.
+"""Memory usage of a device, of this machine or of the control group of this process.
 
-Numbers are those of the device itself, not of torch's own bookkeeping: memory that other processes hold, or that the
-caching allocator keeps for later, is as little free as that of live tensors.
+The numbers are the device's own, not those of torch's allocator: memory that other processes hold, or that the caching
+allocator keeps, is not free either.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from phonate.compute.device_type import DeviceType
 
 @dataclass(frozen=True)
 class Usage:
-    """Bytes of a memory, and how many of them are taken."""
+    """Used and total memory in bytes."""
 
     used: float
     total: float
 
     @property
     def share(self) -> float:
-        """How full it is, from 0 to 1."""
+        """Used share, from 0 to 1."""
         return self.used / self.total if self.total else 0.0
 
 
@@ -60,7 +60,7 @@ def _group_usage(group: Path) -> Usage | None:
 
 
 def usage_of(device: torch.device) -> Callable[[], Usage]:
-    """What reads the usage of `device`."""
+    """A function that reads the usage of `device`."""
     kind = DeviceType.of(device)
     if kind is DeviceType.CUDA:
 
@@ -76,7 +76,7 @@ def usage_of(device: torch.device) -> Callable[[], Usage]:
 
 
 def release(device: torch.device, thorough: bool = True) -> None:
-    """Give memory that nothing uses back to the device.
+    """Return unused memory to the device.
 
     `thorough` also looks for dead objects that refer to each other, and on a CPU returns freed pages to the system
     (some 80 ms): only worth it when memory is short.
@@ -110,7 +110,7 @@ _NO_MEMORY = (
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that memory ran out. Only CUDA has an exception of its own for it."""
+    """Whether `error` means that memory ran out. Only CUDA has its own exception for it."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)

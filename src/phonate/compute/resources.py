@@ -44,18 +44,18 @@ class Probe(Protocol):
 
 
 class SystemProbe:
-    """Looks at this machine."""
+    """Queries this machine."""
 
     def gpus(self) -> list[Gpu]:
-        """What NVML, or Metal, has."""
+        """The GPUs that NVML or Metal reports."""
         return find_gpus()
 
     def cores(self) -> int:
-        """Under affinity and control groups."""
+        """Cores under affinity and control groups."""
         return cores()
 
     def memory_gb(self) -> float:
-        """Under control groups."""
+        """Memory under control groups, in GB."""
         return memory_bytes() / GIB
 
 

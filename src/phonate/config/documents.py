@@ -29,9 +29,9 @@ _TAG = "tag:yaml.org,2002:"
 _COMPUTED = {_TAG + name for name in ("null", "bool", "int", "float")}
 _TEXT = {_TAG + name for name in ("str", "timestamp", "value")}
 _LARGEST = 20_000
-"""Most values in a document. Aliases of aliases can unfold a short text into billions."""
+"""Maximum number of values in a document: nested aliases can expand a short text to billions."""
 DEEPEST = 40
-"""Most levels of nesting."""
+"""Maximum depth of nesting."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def shipped() -> list[str]:
 def read(source: str | Path, empty: bool = False) -> Document:
     """Read a recipe: a file, a run folder (its `recipe.yaml`), or the name of a shipped recipe.
 
-    `empty`: whether it may say nothing.
+    `empty`: whether an empty file is allowed.
 
     Raises RecipeError, one line, for a file that can't be read, for bad YAML, and for an unknown name (with
     the nearest one).
@@ -109,7 +109,7 @@ def _locate(source: str | Path) -> Path:
 
 
 def parse(text: str, name: str, title: str = "", empty: bool = False) -> Document:
-    """The document in `text`; its top level must be a mapping, or, where it may be `empty`, nothing."""
+    """The document in `text`. Its top level must be a mapping; with `empty` it may be missing."""
     root, places = _values(text, name)
     if root is None and empty:
         root = {}
@@ -121,7 +121,7 @@ def parse(text: str, name: str, title: str = "", empty: bool = False) -> Documen
 
 
 def parse_value(text: str, name: str) -> Any:
-    """One YAML value, as written behind `key=` on the command line."""
+    """One YAML value, as written after `key=` on the command line."""
     return _values(text, name, located=False)[0]
 
 
@@ -161,7 +161,7 @@ def _sentence(error: MarkedYAMLError) -> str:
 
 
 class _Reader:
-    """Turns composed nodes into plain values and notes where each of them stands."""
+    """Turns composed nodes into plain values, and records where each was written."""
 
     def __init__(self, yaml: YAML, name: str, located: bool) -> None:
         self.constructor = yaml.constructor

@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 class PhonateError(Exception):
-    """Base of every error that phonate raises on purpose. Exit code 1 unless a subclass says otherwise."""
+    """Base of all errors that phonate raises deliberately. Exit code 1 unless a subclass sets another."""
 
     exit_code = 1
 
 
 class InputError(PhonateError, ValueError):
-    """What a person gave (a recipe, a recording, a flag) can't be used. Exit code 2."""
+    """Invalid input: a recipe, a recording, an option. Exit code 2."""
 
     exit_code = 2
 
@@ -26,7 +26,7 @@ class DataError(InputError):
 
 
 class MissingPackageError(InputError):
-    """An optional package is needed and absent; the message holds the install command."""
+    """An optional package is missing; the message has the command that installs it."""
 
 
 class CheckpointError(PhonateError):
@@ -34,7 +34,7 @@ class CheckpointError(PhonateError):
 
 
 class TrainingError(PhonateError):
-    """Training can't go on (a loss that is not finite, a full disk, ...)."""
+    """Training can't continue (a loss that is not finite, a full disk, ...)."""
 
 
 class Interrupted(PhonateError):

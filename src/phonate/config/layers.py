@@ -1,4 +1,4 @@
-"""Preset, recipe and overrides put over each other, with the place where every value was written."""
+"""Preset, recipe and overrides merged, with the place where each value was written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS = ("data", "model", "training")
 
 
 class Layers:
-    """The recipe's values under construction, lowest layer first, and where each was written."""
+    """The values of a recipe while its layers are merged, lowest first, and where each was written."""
 
     def __init__(self, document: Document, base: Document | None = None) -> None:
         self.document = document
@@ -111,13 +111,13 @@ class Layers:
         return kind
 
     def _merge(self, within: Any, upper: Mapping[str, Any], path: Key, place: Locate) -> None:
-        """Put `upper` over the values under `path`; `within` is the settings class there, if there is one."""
+        """Merge `upper` into the values under `path`; `within` is the settings class there, if any."""
         target = self._at(path)
         for key, value in upper.items():
             self._put(_inner(within, key), target, (*path, key), value, place)
 
     def _put(self, inner: Any, target: Any, path: Key, value: Any, place: Locate) -> None:
-        """One value: sections merge, anything else replaces, and places follow."""
+        """Set one value: sections are merged, anything else is replaced."""
         key: Any = int(path[-1]) if isinstance(target, list) else path[-1]
         if inner is not None and isinstance(value, Mapping):
             below = target.get(key) if isinstance(target, dict) else target[key]
@@ -144,7 +144,7 @@ class Layers:
         return value
 
     def _set(self, typed: type[Settings], change: Override) -> None:
-        """Put one override in its place, making the sections above it where there are none."""
+        """Apply one override, creating missing sections above it."""
         within: Any = typed
         target: Any = self.values
         for depth, part in enumerate(change.path[:-1], start=1):

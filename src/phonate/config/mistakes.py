@@ -1,4 +1,4 @@
-"""Pydantic's errors as lines a person can act on: place, option, what is wrong, the mend."""
+"""Pydantic's errors as one line each: place, option, what is wrong, how to fix it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _refused(details: list[ErrorDetails]) -> str:
     own = [str(detail["ctx"]["error"]) for detail in details if detail["type"] == "value_error"]
     if own:
         return own[0] + ("" if isinstance(given, dict) else got)
-    return f"expected {_expected(details)}{got}{_mend(given, {detail['type'] for detail in details})}"
+    return f"expected {_expected(details)}{got}{_remedy(given, {detail['type'] for detail in details})}"
 
 
 def _path(detail: ErrorDetails, values: Any) -> Key:
@@ -128,7 +128,7 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
 
 
 def instead(path: Key, root: type[Settings]) -> str:
-    """What to write in the place of an option that does not exist."""
+    """What to write instead of an option that does not exist."""
     known = names_at(root, path[:-1])
     last = path[-1]
     elsewhere = ELSEWHERE.get(last)
@@ -167,8 +167,8 @@ def _shown(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def _mend(given: Any, kinds: set[str]) -> str:
-    """The mend for the usual slips: quoted numbers, YAML 1.1's booleans, 2.0 for 2."""
+def _remedy(given: Any, kinds: set[str]) -> str:
+    """How to fix common slips: quoted numbers, YAML 1.1's booleans, 2.0 for 2."""
     if isinstance(given, str) and kinds & {"int_type", "float_type"} and _is_number(given):
         return f"; write {given.strip()} without quotes"
     if isinstance(given, (int, float)) and kinds == {"string_type"}:

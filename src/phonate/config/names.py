@@ -1,4 +1,4 @@
-"""Other projects' names of our options: each is refused with the right one."""
+"""Other projects' names for our options: each is refused with the name to use."""
 
 from __future__ import annotations
 

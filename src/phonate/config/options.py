@@ -1,4 +1,4 @@
-"""What options there are: walks settings classes, for error messages, the reference page and `explain`."""
+"""Enumerates options from settings classes, for error messages, the reference page and `explain`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def section(annotation: Any) -> type[Settings] | None:
 
 
 def _sections(annotation: Any) -> list[type[Settings]]:
-    """Every settings class inside a type, those of list items and of mappings too."""
+    """All settings classes in a type, including those of list items and mapping values."""
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return [annotation]
     return [found for part in get_args(annotation) for found in _sections(part)]
@@ -80,7 +80,7 @@ def describe(settings: type[Settings], path: tuple[str, ...]) -> str:
 
 
 def unknown_names(settings: Settings, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, str, str]]:
-    """Path, kind, name and hint of every name in `settings` that its registry does not have (see `Named`)."""
+    """Path, kind, name and hint of each name in `settings` that is not in its registry (see `Named`)."""
     for key, info in type(settings).model_fields.items():
         value, path = getattr(settings, key), (*prefix, key)
         if isinstance(value, Settings):

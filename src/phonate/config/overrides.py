@@ -45,7 +45,7 @@ def _parse(text: str) -> Override:
 
 
 def _value(text: str, name: str) -> Any:
-    """The YAML value, but plain text as it stands: in a name or a path ` #` and `: ` mean nothing."""
+    """The YAML value; plain text is kept verbatim, as ` #` and `: ` have no meaning in names and paths."""
     value = parse_value(text, name)
     plain = text.strip()
     if plain.startswith(("[", "{", "'", '"', "!", "&", "|", ">")) or not isinstance(value, (str, list, dict)):

@@ -1,4 +1,4 @@
-"""Random numbers as pure functions of keys: what makes a resumed run the same run."""
+"""Random generators as pure functions of keys, so that a resumed run repeats the original one."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def derived_seed(*keys: int | str) -> int:
 
 
 def generator(*keys: int | str) -> np.random.Generator:
-    """A generator that belongs to `keys`, such as (seed, epoch, sample id)."""
+    """A generator seeded by `keys`, such as (seed, epoch, sample id)."""
     return np.random.Generator(np.random.Philox(derived_seed(*keys)))

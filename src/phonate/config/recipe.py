@@ -1,4 +1,4 @@
-"""A recipe: one document that says what is trained, on what, and how."""
+"""A recipe: one document with the task, the data, the model and the training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names in recipes -> the things they name. The only way in which a lower floor reaches a higher one."""
+"""Registries: names in recipes -> objects. The only way for a lower layer to reach a higher one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nearest(name: str, known: list[str]) -> str:
 class Named:
     """Marks a settings field that holds a name, or names as keys: `type: Annotated[str, Named("module:REGISTRY")]`.
 
-    Resolving a recipe looks the name up, so that a mistaken one is told with its line before anything is built.
+    Resolving a recipe looks the name up, so that a mistaken one is reported with its line before anything is built.
     The registry's module must not import torch.
     """
 
@@ -45,12 +45,12 @@ class Named:
 
 @functools.cache
 def _entry_points(group: str) -> dict[str, str]:
-    """Name -> value of an entry-point group; finding them looks into every installed distribution."""
+    """Name -> value of an entry-point group. Slow: every installed distribution is searched."""
     return {point.name: point.value for point in entry_points(group=group)}
 
 
 class Registry(Generic[T]):
-    """Entries of one kind (losses, callbacks, tasks, ...), found by name and imported when asked for.
+    """Entries of one kind (losses, callbacks, tasks, ...), found by name and imported on use.
 
     Three sources, later ones first: the files of `package` (`nn/losses/focal.py` is `focal`; its entry is the
     public object of that name, underscores and case aside, with or without `suffix`: `FocalLoss`), entry
@@ -81,7 +81,7 @@ class Registry(Generic[T]):
         return sorted({*self._files(), *self._plugged_in(), *self._registered})
 
     def find(self, name: str) -> T | str:
-        """What `name` stands for, unimported: a registered object, `module:name`, or a module's dotted name.
+        """The entry of `name` without importing it: a registered object, `module:name`, or a module's dotted name.
 
         Raises InputError with the nearest name.
         """
@@ -122,9 +122,9 @@ def load(target: str) -> Any:
 
 
 def load_plugin(path: Path) -> dict[str, str]:
-    """Run a Python file that registers things; returns its path and SHA-256 for the record of the run.
+    """Run a plug-in file; returns its path and SHA-256, which the run records.
 
-    A file that was run already is not run again. Raises InputError, with file and line, when it fails.
+    A file runs once. Raises InputError, with file and line, when it fails.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such plug-in file")

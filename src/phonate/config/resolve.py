@@ -28,7 +28,7 @@ from phonate.config.tasks import task_settings
 
 @dataclass(frozen=True)
 class Resolved:
-    """A recipe with nothing left open."""
+    """A complete recipe."""
 
     recipe: Recipe[Any, Any, Any]
     origins: dict[Key, Origin] = field(repr=False)
@@ -38,7 +38,7 @@ class Resolved:
 
     @property
     def name(self) -> str:
-        """What its run is called by default: as the recipe's file, a run's folder, or else the task."""
+        """Default name of its run: that of the recipe's file, of a run's folder, or else the task."""
         return self.document.title or self.recipe.task
 
     @property
@@ -96,7 +96,7 @@ def resolve_document(
     *,
     incomplete: bool = False,
 ) -> Resolved:
-    """As `resolve`, for a document that was read already, and lies over the recipe `base` if there is one."""
+    """Like `resolve`, for a document that was already read; it overrides the recipe `base`, if given."""
     changes = parse_overrides(overrides)
     layers = Layers(document, base)
     task = layers.task(changes)

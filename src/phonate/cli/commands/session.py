@@ -69,7 +69,13 @@ def run(args: argparse.Namespace) -> int:
         code = 0 if detector.has_voice_data() else 1
     if args.show_resources or args.check_voice_data:
         return code
-    return 0 if _session(args).run() else 1
+    from phonate.config.errors import Interrupted
+
+    session = _session(args)
+    try:
+        return 0 if session.run() else 1
+    except Interrupted as error:  # the log has shown it
+        return error.exit_code
 
 
 def _session(args: argparse.Namespace) -> TrainingSession:

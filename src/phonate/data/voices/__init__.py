@@ -1,1 +1,1 @@
-"""Folders of recordings for sessions and for loaders of one's own: finding, checking and describing voices."""
+"""Folders of voice recordings: finding, validating and describing them, and data loaders for custom loops."""

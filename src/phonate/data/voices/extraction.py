@@ -1,7 +1,6 @@
-"""Features of voice recordings, computed in several processes and kept by the content of the files.
+"""Features of voice recordings, computed in several processes and cached by the content of the files.
 
-The cache is one file of JSON lines that is only ever added to: runs at the same time share it, and one that is
-interrupted keeps what it has.
+The cache is an append-only file of JSON lines: concurrent runs share it, and an interrupted run keeps its part.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _TUPLES = ("mfcc_mean", "mfcc_std")
 
 @dataclass
 class Extracted:
-    """Recordings with their features, and those that have none."""
+    """Recordings with their features, and those without."""
 
     files: list[VoiceFile] = field(default_factory=list)
     features: list[VoiceFeatures] = field(default_factory=list)
@@ -52,7 +51,7 @@ def extract_features(
 ) -> Extracted:
     """The features of recordings that were validated by the same `rules`.
 
-    `cache_dir`: where features are kept; ~/.cache/phonate by default. One that can't be written to is warned of.
+    `cache_dir`: where features are cached; ~/.cache/phonate by default. A warning is logged if it can't be written.
     """
     rules = rules or VoiceRules()
     cache = _Cache(cache_folder(cache_dir) / _CACHE)
@@ -84,7 +83,7 @@ def extract_features(
 
 
 def _key(path: Path, rules: VoiceRules) -> str | Problem:
-    """What the features depend on: the bytes of the file, and how much of it is used."""
+    """The cache key: the content of the file, and how much of it is used."""
     try:
         with path.open("rb") as file:
             content = hashlib.file_digest(file, _digest).hexdigest()
@@ -107,7 +106,7 @@ def _compute(path: Path, rules: VoiceRules) -> VoiceFeatures | Problem:
 
 
 class _Cache:
-    """Features by key, from a file and into it."""
+    """Features by key, read from and appended to a file."""
 
     def __init__(self, file: Path) -> None:
         self.known: dict[str, VoiceFeatures] = {}
@@ -115,7 +114,7 @@ class _Cache:
         self._writable = True
         try:
             lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        except (FileNotFoundError, NotADirectoryError):  # the latter is told of when it is to be written to
+        except (FileNotFoundError, NotADirectoryError):  # the latter is reported when it is written
             lines = []
         except OSError as error:
             lines = []
@@ -134,7 +133,7 @@ class _Cache:
         return True
 
     def add(self, key: str, features: VoiceFeatures) -> None:
-        """Remember, and write the line in one piece, so that others who write at the same time don't mix with it."""
+        """Add an entry. It is written by a single system call, so that concurrent writers don't interleave."""
         self.known[key] = features
         if not self._writable:
             return

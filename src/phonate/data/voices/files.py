@@ -1,4 +1,4 @@
-"""Recordings in a folder: whether there are any, how many of which kind, and whether they are what they say."""
+"""Recordings in a folder: whether there are any, their number, size and formats."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _CONTAINERS = {
 
 
 class VoiceDataDetector:
-    """Looks for voice recordings in a folder and all folders in it, anew at each call.
+    """Finds voice recordings in a folder and its sub-folders, anew at each call.
 
-    Hidden files are left out, links are followed once, folders that can't be read are passed over (`problems`).
+    Hidden files and what phonate wrote itself are left out, links are followed once, unreadable folders are skipped
+    (`problems`).
 
     Args:
-        voice_data_dir: the folder; it need not be there.
+        voice_data_dir: the folder; it need not exist.
     """
 
     supported_formats = VOICE_FORMATS
@@ -38,14 +39,14 @@ class VoiceDataDetector:
     def __init__(self, voice_data_dir: str | Path) -> None:
         self.voice_data_dir = Path(voice_data_dir)
         self.problems: list[Problem] = []
-        """Folders that the latest look could not read."""
+        """Folders that could not be read by the latest call."""
 
     def has_voice_data(self) -> bool:
         """Whether there is any recording."""
         return next(self._walk(), None) is not None
 
     def get_voice_files(self) -> list[Path]:
-        """The recordings, in an order that stays the same. Raises InputError if `voice_data_dir` is a file."""
+        """The recordings, in a fixed order. Raises InputError if `voice_data_dir` is a file."""
         return list(self._walk())
 
     def get_stats(self) -> dict[str, Any]:
@@ -59,12 +60,12 @@ class VoiceDataDetector:
         }
 
     def validate_formats(self, progress: Progress | None = None) -> list[Problem]:
-        """Files that can't be opened, or hold something else than their suffix says; by their headers alone."""
+        """Files that can't be opened, or whose headers contradict their suffix."""
         found = map_files(_check_format, self.get_voice_files(), crashed, Stage.FORMATS, progress)
         return [problem for problem in found if problem is not None]
 
     def text(self) -> str:
-        """What was found, as it is printed for a person."""
+        """The result as printed by `phonate session --check-voice-data`."""
         rule = 80 * "="
         lines = ["", rule, "Voice Training Data Check", rule, ""]
         folder, stats = printable(str(self.voice_data_dir)), self.get_stats()
@@ -114,6 +115,6 @@ def wrong_suffix(file: Path, format: str) -> str | None:
 
 
 def crashed(file: Path) -> Problem:
-    """What stands for a file at which the process that read it died."""
+    """The problem of a file at which its reader process died."""
     name = printable(str(file))
     return Problem(name, name, "unreadable", "the decoder crashed on it; export it again")

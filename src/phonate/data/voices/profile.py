@@ -1,4 +1,4 @@
-"""What a voice is like over all of its recordings, as one JSON document."""
+"""The profile of a voice over all of its recordings, as one JSON document."""
 
 from __future__ import annotations
 

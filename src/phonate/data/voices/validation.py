@@ -57,7 +57,7 @@ def validate_voice_files(
     """The recordings that can be used, and the report on all.
 
     Folders and files that can't be read, too short ones and those of low quality are among `report.refused`, each with
-    its reason; long ones, of which only the beginning is used, among `report.warnings`. No file ends it.
+    its reason; long ones, of which only the beginning is used, and wrong suffixes among `report.warnings`.
     """
     rules = rules or VoiceRules()
     files = detector.get_voice_files()
@@ -76,7 +76,7 @@ def validate_voice_files(
 
 
 def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
-    """What is in one file, or the reason why it can't be used."""
+    """Validate one file: its properties, or why it can't be used."""
     name = printable(str(path))
     try:
         waveform, info = read_start(path, rules.max_seconds)
@@ -99,7 +99,7 @@ def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
 
 
 def reason_of(error: BaseException) -> str:
-    """One printable line on what a decoder raised."""
+    """A decoder's error as one printable line."""
     said = " ".join(printable(str(error)).split()) or type(error).__name__
     return said if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {said}; export it again"
 
@@ -115,7 +115,7 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
 
 
 def _warnings(file: VoiceFile) -> Iterator[Problem]:
-    """What deserves a look in a recording that is used."""
+    """Warnings about a recording that is used."""
     name = printable(str(file.path))
     if file.seconds < file.whole_seconds:
         detail = f"{file.whole_seconds:.1f} s, only the first {file.seconds:g} are used; cut it at pauses to use all"

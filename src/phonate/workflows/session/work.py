@@ -15,7 +15,7 @@ from phonate.data.parallel import Progress
 from phonate.data.progress import Stage
 from phonate.rendering.renderer import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import best_or_latest, copies, files, manifest
-from phonate.training.checkpoints.resolve import has_checkpoint, is_checkpoint
+from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.workflows.pages.report import write_report
 from phonate.workflows.session.config import SessionConfig
 from phonate.workflows.session.demonstration import SAMPLE
@@ -69,20 +69,14 @@ class Work:
     def train(self, resolved: Resolved, name: str) -> Path:
         """Train a recipe into the session's folder `name` on the session's device; returns the run.
 
-        In a resumed session a finished run is not trained again, and one with checkpoints continues with the recipe
-        that it began with.
+        In a resumed session a finished run is not trained again, and one with checkpoints continues.
         """
         run = self.folder / name
         self.runs.append(run)
         if name in self.state.trained:
             return run
         recipe = self.folder / f"{name}.yaml"
-        text = resolved.to_yaml()
-        if recipe.is_file() and has_checkpoint(run):
-            if recipe.read_text(encoding="utf-8") != text:
-                self.log.warning(f"The configuration has changed; {run} continues with the recipe in {recipe}")
-        else:
-            recipe.write_text(text, encoding="utf-8")
+        recipe.write_text(resolved.to_yaml(), encoding="utf-8")
         trained = train(recipe, output=run, device=self.device, resume="auto" if run.is_dir() else None)
         self.state.trained.append(name)
         self.state.write(self.folder)

@@ -161,7 +161,7 @@ def test_advice_names_the_remedy_past_its_limit(stage, enough, too_much, remedy)
 
 def test_advice_on_a_gpu():
     even = Profile(1, 1, 2.2, {**dict.fromkeys(STAGES, 0.0), "forward": 1.0, "backward": 1.2})
-    assert "nothing holds training up" in even.advice("bf16", "cuda", 0.9)[0]
+    assert "no bottleneck found" in even.advice("bf16", "cuda", 0.9)[0]
     told = " ".join(even.advice("fp32", "cuda", 0.2))
     assert "training.mixed_precision: auto" in told
     assert "training.batch_size" in told

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
 from phonate.training.losses.names import LOSSES
-from phonate.training.losses.registry import LossRegistry, compute, coupling_of
+from phonate.training.losses.registry import LossRegistry, apply_loss, coupling_of
 from phonate.training.settings import LossSettings
 from phonate.training.task import Terms
 
@@ -54,17 +55,21 @@ class CompositeLoss(nn.Module):
         """
         terms: Terms = {}
         for name, loss in self.losses.items():
-            takes = getattr(loss, "takes", "outputs")
-            place = f"training.loss.auxiliary.{name}: this task does not give the loss"
-            if takes == "model":
-                terms[name] = loss(given(model, f"{place} its model; leave it out"))
-            elif takes == "embeddings":
-                labels = given(labels, f"{place} labels of embeddings; leave it out")
-                terms[name] = loss(given(embeddings, f"{place} embeddings; leave it out"), labels)
-            else:
-                total, count = compute(loss, outputs, targets, mask)
-                terms[name] = (total, float(len(outputs)) if self.reduction == "sum" else count)
+            mistake = f"training.loss.auxiliary.{name}: this task does not give the loss"
+            total, count = apply_loss(
+                loss,
+                outputs=lambda: (outputs, targets, mask),
+                embeddings=partial(_labelled, embeddings, labels, mistake),
+                model=partial(given, model, f"{mistake} its model; leave it out"),
+            )
+            summed = self.reduction == "sum" and getattr(loss, "takes", "outputs") == "outputs"
+            terms[name] = (total, float(len(outputs)) if summed else count)
         return terms
+
+
+def _labelled(embeddings: Tensor | None, labels: Tensor | None, mistake: str) -> tuple[Tensor, Tensor]:
+    labels = given(labels, f"{mistake} labels of embeddings; leave it out")
+    return given(embeddings, f"{mistake} embeddings; leave it out"), labels
 
 
 def given(value: Any, mistake: str) -> Any:

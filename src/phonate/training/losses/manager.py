@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from phonate.nn.losses._base import SumCount
 from phonate.nn.losses._stft import STFT_LOSSES
 from phonate.training.losses.composite import given, main_loss
 from phonate.training.losses.names import LOSSES
-from phonate.training.losses.registry import compute, coupling_of
+from phonate.training.losses.registry import apply_loss, coupling_of
 from phonate.training.settings import LossSettings
 from phonate.training.task import Coupling, Terms
 
@@ -99,15 +100,13 @@ class LossManager(nn.Module):
                     self._warned = True
                     logger.warning("loss_weights.adversarial: the model returns no discriminator scores; left out")
                 continue
-            loss = self.losses[name]
-            takes = getattr(loss, "takes", "outputs")
-            if takes == "model":
-                terms[name] = loss(given(model, f"{name}: it needs the model; call with model="))
-            elif takes == "embeddings":
-                terms[name] = loss(*_embeddings(name, outputs, batch))
-            else:
-                wave = self._kinds[name] in STFT_LOSSES
-                terms[name] = compute(loss, *(_waveforms if wave else _features)(name, outputs, batch))
+            pairs = _waveforms if self._kinds[name] in STFT_LOSSES else _features
+            terms[name] = apply_loss(
+                self.losses[name],
+                outputs=partial(pairs, name, outputs, batch),
+                embeddings=partial(_embeddings, name, outputs, batch),
+                model=partial(given, model, f"{name}: it needs the model; call with model="),
+            )
         if not terms:
             raise InputError("loss_weights: no term is left; add reconstruction")
         return terms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -60,6 +60,25 @@ def compute(loss: nn.Module, outputs: Tensor, targets: Tensor, mask: Tensor | No
         raise InputError(f"{type(loss).__name__} must return a scalar or (sum, count), not {_described(result)}")
     items = float(len(outputs))
     return result.reshape(()) * items, items
+
+
+def apply_loss(
+    loss: nn.Module,
+    *,
+    outputs: Callable[[], tuple[Tensor, Tensor, Tensor | None]],
+    embeddings: Callable[[], tuple[Tensor, Tensor]],
+    model: Callable[[], nn.Module],
+) -> SumCount:
+    """Sum and count of a loss from what it takes: outputs with targets and mask, embeddings with labels, or the model.
+    Only that function is called; it raises InputError where there is no such thing."""
+    takes = getattr(loss, "takes", "outputs")
+    if takes == "model":
+        result: SumCount = loss(model())
+        return result
+    if takes == "embeddings":
+        result = loss(*embeddings())
+        return result
+    return compute(loss, *outputs())
 
 
 def coupling_of(losses: Iterable[nn.Module]) -> Coupling:

@@ -1,8 +1,8 @@
-"""Looks after memory while a run trains: how full it is at every batch, and cleaning up before it is full.
+"""Monitors memory during training and frees it before it runs out.
 
-The look itself is dear (a driver call, or a file of the system), and emptying an allocator's cache is dearer still. So
-`check` is a comparison of clocks at almost every batch; looks and clean-ups are spaced so that both together stay
-under one percent of the time, whatever a single one costs on this machine.
+Reading the usage is slow (a driver call or a system file), and emptying an allocator's cache is slower. At most batches
+`check` therefore only compares clocks; reads and clean-ups are spaced so that together they take less than one per cent
+of the time, whatever they cost on this machine.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ class Pressure(IntEnum):
 
 THRESHOLDS = {
     DeviceType.CUDA: (0.60, 0.75, 0.85),
-    # Of what Metal recommends, which leaves the rest of the machine its share already.
+    # Of the size that Metal recommends, which already leaves a share to the rest of the machine.
     DeviceType.MPS: (0.65, 0.80, 0.90),
-    # A machine shares its memory with everything else that runs on it, and is rarely empty.
+    # Everything else on the machine uses this memory too.
     DeviceType.CPU: (0.70, 0.80, 0.90),
 }
 """Shares of memory from which pressure is moderate, high, and over which it is critical."""
 
 SECONDS_BETWEEN_LOOKS = (1.0, 0.5, 0.25, 0.25)
-"""By pressure: the fuller memory is, the closer it is watched."""
+"""By pressure."""
 LOOKS_SHARE = 0.002
-"""Looks may take this share of the time, so that a slow one is taken less often."""
+"""Largest share of the time that reading the usage may take."""
 CLEANING_SHARE = 0.005
-"""Clean-ups may take this share of the time."""
+"""Largest share of the time that clean-ups may take."""
 SECONDS_BETWEEN_CLEANUPS = 10.0
 LONGEST_WAIT = 600.0
-"""A clean-up that gave nothing back is tried again after twice as long, up to so many seconds."""
+"""A clean-up that freed nothing is repeated after twice the time, up to so many seconds."""
 WORTH_IT = 0.01
-"""A clean-up was of use if it gave back this share of memory."""
+"""Share of memory that a useful clean-up frees."""
 
 
 def memory_manager(device: torch.device) -> AdaptiveMemoryManager:

@@ -1,8 +1,8 @@
-"""Where the time of training goes: data, forward, backward, optimizer step, the gap between steps, and pauses.
+"""Profiling by stages: data, forward, backward, optimizer step, the gap between steps, and pauses.
 
-The trainer calls `mark(stage)` where a stage ends; all time since the mark before is that stage's. So the stages add up
-to the whole, and nothing falls between them. On a GPU the marks are events in its stream: they measure what the GPU
-did and waited for, and nobody waits for them; they are read when they have passed.
+The trainer calls `mark(stage)` at the end of each stage; the time since the previous mark belongs to it, so the stages
+add up to the total. On a GPU the marks are events in its stream, which are read once they have passed: nothing is
+synchronised.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Timeline(Protocol):
     seconds: dict[str, float]
 
     def begin(self) -> None:
-        """Time counts from here."""
+        """Start timing."""
         ...
 
     def mark(self, stage: str) -> None:
-        """All since the last mark was `stage`."""
+        """The time since the last mark belongs to `stage`."""
         ...
 
     def end_step(self) -> None:
@@ -51,12 +51,12 @@ class Timeline(Protocol):
         ...
 
     def finish(self) -> None:
-        """The last mark is made: all of `seconds` are wanted."""
+        """Complete `seconds`, after the last mark."""
         ...
 
 
 class HostTimeline:
-    """Times by the host's clock: right where the host does the work or waits for it."""
+    """Times by the host's clock, for devices where the host does the work or waits for it."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)
@@ -84,8 +84,8 @@ class EventTimeline:
     """Times by events in a GPU's stream. Only `begin` and `finish` wait, once each.
 
     Args:
-        event: Makes an event that can time; None: CUDA's.
-        wait: Waits until the GPU has done everything; None: CUDA's.
+        event: Makes a timing event. None: a CUDA event.
+        wait: Synchronises with the GPU. None: CUDA's.
     """
 
     def __init__(self, event: Callable[[], Any] | None = None, wait: Callable[[], None] | None = None) -> None:
@@ -126,7 +126,7 @@ class EventTimeline:
 
 @dataclass(frozen=True)
 class Profile:
-    """What was found. `seconds` by stage add up to `wall_seconds`."""
+    """A profile. The `seconds` by stage add up to `wall_seconds`."""
 
     steps: int
     items: int
@@ -151,7 +151,7 @@ class Profile:
         return "\n".join(lines)
 
     def advice(self, precision: str = "fp32", device: str = "cpu", memory_share: float = 1.0) -> list[str]:
-        """What to try, most of it first.
+        """What to try, the most effective first.
 
         Args:
             precision: fp32, fp16 or bf16.
@@ -175,7 +175,7 @@ class Profile:
                 "and training.checkpoint.interval"
             )
         found += self._advice_on_computing(precision, device, memory_share)
-        return found or ["nothing holds training up: most of the time is forward and backward"]
+        return found or ["no bottleneck found: most of the time is forward and backward"]
 
     def _advice_on_computing(self, precision: str, device: str, memory_share: float) -> list[str]:
         found = []
@@ -196,7 +196,7 @@ class Profile:
 
 
 class InterbatchProfiler:
-    """Profiles `steps` optimizer steps, after some to warm up; then it does nothing any more.
+    """Profiles `steps` optimizer steps after a warm-up; afterwards it does nothing.
 
     Args:
         steps: Optimizer steps to profile.
@@ -226,7 +226,7 @@ class InterbatchProfiler:
         self._steps = self._items = 0
 
     def mark(self, stage: str) -> None:
-        """All since the last mark was `stage`, one of `STAGES`."""
+        """The time since the last mark belongs to `stage`, one of `STAGES`."""
         if self.running:
             self.timeline.mark(stage)
 
@@ -259,7 +259,7 @@ class InterbatchProfiler:
 
     @property
     def profile(self) -> Profile | None:
-        """What was found. None: no step has been profiled."""
+        """The profile. None: no step has been profiled."""
         if self.running or not self._steps:
             return None
         return Profile(self._steps, self._items, self._wall, dict(self.timeline.seconds))

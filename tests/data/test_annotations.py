@@ -271,3 +271,12 @@ def test_a_format_of_a_plug_in_recognises_its_corpora(tmp_path):
         assert check_corpus(corpus(tmp_path / "odd"))[1].speakers == {"ann": 1}
     finally:
         CORPORA._registered.pop("odd", None)
+
+
+def test_data_check_counts_segments_and_overlap(recordings, capfd):
+    from phonate.cli import main
+
+    assert main(["data", "check", str(recordings / "diar_en_ami")]) == 0
+    printed = capfd.readouterr().out
+    assert "(rttm): 10 of 10 recordings can be used, 0.08 h, 21 speakers" in printed
+    assert "77 segments: 3.0 min of speech (59 %), of which 0.7 min have several speakers at once (23 %)" in printed

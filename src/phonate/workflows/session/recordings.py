@@ -243,14 +243,16 @@ def _match(
 def _distinct(work: Work, recordings: Sequence[_Recording]) -> list[_Recording]:
     """The recordings with unique ids: of take.wav and take.flac the second becomes take.flac. A warning names them."""
     first: dict[str, Row] = {}
+    names: dict[Path, Row] = {}
     unique: list[_Recording] = []
     for one in recordings:
+        named = names.setdefault(one.row.path.with_suffix(""), one.row)
         id, number = one.row.id, 1
         while id in first:
             id = f"{one.row.id}{one.row.path.suffix.lower()}" + ("" if number == 1 else f".{number}")
             number += 1
-        if id != one.row.id:
-            same = first[one.row.id]
+        if id != one.row.id or named.path != one.row.path:
+            same = first[one.row.id] if id != one.row.id else named
             shared = ", and share one text" if one.row.text and one.row.text == same.text else ""
             work.log.warning(
                 f"{one_line(str(same.path))} and {one_line(str(one.row.path))} have the same name{shared}; both are "

@@ -180,8 +180,9 @@ class Converter(Inference):
         ]
         cuts.sort(key=lambda cut: cut[2] - cut[1])
         made: dict[tuple[int, int], FloatArray] = {}
-        for first in range(0, len(cuts), _BATCH):
-            chosen = cuts[first : first + _BATCH]
+        size = _BATCH if len(recordings) > 1 else 1  # rounding depends on the batch: one recording is always the same
+        for first in range(0, len(cuts), size):
+            chosen = cuts[first : first + size]
             parts = [tuple(values[start:end] for values in inputs[index]) for index, start, end in chosen]
             for (index, start, _), mel_TM in zip(chosen, self._predict(parts, number), strict=True):
                 made[index, start] = mel_TM

@@ -45,7 +45,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     found = kept_for_validation(settings, kept) if data is None else clips_of(settings, data)
     clips = list(_spoken(found, settings.language))
     if not clips:
-        none = f"{run}: its training kept no recordings to judge by (data.validation); give some by --data"
+        none = f"{run}: its training kept no recording to judge by (data.validation); give some by --data"
         raise InputError(none if data is None else f"{data}: there is no recording with a text to judge by")
     systems, focus = _systems(transcriber)
     results: dict[str, dict[str, float]] = {}

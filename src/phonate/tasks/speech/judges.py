@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.speaker_similarity import SpeakerJudge
 from phonate.evaluation.transcription import Recogniser, character_error_rate, word_edits, word_error_rate
 from phonate.evaluation.words import WordErrors, count
+from phonate.tasks.speech.settings import SpeechRecipe
 
 WORD_WEIGHT = 5.0
 """Points of MOS that a model loses in `quality` when every word is wrong: 20 % of wrong words cost one."""
@@ -54,7 +54,7 @@ class Judges:
         return rates
 
 
-def check_judges(recipe: Any) -> None:
+def check_judges(recipe: SpeechRecipe) -> None:
     """Raise where a recipe asks for judges that are not there (MissingPackageError), or for nobody's judgement
     (InputError): at once, not at the first validation."""
     without = (

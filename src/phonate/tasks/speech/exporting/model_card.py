@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from phonate.tasks.speech.inference import Synthesiser
 
 _FIGURES = "evaluation.json"
 _NAMED = 20
@@ -32,7 +33,7 @@ agreed to that.
 """
 
 
-def facts_of(synthesiser: Any, vocoder: str) -> dict[str, str]:
+def facts_of(synthesiser: Synthesiser, vocoder: str) -> dict[str, str]:
     """What is known of a `Synthesiser` and of what it was trained on, in words."""
     facts, speakers = synthesiser.inference_metadata, synthesiser.speakers
     named = ", ".join(speakers[:_NAMED]) if len(speakers) <= _NAMED else "not listed here"

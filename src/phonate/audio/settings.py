@@ -15,34 +15,34 @@ _LENGTHS = {"min_audio_length": "min_seconds", "max_audio_length": "max_seconds"
 
 
 class AudioConfig(Settings):
-    """What a waveform and its mel spectrogram are made with.
+    """Waveform and mel spectrogram settings.
 
-    The defaults are the usual ones of 22.05 kHz speech models: a mel frame each 11.6 ms, up to 8 kHz.
+    The defaults are those common for 22.05 kHz speech models: a mel frame every 11.6 ms, up to 8 kHz.
     """
 
     sample_rate: PositiveInt = 22050
-    """Samples a second; recordings of other rates are resampled."""
+    """Sample rate in Hz; recordings of other rates are resampled."""
     n_fft: PositiveInt = 1024
-    """Points of the Fourier transform."""
+    """FFT size in samples."""
     hop_length: PositiveInt = 256
-    """Samples from one frame to the next."""
+    """Hop between frames, in samples."""
     win_length: PositiveInt = 1024
-    """Samples under the (Hann) window."""
+    """Length of the Hann window, in samples."""
     n_mels: PositiveInt = 80
-    """Mel bands."""
+    """Number of mel bands."""
     fmin: NonNegativeFloat = 0.0
     """Lower edge of the lowest mel band, in Hz."""
     fmax: PositiveFloat = 8000.0
     """Upper edge of the highest mel band, in Hz."""
     preemphasis: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.97
-    """Coefficient a of y[t] = x[t] - a x[t-1], which lifts high frequencies before the mel. 0: none."""
+    """Coefficient a of the pre-emphasis y[t] = x[t] - a x[t-1]. 0: none."""
     ref_level_db: float = 20.0
-    """The mel level that counts as 0 dB, in dB over a magnitude of 0.1: 20 is a magnitude of 1. Levels over
-    it become 1, so raise it where loud bands are cut off."""
+    """The mel level that counts as 0 dB, in dB over a magnitude of 0.1: 20 is a magnitude of 1. Higher levels are
+    clipped to 1; raise it if loud bands are clipped."""
     min_level_db: Annotated[float, Field(lt=0.0)] = -100.0
-    """The level that becomes 0, in dB under the reference; quieter is the same as this."""
+    """The level that becomes 0, in dB relative to the reference; lower levels are clipped."""
     min_seconds: NonNegativeFloat = 0.05
-    """Shorter recordings are refused when a corpus is prepared: they hold not one whole window."""
+    """Shorter recordings are refused when a corpus is prepared (they hold less than one window)."""
     max_seconds: PositiveFloat = 95.0
     """Longer recordings are refused when a corpus is prepared (95 s are 8192 frames)."""
 
@@ -87,38 +87,38 @@ class AudioConfig(Settings):
 
 
 class SpecAugmentSettings(Settings):
-    """Widest masks of SpecAugment (Park et al. 2019, section 2)."""
+    """SpecAugment (Park et al. 2019, section 2): one mask of each kind."""
 
     freq: Annotated[int, Field(ge=0)] = 8
-    """Most mel bands that the frequency mask hides (F in the paper)."""
+    """Maximum width of the frequency mask, in mel bands (F in the paper)."""
     time: Annotated[int, Field(ge=0)] = 10
-    """Most frames that the time mask hides (T in the paper)."""
+    """Maximum width of the time mask, in frames (T in the paper)."""
 
 
 class AugmentationSettings(Settings):
-    """How samples are varied, anew each time they are used. An effect set to null is off."""
+    """Random augmentation, drawn anew in each epoch. An effect set to null is off."""
 
     time_stretch: tuple[PositiveFloat, PositiveFloat] | None = (0.8, 1.2)
-    """Lowest and highest speed; 1.2 is a fifth faster, at the same pitch."""
+    """Lowest and highest speed, at the same pitch; 1.2 is 20 % faster."""
     time_stretch_probability: Fraction = 0.5
-    """Share of the samples that are stretched."""
+    """Probability of time stretching."""
     pitch_shift: tuple[float, float] | None = (-2.0, 2.0)
     """Lowest and highest shift in semitones, at the same length."""
     pitch_shift_probability: Fraction = 0.5
-    """Share of the samples that are shifted."""
+    """Probability of pitch shifting."""
     noise: PositiveFloat | None = 0.02
     """Standard deviation of added white noise, relative to the waveform's peak."""
     noise_probability: Fraction = 0.5
-    """Share of the samples that get noise."""
+    """Probability of added noise."""
     spec_augment: SpecAugmentSettings | None = SpecAugmentSettings()
-    """Masks over the mel."""
+    """SpecAugment masks on the mel spectrogram."""
     spec_augment_probability: Fraction = 0.5
-    """Share of the samples that are masked."""
+    """Probability of masking."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         for name in ("time_stretch", "pitch_shift"):
             limits = getattr(self, name)
             if limits is not None and limits[0] > limits[1]:
-                raise ValueError(f"{name} is [lowest, highest]; {list(limits)} has them the other way round")
+                raise ValueError(f"{name} is [lowest, highest], in this order; got {list(limits)}")
         return self

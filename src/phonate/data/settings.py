@@ -19,7 +19,7 @@ the folder for recordings that it has to write as files first."""
 
 
 class VoiceData(Settings):
-    """A corpus of recordings and how it becomes samples."""
+    """A corpus of recordings, and how samples are made from it."""
 
     path: str
     """A folder, or a metadata file. Relative to the current directory."""
@@ -31,20 +31,20 @@ class VoiceData(Settings):
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
     kaldi and stm, whose lines are utterances; else recordings."""
     drop: str | None = None
-    """A file of ids to leave out, one a line."""
+    """A file of recording ids to leave out, one per line."""
     limit: PositiveInt | None = None
-    """Only so many recordings, to try things out. Which ones depends on their ids alone. Null: all."""
+    """Use only this many recordings, selected by a hash of their ids. Null: all."""
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
-    """Share of the recordings that is kept for validation. Which ones depends on their ids alone; each speaker keeps
-    one for training."""
+    """Share of the recordings held out for validation, selected by a hash of their ids; each speaker keeps at least one
+    for training."""
     audio: AudioConfig = AudioConfig()
-    """What waveforms and mel spectrograms are made with; also the shortest and longest recording taken."""
+    """Waveform and mel settings, and the shortest and longest recording accepted."""
     augmentation: AugmentationSettings | None = None
-    """Changes of training recordings (audio and features alike), new in each epoch. Null: none."""
+    """Augmentation of training recordings (audio and features alike), drawn anew in each epoch. Null: none."""
     collator: Annotated[str | None, Named("phonate.data.batches.collators:COLLATORS")] = None
     """What makes batches of samples, by the name that a plug-in registers. Null: the task's own."""
     cache_dir: str | None = None
-    """Where clean waveforms and features are kept. Null: ~/.cache/phonate."""
+    """Folder for cached waveforms and features. Null: ~/.cache/phonate."""
 
     @property
     def requirements(self) -> Requirements:

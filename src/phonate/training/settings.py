@@ -44,7 +44,7 @@ Interval = Annotated[PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d* epoc
 
 
 class OptimizerSettings(Settings):
-    """Which optimizer, and its numbers. A number that the chosen optimizer does not have is refused."""
+    """Optimizer and its hyperparameters. One that the chosen optimizer does not have is refused."""
 
     type: Annotated[str, Named("phonate.training.optimizers:OPTIMIZERS")] = "adamw"
     """adamw, adam, adamax, sgd, lion, adagrad, rmsprop or adadelta."""
@@ -57,7 +57,7 @@ class OptimizerSettings(Settings):
     epsilon: PositiveFloat | None = None
     """Added to the denominator. Null: the optimizer's own."""
     amsgrad: bool = False
-    """Keep the maximum of the second moment (adam, adamw)."""
+    """Use the AMSGrad variant (adam, adamw)."""
     momentum: OpenFraction | None = None
     """Momentum of sgd (null: 0.9) and rmsprop (null: 0)."""
     nesterov: bool = False
@@ -67,59 +67,59 @@ class OptimizerSettings(Settings):
 
 
 class SchedulerSettings(Settings):
-    """How the learning rate moves. All but plateau are pure functions of the optimizer step.
+    """Learning rate schedule. All types but plateau are pure functions of the optimizer step.
 
-    A number that the chosen schedule does not have is refused.
+    An option that the chosen schedule does not have is refused.
     """
 
     type: Annotated[str, Named("phonate.training.schedules:SCHEDULES")] = "cosine"
     """cosine, cosine_restarts, linear, exponential, step, plateau, onecycle or constant."""
     warmup_steps: NonNegativeInt = 0
-    """Steps of linear rise from 0 to the peak; every type has it."""
+    """Steps of linear warm-up from 0 to the peak, for every type."""
     min_lr: NonNegativeFloat = 0.0
-    """The learning rate never falls under this."""
+    """Lower bound of the learning rate."""
     max_lr: PositiveFloat | None = None
-    """The peak, for every type. Null: `optimizer.lr`."""
+    """Peak learning rate, for every type. Null: `optimizer.lr`."""
     decay_steps: PositiveInt | None = None
     """Steps from the end of warm-up to the minimum (both cosines, linear, onecycle). Null: the rest of the run."""
     num_cycles: PositiveInt = 1
-    """Restarts: how many equal cycles fit into the decay (cosine_restarts with `cycle_mult` 1 and no `cycle_steps`)."""
+    """Number of equal cycles in the decay (cosine_restarts with `cycle_mult` 1 and no `cycle_steps`)."""
     cycle_steps: Interval | None = None
     """Length of the first cycle of cosine_restarts (T_0), in steps or epochs. Null: the decay over `num_cycles`."""
     cycle_mult: PositiveInt = 1
-    """Each cycle of cosine_restarts is this many times as long as the one before (T_mult)."""
+    """Factor by which each cycle of cosine_restarts is longer than the one before (T_mult)."""
     step_size: Interval = 1000
     """Interval at which `step` and `exponential` multiply the rate by `gamma`."""
     gamma: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """Factor of exponential (null: 0.95), step and plateau (null: 0.1)."""
     patience: NonNegativeInt = 5
-    """Validations without improvement that plateau waits before it multiplies the rate by `gamma`."""
+    """Validations without improvement before plateau multiplies the rate by `gamma`."""
     mode: Literal["min", "max"] = "min"
-    """Whether plateau's metric is better when lower or higher."""
+    """Whether a lower (min) or higher (max) value of plateau's metric is better."""
     metric: str = "val_loss"
-    """What plateau watches."""
+    """The metric that plateau monitors."""
 
 
 LossName = Named("phonate.training.losses.names:LOSSES")
 
 
 class LossSettings(Settings):
-    """The loss, for tasks whose loss is chosen by the recipe, and the weights of its terms, for all."""
+    """The loss, for tasks that let the recipe choose it, and the weights of the loss terms, for all tasks."""
 
     main: Annotated[str | None, LossName] = None
-    """Registered loss. Null: the task's own."""
+    """Name of a registered loss. Null: the task's own."""
     label_smoothing: OpenFraction = 0.0
     """Smoothing of class targets (cross_entropy, nll, bce, bce_with_logits)."""
     reduction: Literal["mean", "sum"] = "mean"
     """mean: over all frames of the step; sum: each item's sum, averaged over the items."""
     auxiliary: Annotated[dict[str, NonNegativeFloat], LossName] = Field(default_factory=dict)
-    """Further registered losses and their weights, such as {norm_reg: 0.1}."""
+    """Additional registered losses and their weights, such as {norm_reg: 0.1}."""
     weights: dict[str, NonNegativeFloat] = Field(default_factory=dict)
-    """Weights of the task's loss terms, over the task's own."""
+    """Weights of the task's loss terms, overriding its defaults."""
     focal_alpha: Fraction | None = 0.25
     """Class balance of the focal loss; null for none."""
     focal_gamma: NonNegativeFloat = 2.0
-    """How much the focal loss, main or auxiliary, plays down easy examples."""
+    """Focusing parameter of the focal loss, main or auxiliary."""
 
 
 def require_own_loss(settings: LossSettings, task: str) -> None:
@@ -134,50 +134,50 @@ def require_own_loss(settings: LossSettings, task: str) -> None:
 
 
 class ValidationSettings(Settings):
-    """When and how the model is validated."""
+    """Validation."""
 
     interval: Interval = "1 epochs"
     """Optimizer steps or epochs between validations."""
     batch_size: PositiveInt | None = None
     """Items a batch. Null: as in training."""
     metric_for_best_model: str = "val_loss"
-    """What chooses the best checkpoint: val_loss, val_<term>, or a metric of the task's evaluation."""
+    """The metric that selects the best checkpoint: val_loss, val_<term>, or a metric of the task's evaluation."""
     greater_is_better: bool = False
-    """Whether that metric is better when higher."""
+    """Whether higher values of that metric are better."""
     previews: bool = True
-    """Write the task's sounds and pictures to the trackers after each validation."""
+    """Send the task's audio and images to the trackers after each validation."""
 
 
 class EarlyStoppingSettings(Settings):
-    """Stop when a metric no longer improves."""
+    """Early stopping."""
 
     patience: PositiveInt = 10
     """Validations without improvement before training stops."""
     metric: str = "val_loss"
-    """What is watched."""
+    """The monitored metric."""
     min_delta: NonNegativeFloat = 1e-6
-    """Smaller improvements do not count."""
+    """Smallest change that counts as an improvement."""
     mode: Literal["min", "max"] = "min"
-    """Whether lower or higher is better."""
+    """Whether lower (min) or higher (max) is better."""
     restore_best_weights: bool = True
-    """End with the weights of the best validation instead of the last."""
+    """At the end, restore the weights of the best validation."""
 
 
 class LoggingSettings(Settings):
-    """Where metrics go."""
+    """Logging and experiment tracking."""
 
     interval: PositiveInt = 50
-    """Optimizer steps between lines of training metrics."""
+    """Optimizer steps between reports of training metrics."""
     tensorboard: bool = True
     """Write TensorBoard events to RUN/events."""
     wandb: bool = False
     """Report to Weights & Biases (needs phonate[wandb])."""
     wandb_interval: PositiveInt = 10
-    """Optimizer steps between lines where W&B is on; they go to every tracker, beside those of `interval`."""
+    """Optimizer steps between reports while W&B is on; they go to all trackers, in addition to those of `interval`."""
     wandb_project: str = "phonate"
     """W&B project."""
     wandb_entity: str | None = None
-    """W&B team or user. Null: your default."""
+    """W&B team or user. Null: the account's default."""
     wandb_name: str | None = None
     """W&B run name. Null: the run folder's name."""
     wandb_tags: tuple[str, ...] = ()
@@ -189,9 +189,9 @@ class LoggingSettings(Settings):
     log_gradients: bool = False
     """Report the gradient norm of each top-level module."""
     system: bool = True
-    """Report memory, processor and GPU use beside the training metrics."""
+    """Report memory, CPU and GPU utilisation with the training metrics."""
     verbosity: Literal["quiet", "normal", "debug"] = "normal"
-    """What the console shows: only warnings and the end, progress and metrics, or everything."""
+    """Console output: warnings and the result (quiet), progress and metrics (normal), or everything (debug)."""
 
     def due(self, step: int) -> bool:
         """Whether a line of training metrics is due after `step` optimizer steps."""
@@ -199,57 +199,57 @@ class LoggingSettings(Settings):
 
 
 class PerformanceSettings(Settings):
-    """How the machine is used."""
+    """Data loading and performance."""
 
     num_workers: NonNegativeInt | Literal["auto"] = "auto"
-    """Loader processes. auto: none when the samples are cached, else up to 4 of the spare cores."""
+    """Loader processes. auto: none when the samples are cached, else up to 4, leaving one core free."""
     pin_memory: bool | Literal["auto"] = "auto"
-    """Page-locked batches for faster copies to a GPU. auto: on CUDA."""
+    """Pin memory, for faster copies to a GPU. auto: on CUDA."""
     prefetch_factor: PositiveInt = 2
-    """Batches that each worker prepares ahead."""
+    """Batches prefetched by each worker."""
     persistent_workers: bool = True
-    """Keep the workers from one epoch to the next."""
+    """Keep the workers alive between epochs."""
     compile_model: bool = False
     """torch.compile the model."""
     batch_shim: bool = False
-    """Pad each batch up to a multiple of 64 frames, so that few shapes occur (for compile_model and CUDA)."""
+    """Pad each batch to a multiple of 64 frames, to limit the number of shapes (for compile_model and CUDA)."""
     threads: PositiveInt | None = None
-    """Threads torch computes with. Null: torch's choice."""
+    """Number of torch threads. Null: torch's default."""
     memory_management: bool = True
-    """Look at free memory at every batch, and clean up under pressure. Costs under 1 % of the time."""
+    """Check free memory at every batch, and free caches under pressure. Overhead under 1 %."""
     profile_batches: PositiveInt | None = None
-    """Time data, forward, backward, optimizer step and the gaps between over so many optimizer steps, and say what
-    holds training up (in the log and in RUN/profile). Costs under 1 % of the time. Null: not."""
+    """Number of optimizer steps in which data loading, forward, backward, optimizer step and the gaps are timed; the
+    log and RUN/profile then name the bottleneck. Overhead under 1 %. Null: no profiling."""
 
 
 class DistributedSettings(Settings):
-    """Training over several processes, started by torchrun or accelerate launch."""
+    """Training with several processes, started by torchrun or accelerate launch."""
 
     backend: Literal["auto", "nccl", "gloo", "mpi"] = "auto"
     """auto: nccl on CUDA, else gloo."""
     world_size: PositiveInt | None = None
-    """How many processes the recipe expects. Null: any. Another number than the launcher's is an error."""
+    """Expected number of processes; any other is an error. Null: any."""
     sync_gradient_barrier: bool = False
-    """Wait for all ranks before each optimizer step (to find the slow one)."""
+    """Wait for all ranks before each optimizer step (to find a slow rank)."""
     find_unused_parameters: bool = False
-    """Allow parameters without gradient in a step (DDP). Tasks with several phases set it themselves."""
+    """Allow parameters that get no gradient in a step (DDP). Tasks with several phases set it themselves."""
     gradient_as_bucket_view: bool = True
-    """Let gradients be views of DDP's buckets: one copy less."""
+    """Make gradients views of DDP's buckets, which saves a copy."""
     static_graph: bool = False
-    """Tell DDP that the same parameters are used in every step."""
+    """Promise DDP that every step uses the same parameters."""
     timeout_minutes: PositiveFloat = 10.0
-    """How long a rank waits for the others before it gives up."""
+    """Minutes that a rank waits for the others before it fails."""
 
 
 class EMASettings(Settings):
     """Exponential moving average of the weights (Polyak & Juditsky 1992)."""
 
     decay: OpenFraction = 0.999
-    """Share of the old average kept in a step."""
+    """Decay per step."""
     warmup: bool = True
-    """Start with a smaller decay, min(decay, (1 + step) / (10 + step)), so that early weights are forgotten."""
+    """Start with a smaller decay, min(decay, (1 + step) / (10 + step)), to forget early weights."""
     validate_with: Literal["ema", "raw", "better"] = "ema"
-    """Which weights are validated, and so chosen as best; better: both, and the better one is reported."""
+    """Weights that are validated, and saved as best; better: both are validated and the better one counts."""
 
 
 class CallbackSettings(Settings):
@@ -262,16 +262,16 @@ class CallbackSettings(Settings):
 
 
 class CheckpointConfig(Settings):
-    """When checkpoints are saved, what they hold and how many are kept."""
+    """Checkpoints: when they are saved, what they hold and how many are kept."""
 
     save_dir: str = "checkpoints"
-    """Folder, relative to the run or absolute. No two runs can have the same."""
+    """Folder, relative to the run or absolute. Each run needs its own."""
     interval: Interval = "1 epochs"
     """Optimizer steps or epochs between saves. The last step is always saved."""
     save_total_limit: PositiveInt = 5
     """How many to keep besides the best one."""
     save_best_only: bool = False
-    """Save only when the monitored metric improved (and at the end or an interruption, to resume from)."""
+    """Save only when the monitored metric improved (and at the end or an interruption, for the resume)."""
     monitor_metric: str | None = None
     """Metric that chooses the best checkpoint. Null: `validation.metric_for_best_model`."""
     resume: str | None = None
@@ -280,29 +280,29 @@ class CheckpointConfig(Settings):
     """Folder for a copy of each new best checkpoint, relative to the run or absolute. In a folder outside the run (on
     another disk, say) each run has its own subfolder."""
     max_backups: PositiveInt = 3
-    """How many backups to keep."""
+    """Number of backups to keep."""
     compress: bool = False
-    """Compress the tensors (zlib); smaller and slower."""
+    """Compress the tensors with zlib (smaller, slower)."""
     verify_integrity: bool = True
-    """Compare the SHA-256 of every file before it is loaded."""
+    """Verify the SHA-256 of every file before loading."""
     snapshot_optimizer: bool = True
-    """Save the optimizer's state; without it a run can't be resumed, only used."""
+    """Save the optimizer's state; without it a run can't be resumed."""
     snapshot_scheduler: bool = True
     """Save the schedule's state; without it a plateau schedule starts over after a resume."""
     snapshot_features: bool = True
-    """Save redrawn random features (Performer matrices) with the weights; without it they are drawn anew."""
+    """Save random features (Performer matrices) with the weights; otherwise they are drawn anew on resume."""
     snapshot_random_states: bool = True
     """Save the states of Python's, numpy's and torch's global generators."""
     save_model_architecture: bool = True
-    """Write the model's printed structure beside the weights."""
+    """Save the printed model structure with the weights."""
     versioning: bool = True
-    """Number the checkpoints of a run (v1, v2, ...) and keep the list in checkpoint_history.json."""
+    """Number the checkpoints of a run (v1, v2, ...) and list them in checkpoint_history.json."""
     track_git_info: bool = True
     """Record git commit, branch and whether tracked files were changed."""
     track_system_info: bool = True
     """Record host name, platform and versions."""
     track_model_hash: bool = True
-    """Record a SHA-256 over the weights."""
+    """Record a SHA-256 of the weights."""
 
 
 class TrainingSettings(Settings):
@@ -311,7 +311,7 @@ class TrainingSettings(Settings):
     epochs: PositiveInt = 100
     """Passes over the training samples."""
     max_steps: PositiveInt | None = None
-    """Optimizer steps; where given it decides the length of the run instead of `epochs`."""
+    """Optimizer steps; overrides `epochs`."""
     batch_size: PositiveInt = 32
     """Items of a forward pass, over all ranks together; `max_duration` and `max_length` take its place."""
     max_duration: PositiveFloat | None = None
@@ -321,13 +321,13 @@ class TrainingSettings(Settings):
     random_seed: NonNegativeInt = 42
     """Seed of everything random: initial weights, order, augmentation, dropout."""
     optimizer: OptimizerSettings = OptimizerSettings()
-    """Which optimizer."""
+    """Optimizer."""
     scheduler: SchedulerSettings = SchedulerSettings()
-    """How the learning rate moves."""
+    """Learning rate schedule."""
     gradient_clipping: PositiveFloat | None = 1.0
-    """Largest norm of the gradient; larger ones are scaled down. Null: no clipping."""
+    """Maximum gradient norm. Null: no clipping."""
     gradient_accumulation_steps: PositiveInt = 1
-    """Forward passes summed into one optimizer step."""
+    """Forward passes per optimizer step."""
     mixed_precision: Literal["auto", "fp32", "fp16", "bf16"] | bool = "auto"
     """auto (or true): bf16 or fp16 on a GPU that has it, else fp32; false is fp32."""
     amp_loss_scale: PositiveFloat | None = None
@@ -341,17 +341,17 @@ class TrainingSettings(Settings):
     amp_growth_interval: PositiveInt = 2000
     """Steps without overflow after which the dynamic loss scale grows."""
     loss: LossSettings = LossSettings()
-    """Which loss, and the weights of its terms."""
+    """Loss, and the weights of its terms."""
     validation: ValidationSettings = ValidationSettings()
-    """When the model is validated."""
+    """Validation."""
     early_stopping: EarlyStoppingSettings | None = None
-    """When training stops before its end. Null: never."""
+    """Early stopping. Null: none."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """When checkpoints are saved."""
+    """Checkpoints."""
     logging: LoggingSettings = LoggingSettings()
-    """Where metrics go."""
+    """Logging and experiment tracking."""
     performance: PerformanceSettings = PerformanceSettings()
-    """How the machine is used."""
+    """Data loading and performance."""
     distributed: DistributedSettings = DistributedSettings()
     """Several processes."""
     ema: EMASettings | None = None

@@ -19,7 +19,7 @@ from phonate.training.loaders.config import TrainingConfig
 from phonate.training.loaders.trainer import VoiceTrainer
 from phonate.training.memory.recovery import MicroBatchState, Recovery
 from phonate.training.run import Run
-from phonate.training.step import TrainStep
+from phonate.training.steps.step import TrainStep
 from phonate.training.trainer import Trainer
 
 

@@ -13,9 +13,9 @@ from torch import nn
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import CheckpointError, InputError, TrainingError
 from phonate.training import TrainingConfig, VoiceTrainer
-from phonate.training.meter import Meter, Meters
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
+from phonate.training.steps.meter import Meter, Meters
 from phonate.training.trainer import Trainer
 
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
-from phonate.training.finite import ADVICE
 from phonate.training.memory.manager import AdaptiveMemoryManager
-from phonate.training.meter import Meter, Meters
 from phonate.training.profiling.stages import DATA_LIMIT, Profile
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import hyperparameters, model_summary
 from phonate.training.state import Progress
-from phonate.training.step import TrainStep
+from phonate.training.steps.finite import ADVICE
+from phonate.training.steps.meter import Meter, Meters
+from phonate.training.steps.step import TrainStep
 from phonate.training.task import Preview
 from phonate.training.tracking import MetricStream
 

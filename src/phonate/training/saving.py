@@ -7,9 +7,9 @@ from pathlib import Path
 
 from phonate.config.errors import CheckpointError
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
-from phonate.training.meter import Meters
 from phonate.training.state import Parts, Progress, Weights, collect, restore
-from phonate.training.step import TrainStep
+from phonate.training.steps.meter import Meters
+from phonate.training.steps.step import TrainStep
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from phonate.config.errors import InputError
 from phonate.training.best import Best
 from phonate.training.checkpoints import Checkpoint
 from phonate.training.checkpoints.comparison import changed_settings, misfits
-from phonate.training.ema import EMA
+from phonate.training.steps.ema import EMA
 from phonate.training.task import Task
 
 

@@ -27,12 +27,8 @@ from phonate.data.batches.loading import MicroBatch
 from phonate.training.best import Best
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
-from phonate.training.ema import EMA
-from phonate.training.generators import GlobalGenerators, seed_global_generators, seed_torch
 from phonate.training.memory.manager import memory_manager
 from phonate.training.memory.recovery import memory_error
-from phonate.training.meter import Meters
-from phonate.training.phases import build_phases
 from phonate.training.reporting import Reporter, describe, report_profile
 from phonate.training.run import Run
 from phonate.training.saving import Saver
@@ -51,7 +47,11 @@ from phonate.training.setup import (
 )
 from phonate.training.signals import Signals, StopNow
 from phonate.training.state import Parts, Progress, Weights
-from phonate.training.step import StepHooks, TrainStep, no_mark
+from phonate.training.steps.ema import EMA
+from phonate.training.steps.generators import GlobalGenerators, seed_global_generators, seed_torch
+from phonate.training.steps.meter import Meters
+from phonate.training.steps.phases import build_phases
+from phonate.training.steps.step import StepHooks, TrainStep, no_mark
 from phonate.training.task import Dataset, Task
 from phonate.training.tracking import build_stream, check_trackers
 from phonate.training.validation import UnknownMetricError, Validator, wanted_metrics

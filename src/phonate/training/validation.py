@@ -14,14 +14,14 @@ from phonate.config.errors import InputError
 from phonate.training.best import Best
 from phonate.training.callbacks import Callback
 from phonate.training.callbacks._watch import MetricWatch
-from phonate.training.ema import EMA
-from phonate.training.generators import seed_torch
-from phonate.training.meter import Meter
-from phonate.training.phases import Phases
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import Source
 from phonate.training.signals import Signals, StopNow
-from phonate.training.step import TrainStep
+from phonate.training.steps.ema import EMA
+from phonate.training.steps.generators import seed_torch
+from phonate.training.steps.meter import Meter
+from phonate.training.steps.phases import Phases
+from phonate.training.steps.step import TrainStep
 from phonate.training.task import Dataset, Preview, Task, move
 
 logger = logging.getLogger(__name__)

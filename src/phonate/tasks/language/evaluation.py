@@ -29,7 +29,7 @@ from phonate.tasks.language.corpus import Corpus
 from phonate.tasks.language.dataset import LanguageDataset, encode_all
 from phonate.tasks.language.inference import Generator
 from phonate.tasks.language.task import scores
-from phonate.training.generators import seed_torch
+from phonate.training.steps.generators import seed_torch
 from phonate.training.task import Batch, move
 
 logger = logging.getLogger("phonate")

@@ -15,7 +15,7 @@ import torch
 from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 from phonate.data.batches.loading import MicroBatch, halves_of
-from phonate.training.generators import global_generators, restore_global_generators, seed_global_generators
+from phonate.training.steps.generators import global_generators, restore_global_generators, seed_global_generators
 from phonate.training.task import Batch
 
 

@@ -23,8 +23,8 @@ from phonate.training.loaders.config import TrainingConfig
 from phonate.training.loaders.source import LoaderSource
 from phonate.training.loaders.task import LoaderTask
 from phonate.training.losses import LossManager
-from phonate.training.meter import Meter
 from phonate.training.run import Run
+from phonate.training.steps.meter import Meter
 from phonate.training.task import Batch, move
 from phonate.training.tracking.log_file import log_file
 from phonate.training.trainer import Trainer

@@ -22,15 +22,15 @@ from phonate.compute.memory import out_of_memory
 from phonate.config.errors import InputError, TrainingError
 from phonate.config.registry import nearest
 from phonate.data.batches.loading import MicroBatch
-from phonate.training.ema import EMA
-from phonate.training.finite import GRADIENT, FiniteCheck
-from phonate.training.generators import seed_torch
 from phonate.training.memory.manager import AdaptiveMemoryManager
 from phonate.training.memory.recovery import MicroBatchState, Recovery, Split
-from phonate.training.meter import Meter
-from phonate.training.phases import Phases, PhaseState
 from phonate.training.precision.precision import Precision
 from phonate.training.settings import TrainingSettings
+from phonate.training.steps.ema import EMA
+from phonate.training.steps.finite import GRADIENT, FiniteCheck
+from phonate.training.steps.generators import seed_torch
+from phonate.training.steps.meter import Meter
+from phonate.training.steps.phases import Phases, PhaseState
 from phonate.training.task import Batch, Coupling, Task, Terms
 
 NO_CONTEXT = contextlib.nullcontext()

@@ -1,0 +1,1 @@
+"""One optimizer step and what takes part in it."""

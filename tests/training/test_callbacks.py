@@ -126,8 +126,8 @@ def test_only_overridden_hooks_are_called():
         ("early_stopping", {"patiense": 3}, r"callbacks\[0\]\.options\.patiense: .*did you mean patience"),
         ("early_stopping", {"patience": 0}, r"callbacks\[0\]\.options: patience"),
         ("early_stopping", {"mode": "low"}, r"callbacks\[0\]\.options: mode"),
-        ("freeze_layers", {}, r"callbacks\[0\]\.options\.patterns: needed"),
-        ("freeze_layers", {"patterns": "encoder"}, r"patterns: a list"),
+        ("freeze_layers", {}, r"callbacks\[0\]\.options\.patterns: required"),
+        ("freeze_layers", {"patterns": "encoder"}, r"patterns: must be a list"),
         ("pruning", {"amount": 1.5}, "amount"),
         ("pruning", {"amount": 0.5, "start": 10, "end": 5}, "start"),
         ("dynamic_lr", {"factor": 2}, "factor"),
@@ -406,7 +406,7 @@ def test_the_learning_rate_falls_when_the_metric_stalls(caplog):
         loop.train(1)
         found.append(round(loop.optimizers["main"].param_groups[0]["lr"], 4))
     assert found == [0.1, 0.1, 0.05, 0.05, 0.05, 0.03, 0.03, 0.03]
-    assert "val_loss stalls" in caplog.text
+    assert "val_loss stopped improving" in caplog.text
     resumed = Loop(network(), [build("dynamic_lr")])
     resumed.hooks.restore(json.loads(json.dumps(loop.hooks.state())))
     resumed.begin()

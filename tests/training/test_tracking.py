@@ -75,7 +75,7 @@ def test_only_the_metrics_that_were_asked_for_are_reported(caplog):
         (1, "train", {"loss": 1.0, "grad_norm": 3.0}),
         (1, "validation", {"val_loss": 4.0}),
     ]
-    assert "nothing was called acuracy" in caplog.text
+    assert "no metric matched acuracy" in caplog.text
 
 
 def test_system_metrics_come_once_with_the_training_metrics_of_a_step():
@@ -260,9 +260,9 @@ except TrainingError as error:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("tensorboard", r"events\.out\.tfevents\..*: can't write TensorBoard events: File too large; mend that"),
-        ("metrics", r"metrics.jsonl: can't write metrics: File too large; mend that"),
-        ("log", r"log: can't be written \(File too large\); this log ends here"),
+        ("tensorboard", r"events\.out\.tfevents\..*: can't write TensorBoard events: File too large; fix this"),
+        ("metrics", r"metrics.jsonl: can't write metrics: File too large; fix this"),
+        ("log", r"log: can't be written \(File too large\); no more is logged to this file"),
     ],
 )
 def test_a_disk_that_fills_is_one_line_that_names_the_file(what, said, tmp_path):
@@ -544,5 +544,5 @@ def test_log_metrics_that_keep_nothing_are_reported_at_the_first_line(caplog):
     for step in (10, 20):
         stream.emit(step, "train", {"loss": 1.0, "mse": 1.0})
     assert recorder.seen == []
-    assert caplog.text.count("none of nosuch is among the train metrics") == 1
-    assert "there is: loss, mse" in caplog.text
+    assert caplog.text.count("nosuch matches none of the train metrics") == 1
+    assert "available: loss, mse" in caplog.text

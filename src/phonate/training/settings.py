@@ -23,7 +23,7 @@ OpenFraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 def _interval(value: Any) -> Any:
-    """`5 epochs`, `1 epoch` and `500 steps` in their plain form; integers as they are."""
+    """Normalise `5 epochs`, `1 epoch` and `500 steps`; integers are unchanged."""
     wanted = "an interval is a number of optimizer steps (500) or of epochs ('5 epochs'), at least 1"
     if isinstance(value, str):
         number, _, unit = value.strip().partition(" ")
@@ -40,11 +40,11 @@ def _interval(value: Any) -> Any:
 
 
 Interval = Annotated[PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d* epochs$")], BeforeValidator(_interval)]
-"""Every so many optimizer steps (500) or epochs ("5 epochs")."""
+"""A number of optimizer steps (500) or epochs ("5 epochs")."""
 
 
 class OptimizerSettings(Settings):
-    """Optimizer and its hyperparameters. One that the chosen optimizer does not have is refused."""
+    """Optimizer and its hyperparameters. Options that the chosen optimizer does not support are rejected."""
 
     type: Annotated[str, Named("phonate.training.optimizers:OPTIMIZERS")] = "adamw"
     """adamw, adam, adamax, sgd, lion, adagrad, rmsprop or adadelta."""
@@ -69,7 +69,7 @@ class OptimizerSettings(Settings):
 class SchedulerSettings(Settings):
     """Learning rate schedule. All types but plateau are pure functions of the optimizer step.
 
-    An option that the chosen schedule does not have is refused.
+    Options that the chosen schedule does not support are rejected.
     """
 
     type: Annotated[str, Named("phonate.training.schedules:SCHEDULES")] = "cosine"
@@ -123,13 +123,13 @@ class LossSettings(Settings):
 
 
 def require_own_loss(settings: LossSettings, task: str) -> None:
-    """For a task whose loss can't be chosen: raise InputError naming an option that would change nothing."""
+    """Raise InputError for loss options that have no effect, for tasks whose loss can't be chosen."""
     unset = LossSettings()
     for name in type(settings).model_fields:
         if name != "weights" and getattr(settings, name) != getattr(unset, name):
             raise InputError(
-                f"training.loss.{name}: has no effect, the task {task} has a loss of its own; leave it out, or weigh "
-                "its terms by training.loss.weights"
+                f"training.loss.{name}: has no effect, because the task {task} has a fixed loss; remove it, or "
+                "weight its terms with training.loss.weights"
             )
 
 
@@ -139,7 +139,7 @@ class ValidationSettings(Settings):
     interval: Interval = "1 epochs"
     """Optimizer steps or epochs between validations."""
     batch_size: PositiveInt | None = None
-    """Items a batch. Null: as in training."""
+    """Items per batch. Null: as in training."""
     metric_for_best_model: str = "val_loss"
     """The metric that selects the best checkpoint: val_loss, val_<term>, or a metric of the task's evaluation."""
     greater_is_better: bool = False
@@ -160,7 +160,7 @@ class EarlyStoppingSettings(Settings):
     mode: Literal["min", "max"] = "min"
     """Whether lower (min) or higher (max) is better."""
     restore_best_weights: bool = True
-    """At the end, restore the weights of the best validation."""
+    """Restore the weights of the best validation at the end."""
 
 
 class LoggingSettings(Settings):
@@ -183,7 +183,7 @@ class LoggingSettings(Settings):
     wandb_tags: tuple[str, ...] = ()
     """W&B tags."""
     log_metrics: tuple[str, ...] | None = None
-    """Only these metrics go to the console and the trackers; metrics.jsonl keeps all. Null: all."""
+    """Show only these metrics in the console and the trackers; metrics.jsonl has all. Null: all."""
     log_model: bool = False
     """Upload checkpoints to W&B as artifacts."""
     log_gradients: bool = False
@@ -228,17 +228,17 @@ class DistributedSettings(Settings):
     backend: Literal["auto", "nccl", "gloo", "mpi"] = "auto"
     """auto: nccl on CUDA, else gloo."""
     world_size: PositiveInt | None = None
-    """Expected number of processes; any other is an error. Null: any."""
+    """Expected number of processes; a different number is an error. Null: not checked."""
     sync_gradient_barrier: bool = False
-    """Wait for all ranks before each optimizer step (to find a slow rank)."""
+    """Wait for all ranks before each optimizer step (to detect a slow rank)."""
     find_unused_parameters: bool = False
-    """Allow parameters that get no gradient in a step (DDP). Tasks with several phases set it themselves."""
+    """Allow parameters without a gradient in a step (DDP). Tasks with several phases set this automatically."""
     gradient_as_bucket_view: bool = True
     """Make gradients views of DDP's buckets, which saves a copy."""
     static_graph: bool = False
-    """Promise DDP that every step uses the same parameters."""
+    """Tell DDP that every step uses the same parameters."""
     timeout_minutes: PositiveFloat = 10.0
-    """Minutes that a rank waits for the others before it fails."""
+    """Minutes a rank waits for the others before it fails."""
 
 
 class EMASettings(Settings):
@@ -269,9 +269,9 @@ class CheckpointConfig(Settings):
     interval: Interval = "1 epochs"
     """Optimizer steps or epochs between saves. The last step is always saved."""
     save_total_limit: PositiveInt = 5
-    """How many to keep besides the best one."""
+    """Number of checkpoints to keep besides the best one."""
     save_best_only: bool = False
-    """Save only when the monitored metric improved (and at the end or an interruption, for the resume)."""
+    """Save only when the monitored metric improved (and at the end or an interruption, to allow a resume)."""
     monitor_metric: str | None = None
     """Metric that chooses the best checkpoint. Null: `validation.metric_for_best_model`."""
     resume: str | None = None
@@ -290,7 +290,7 @@ class CheckpointConfig(Settings):
     snapshot_scheduler: bool = True
     """Save the schedule's state; without it a plateau schedule starts over after a resume."""
     snapshot_features: bool = True
-    """Save random features (Performer matrices) with the weights; otherwise they are drawn anew on resume."""
+    """Save random features (Performer matrices) with the weights; otherwise new ones are drawn on resume."""
     snapshot_random_states: bool = True
     """Save the states of Python's, numpy's and torch's global generators."""
     save_model_architecture: bool = True
@@ -298,9 +298,9 @@ class CheckpointConfig(Settings):
     versioning: bool = True
     """Number the checkpoints of a run (v1, v2, ...) and list them in checkpoint_history.json."""
     track_git_info: bool = True
-    """Record git commit, branch and whether tracked files were changed."""
+    """Record the git commit, the branch and whether tracked files were changed."""
     track_system_info: bool = True
-    """Record host name, platform and versions."""
+    """Record the host name, platform and versions."""
     track_model_hash: bool = True
     """Record a SHA-256 of the weights."""
 
@@ -313,13 +313,13 @@ class TrainingSettings(Settings):
     max_steps: PositiveInt | None = None
     """Optimizer steps; overrides `epochs`."""
     batch_size: PositiveInt = 32
-    """Items of a forward pass, over all ranks together; `max_duration` and `max_length` take its place."""
+    """Items per forward pass, over all ranks; replaced by `max_duration` or `max_length`."""
     max_duration: PositiveFloat | None = None
-    """Seconds of audio that a batch may hold, padding counted; batches are then made of clips of like length."""
+    """Maximum seconds of audio in a batch, including padding; batches then consist of clips of similar length."""
     max_length: PositiveInt | None = None
-    """The same for data sets that are not measured in seconds, in their own unit: tokens of text."""
+    """The same for data sets not measured in seconds, in their own unit (tokens of text)."""
     random_seed: NonNegativeInt = 42
-    """Seed of everything random: initial weights, order, augmentation, dropout."""
+    """Seed of all randomness: initial weights, order, augmentation, dropout."""
     optimizer: OptimizerSettings = OptimizerSettings()
     """Optimizer."""
     scheduler: SchedulerSettings = SchedulerSettings()
@@ -329,7 +329,7 @@ class TrainingSettings(Settings):
     gradient_accumulation_steps: PositiveInt = 1
     """Forward passes per optimizer step."""
     mixed_precision: Literal["auto", "fp32", "fp16", "bf16"] | bool = "auto"
-    """auto (or true): bf16 or fp16 on a GPU that has it, else fp32; false is fp32."""
+    """auto (or true): bf16 or fp16 on a GPU that supports it, else fp32; false is fp32."""
     amp_loss_scale: PositiveFloat | None = None
     """Fixed loss scale for fp16. Null: dynamic."""
     amp_init_scale: PositiveFloat = 65536.0
@@ -353,17 +353,17 @@ class TrainingSettings(Settings):
     performance: PerformanceSettings = PerformanceSettings()
     """Data loading and performance."""
     distributed: DistributedSettings = DistributedSettings()
-    """Several processes."""
+    """Training with several processes."""
     ema: EMASettings | None = None
-    """Average the weights. Null: no average."""
+    """Moving average of the weights. Null: none."""
     callbacks: tuple[CallbackSettings, ...] = ()
     """Callbacks, in order."""
     feature_redraw_interval: PositiveInt | None = None
     """Steps between redraws of random features (models with `redraw_features()`). Null: never."""
     fixed_projection: bool = False
-    """Keep the first random features for the whole run, whatever the interval."""
+    """Keep the initial random features for the whole run, regardless of the interval."""
     init_from: str | None = None
-    """A run or checkpoint whose weights this run starts from."""
+    """A run or checkpoint to take the initial weights from."""
     profiling: bool = False
     """Record a torch profiler trace of a few steps to RUN/profile."""
     device: str | None = None
@@ -371,7 +371,7 @@ class TrainingSettings(Settings):
 
     @property
     def grad_scaler(self) -> dict[str, Any]:
-        """The arguments of the dynamic loss scaler."""
+        """Arguments of the dynamic loss scaler."""
         return {
             "init_scale": self.amp_init_scale,
             "growth_factor": self.amp_growth_factor,
@@ -381,13 +381,13 @@ class TrainingSettings(Settings):
 
     @property
     def best_metric(self) -> str:
-        """What makes a checkpoint the best."""
+        """The metric that selects the best checkpoint."""
         return self.checkpoint.monitor_metric or self.validation.metric_for_best_model
 
     def restore_conflict(self, metric: str, mode: str) -> str | None:
-        """Why an early stopping that watches `metric` can't end with the best weights. None: it can.
+        """Why early stopping on `metric` can't restore the best weights. None: it can.
 
-        There is one best checkpoint in a run, and it is chosen by `best_metric`.
+        A run has one best checkpoint, selected by `best_metric`.
         """
         best, best_mode = self.best_metric, "max" if self.validation.greater_is_better else "min"
         if metric.removeprefix("val_") != best.removeprefix("val_"):
@@ -395,13 +395,13 @@ class TrainingSettings(Settings):
                 "checkpoint.monitor_metric" if self.checkpoint.monitor_metric else "validation.metric_for_best_model"
             )
             return (
-                f"early_stopping watches {metric}, but the best checkpoint, whose weights it restores, is chosen by "
-                f"{best}; set training.{chooser}={metric}, or restore_best_weights to false"
+                f"early_stopping monitors {metric}, but the best checkpoint, whose weights it restores, is selected "
+                f"by {best}; set training.{chooser}={metric}, or restore_best_weights to false"
             )
         if mode != best_mode:
             return (
-                f"early_stopping has mode {mode}, but the best checkpoint, whose weights it restores, is that with the "
-                f"{best_mode}imum of {best}; set training.validation.greater_is_better={str(mode == 'max').lower()}, "
+                f"early_stopping has mode {mode}, but the best checkpoint, whose weights it restores, has the "
+                f"{best_mode}imum {best}; set training.validation.greater_is_better={str(mode == 'max').lower()}, "
                 "or restore_best_weights to false"
             )
         return None

@@ -1,6 +1,6 @@
-"""Callbacks by name, and the base class to derive one's own from. None of this imports torch.
+"""Built-in callbacks and their base class. Importing this package does not import torch.
 
-The shipped callbacks are imported when they are first asked for.
+The built-in callbacks are imported on first access.
 """
 
 from __future__ import annotations

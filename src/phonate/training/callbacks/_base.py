@@ -1,4 +1,4 @@
-"""The callback's hooks, and the list that calls them."""
+"""Callback base class, and the list that calls the hooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainerView(Protocol):
-    """What a callback may use of the trainer."""
+    """The part of the trainer that callbacks may use."""
 
     should_stop: bool
     """Set it to end training after the current step."""
@@ -61,7 +61,7 @@ class TrainerView(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The model's device."""
         ...
 
     def emit(self, metrics: Mapping[str, float]) -> None:
@@ -69,18 +69,18 @@ class TrainerView(Protocol):
         ...
 
     def restore_best(self) -> Path | None:
-        """Put the weights of the best checkpoint into the model. None: there is no best one yet."""
+        """Load the weights of the best checkpoint into the model. Returns None if there is none yet."""
         ...
 
 
 class Callback:
-    """Code that runs at fixed points of training. Override the hooks that you need; the others cost nothing.
+    """Code that runs at fixed points of training. Override the hooks you need; the others cost nothing.
 
     `metrics` are plain numbers by name. State that must survive a resume goes through `state_dict`.
     """
 
     def on_train_begin(self, trainer: TrainerView) -> None:
-        """Before the first step, the state of a resumed run already restored."""
+        """Before the first step, after the state of a resumed run was restored."""
 
     def on_train_end(self, trainer: TrainerView) -> None:
         """After the last step."""
@@ -92,7 +92,7 @@ class Callback:
         """After the last batch of an epoch and the validation that falls on it, if any."""
 
     def on_batch_begin(self, trainer: TrainerView, batch: Batch) -> None:
-        """Before the forward pass of each micro-batch, which is `batch` on the device.
+        """Before the forward pass of each micro-batch. `batch` is on the device.
 
         A task with several phases passes all micro-batches of a step through one phase, then through the next; this
         is before the first of them.
@@ -119,11 +119,11 @@ class Callback:
         """After a validation, with its metrics (val_loss, ...)."""
 
     def state_dict(self) -> dict[str, Any]:
-        """State to keep in a checkpoint, as JSON."""
+        """State to save in a checkpoint, as JSON."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ if TYPE_CHECKING:
 class CallbackList:
     """The callbacks of a run, in order. Each attribute lists the methods that override one hook.
 
-    A loop such as `for hook in callbacks.on_batch_end: hook(trainer, batch, metrics)` costs nothing for a
+    A loop like `for hook in callbacks.on_batch_end: hook(trainer, batch, metrics)` costs nothing for a
     hook that no callback overrides.
     """
 
@@ -169,7 +169,7 @@ class CallbackList:
     def restore(self, states: Iterable[Mapping[str, Any]]) -> None:
         """Restore the callbacks of the same type in the same order.
 
-        Callbacks that are new at a resume start afresh; the state of those that are gone is dropped, and logged.
+        Callbacks added since the checkpoint keep their initial state; the state of removed ones is dropped and logged.
         """
         waiting: dict[str, list[Mapping[str, Any]]] = {}
         for state in states:
@@ -180,4 +180,4 @@ class CallbackList:
                 callback.load_state_dict(own.pop(0))
         dropped = [name for name, left in waiting.items() if any(left)]
         if dropped:
-            logger.info("callbacks that this run no longer has, their state is dropped: %s", ", ".join(dropped))
+            logger.info("dropped the state of callbacks that this run does not have: %s", ", ".join(dropped))

@@ -1,4 +1,4 @@
-"""From settings to callbacks."""
+"""Build callbacks from settings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CALLBACKS: Registry[type[Callback]] = Registry(
 
 
 def build_callbacks(settings: TrainingSettings) -> list[Callback]:
-    """The callbacks that `training.callbacks` lists, then those that other options stand for.
+    """The callbacks in `training.callbacks`, then those enabled by other options.
 
-    `training.early_stopping` and `training.feature_redraw_interval` are short forms of two of them.
+    `training.early_stopping` and `training.feature_redraw_interval` are shorthands for two of them.
 
     Raises:
-        InputError: an unknown callback or option, or a value that the callback refuses; with its place.
+        InputError: an unknown callback or option, or a value that the callback rejects. The message names its position.
     """
     callbacks = [_build(entry, place) for place, entry in enumerate(settings.callbacks)]
     if settings.feature_redraw_interval is not None and not settings.fixed_projection:
@@ -47,7 +47,7 @@ def _build(entry: CallbackSettings, index: int) -> Callback:
 
 
 def _check_options(callback: type[Callback], options: dict[str, Any], place: str) -> None:
-    """Hold `options` against the constructor's parameters."""
+    """Check `options` against the constructor's parameters."""
     parameters = inspect.signature(callback).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -58,4 +58,4 @@ def _check_options(callback: type[Callback], options: dict[str, Any], place: str
             raise InputError(f"{place}.options.{name}: no such option; {hint}")
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
-            raise InputError(f"{place}.options.{name}: needed by {callback.__name__} and not given")
+            raise InputError(f"{place}.options.{name}: required by {callback.__name__}")

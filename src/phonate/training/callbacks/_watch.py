@@ -1,4 +1,4 @@
-"""Watching a metric for improvement, as early stopping and dynamic learning rates do."""
+"""Monitor a metric for improvement (for early stopping and dynamic learning rates)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from phonate.training.best import improves
 class MetricWatch:
     """Counts the validations since `metric` last improved by more than `min_delta`.
 
-    A metric that is not a number is no improvement. `setting` is what errors call its place.
+    NaN does not count as an improvement. `setting` is the option named in error messages.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class MetricWatch:
         self.stale = 0
 
     def observe(self, metrics: Mapping[str, float]) -> bool:
-        """Take note of a validation; whether it is the best so far. Raises InputError without the metric."""
+        """Record a validation. Returns whether it is the best so far; raises InputError if the metric is missing."""
         if self.metric not in metrics:
             raise InputError(f"the validation has no metric {self.metric!r}; {nearest(self.metric, list(metrics))}")
         value = float(metrics[self.metric])
@@ -42,11 +42,11 @@ class MetricWatch:
         return False
 
     def state(self) -> dict[str, Any]:
-        """The best value and the validations since, as JSON."""
+        """The best value and the number of validations since, as JSON."""
         return {"best": self.best, "stale": self.stale}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put `state` back."""
+        """Restore `state`."""
         best = state["best"]
         self.best = None if best is None else float(best)
         self.stale = int(state["stale"])

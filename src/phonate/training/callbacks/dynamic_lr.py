@@ -1,4 +1,4 @@
-"""Lower the learning rate when a metric stalls, whatever the schedule."""
+"""Reduce the learning rate when a metric stops improving, with any schedule."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ logger = logging.getLogger(__name__)
 
 
 class DynamicLRCallback(Callback):
-    """Multiplies the schedule's whole curve by `factor` after `patience` validations without improvement.
+    """Multiplies the learning rate schedule by `factor` after `patience` validations without improvement.
 
-    Unlike the plateau schedule it works on top of any schedule, and of every phase at once.
+    Unlike the plateau schedule, it works on top of any schedule and applies to all phases.
 
     Args:
-        factor: What the rate is multiplied by each time.
-        patience: Validations without improvement before that.
-        metric: What is watched.
+        factor: Multiplier of the learning rate.
+        patience: Validations without improvement before the rate is reduced.
+        metric: The monitored metric.
         mode: Whether lower ("min") or higher ("max") is better.
-        min_scale: The product of all factors never falls under this.
+        min_scale: Lower bound of the product of all factors.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class DynamicLRCallback(Callback):
         min_scale: float = 1e-3,
     ) -> None:
         if not 0 < factor < 1:
-            raise ValueError("factor: between 0 and 1")
+            raise ValueError("factor: must be between 0 and 1")
         if patience < 1:
-            raise ValueError("patience: 1 or more")
+            raise ValueError("patience: must be at least 1")
         if not 0 < min_scale <= 1:
-            raise ValueError("min_scale: above 0, at most 1")
+            raise ValueError("min_scale: must be above 0 and at most 1")
         self.factor = factor
         self.patience = patience
         self.min_scale = min_scale
@@ -46,15 +46,15 @@ class DynamicLRCallback(Callback):
         self.scale = 1.0
 
     def on_train_begin(self, trainer: TrainerView) -> None:
-        """Go on with the scale of a resumed run."""
+        """Apply the scale of a resumed run."""
         self._apply(trainer)
 
     def on_validation_end(self, trainer: TrainerView, metrics: Mapping[str, float]) -> None:
-        """Count the validation and lower the rate when the patience is over."""
+        """Count the validation, and reduce the rate once patience is exhausted."""
         if not self.watch.observe(metrics) and self.watch.stale >= self.patience:
             self.watch.stale = 0
             self.scale = max(self.min_scale, self.scale * self.factor)
-            logger.info("%s stalls: the learning rate is scaled by %g", self.watch.metric, self.scale)
+            logger.info("%s stopped improving: the learning rate is now scaled by %g", self.watch.metric, self.scale)
             self._apply(trainer)
 
     def _apply(self, trainer: TrainerView) -> None:
@@ -62,10 +62,10 @@ class DynamicLRCallback(Callback):
             schedule.scale = self.scale
 
     def state_dict(self) -> dict[str, Any]:
-        """What was seen of the metric, and the scale."""
+        """State of the monitored metric, and the scale."""
         return {**self.watch.state(), "scale": self.scale}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put `state` back."""
+        """Restore `state`."""
         self.watch.restore(state)
         self.scale = float(state["scale"])

@@ -1,4 +1,4 @@
-"""Stop when a metric no longer improves."""
+"""Stop training when a metric no longer improves."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class EarlyStoppingCallback(Callback):
 
     Args:
         patience: Validations without improvement before training stops.
-        metric: What is watched: val_loss, val_<term> or a metric of the task's evaluation.
-        min_delta: Smaller improvements do not count.
+        metric: The monitored metric: val_loss, val_<term> or a metric of the task's evaluation.
+        min_delta: Smaller improvements are ignored.
         mode: Whether lower ("min") or higher ("max") is better.
         restore_best_weights: End with the weights of the best checkpoint instead of the last, whether
             training was stopped early or ran to its end.
@@ -34,20 +34,20 @@ class EarlyStoppingCallback(Callback):
         restore_best_weights: bool = True,
     ) -> None:
         if patience < 1:
-            raise ValueError("patience: 1 or more")
+            raise ValueError("patience: must be at least 1")
         self.patience = patience
         self.restore_best_weights = restore_best_weights
         self.watch = MetricWatch(metric, mode, min_delta, setting="training.early_stopping.metric")
 
     def on_train_begin(self, trainer: TrainerView) -> None:
-        """See that the best weights are those of this metric, and whether a resumed run is at its end already."""
+        """Check that this metric selects the best checkpoint, and whether a resumed run has already stopped."""
         conflict = trainer.settings.restore_conflict(self.watch.metric, self.watch.mode)
         if self.restore_best_weights and conflict is not None:
             raise InputError(conflict)
         if self.watch.stale >= self.patience:
             logger.info(
-                "stopped early before step %d: %s has not improved on %s for %d validations; a patience above that "
-                "goes on",
+                "stopped early before step %d: %s has not improved on %s for %d validations; raise patience above that "
+                "to continue",
                 trainer.step + 1,
                 self.watch.metric,
                 self.watch.best,
@@ -56,7 +56,7 @@ class EarlyStoppingCallback(Callback):
             trainer.should_stop = True
 
     def on_validation_end(self, trainer: TrainerView, metrics: Mapping[str, float]) -> None:
-        """Count the validation and stop when the patience is over."""
+        """Count the validation, and stop once patience is exhausted."""
         if not self.watch.observe(metrics) and self.watch.stale >= self.patience:
             logger.info(
                 "stopped early at step %d: %s has not improved on %s for %d validations",
@@ -68,14 +68,14 @@ class EarlyStoppingCallback(Callback):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: TrainerView) -> None:
-        """Go back to the best weights."""
+        """Restore the best weights."""
         if self.restore_best_weights and self.watch.best is not None and self.watch.stale > 0:
             trainer.restore_best()
 
     def state_dict(self) -> dict[str, Any]:
-        """The best value and the validations since."""
+        """The best value and the number of validations since."""
         return self.watch.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put `state` back."""
+        """Restore `state`."""
         self.watch.restore(state)

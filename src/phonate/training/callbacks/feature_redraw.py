@@ -1,4 +1,4 @@
-"""Redraw random features (Performer projections) while the model trains."""
+"""Redraw random features (Performer projections) during training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def redrawable(module: nn.Module) -> list[nn.Module]:
-    """The outermost modules with `redraw_features()`: one that has it answers for what is inside it."""
+    """The outermost modules with `redraw_features()`: each redraws the features of its submodules."""
     if callable(getattr(module, "redraw_features", None)):
         return [module]
     return [found for child in module.children() for found in redrawable(child)]
@@ -23,12 +23,12 @@ class FeatureRedrawCallback(Callback):
     """Calls `redraw_features()` of every module that has it, every `interval` optimizer steps.
 
     The draws are a function of (random seed, step), so they are the same after a resume and on every rank,
-    and the global generators are left as they were. A model without such a module is an error.
+    and the global generators are not touched. A model without such a module is an error.
     """
 
     def __init__(self, interval: int = 1000) -> None:
         if interval < 1:
-            raise ValueError("interval: 1 or more optimizer steps")
+            raise ValueError("interval: must be at least 1 optimizer step")
         self.interval = interval
         self.modules: list[nn.Module] = []
 
@@ -37,17 +37,17 @@ class FeatureRedrawCallback(Callback):
         self.modules = redrawable(trainer.model)
         if not self.modules:
             raise InputError(
-                "feature_redraw: no module of this model has redraw_features(); leave out "
+                "feature_redraw: no module of this model has redraw_features(); remove "
                 "training.feature_redraw_interval and the callback feature_redraw"
             )
 
     def on_optimizer_step(self, trainer: TrainerView) -> None:
-        """Redraw when the interval is over."""
+        """Redraw every `interval` steps."""
         if trainer.step % self.interval == 0:
             self.redraw(trainer)
 
     def redraw(self, trainer: TrainerView) -> None:
-        """Redraw now, from a generator that belongs to (random seed, step)."""
+        """Redraw now, with a generator seeded by (random seed, step)."""
         import torch
 
         devices = [trainer.device] if trainer.device.type == "cuda" else []

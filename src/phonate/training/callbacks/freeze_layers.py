@@ -1,4 +1,4 @@
-"""Keep some parameters as they are."""
+"""Freeze parameters."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class FreezeLayersCallback(Callback):
     """Freezes the parameters whose names match, for the whole run or until a step.
 
     Args:
-        patterns: Names of parameters or modules, with wildcards: "encoder" (all within), "encoder.layers.0",
-            "*.bias". One that matches nothing is an error.
-        until_step: Optimizer steps after which they train too. Null: never.
+        patterns: Names of parameters or modules, with wildcards: "encoder" (everything inside), "encoder.layers.0",
+            "*.bias". A pattern without a match is an error.
+        until_step: Step at which they are unfrozen. Null: never.
     """
 
     def __init__(self, patterns: list[str], until_step: int | None = None) -> None:
         if isinstance(patterns, str) or not patterns:
-            raise ValueError("patterns: a list of names, such as [encoder, '*.bias']")
+            raise ValueError("patterns: must be a list of names, such as [encoder, '*.bias']")
         if until_step is not None and until_step < 1:
-            raise ValueError("until_step: 1 or more optimizer steps")
+            raise ValueError("until_step: must be at least 1 optimizer step")
         self.patterns = list(patterns)
         self.until_step = until_step
         self.frozen: list[nn.Parameter] = []
 
     def on_train_begin(self, trainer: TrainerView) -> None:
-        """Find what to freeze, and freeze it unless the run is past `until_step`."""
+        """Find the parameters, and freeze them unless the run is past `until_step`."""
         parameters = {name: p for name, p in trainer.model.named_parameters() if p.requires_grad}
         names = {name for pattern in self.patterns for name in matching(pattern, list(parameters))}
         if len(names) == len(parameters):
-            raise InputError("freeze_layers: the patterns match every parameter; nothing would be trained")
+            raise InputError("freeze_layers: the patterns match every parameter; nothing is left to train")
         if self.until_step is not None and trainer.step >= self.until_step:
             return
         self.frozen = [parameters[name] for name in sorted(names)]
@@ -47,7 +47,7 @@ class FreezeLayersCallback(Callback):
         self._train(False)
 
     def on_backward_end(self, trainer: TrainerView) -> None:
-        """Drop the gradients of what is frozen, so that no optimizer moves it (weight decay included)."""
+        """Drop the gradients of frozen parameters, so that no optimizer updates them (not even by weight decay)."""
         for parameter in self.frozen:
             parameter.grad = None
 
@@ -59,15 +59,15 @@ class FreezeLayersCallback(Callback):
             self.frozen = []
 
     def on_train_end(self, trainer: TrainerView) -> None:
-        """Leave the model trainable, as it came."""
+        """Make the parameters trainable again."""
         self._train(True)
         self.frozen = []
 
     def _train(self, wanted: bool) -> None:
         import torch.distributed
 
-        # DDP waits for a gradient of every parameter that it was built with, so there the gradients are
-        # computed and dropped; on one process their computation is saved.
+        # DDP expects a gradient for every parameter it was built with, so with DDP the gradients are
+        # computed and dropped. In a single process they are not computed at all.
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return
         for parameter in self.frozen:
@@ -75,7 +75,7 @@ class FreezeLayersCallback(Callback):
 
 
 def matching(pattern: str, names: list[str]) -> list[str]:
-    """The parameter names that `pattern` matches, itself or as a module around them. Raises InputError."""
+    """The parameter names that `pattern` matches, by their own name or a parent module's. Raises InputError if none."""
     found = [name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")]
     if not found:
         modules = {name.rsplit(".", depth)[0] for name in names for depth in range(name.count(".") + 1)}

@@ -9,12 +9,12 @@ class GradientClippingCallback(Callback):
     """Scales each optimizer's gradient down to `max_norm` (Pascanu et al. 2013, Algorithm 1).
 
     It runs once per optimizer step, on the complete and unscaled gradient. `training.gradient_clipping` does
-    the same for norm 2 without a callback; this one has other norms too (`norm_type`, "inf" for the largest).
+    the same for the 2-norm without a callback; this one supports other norms (`norm_type`, "inf" for the maximum).
     """
 
     def __init__(self, max_norm: float = 1.0, norm_type: float | str = 2.0) -> None:
         if not max_norm > 0:
-            raise ValueError("max_norm: more than 0")
+            raise ValueError("max_norm: must be above 0")
         self.max_norm = max_norm
         self.norm_type = float(norm_type)
 

@@ -6,19 +6,19 @@ from phonate.training.callbacks._base import Callback, TrainerView
 
 
 class LRMonitorCallback(Callback):
-    """Emits `learning_rate` when it has changed, looked at every `interval` optimizer steps.
+    """Emits `learning_rate` when it has changed, checked every `interval` optimizer steps.
 
-    With several optimizers the names are `learning_rate_<phase>`. Null interval: `logging.interval`.
+    With several optimizers the names are `learning_rate_<phase>`. If `interval` is null, `logging.interval` is used.
     """
 
     def __init__(self, interval: int | None = None) -> None:
         if interval is not None and interval < 1:
-            raise ValueError("interval: 1 or more optimizer steps")
+            raise ValueError("interval: must be at least 1 optimizer step")
         self.interval = interval
         self.last: dict[str, float] = {}
 
     def on_optimizer_step(self, trainer: TrainerView) -> None:
-        """Emit what has changed."""
+        """Emit the rates that have changed."""
         if trainer.step % (self.interval or trainer.settings.logging.interval):
             return
         single = len(trainer.optimizers) == 1

@@ -1,4 +1,4 @@
-"""Magnitude pruning while the model trains."""
+"""Magnitude pruning during training."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 class PruningCallback(Callback):
     """Sets the smallest weights of each matrix to 0 and keeps them there (Zhu & Gupta 2018).
 
-    The pruned share rises from 0 at `start` to `amount` at `end` along their cubic (equation 1), in jumps
-    every `interval` steps; biases and norms are left alone. The masks are part of the checkpoint.
+    The pruned share rises from 0 at `start` to `amount` at `end` along the cubic of equation 1, in steps
+    every `interval` steps; biases and normalisation weights are not pruned. The masks are saved in the checkpoint.
 
     Args:
-        amount: Share of the weights that is 0 in the end.
+        amount: Final share of weights that are 0.
         start: Optimizer step at which pruning begins.
-        end: Step at which `amount` is reached. Null: at once, at `start`.
-        interval: Steps between two prunings.
+        end: Step at which `amount` is reached. Null: at `start`.
+        interval: Steps between prunings.
     """
 
     def __init__(self, amount: float, start: int = 1, end: int | None = None, interval: int = 100) -> None:
         if not 0 < amount < 1:
-            raise ValueError("amount: a share between 0 and 1")
+            raise ValueError("amount: must be between 0 and 1")
         if start < 1 or interval < 1 or (end is not None and end < start):
-            raise ValueError("start, end, interval: 1 <= start <= end, and an interval of 1 or more steps")
+            raise ValueError("start, end, interval: must satisfy 1 <= start <= end and interval >= 1")
         self.amount = amount
         self.start = start
         self.end = start if end is None else end
@@ -48,7 +48,7 @@ class PruningCallback(Callback):
         return self.amount * (1 - (1 - (step - self.start) / (self.end - self.start)) ** 3)
 
     def on_train_begin(self, trainer: TrainerView) -> None:
-        """Find the matrices, and take up the masks of a resumed run."""
+        """Find the matrices, and apply the masks of a resumed run."""
         self._weights = {name: p for name, p in trainer.model.named_parameters() if p.dim() > 1 and p.requires_grad}
         if not self._weights:
             raise InputError("pruning: the model has no trainable weight matrices")
@@ -59,7 +59,7 @@ class PruningCallback(Callback):
         self._packed = {}
 
     def on_optimizer_step(self, trainer: TrainerView) -> None:
-        """Prune when it is time, and undo what the optimizer did to pruned weights."""
+        """Prune when due, and reset pruned weights that the optimizer changed."""
         import torch
 
         step = trainer.step
@@ -88,17 +88,17 @@ class PruningCallback(Callback):
             self.masks[name] = mask.view_as(weight)
 
     def sparsity(self) -> float:
-        """The share of all matrices' weights that is masked."""
+        """The share of masked weights, over all matrices."""
         total = sum(weight.numel() for weight in self._weights.values())
         masked = sum(int((~mask).sum()) for mask in self.masks.values())
         return masked / total
 
     def state_dict(self) -> dict[str, Any]:
-        """The masks, a bit a weight, in base64."""
+        """The masks, one bit per weight, in base64."""
         return {"masks": {name: _pack(mask) for name, mask in self.masks.items()} or dict(self._packed)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Keep the masks until the model is at hand."""
+        """Store the masks until `on_train_begin`."""
         self._packed = dict(state["masks"])
 
 

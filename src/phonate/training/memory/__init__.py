@@ -1,1 +1,1 @@
-"""Watching memory, and recovering from running out of it."""
+"""Memory monitoring, and recovery from out-of-memory errors."""

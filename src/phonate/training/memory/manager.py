@@ -1,8 +1,8 @@
 """Monitors memory during training and frees it before it runs out.
 
 Reading the usage is slow (a driver call or a system file), and emptying an allocator's cache is slower. At most batches
-`check` therefore only compares clocks; reads and clean-ups are spaced so that together they take less than one per cent
-of the time, whatever they cost on this machine.
+`check` therefore only compares clocks. Reads and clean-ups are spaced so that together they take less than 1 % of the
+time, whatever they cost on the machine.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from phonate.compute.memory import Usage, release, usage_of
 logger = logging.getLogger(__name__)
 
 OUT_OF_MEMORY_ADVICE = (
-    "lower training.batch_size (or training.max_duration), turn on gradient checkpointing where the model has it "
-    "(model.checkpoint_segments), try another training.mixed_precision, and leave "
+    "lower training.batch_size (or training.max_duration), turn on gradient checkpointing if the model supports it "
+    "(model.checkpoint_segments), try another training.mixed_precision, and keep "
     "training.performance.memory_management on"
 )
-"""What to do when memory runs out."""
+"""Advice in out-of-memory messages."""
 
 GB = 1e9
 
@@ -40,12 +40,12 @@ class Pressure(IntEnum):
 
 THRESHOLDS = {
     DeviceType.CUDA: (0.60, 0.75, 0.85),
-    # Of the size that Metal recommends, which already leaves a share to the rest of the machine.
+    # Of the size recommended by Metal, which already reserves memory for the rest of the machine.
     DeviceType.MPS: (0.65, 0.80, 0.90),
-    # Everything else on the machine uses this memory too.
+    # This memory is shared with everything else on the machine.
     DeviceType.CPU: (0.70, 0.80, 0.90),
 }
-"""Shares of memory from which pressure is moderate, high, and over which it is critical."""
+"""Shares of memory above which pressure is moderate, high and critical."""
 
 SECONDS_BETWEEN_LOOKS = (1.0, 0.5, 0.25, 0.25)
 """By pressure."""
@@ -55,33 +55,33 @@ CLEANING_SHARE = 0.005
 """Largest share of the time that clean-ups may take."""
 SECONDS_BETWEEN_CLEANUPS = 10.0
 LONGEST_WAIT = 600.0
-"""A clean-up that freed nothing is repeated after twice the time, up to so many seconds."""
+"""After a clean-up that freed nothing, the wait is doubled, up to this many seconds."""
 WORTH_IT = 0.01
-"""Share of memory that a useful clean-up frees."""
+"""Share of memory that a clean-up must free to count as useful."""
 
 
 def memory_manager(device: torch.device) -> AdaptiveMemoryManager:
-    """The manager of a run on `device`. Beside a GPU's memory it watches the machine's."""
+    """The manager of a run on `device`. On a GPU, it monitors the host's memory as well."""
     kind = DeviceType.of(device)
     host = None if kind is DeviceType.CPU else AdaptiveMemoryManager(torch.device("cpu"))
     return AdaptiveMemoryManager(device, host=host)
 
 
 class AdaptiveMemoryManager:
-    """Watches the memory of `device` and cleans up under pressure.
+    """Monitors the memory of `device` and cleans up under pressure.
 
-    At low pressure nothing is done; at moderate pressure memory is looked at more often; at high pressure the
-    allocator's cache is emptied (on a CPU: garbage collected); at critical pressure garbage is collected too, freed
-    pages go back to the system, and the log says once what to change. A clean-up that gave nothing back is repeated
-    less and less often; when pressure rises to a higher level, it is cleaned up at once.
+    At low pressure nothing is done. At moderate pressure memory is read more often. At high pressure the allocator's
+    cache is emptied (on a CPU, garbage is collected). At critical pressure garbage is also collected, freed pages are
+    returned to the system, and the log gives advice once. A clean-up that freed nothing is repeated less and less
+    often; when pressure rises to a higher level, memory is cleaned up at once.
 
     Args:
-        device: Whose memory.
-        probe: What reads its usage. None: the device's own.
-        clean: What frees memory: called with True where pressure is critical. None: `phonate.compute.memory.release`.
-        clock: Seconds.
-        thresholds: Shares, see `THRESHOLDS`. None: those of the kind of device.
-        host: Watches the machine's own memory beside that of a GPU.
+        device: The monitored device.
+        probe: Reads the memory usage. None: the default of the device.
+        clean: Frees memory; called with True if pressure is critical. None: `phonate.compute.memory.release`.
+        clock: Clock in seconds.
+        thresholds: Shares as in `THRESHOLDS`. None: those of the device type.
+        host: Manager of the host's memory, for a GPU.
     """
 
     def __init__(
@@ -98,13 +98,13 @@ class AdaptiveMemoryManager:
         self.thresholds = thresholds or THRESHOLDS[DeviceType.of(device)]
         self.pressure = Pressure.LOW
         self.checks = 0
-        """Batches that asked."""
+        """Number of calls of `check`."""
         self.looks = 0
-        """Times that usage was read."""
+        """Number of times the usage was read."""
         self.cleanup_count = 0
-        """Times that memory was cleaned up, emergencies among them."""
+        """Number of clean-ups, including emergencies."""
         self.usage = Usage(0.0, 0.0)
-        """The latest that was read."""
+        """The latest reading."""
         self._host = host
         self._probe = probe or usage_of(device)
         self._clean = clean or (lambda thorough: release(device, thorough))
@@ -116,18 +116,18 @@ class AdaptiveMemoryManager:
         self._affordable = self._began
         self._wait = SECONDS_BETWEEN_CLEANUPS
         self._cleaned_at = Pressure.LOW
-        """The pressure of the latest clean-up, until memory was free again."""
+        """The pressure at the latest clean-up, reset once memory is free again."""
         self._warned = False
 
     def check(self) -> Pressure:
-        """The pressure, looked up anew where it is time. Called at every batch; a fraction of a microsecond."""
+        """The pressure, read again when due. Called at every batch; takes a fraction of a microsecond."""
         self.checks += 1
         if self._clock() >= self._look_due:
             self._look()
         return self.pressure
 
     def level(self, share: float) -> Pressure:
-        """The pressure of a memory that is this full (0 to 1)."""
+        """The pressure for a memory usage from 0 to 1."""
         moderate, high, critical = self.thresholds
         if share > critical:
             return Pressure.CRITICAL
@@ -143,13 +143,13 @@ class AdaptiveMemoryManager:
             self._cleaned_at = Pressure.LOW
         risen = self.pressure > self._cleaned_at
         if self.pressure >= Pressure.HIGH and (risen or started >= self._clean_due):
-            if risen:  # what gave nothing back at a lower pressure says nothing about this one
+            if risen:  # a useless clean-up at a lower pressure does not delay this one
                 self._wait = SECONDS_BETWEEN_CLEANUPS
             self._clean_up()
         if self.pressure is Pressure.CRITICAL and not self._warned:
             self._warned = True
             logger.warning(
-                "memory: %.0f %% of the %.1f GB of %s are in use; before it runs out, %s",
+                "memory: %.0f %% of the %.1f GB of %s are in use. To avoid running out of memory, %s",
                 100 * self.usage.share,
                 self.usage.total / GB,
                 self.device,
@@ -167,7 +167,7 @@ class AdaptiveMemoryManager:
         self.pressure = self.level(self.usage.share)
 
     def _clean_up(self) -> None:
-        """Free what can be freed, and find out whether it was worth it."""
+        """Free memory, and measure whether that helped."""
         before, started = self.usage, self._clock()
         self._cleaned_at = self.pressure
         self._clean(self.pressure is Pressure.CRITICAL)
@@ -180,7 +180,7 @@ class AdaptiveMemoryManager:
         self._clean_due = max(ended + self._wait, self._affordable)
 
     def emergency(self) -> None:
-        """Free everything that can be freed, now: memory has run out."""
+        """Free everything possible at once, after an out-of-memory error."""
         started = self._clock()
         self._clean(True)
         self.cleanup_count += 1
@@ -189,12 +189,12 @@ class AdaptiveMemoryManager:
 
     @property
     def overhead_percent(self) -> float:
-        """Percent of the time since the start that looks and clean-ups took."""
+        """Percent of the time since the start spent in reads and clean-ups."""
         elapsed = self._clock() - self._began
         return 100.0 * self._spent / elapsed if elapsed > 0 else 0.0
 
     def metrics(self) -> dict[str, float]:
-        """What the trackers show."""
+        """Metrics for the trackers."""
         return {
             "memory/pressure": float(self.pressure),
             "memory/cleanup_count": float(self.cleanup_count),

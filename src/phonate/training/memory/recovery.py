@@ -1,11 +1,11 @@
-"""Recovery when memory runs out in a forward or backward pass: the same batch in smaller parts, with the same gradient.
+"""Recovery from out-of-memory errors in a forward or backward pass: the batch is split, with the same gradient.
 
-Losses are sums with counts, so a batch in halves has the gradient of the whole one. The phase that failed is begun
-anew, because an interrupted backward pass leaves some gradients behind. What fitted is remembered by length, and later
-batches that long are split before they are tried. Batches are not split where that would change what is learnt (see
-`Coupling`) or where other ranks are in the middle of the same exchange of gradients: there the run ends.
+Losses are sums with counts, so the halves of a batch give the gradient of the whole. The failed phase is restarted,
+because an interrupted backward pass leaves partial gradients. The sizes that fit are remembered by length, and later
+batches of that length are split in advance. A batch is not split if that would change the result (see `Coupling`) or if
+other ranks are in the middle of the same gradient exchange; the run then ends.
 
-A model whose forward pass updates statistics (batch normalisation) updates them in the failed attempt too.
+A model whose forward pass updates statistics (batch normalisation) also updates them in the failed attempt.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Split = Callable[[MicroBatch], tuple[MicroBatch, MicroBatch] | None]
 
 @dataclass
 class MicroBatchState:
-    """A micro-batch on its way through the phases of a step."""
+    """State of a micro-batch during the phases of a step."""
 
     planned: MicroBatch
     batch: Batch
-    """On the device."""
+    """The batch on the device."""
     begun: bool = False
     """The callbacks' `on_batch_begin` has run."""
     reported: bool = False
@@ -42,10 +42,10 @@ class MicroBatchState:
     means: dict[str, float] = field(default_factory=dict)
     """Means of the loss terms in the phases so far."""
     whole: Sequence[str] = ()
-    """Where memory ran out: the ids of the micro-batch that this is a part of."""
+    """After a split: the ids of the whole micro-batch."""
 
     def begin(self, hooks: Sequence[Callable[[Batch], None]]) -> None:
-        """Run `hooks`, the first time only."""
+        """Run `hooks` on the first call only."""
         if not self.begun:
             self.begun = True
             for hook in hooks:
@@ -53,13 +53,13 @@ class MicroBatchState:
 
 
 class Recovery:
-    """Splits what does not fit into memory.
+    """Splits micro-batches that do not fit into memory.
 
     Args:
-        device: Where it ran out.
-        split: Halves a micro-batch. None: its source can't.
-        forbidden: Why a batch can't be split at all. None: it can.
-        memory: Frees memory, and counts how often.
+        device: The device.
+        split: Splits a micro-batch into halves. None: not supported by the data source.
+        forbidden: Reason why batches can't be split. None: they can.
+        memory: Memory manager, which frees memory and counts how often.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Recovery:
     ) -> None:
         self.device = device
         self.split = split
-        self.forbidden = forbidden if split is not None else "its source can't say which items it holds"
+        self.forbidden = forbidden if split is not None else "the data source does not give the ids of its items"
         self.memory = memory
         self._limits: dict[int, int] = {}
-        """Length of a batch -> how many items of that length fitted."""
+        """Length of a batch -> how many items of that length fit."""
 
     def load(self, group: Sequence[MicroBatch]) -> list[MicroBatchState]:
-        """The micro-batches on the device, those in parts of which it is known that they do not fit."""
+        """The micro-batches on the device, split if they are known not to fit."""
         if self._limits:
             group = [part for planned in group for part in self._fitting(planned)]
         return [MicroBatchState(planned, move(planned.batch, self.device)) for planned in group]
@@ -89,33 +89,33 @@ class Recovery:
         return [part for half in halves for part in self._fitting(half)]
 
     def _limit(self, length: int) -> float:
-        """How many items fit into a batch of `length`, as far as is known."""
+        """Known number of items that fit into a batch of `length`."""
         return min((items for known, items in self._limits.items() if known <= length), default=float("inf"))
 
     def halves(self, part: MicroBatchState, step: int) -> list[MicroBatchState]:
-        """The halves of a micro-batch that did not fit. Raises TrainingError where it can't be split."""
+        """The halves of a micro-batch that did not fit. Raises TrainingError if it can't be split."""
         planned, means, whole = part.planned, part.means, part.whole or part.planned.ids
-        del part  # and what it has on the device
+        del part  # also frees its tensors on the device
         if self.memory is not None:
             self.memory.emergency()
         else:
             release(self.device)
         if self.forbidden is not None:
             raise TrainingError(
-                f"{_ran_out(step, planned.ids)}. The batch can't be computed in parts: {self.forbidden}. "
+                f"{_ran_out(step, planned.ids)}. The batch can't be split: {self.forbidden}. "
                 f"{OUT_OF_MEMORY_ADVICE.capitalize()}"
             )
         assert self.split is not None
         halves = self.split(planned)
         if halves is None:
             raise TrainingError(
-                f"{_ran_out(step, planned.ids)}, and that is a single item. Leave long recordings out "
+                f"{_ran_out(step, planned.ids)}, and the batch is a single item. Exclude long recordings "
                 f"(data.audio.max_seconds), or {OUT_OF_MEMORY_ADVICE}"
             )
         return [MicroBatchState(half, move(half.batch, self.device), means=dict(means), whole=whole) for half in halves]
 
     def learn(self, step: int, parts: Sequence[MicroBatchState]) -> None:
-        """Remember what fitted of each micro-batch that was split in this step, and log it."""
+        """Remember the sizes that fit for each micro-batch split in this step, and log them."""
         wholes: dict[tuple[str, ...], list[MicroBatchState]] = {}
         for part in parts:
             if part.whole:
@@ -125,8 +125,8 @@ class Recovery:
             items = max(items_of(part.planned) for part in fitting)
             first, self._limits[length] = not self._limits, items
             logger.warning(
-                "%s; it was computed in %d parts of at most %d items, with the same gradient, and so will be later "
-                "batches as long as this one (%d).%s",
+                "%s; it was computed in %d parts of at most %d items, with the same gradient. Later batches of this "
+                "length (%d) will be split in the same way.%s",
                 _ran_out(step, whole),
                 len(fitting),
                 items,
@@ -136,7 +136,7 @@ class Recovery:
 
 
 def items_of(planned: MicroBatch) -> int:
-    """Items in a micro-batch: as many as it has ids, or, of a loader that gives none, rows of its tensors."""
+    """Items in a micro-batch: its number of ids or, if the loader gives none, of rows of its tensors."""
     if len(planned.ids) > 1:
         return len(planned.ids)
     return max((len(value) for value in planned.batch.values() if _is_padded(value)), default=1)
@@ -157,7 +157,7 @@ def _ran_out(step: int, ids: Sequence[str]) -> str:
 
 
 def memory_error(error: BaseException, step: int) -> TrainingError | None:
-    """The error for memory that ran out elsewhere than in a batch (an optimizer's state, a validation); else None."""
+    """The error for running out of memory outside of a batch (optimizer state, validation); else None."""
     if not out_of_memory(error):
         return None
     words = " ".join(str(error).split())

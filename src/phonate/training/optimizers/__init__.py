@@ -1,4 +1,4 @@
-"""Optimizers by name. `build_optimizer` is loaded when asked for, because it imports torch."""
+"""Optimizers by name. `build_optimizer` is imported on first access, because it imports torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["OPTIMIZERS", "OptimizerFactory", "build_optimizer"]
 OPTIMIZERS: Registry[OptimizerFactory] = Registry(
     "optimizer", "phonate.training.optimizers", group="phonate.optimizers"
 )
-"""Name -> a function or class that takes named parameters and, by keyword, the settings it has."""
+"""Name -> a function or class that takes named parameters and the settings it supports as keywords."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""From settings to an optimizer."""
+"""Build an optimizer from settings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from phonate.training.optimizers import OPTIMIZERS
 from phonate.training.settings import OptimizerSettings
 
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
-"""Takes named parameters and keywords called as in `OptimizerSettings`; its signature says which it has."""
+"""Takes named parameters, and keywords named as in `OptimizerSettings`; its signature lists the supported ones."""
 
 FUSED_DEVICES = frozenset({"cpu", "cuda", "mps"})
-"""Where torch has fused kernels. On two CPU cores they are about three times as fast as the default loop."""
+"""Devices with fused kernels in torch. On two CPU cores they are about three times as fast as the default loop."""
 
 
 def build_optimizer(
@@ -25,12 +25,12 @@ def build_optimizer(
     named_parameters: Iterable[tuple[str, nn.Parameter]],
     device: torch.device,
 ) -> torch.optim.Optimizer:
-    """The optimizer that `settings` ask for, over `named_parameters`, which already are on `device`.
+    """Build the optimizer for `settings` over `named_parameters`, which must already be on `device`.
 
     Each group keeps its peak learning rate in `group["initial_lr"]`, for schedules and callbacks.
 
     Raises:
-        InputError: an unknown optimizer, a number that the chosen one does not have, or no parameters.
+        InputError: an unknown optimizer, an option that the chosen optimizer does not support, or no parameters.
     """
     factory = OPTIMIZERS.get(settings.type)
     keywords = _keywords(settings, factory)
@@ -48,7 +48,7 @@ def build_optimizer(
 
 
 def _keywords(settings: OptimizerSettings, factory: OptimizerFactory) -> dict[str, Any]:
-    """The numbers for `factory`: `lr`, `weight_decay` and what was chosen among the others."""
+    """Keyword arguments for `factory`: `lr`, `weight_decay` and every other setting that is not at its default."""
     fields = type(settings).model_fields
     chosen = {
         name: getattr(settings, name)

@@ -20,6 +20,6 @@ def adagrad(
 ) -> torch.optim.Adagrad:
     """Adagrad over named parameters."""
     parameters = list(parameters)
-    # torch has this fused kernel for CPU and CUDA only.
+    # torch's fused kernel supports only CPU and CUDA.
     fused = fused and all(parameter.device.type in {"cpu", "cuda"} for _, parameter in parameters)
     return eager(torch.optim.Adagrad)(parameters, lr=lr, eps=epsilon, weight_decay=weight_decay, fused=fused)

@@ -19,8 +19,8 @@ class Lion(torch.optim.Optimizer):
         p = p - lr * (sign(c) + weight_decay * p)
         m = beta2 * m + (1 - beta2) * g
 
-    Every entry moves by `lr` in each step, so its rate is 3 to 10 times smaller than AdamW's and the weight
-    decay as much larger (section 5 of the paper).
+    Every weight changes by `lr` in each step, so the rate should be 3 to 10 times smaller than for AdamW, and the
+    weight decay larger by the same factor (section 5 of the paper).
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Lion(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update from the gradients. `closure`, when given, computes the loss again and returns it."""
+        """One update from the gradients. `closure`, if given, recomputes the loss and returns it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

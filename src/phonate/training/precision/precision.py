@@ -22,11 +22,11 @@ FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def try_out(name: str, device: torch.device) -> None:
-    """A forward and backward pass of a few numbers in format `name`. Raises torch's RuntimeError where it can't."""
+    """Run a tiny forward and backward pass in format `name`. Raises torch's RuntimeError if it is not supported."""
     with torch.autocast(device.type, dtype=FORMATS[name]):
         weight = torch.ones(8, 8, device=device, requires_grad=True)
         product = weight @ weight
-        if product.dtype is not FORMATS[name]:  # for some devices and formats torch only warns, and goes on in fp32
+        if product.dtype is not FORMATS[name]:  # for some devices and formats torch only warns and uses fp32
             raise RuntimeError(f"autocast computes in {str(product.dtype).removeprefix('torch.')}")
         product.float().sum().backward()  # type: ignore[no-untyped-call]
 
@@ -42,18 +42,18 @@ def scaler_for(device: torch.device, init_scale: float, **options: Any) -> torch
 
 
 def _reason(error: Exception) -> str:
-    """The first sentence of torch's message: for a missing operator it goes on with a list of every backend."""
+    """The first sentence of torch's message; for a missing operator, a list of all backends follows."""
     return " ".join(str(error).split()).partition(". ")[0][:200]
 
 
 def resolve(setting: str | bool, device: torch.device, try_out: Callable[[str, torch.device], None] = try_out) -> str:
     """fp32, fp16 or bf16 for `training.mixed_precision` on `device`.
 
-    auto takes the 16-bit format in which the device computes natively: bf16 or fp16 on CUDA, fp16 on MPS. On a CPU
-    that is fp32: bf16 without hardware support was measured 2.8 times slower.
+    auto selects the 16-bit format that the device supports natively: bf16 or fp16 on CUDA, fp16 on MPS. On a CPU it
+    selects fp32: bf16 without hardware support was measured to be 2.8 times slower.
 
-    `try_out` computes a little in the format. Where it fails, auto says so and takes fp32; a format that was asked for
-    by name is an InputError.
+    `try_out` tests the format. If it fails, auto logs a warning and uses fp32; for a format requested by name,
+    InputError is raised.
     """
     if setting is False or setting == "fp32":
         return "fp32"
@@ -77,7 +77,7 @@ def resolve(setting: str | bool, device: torch.device, try_out: Callable[[str, t
 
 
 class Precision:
-    """Autocast and loss scaling for one run. In fp32 everything here is a plain call."""
+    """Autocast and loss scaling of a run. In fp32 nothing is added."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class Precision:
         loss_scale: float | None = None,
         scaler: Mapping[str, Any] | None = None,
     ) -> None:
-        """`loss_scale` fixes the scale; `scaler` holds the arguments of a dynamic one (`scaler_for`)."""
+        """`loss_scale` fixes the scale; `scaler` are the arguments of a dynamic one (`scaler_for`)."""
         self.name = resolve(setting, device)
         self._asked = setting not in (True, "auto")
         self._fixed = loss_scale
         if loss_scale is not None and self.name != "fp16":
-            logger.warning("training.amp_loss_scale: only fp16 has a loss scale, and this run is in %s", self.name)
+            logger.warning("training.amp_loss_scale: only fp16 uses a loss scale, and this run is in %s", self.name)
         self._autocast: AbstractContextManager[Any] = contextlib.nullcontext()
         self._scaler: torch.amp.GradScaler | MPSGradScaler | None = None
         if self.name != "fp32":
@@ -103,7 +103,7 @@ class Precision:
             self._scaler = scaler_for(device, **options)
 
     def fall_back(self, error: Exception) -> bool:
-        """Go on in fp32 after `error`, and say so. False: the run is in fp32, or its format was asked for by name."""
+        """Switch to fp32 after `error`, with a warning. False: already in fp32, or the format was requested."""
         if self._asked or self.name == "fp32":
             return False
         words = _reason(error)
@@ -112,12 +112,12 @@ class Precision:
         return True
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass."""
+        """Context manager for a forward pass."""
         return self._autocast
 
     @property
     def scale(self) -> float | None:
-        """The loss scale; None without scaling."""
+        """The loss scale, or None without scaling."""
         return None if self._scaler is None else self._scaler.get_scale()
 
     def backward(self, loss: Tensor) -> None:
@@ -125,12 +125,12 @@ class Precision:
         torch.autograd.backward(loss if self._scaler is None else self._scaler.scale(loss))
 
     def unscale(self, optimizer: Optimizer) -> None:
-        """True gradients, before anything looks at them."""
+        """Unscale the gradients, before they are used."""
         if self._scaler is not None:
             self._scaler.unscale_(optimizer)
 
     def step(self, optimizer: Optimizer) -> None:
-        """Optimizer step; skipped when a scaled gradient overflowed."""
+        """Optimizer step, skipped if a scaled gradient overflowed."""
         if self._scaler is None:
             optimizer.step()
         else:
@@ -146,6 +146,6 @@ class Precision:
         return {} if self._scaler is None else self._scaler.state_dict()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Put the scaler's state back."""
+        """Restore the scaler's state."""
         if self._scaler is not None and state:
             self._scaler.load_state_dict(state)

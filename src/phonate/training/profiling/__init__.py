@@ -1,1 +1,1 @@
-"""Where the time of a step goes."""
+"""Profiling of training steps."""

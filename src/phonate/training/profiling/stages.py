@@ -1,8 +1,8 @@
 """Profiling by stages: data, forward, backward, optimizer step, the gap between steps, and pauses.
 
-The trainer calls `mark(stage)` at the end of each stage; the time since the previous mark belongs to it, so the stages
-add up to the total. On a GPU the marks are events in its stream, which are read once they have passed: nothing is
-synchronised.
+The trainer calls `mark(stage)` at the end of each stage. The time since the previous mark is assigned to that stage, so
+the stages add up to the total. On a GPU the marks are events in its stream, read once they have completed, without
+synchronisation.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ STAGES = {
     "gap": "between steps: metrics, callbacks, trackers",
     "pause": "validation and saving",
 }
-"""What a step consists of, in order."""
+"""The stages of a step, in order."""
 
 WARM_UP = 3
-"""Optimizer steps before the profile: the first ones allocate and compile."""
+"""Optimizer steps before profiling; the first ones include allocation and compilation."""
 
 DATA_LIMIT, GAP_LIMIT, PAUSE_LIMIT, BACKWARD_LIMIT = 0.20, 0.10, 0.25, 1.5
 
 
 class Timeline(Protocol):
-    """Adds up seconds by stage."""
+    """Accumulates seconds by stage."""
 
     seconds: dict[str, float]
 
@@ -43,11 +43,11 @@ class Timeline(Protocol):
         ...
 
     def mark(self, stage: str) -> None:
-        """The time since the last mark belongs to `stage`."""
+        """Assign the time since the last mark to `stage`."""
         ...
 
     def end_step(self) -> None:
-        """A step is over."""
+        """End of a step."""
         ...
 
     def finish(self) -> None:
@@ -56,7 +56,7 @@ class Timeline(Protocol):
 
 
 class HostTimeline:
-    """Times by the host's clock, for devices where the host does the work or waits for it."""
+    """Times measured by the host's clock, for devices that run synchronously with the host."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)
@@ -81,10 +81,10 @@ class HostTimeline:
 
 
 class EventTimeline:
-    """Times by events in a GPU's stream. Only `begin` and `finish` wait, once each.
+    """Times measured by events in a GPU's stream. Only `begin` and `finish` synchronise.
 
     Args:
-        event: Makes a timing event. None: a CUDA event.
+        event: Creates a timing event. None: a CUDA event.
         wait: Synchronises with the GPU. None: CUDA's.
     """
 
@@ -111,7 +111,7 @@ class EventTimeline:
         return event
 
     def end_step(self) -> None:
-        """Read the events that have passed."""
+        """Read the completed events."""
         while self._waiting and self._waiting[0][1].query():
             stage, event = self._waiting.popleft()
             self.seconds[stage] += self._last.elapsed_time(event) / 1000.0
@@ -151,27 +151,27 @@ class Profile:
         return "\n".join(lines)
 
     def advice(self, precision: str = "fp32", device: str = "cpu", memory_share: float = 1.0) -> list[str]:
-        """What to try, the most effective first.
+        """Suggestions, most effective first.
 
         Args:
             precision: fp32, fp16 or bf16.
             device: cpu, cuda or mps.
-            memory_share: How full the device's memory is, 0 to 1.
+            memory_share: Share of the device's memory in use, 0 to 1.
         """
         found = []
         if (data := self.share("data")) > DATA_LIMIT:
             found.append(
-                f"data: {data:.0%} of the time goes into waiting for batches. Set training.performance.num_workers to "
-                "2 to 4 (to fewer where the processors are all busy), or prepare the corpus with `phonate data prepare`"
+                f"data: {data:.0%} of the time is spent waiting for batches. Set training.performance.num_workers to "
+                "2 to 4 (fewer if all CPU cores are busy), or prepare the corpus with `phonate data prepare`"
             )
         if (gap := self.share("gap")) > GAP_LIMIT:
             found.append(
-                f"gap: {gap:.0%} of the time passes between steps. Raise training.logging.interval, leave out "
-                "callbacks that look at every batch, and set training.logging.log_gradients to false"
+                f"gap: {gap:.0%} of the time is spent between steps. Raise training.logging.interval, remove "
+                "callbacks that process every batch, and set training.logging.log_gradients to false"
             )
         if (pause := self.share("pause")) > PAUSE_LIMIT:
             found.append(
-                f"pause: {pause:.0%} of the time goes into validation and saving. Raise training.validation.interval "
+                f"pause: {pause:.0%} of the time is spent in validation and saving. Raise training.validation.interval "
                 "and training.checkpoint.interval"
             )
         found += self._advice_on_computing(precision, device, memory_share)
@@ -183,27 +183,25 @@ class Profile:
         if forward and backward > BACKWARD_LIMIT * forward:
             found.append(
                 f"backward: {backward / forward:.1f} times as long as forward (2 is usual, 3 with gradient "
-                "checkpointing). Where memory allows, leave that out (model.checkpoint_segments: null)"
+                "checkpointing). If memory allows, turn checkpointing off (model.checkpoint_segments: null)"
             )
         if device != DeviceType.CPU:
             if precision == "fp32":
                 found.append("precision: the run is in fp32; training.mixed_precision: auto is faster on a GPU")
             if memory_share < 0.5:
-                found.append(
-                    f"memory: {memory_share:.0%} of it is in use; a larger training.batch_size keeps the GPU busier"
-                )
+                found.append(f"memory: {memory_share:.0%} is in use; a larger training.batch_size uses the GPU better")
         return found
 
 
 class InterbatchProfiler:
-    """Profiles `steps` optimizer steps after a warm-up; afterwards it does nothing.
+    """Profiles `steps` optimizer steps after a warm-up, and does nothing afterwards.
 
     Args:
         steps: Optimizer steps to profile.
-        device: On CUDA the times are the GPU's.
-        warm_up: Optimizer steps before.
-        timeline: None: the one that fits the device.
-        clock: Seconds of the host, for the wall time.
+        device: On CUDA, GPU times are measured.
+        warm_up: Optimizer steps before profiling.
+        timeline: Measures the time. None: chosen by device.
+        clock: Host clock in seconds, for the wall time.
     """
 
     def __init__(
@@ -226,12 +224,12 @@ class InterbatchProfiler:
         self._steps = self._items = 0
 
     def mark(self, stage: str) -> None:
-        """The time since the last mark belongs to `stage`, one of `STAGES`."""
+        """Assign the time since the last mark to `stage`, one of `STAGES`."""
         if self.running:
             self.timeline.mark(stage)
 
     def end_step(self, items: int) -> bool:
-        """An optimizer step on `items` items, and what follows it, is over. True when the profile is complete."""
+        """End of an optimizer step on `items` items and what follows it. Returns True when the profile is complete."""
         if self.running:
             self.timeline.mark("gap")
             self.timeline.end_step()
@@ -250,7 +248,7 @@ class InterbatchProfiler:
         return False
 
     def finish(self) -> None:
-        """Stop here: the profile is complete, or the run is over."""
+        """Stop profiling: the profile is complete, or the run has ended."""
         if self.running:
             self.running = False
             self._left = 0
@@ -259,7 +257,7 @@ class InterbatchProfiler:
 
     @property
     def profile(self) -> Profile | None:
-        """The profile. None: no step has been profiled."""
+        """The profile, or None if no step was profiled."""
         if self.running or not self._steps:
             return None
         return Profile(self._steps, self._items, self._wall, dict(self.timeline.seconds))

@@ -32,11 +32,11 @@ class ProfilingCallback(Callback):
         self._profiler.start()
 
     def on_optimizer_step(self, trainer: TrainerView) -> None:
-        """One step is over."""
+        """Advance the profiler by one step."""
         assert self._profiler is not None
         self._profiler.step()
 
     def on_train_end(self, trainer: TrainerView) -> None:
-        """Write what was recorded."""
+        """Write the trace."""
         assert self._profiler is not None
         self._profiler.stop()

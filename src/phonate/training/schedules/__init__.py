@@ -1,4 +1,4 @@
-"""Learning-rate schedules by name. None of this imports torch."""
+"""Learning rate schedules. Importing this package does not import torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every schedule shares: warm-up, the floor, and the interface."""
+"""Base class of the schedules: warm-up, minimum rate and interface."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from phonate.training.settings import SchedulerSettings
 
 ALL = frozenset({"type", "warmup_steps", "min_lr", "max_lr"})
-"""The settings that every schedule has."""
+"""Settings common to all schedules."""
 
 
 class Schedule:
     """The learning rate as a function of the optimizer step, counted from 0.
 
-    Subclasses say how the rate moves after warm-up (`curve`); the linear rise to where that curve begins and
-    the floor `min_lr` are the same for all. A schedule is a pure function of the step, so a resumed run needs
-    no state, except for `plateau`, which watches a metric.
+    Subclasses define the rate after warm-up (`curve`). The linear warm-up to the start of that curve and the
+    minimum `min_lr` are common to all. A schedule is a pure function of the step, so a resumed run needs
+    no state, except for `plateau`, which monitors a metric.
     """
 
     reads: frozenset[str] | None = None
-    """The settings that this schedule has beside `ALL`; others are refused. None: nothing is checked."""
+    """Settings that this schedule supports besides `ALL`; others are rejected. None: no check."""
     metric: str | None = None
-    """The validation metric that `observe` wants to be told. None: it wants none."""
+    """The validation metric to pass to `observe`. None: `observe` is not used."""
     scale: float = 1.0
-    """Multiplies the whole curve; callbacks set it (`dynamic_lr`)."""
+    """Multiplier of the whole curve, set by callbacks (`dynamic_lr`)."""
 
     def __init__(self, settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int) -> None:
         self.settings = settings
@@ -43,25 +43,25 @@ class Schedule:
     def lr(self, step: int) -> float:
         """The learning rate of the optimizer step numbered `step`, from 0.
 
-        Warm-up takes `warmup_steps` steps: step i < warmup_steps has (i + 1) / (warmup_steps + 1) of the rate
-        that step number `warmup_steps` has, so no step is wasted on a rate of 0 and the two parts meet.
+        During warm-up, step i < warmup_steps has (i + 1) / (warmup_steps + 1) of the rate at step `warmup_steps`.
+        No step has a rate of 0, and the curve continues without a jump.
         """
         if step < self.warmup:
             return (step + 1) / (self.warmup + 1) * max(self.floor, self.scale * self.curve(0))
         return max(self.floor, self.scale * self.curve(step - self.warmup))
 
     def observe(self, metric: float) -> None:
-        """Take note of a validation. Only `plateau` does."""
+        """Record a validation metric. Only `plateau` uses it."""
 
     def state(self) -> dict[str, Any]:
-        """What to keep in a checkpoint, as JSON. Empty for a pure function of the step."""
+        """State to save in a checkpoint, as JSON. Empty for a pure function of the step."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put `state` back. Nothing to do for a pure function of the step."""
+        """Restore `state`. Nothing to do for a pure function of the step."""
 
     def steps(self, interval: int | str) -> int:
-        """Optimizer steps in an interval of settings: 500, or "5 epochs"."""
+        """Convert an interval setting (500 or "5 epochs") to optimizer steps."""
         if isinstance(interval, str):
             return int(interval.split()[0]) * self.steps_per_epoch
         return interval

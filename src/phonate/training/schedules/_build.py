@@ -1,4 +1,4 @@
-"""From settings to a schedule."""
+"""Build a schedule from settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEDULES: Registry[type[Schedule]] = Registry(
 
 
 def build_schedule(settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int) -> Schedule:
-    """The schedule that `settings` ask for.
+    """Build the schedule for `settings`.
 
     Args:
         settings: The recipe's `training.scheduler`.
@@ -23,8 +23,7 @@ def build_schedule(settings: SchedulerSettings, peak_lr: float, total_steps: int
         steps_per_epoch: Optimizer steps of one epoch, for intervals given in epochs.
 
     Raises:
-        InputError: an unknown schedule, a number that the chosen one does not have, or numbers that contradict each
-            other.
+        InputError: an unknown schedule, an option that the chosen schedule does not support, or contradictory options.
     """
     schedule = SCHEDULES.get(settings.type)
     _check_read(settings, schedule)
@@ -35,7 +34,7 @@ def build_schedule(settings: SchedulerSettings, peak_lr: float, total_steps: int
 
 
 def _check_read(settings: SchedulerSettings, schedule: type[Schedule]) -> None:
-    """Refuse numbers that would change nothing."""
+    """Reject options that would have no effect."""
     if schedule.reads is None:
         return
     has = ALL | schedule.reads

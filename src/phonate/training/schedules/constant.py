@@ -6,7 +6,7 @@ from phonate.training.schedules._base import Schedule
 
 
 class ConstantSchedule(Schedule):
-    """The peak, once warm-up is over."""
+    """The peak rate, after warm-up."""
 
     reads = frozenset()
 

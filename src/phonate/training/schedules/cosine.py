@@ -6,7 +6,7 @@ from phonate.training.schedules._base import Schedule
 
 
 class CosineSchedule(Schedule):
-    """From the peak to `min_lr` over `decay_steps`, along half a cosine; then it stays there."""
+    """From the peak to `min_lr` over `decay_steps`, along half a cosine, then constant."""
 
     reads = frozenset({"decay_steps"})
 

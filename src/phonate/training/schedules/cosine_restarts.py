@@ -10,10 +10,10 @@ from phonate.training.settings import SchedulerSettings
 
 
 class CosineRestartsSchedule(Schedule):
-    """Cycles of a cosine from the peak to `min_lr`, each `cycle_mult` times as long as the one before.
+    """Cosine cycles from the peak to `min_lr`, each `cycle_mult` times as long as the previous one.
 
-    The first cycle has `cycle_steps` steps and restarts go on to the end of the run; or, without
-    `cycle_steps`, `num_cycles` cycles fill the decay, after which the rate stays at `min_lr`.
+    With `cycle_steps`, the first cycle has that many steps and restarts continue to the end of the run. Without it,
+    `num_cycles` cycles fill the decay, after which the rate stays at `min_lr`.
     """
 
     reads = frozenset({"decay_steps", "num_cycles", "cycle_steps", "cycle_mult"})
@@ -24,7 +24,7 @@ class CosineRestartsSchedule(Schedule):
         self.end = math.inf
         if settings.cycle_steps is not None:
             if settings.num_cycles > 1:
-                raise InputError("training.scheduler.num_cycles: give it or cycle_steps, not both")
+                raise InputError("training.scheduler.num_cycles: set either this or cycle_steps, not both")
             self.first = float(self.steps(settings.cycle_steps))
         else:
             lengths = sum(self.mult**cycle for cycle in range(settings.num_cycles))
@@ -37,8 +37,8 @@ class CosineRestartsSchedule(Schedule):
             return self.floor
         if self.mult == 1:
             return self.cosine(step % self.first / self.first, self.peak, self.floor)
-        # Cycle n begins at first * (mult^n - 1) / (mult - 1); n is the last one begun. The tolerance keeps a
-        # step that lies exactly on a restart from being counted into the cycle before.
+        # Cycle n begins at first * (mult^n - 1) / (mult - 1); n is the current one. Because of the
+        # tolerance, a step exactly on a restart is not counted into the previous cycle.
         cycle = math.floor(math.log(step / self.first * (self.mult - 1) + 1, self.mult) + 1e-9)
         begin = self.first * (self.mult**cycle - 1) / (self.mult - 1)
         length = self.first * self.mult**cycle

@@ -6,7 +6,7 @@ from phonate.training.schedules._base import Schedule
 
 
 class ExponentialSchedule(Schedule):
-    """The rate falls by the factor `gamma` (0.95) over each `step_size`, smoothly, down to `min_lr`."""
+    """Smooth decay by the factor `gamma` (0.95) per `step_size`, down to `min_lr`."""
 
     reads = frozenset({"step_size", "gamma"})
 

@@ -6,7 +6,7 @@ from phonate.training.schedules._base import Schedule
 
 
 class LinearSchedule(Schedule):
-    """From the peak to `min_lr` over `decay_steps`, along a straight line; then it stays there."""
+    """From the peak to `min_lr` over `decay_steps`, along a straight line, then constant."""
 
     reads = frozenset({"decay_steps"})
 

@@ -1,17 +1,17 @@
-"""One cycle (Smith & Topin 2018, "Super-Convergence", with cosine instead of straight lines)."""
+"""One-cycle schedule (Smith & Topin 2018, "Super-Convergence"), with cosine instead of linear segments."""
 
 from __future__ import annotations
 
 from phonate.training.schedules._base import Schedule
 
 START = 1 / 25
-"""The cycle begins at this share of its peak."""
+"""Initial rate as a share of the peak."""
 RISE = 0.3
-"""Share of the cycle in which the rate rises."""
+"""Share of the cycle during which the rate increases."""
 
 
 class OneCycleSchedule(Schedule):
-    """Up from a 25th of the peak (`max_lr`) in 30 % of `decay_steps`, down to `min_lr` in the rest."""
+    """From 1/25 of the peak (`max_lr`) up to it over 30 % of `decay_steps`, then down to `min_lr`."""
 
     reads = frozenset({"decay_steps"})
 

@@ -1,4 +1,4 @@
-"""Decay when a validation metric stalls."""
+"""Decay when a validation metric stops improving."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from phonate.training.settings import SchedulerSettings
 
 
 class PlateauSchedule(Schedule):
-    """The rate is multiplied by `gamma` (0.1) after `patience` validations in a row without improvement.
+    """The rate is multiplied by `gamma` (0.1) after `patience` consecutive validations without improvement.
 
-    As in torch's ReduceLROnPlateau with a threshold of 0, the validation after the `patience` bad ones
-    reduces the rate and the count starts anew. A metric that is not a number is no improvement.
+    As in torch's ReduceLROnPlateau with a threshold of 0, the validation after `patience` bad ones reduces the
+    rate and resets the count. NaN does not count as an improvement.
     """
 
     reads = frozenset({"gamma", "patience", "mode", "metric"})
@@ -33,7 +33,7 @@ class PlateauSchedule(Schedule):
         return self.peak * float(self.gamma**self.reductions)
 
     def observe(self, metric: float) -> None:
-        """Count a validation, and reduce the rate when the patience is over."""
+        """Count a validation, and reduce the rate once patience is exhausted."""
         if improves(metric, self.best, higher=self.settings.mode == "max"):
             self.best, self.bad = metric, 0
             return
@@ -43,15 +43,15 @@ class PlateauSchedule(Schedule):
             self.reductions += 1
 
     def state(self) -> dict[str, Any]:
-        """The best metric, the validations since, and how often the rate was reduced."""
+        """The best metric, the number of validations since, and the number of reductions."""
         return {"best": self.best, "bad": self.bad, "reductions": self.reductions}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put `state` back. Raises CheckpointError when another kind of schedule wrote it."""
+        """Restore `state`. Raises CheckpointError if it belongs to another type of schedule."""
         if state.keys() != self.state().keys():
             raise CheckpointError(
-                "the checkpoint holds no state of a plateau schedule; resume with the "
-                "training.scheduler.type that it was written with, or start anew with training.init_from"
+                "the checkpoint has no state of a plateau schedule; resume with the "
+                "training.scheduler.type of the original run, or start a new run with training.init_from"
             )
         best = state["best"]
         self.best = None if best is None else float(best)

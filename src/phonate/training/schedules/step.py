@@ -1,4 +1,4 @@
-"""Decay in steps."""
+"""Step decay."""
 
 from __future__ import annotations
 

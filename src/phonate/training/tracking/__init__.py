@@ -1,4 +1,4 @@
-"""One stream of metrics to several places. Heavy sinks are imported when they are used."""
+"""Metric logging to several sinks. Sinks with heavy dependencies are imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From settings to a stream of metrics."""
+"""Build a metric stream from settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from phonate.training.tracking.stream import MetricStream, Sink
 
 
 def check_trackers(settings: LoggingSettings) -> None:
-    """Raise MissingPackageError for a tracker that is not installed: asked before hours go into preparing a corpus."""
+    """Raise MissingPackageError if a tracker is not installed. Called before the corpus is prepared."""
     if settings.wandb:
         from phonate.training.tracking import wandb
 
@@ -35,21 +35,21 @@ def build_stream(
     verbosity: Literal["quiet", "normal", "debug"] | None = None,
     hyperparameters: Mapping[str, Any] | None = None,
 ) -> MetricStream:
-    """The stream that `settings` ask for.
+    """Build the stream for `settings`.
 
     Args:
         settings: The recipe's `training.logging`.
         run_path: The run's folder.
-        names: The task's table of our metric names to those that TensorBoard and W&B show.
+        names: The task's mapping from metric names to those shown by TensorBoard and W&B.
         total_steps: Optimizer steps of the whole run.
-        resume_step: The step that a resumed run continues from. None: a new run.
-        is_main: False for ranks other than the first; their stream goes nowhere.
-        verbosity: Replaces `settings.verbosity`.
-        hyperparameters: The recipe, for trackers that show it.
+        resume_step: The step from which a resumed run continues. None: a new run.
+        is_main: False for ranks other than the first; their stream has no sinks.
+        verbosity: Overrides `settings.verbosity`.
+        hyperparameters: The recipe, for trackers that record it.
 
     Raises:
         MissingPackageError: a tracker is not installed.
-        InputError: a tracker has no key, or can't be reached.
+        InputError: a tracker has no API key or can't be reached.
     """
     from phonate.training.tracking.system import SystemMonitor
 

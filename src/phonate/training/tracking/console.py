@@ -1,4 +1,4 @@
-"""What the terminal shows while a model trains."""
+"""Console output during training."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("phonate.metrics")
 
 _ASIDE = frozenset({"data_wait", "grad_norm", "grad_scale"})
-"""Metrics that the console shows with `verbosity: debug` only, as it does those of a group (`system/memory_gb`)."""
+"""Shown only with `verbosity: debug`, like metrics in a group (`system/memory_gb`)."""
 REFRESH = 0.5
 """Seconds between redraws of the bar. A redraw takes milliseconds, so it must be rare."""
 
 
 class ConsoleSink(Sink):
-    """A progress bar with the time left, and a line for each report of metrics.
+    """A progress bar with the remaining time, and a line for each report of metrics.
 
-    Without a terminal there is no bar, only the lines. They also go to the logger `phonate.metrics`, and so into the
-    log files. "quiet" shows nothing; "normal" the main metrics, on a terminal as many as fit its width, and the means
-    of an epoch only where no other training metrics were shown in it; "debug" everything.
+    Without a terminal there is no bar, only the lines. They also go to the logger `phonate.metrics`, and so to the
+    log files. "quiet" shows nothing. "normal" shows the main metrics (on a terminal, as many as fit its width), and the
+    means of an epoch only if no other training metrics were shown in it. "debug" shows everything.
 
     Args:
         total_steps: Optimizer steps of the whole run.
@@ -46,15 +46,15 @@ class ConsoleSink(Sink):
 
         self.total_steps = total_steps
         self.verbosity: Literal["quiet", "normal", "debug"] = verbosity
-        # soft: what is logged beside the bar is not broken into lines, so that commands in it can be copied
+        # soft_wrap: log lines are not broken, so that commands in them can be copied
         self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
         self._shows_bar = self.console.is_terminal and verbosity != "quiet"
         self._progress: Progress | None = None
-        """Made at the first step: before that, the preparation may show its own."""
+        """Created at the first step, because data preparation may show its own bar before."""
         self._next_refresh = 0.0
         self._step = 0
         self._trained = False
-        """Whether training metrics were shown since the last epoch ended."""
+        """Whether training metrics were shown since the end of the last epoch."""
 
     def _bar(self, step: int) -> Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -67,14 +67,14 @@ class ConsoleSink(Sink):
             TimeRemainingColumn(elapsed_when_finished=True),
             console=self.console,
             auto_refresh=False,
-            redirect_stdout=sys.stdout.isatty(),  # else it goes to a file or another program
+            redirect_stdout=sys.stdout.isatty(),  # otherwise it is a file or a pipe
         )
         progress.add_task("training", total=self.total_steps, completed=step)
         progress.start()
         return progress
 
     def tick(self, step: int) -> None:
-        """Move the bar, at most twice a second."""
+        """Update the bar, at most twice a second."""
         self._step = step
         if self._shows_bar and (now := perf_counter()) >= self._next_refresh:
             self._next_refresh = now + REFRESH
@@ -85,7 +85,7 @@ class ConsoleSink(Sink):
                 self._progress.refresh()
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
-        """Show a line such as `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
+        """Print a line like `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
         repeats = split == "epoch" and self._trained
         self._trained = split == "train" or (self._trained and split != "epoch")
         if self.verbosity != "debug":
@@ -110,7 +110,7 @@ class ConsoleSink(Sink):
 
     @contextlib.contextmanager
     def _while_there(self) -> Iterator[None]:
-        """Show something; nothing more is shown once the terminal is closed, which must not end training."""
+        """Stop all output once the terminal is closed, instead of ending training."""
         try:
             yield
         except OSError:
@@ -122,7 +122,7 @@ def _is_main(name: str) -> bool:
 
 
 def _fitting(parts: list[str], width: int) -> list[str]:
-    """The first of `parts` that fit in a line of `width` characters, and `...` if some do not."""
+    """The first `parts` that fit in a line of `width` characters, followed by `...` if some do not fit."""
     used = 0
     for count, part in enumerate(parts):
         used += len(part) + 2
@@ -132,5 +132,5 @@ def _fitting(parts: list[str], width: int) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Four digits that matter: 0.3121, 1234, 1.5e-05."""
+    """Four significant digits: 0.3121, 1234, 1.5e-05."""
     return f"{value:.4g}"

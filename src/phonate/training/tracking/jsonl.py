@@ -1,4 +1,4 @@
-"""RUN/metrics.jsonl: one JSON object a line."""
+"""RUN/metrics.jsonl: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ log = logging.getLogger(__name__)
 
 class JsonLines(Sink):
     """Writes `{"step": 50, "split": "train", "epoch": 0, "loss": 0.31, ...}` to a file, one line for each
-    (step, split); what comes later for the same one joins its line. Events are lines of their own, such as
-    `{"step": 50, "split": "event", "event": "resumed", ...}`; their split keeps them out of every curve.
+    (step, split). Later values for the same (step, split) are added to its line. Events have lines of their own, like
+    `{"step": 50, "split": "event", "event": "resumed", ...}`; their split keeps them out of the curves.
 
-    Every line reaches the operating system as it is written. Numbers that are not finite are written as null,
-    because JSON has no others. On resume the lines of later steps, which will come again, and a half-written
-    last line are dropped in one atomic replacement of the file.
+    Every line is flushed as it is written. Non-finite numbers are written as null, because JSON does not have them. On
+    resume, the lines of later steps, which will be written again, and an incomplete last line are removed by replacing
+    the file atomically.
 
     Args:
         path: The file.
-        resume_step: The step that a resumed run goes on from; lines up to it are kept. None: a fresh file.
+        resume_step: The step from which a resumed run continues; lines up to it are kept. None: start a new file.
     """
 
     keeps_all = True
@@ -43,11 +43,11 @@ class JsonLines(Sink):
             action()
         except OSError as error:
             raise TrainingError(
-                f"{self.path}: can't write metrics: {error.strerror}; mend that and --resume"
+                f"{self.path}: can't write metrics: {error.strerror}; fix this, then --resume"
             ) from error
 
     def _replace(self, lines: list[dict[str, Any]]) -> None:
-        """Put a file of `lines` in place of the old one, and go on behind its last line."""
+        """Replace the file by one with `lines`, and open it for appending."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_name(self.path.name + ".new")
         try:
@@ -65,7 +65,7 @@ class JsonLines(Sink):
         self._last_start = self._file.tell()
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
-        """Write a line, or rewrite the last one with more in it."""
+        """Write a line, or add the values to the last one."""
         self._guard(lambda: self._write(step, split, values, epoch))
 
     def _write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
@@ -84,7 +84,7 @@ class JsonLines(Sink):
         self._file.flush()
 
     def _forget(self, step: int, split: str) -> None:
-        """Drop the line of a step that a resumed run reports again, such as a validation after the save."""
+        """Remove the line of a step that a resumed run reports again, such as a validation after the save."""
         others = [line for line in _lines(self.path) if (line["step"], line["split"]) != (step, split)]
         self._file.close()
         self._replace(others)
@@ -105,15 +105,15 @@ class JsonLines(Sink):
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The metrics in a metrics file, one dictionary per (step, split). A half-written last line is left out, and a
-    missing file has none."""
+    """The metrics in a metrics file, one dictionary per (step, split). An incomplete last line is
+    skipped; a missing file has no metrics."""
     return [line for line in _lines(path) if line["split"] != "event"]
 
 
 def read_events(path: Path, name: str | None = None) -> list[dict[str, Any]]:
-    """The events in a metrics file, oldest first; only those called `name` where it is given.
+    """The events in a metrics file, oldest first; only those called `name` if given.
 
-    Each has `event` (its name), `step`, and its own facts. `resumed` has `epoch` and `checkpoint`, a path.
+    Each has `event` (its name), `step`, and further fields. `resumed` has `epoch` and `checkpoint`, a path.
     """
     return [line for line in _lines(path) if line["split"] == "event" and name in (None, line["event"])]
 
@@ -129,10 +129,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError):
             value = None
         if _is_row(value):
-            if number < len(lines):  # a last line without its newline may be a shorter number than was meant
+            if number < len(lines):  # a last line without a newline may end in a truncated number
                 yield value
         elif number < len(lines):
-            log.warning("%s:%d: not a line of metrics; it is left out", path, number)
+            log.warning("%s:%d: not a line of metrics; skipped", path, number)
 
 
 def _is_row(value: Any) -> TypeGuard[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""RUN/logs: what phonate logs, as a file."""
+"""RUN/logs: log files."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ logger = logging.getLogger("phonate")
 
 
 class _LogFile(logging.FileHandler):
-    """A log file that on a full disk costs one line on the console, not a traceback for each record."""
+    """A log file. If the disk is full, one warning is printed instead of a traceback for each record."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Give the file up."""
+        """Stop writing the file."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
             return
         logger.removeHandler(self)
-        logger.warning("%s: can't be written (%s); this log ends here", self.baseFilename, error.strerror)
+        logger.warning("%s: can't be written (%s); no more is logged to this file", self.baseFilename, error.strerror)
 
 
 def _append(path: Path, message: str) -> None:
-    """The last line of a process that is told to quit. Runs in a signal handler, so past the logger and its locks."""
+    """Write the last line when the process is terminated. Bypasses the logger: runs in a signal handler."""
     with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f"{datetime.now().isoformat(' ', 'seconds')} ERROR {message}\n")
 
 
 @contextlib.contextmanager
 def log_file(path: Path, ranks: Ranks) -> Iterator[None]:
-    """Within this block, what phonate logs is also appended to `path`, by the first rank."""
+    """Context in which the first rank also appends phonate's log to `path`."""
     if not ranks.is_main:
         yield
         return
@@ -50,5 +50,5 @@ def log_file(path: Path, ranks: Ranks) -> Iterator[None]:
             yield
     finally:
         logger.removeHandler(handler)
-        with contextlib.suppress(OSError):  # what could not be written has been reported
+        with contextlib.suppress(OSError):  # a failed write was already reported
             handler.close()

@@ -1,4 +1,4 @@
-"""RUN/previews: the latest sounds and pictures of the task, as files to open."""
+"""RUN/previews: the latest audio and images of the task, as files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class PreviewFolder(Sink):
-    """Writes each preview to `folder` as FLAC or PNG; that of the next validation replaces it."""
+    """Writes each preview to `folder` as FLAC or PNG, replacing that of the previous validation."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
-        """Write sounds and pictures."""
+        """Write audio and images."""
         from PIL import Image
 
         from phonate.audio.decoding import write_audio
@@ -37,6 +37,6 @@ class PreviewFolder(Sink):
                     Image.fromarray(grey(preview.values)).save(target.with_name(target.name + ".png"))
         except OSError as error:
             raise TrainingError(
-                f"{self.folder}: can't write previews: {error.strerror}; mend that and --resume, or set "
+                f"{self.folder}: can't write previews: {error.strerror}; fix this, then --resume; or set "
                 "training.validation.previews=false"
             ) from error

@@ -1,4 +1,4 @@
-"""The one way in which metrics leave training."""
+"""Metric stream: sends the metrics of training to all sinks."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ log = logging.getLogger(__name__)
 
 
 class Sink:
-    """A place that metrics go to. Override what it can do."""
+    """A destination of metrics. Override the methods it supports."""
 
     keeps_all = False
-    """Whether it gets every metric, whatever `logging.log_metrics` selects."""
+    """Whether it receives every metric, regardless of `logging.log_metrics`."""
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
-        """Take the metrics of a step. The same step and split may come again with further names."""
+        """Write the metrics of a step. May be called again for the same step and split with other names."""
 
     def event(self, step: int, name: str, facts: Mapping[str, Any]) -> None:
-        """Take something that happened at a step, such as a resume."""
+        """Record an event at a step, such as a resume."""
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
-        """Take sounds and pictures."""
+        """Write audio and images."""
 
     def artifact(self, path: Path) -> None:
-        """Take a checkpoint that was saved."""
+        """Handle a saved checkpoint."""
 
     def tick(self, step: int) -> None:
-        """Learn that `step` optimizer steps are done. Called after every step: must cost next to nothing."""
+        """Called after every optimizer step with the number of steps done. Must be fast."""
 
     def close(self) -> None:
-        """Write out what is held back and let go of files."""
+        """Flush pending data and close files."""
 
 
 class MetricStream:
-    """Sends metrics to every sink. A stream without sinks (ranks other than the first) does nothing.
+    """Sends metrics to every sink. Without sinks (ranks other than the first) it does nothing.
 
     Args:
         sinks: Where metrics go.
-        only: Names or wildcards; sinks that do not keep all get no other metrics (`logging.log_metrics`). "loss" stands
-            for "val_loss" too. None: every sink gets all.
-        system: Read beside the training metrics of a step.
+        only: Names or wildcards (`logging.log_metrics`); only matching metrics are sent, except to sinks that keep all.
+            "loss" also matches "val_loss". None: all metrics.
+        system: System monitor, read with the training metrics of a step.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MetricStream:
         self._only = None if only is None else tuple(only)
         self._wanted: dict[str, bool] = {}
         self._silent: set[str] = set()
-        """Splits of which nothing is kept."""
+        """Splits without a selected metric."""
         self._system = system
         self._system_step: int | None = None
 
@@ -78,7 +78,7 @@ class MetricStream:
             if values and not selected and split not in self._silent:
                 self._silent.add(split)
                 log.warning(
-                    "training.logging.log_metrics: none of %s is among the %s metrics, so none is shown; there is: %s",
+                    "training.logging.log_metrics: %s matches none of the %s metrics, so none is shown; available: %s",
                     ", ".join(self._only),
                     split,
                     ", ".join(sorted(values)),
@@ -96,27 +96,27 @@ class MetricStream:
         return kept
 
     def event(self, step: int, name: str, **facts: Any) -> None:
-        """Send an event with its facts (JSON values), e.g. `event(20, "resumed", checkpoint="...")`."""
+        """Send an event with its fields (JSON values), e.g. `event(20, "resumed", checkpoint="...")`."""
         for sink in self.sinks:
             sink.event(step, name, facts)
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
-        """Send sounds and pictures."""
+        """Send audio and images."""
         for sink in self.sinks:
             sink.media(step, previews)
 
     def artifact(self, path: Path) -> None:
-        """Offer a finished checkpoint to the sinks that upload."""
+        """Pass a saved checkpoint to the sinks that upload it."""
         for sink in self.sinks:
             sink.artifact(path)
 
     def tick(self, step: int) -> None:
-        """After every optimizer step: moves the progress bar, in about a microsecond."""
+        """Called after every optimizer step: updates the progress bar, in about a microsecond."""
         for tick in self._ticking:
             tick(step)
 
     def close(self) -> None:
-        """Close every sink. Says which names in `log_metrics` met no metric."""
+        """Close every sink. Warns about names in `log_metrics` that matched no metric."""
         for sink in self.sinks:
             sink.close()
         for wanted in self._only or ():
@@ -125,7 +125,7 @@ class MetricStream:
                 fnmatchcase(name, wanted) or fnmatchcase(name.removeprefix("val_"), wanted) for name in names
             ):
                 log.warning(
-                    "training.logging.log_metrics: nothing was called %s; there was: %s",
+                    "training.logging.log_metrics: no metric matched %s; available: %s",
                     wanted,
                     ", ".join(sorted(names)),
                 )
@@ -134,6 +134,6 @@ class MetricStream:
 
 
 def tag(names: Mapping[str, str], split: str, name: str) -> str:
-    """What a sink calls the metric: its entry in `names` under "split/name" or "name", else "split/name"."""
+    """The name of a metric in a sink: its entry in `names` under "split/name" or "name", else "split/name"."""
     full = name if "/" in name else f"{split}/{name}"
     return names.get(full) or names.get(name) or full

@@ -1,4 +1,4 @@
-"""Memory, processor and GPU use of this process."""
+"""Memory, CPU and GPU usage of this process."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ GB = 1e9
 
 
 class SystemMonitor:
-    """Reads system metrics. One reading takes some 30 microseconds, so it is for logging intervals."""
+    """Reads system metrics. A reading takes about 30 microseconds, so it is done once per logging interval."""
 
     def __init__(self) -> None:
         import psutil
 
         self._process = psutil.Process()
-        self._process.cpu_percent()  # the first call only starts the clock
+        self._process.cpu_percent()  # the first call only starts the measurement
 
     def read(self) -> dict[str, float]:
-        """Memory in GB; percent of one core used since the last reading; GPU where one is in use."""
+        """Memory in GB; CPU usage in percent of one core since the last reading; GPU memory if CUDA is in use."""
         values = {
             "system/memory_gb": self._process.memory_info().rss / GB,
             "system/cpu_percent": self._process.cpu_percent(),

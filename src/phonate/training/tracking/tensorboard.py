@@ -1,7 +1,7 @@
 """RUN/events for TensorBoard.
 
-accelerate's tracker would write the same events, but importing accelerate takes seconds, and its tracker has neither
-sounds nor pictures nor resumed runs.
+accelerate's tracker would write the same events, but importing accelerate takes seconds, and its tracker supports
+neither audio nor images nor resumed runs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def require() -> None:
 
 
 class EventFile:
-    """An event file that is written as events come.
+    """An event file, written without buffering.
 
-    tensorboard's own writer has a thread that dies of a full disk with a traceback on the console, and says nothing to
-    the caller.
+    If the disk is full, the thread of tensorboard's own writer dies with a traceback on the console and the caller does
+    not notice.
 
     Args:
-        folder: Where the file is made.
-        purge_step: TensorBoard hides events of earlier files from this step on. None: it shows all.
+        folder: Folder of the file.
+        purge_step: TensorBoard hides events of earlier files from this step on. None: it shows all events.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
@@ -67,12 +67,12 @@ class EventFile:
 
 
 class TensorBoard(Sink):
-    """Writes event files. TensorBoard is imported at the first metric, not when the run starts.
+    """Writes event files. TensorBoard is imported at the first metric, not at the start of the run.
 
     Args:
-        folder: Where the event files go.
-        names: Our names to the names shown.
-        resume_step: Later events, written before the run was interrupted, are hidden. None: a new run.
+        folder: Folder of the event files.
+        names: Mapping from metric names to displayed names.
+        resume_step: Step of a resume; events after it from before the interruption are hidden. None: a new run.
     """
 
     def __init__(self, folder: Path, names: Mapping[str, str], resume_step: int | None = None) -> None:
@@ -90,7 +90,7 @@ class TensorBoard(Sink):
         except OSError as error:
             where = self.folder if self._file is None else self._file.path
             raise TrainingError(
-                f"{where}: can't write TensorBoard events: {error.strerror}; mend that and --resume, or set "
+                f"{where}: can't write TensorBoard events: {error.strerror}; fix this, then --resume; or set "
                 "training.logging.tensorboard=false"
             ) from error
 
@@ -98,14 +98,14 @@ class TensorBoard(Sink):
         """Write scalars."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        # One event for all of them: a fraction of the cost of one for each.
+        # One event for all scalars is much cheaper than one each.
         scalars = [
             Summary.Value(tag=tag(self.names, split, name), simple_value=value) for name, value in values.items()
         ]
         self._add(Summary(value=scalars), step)
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
-        """Write sounds and pictures."""
+        """Write audio and images."""
         from torch.utils.tensorboard.summary import audio, image
 
         from phonate.training.task import Sound

@@ -1,6 +1,6 @@
-"""Weights & Biases, where the recipe asks for it.
+"""Weights & Biases.
 
-accelerate's tracker adds nothing here: it calls `wandb.init` and `log` too, and its import takes seconds.
+accelerate's tracker would add nothing: it also calls `wandb.init` and `log`, and importing it takes seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TrackerError(InputError):
-    """A tracker that the recipe asks for can't be used as things are."""
+    """A tracker enabled in the recipe can't be used."""
 
 
 def require() -> None:
@@ -36,20 +36,20 @@ def require() -> None:
 
 
 class WeightsAndBiases(Sink):
-    """Reports to W&B; with WANDB_MODE=offline to RUN/wandb, for `wandb sync` later.
+    """Reports to W&B, or with WANDB_MODE=offline to RUN/wandb for a later `wandb sync`.
 
-    The id of the run is kept in its folder, so a resumed run continues the same curves and a new one never does.
-    Steps are a metric of their own, because W&B drops rows whose step is not the newest.
+    The W&B run id is stored in the run folder, so that a resumed run continues its curves and a new run gets new ones.
+    The step is a metric of its own, because W&B drops rows with an earlier step.
 
     Args:
         settings: The recipe's `training.logging`.
         run_path: The run's folder.
-        names: Our names to the names shown.
-        hyperparameters: The recipe, shown beside the curves.
+        names: Mapping from metric names to displayed names.
+        hyperparameters: The recipe, shown with the curves.
         resumed: Whether the run was resumed.
 
     Raises:
-        TrackerError: W&B has no key, or can't be reached.
+        TrackerError: there is no W&B API key, or W&B can't be reached.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class WeightsAndBiases(Sink):
         self.names = names
         self.log_model = settings.log_model
         self.name = settings.wandb_name or run_path.resolve().name
-        # before ids were kept in runs, they were a hash of the folder
+        # runs of earlier versions have no stored id: it was a hash of the folder
         earlier = f"{derived_seed(str(run_path.resolve())):016x}" if resumed else None
         self.run_id = run_id(run_path, default=earlier)
         try:
@@ -93,7 +93,7 @@ class WeightsAndBiases(Sink):
         self.run.log(tagged)
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
-        """Report sounds and pictures."""
+        """Report audio and images."""
         from phonate.training.task import Sound
         from phonate.training.tracking.tensorboard import grey
 
@@ -106,7 +106,7 @@ class WeightsAndBiases(Sink):
         self.run.log(shown)
 
     def artifact(self, path: Path) -> None:
-        """Upload a checkpoint's folder, when `log_model` asks for it."""
+        """Upload a checkpoint folder if `log_model` is set."""
         if not self.log_model:
             return
         artifact = self._wandb.Artifact(artifact_name(self.name, self.run_id), type="model")
@@ -119,8 +119,8 @@ class WeightsAndBiases(Sink):
 
 
 def artifact_name(name: str, run_id: str) -> str:
-    """The name of a run's checkpoints, in the characters and the length that W&B allows. A name that had to be changed
-    gets the run's id, so that two runs never share one."""
+    """Artifact name of a run's checkpoints, in the characters and length that W&B allows. The run id is added to names
+    that had to be changed, to keep them unique."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     allowed = re.sub(r"[^A-Za-z0-9_.-]+", "-", plain)[:80].strip("-.")
     if allowed != name:
@@ -132,5 +132,5 @@ def _unreachable(error: Exception) -> TrackerError:
     reason = str(error).split("\n", maxsplit=1)[0].rstrip(".")
     return TrackerError(
         f"training.logging.wandb: {reason}. Log in with `wandb login`; or set WANDB_MODE=offline in the environment to "
-        "record the run in its folder for `wandb sync`; or leave it out with training.logging.wandb=false"
+        "record the run in its folder for `wandb sync`; or turn it off with training.logging.wandb=false"
     )

@@ -478,7 +478,8 @@ def test_options_are_trained_with(ours: Ours, lay_out: Callable[[list[str]], Pat
 
 FIELDS = {
     "EnglishTrainingConfig()": {"batch_size": 16, "optimizer.lr": 1e-4},
-    "EnglishTrainingConfig(batch_size=8, hidden_dim=256, n_encoder_layers=4, n_decoder_layers=4)": {"batch_size": 8},
+    "EnglishTrainingConfig(batch_size=8, hidden_dim=256, n_encoder_layers=4, n_decoder_layers=4, ff_dim=1024, "
+    "num_epochs=10)": {"batch_size": 8, "epochs": 10},
     'EnglishTrainingConfig(data_dir="LJSpeech-1.1", batch_size=32, learning_rate=5e-5, hidden_dim=768, '
     "n_encoder_layers=8, use_wandb=True, enable_profiling=False)": {"batch_size": 32, "optimizer.lr": 5e-5},
 }

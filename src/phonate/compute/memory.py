@@ -89,11 +89,15 @@ def release(device: torch.device, thorough: bool = True) -> None:
     elif kind is DeviceType.MPS:
         torch.mps.empty_cache()
     elif thorough and sys.platform == "linux":
-        _trim()
+        return_freed_pages()
 
 
-def _trim() -> None:
-    """glibc keeps freed memory; `malloc_trim` gives it back. Other C libraries have no such function."""
+def return_freed_pages() -> None:
+    """Return memory that the C library has freed but kept to the system.
+
+    glibc serves tensors of up to 32 MB from its heap and keeps what is freed: with batches of varying lengths a process
+    grows to several times its live memory. `malloc_trim` returns the pages; other C libraries don't have it.
+    """
     import ctypes
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

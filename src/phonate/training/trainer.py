@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from phonate.compute.distributed import Ranks
+from phonate.compute.memory import return_freed_pages
 from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.data.batches.loading import MicroBatch
 from phonate.training.best import Best
@@ -327,6 +328,8 @@ class Trainer:
         self.progress.unfinished = False
         if due or is_best or self.finished:
             self.save(is_best)
+        if self.device.type == "cpu" and (metrics or due):
+            return_freed_pages()
 
     def _due(self, interval: Interval, epoch_done: bool) -> bool:
         if isinstance(interval, int):

@@ -64,7 +64,7 @@ def top_parser() -> Parser:
         prog="phonate",
         usage="phonate [options] COMMAND ...",
         description="Train voice models: one trainer, one command line, one recipe file.",
-        epilog=f"commands:\n{listed}\n\nphonate COMMAND --help says more.",
+        epilog=f"commands:\n{listed}\n\nRun 'phonate COMMAND --help' for the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(traceback=False, plugin=[])

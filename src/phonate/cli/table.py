@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 COMMANDS = {
-    "demo": ("phonate.cli.commands.demo", "the whole path on an embedded corpus, or on your own recordings"),
-    "session": ("phonate.cli.commands.session", "find a device and recordings or texts, and train a model on them"),
+    "demo": ("phonate.cli.commands.demo", "train, interrupt, resume and evaluate a small voice, end to end"),
+    "session": ("phonate.cli.commands.session", "detect the device and the data, and train a model"),
     "train": ("phonate.cli.commands.train", "train a recipe into a run folder"),
-    "speak": ("phonate.cli.commands.speak", "say a text in a trained voice"),
+    "speak": ("phonate.cli.commands.speak", "synthesise speech from text"),
     "predict": (
         "phonate.cli.commands.predict",
-        "write the mels that a voice makes of its corpus, for a vocoder to learn from",
+        "write a voice's teacher-forced mels, to train a vocoder on",
     ),
-    "convert": ("phonate.cli.commands.convert", "speak a recording again in another voice"),
-    "generate": ("phonate.cli.commands.generate", "let a trained language model answer a prompt, or go on with a text"),
-    "transcribe": ("phonate.cli.commands.transcribe", "write down what is said in a recording"),
-    "evaluate": ("phonate.cli.commands.evaluate", "judge a run beside a baseline and the ceiling"),
+    "convert": ("phonate.cli.commands.convert", "convert a recording to another voice"),
+    "generate": ("phonate.cli.commands.generate", "generate text with a trained language model"),
+    "transcribe": ("phonate.cli.commands.transcribe", "transcribe a recording"),
+    "evaluate": ("phonate.cli.commands.evaluate", "evaluate a run, with a baseline and a ceiling"),
     "data": ("phonate.cli.commands.data", "check, prepare and describe a corpus"),
-    "resources": ("phonate.cli.commands.resources", "show the GPUs, cores and memory there are to train on"),
-    "explain": ("phonate.cli.commands.explain", "print every value of a recipe with where it came from"),
-    "report": ("phonate.cli.commands.report", "write a run's report: curves, sounds and figures on one page"),
+    "resources": ("phonate.cli.commands.resources", "list the GPUs, cores and memory available for training"),
+    "explain": ("phonate.cli.commands.explain", "print every value of a recipe and where it comes from"),
+    "report": ("phonate.cli.commands.report", "write an HTML report of a run: curves, audio and figures"),
     "checkpoints": ("phonate.cli.commands.checkpoints", "list, verify, prune, export and compare a run's checkpoints"),
-    "new": ("phonate.cli.commands.new", "write the first version of a loss, callback or task with its test"),
+    "new": ("phonate.cli.commands.new", "scaffold a loss, callback, corpus format or task with its test"),
 }
 """Command -> (module, imported only when the command is called; one-line help)."""

@@ -18,7 +18,7 @@ from phonate.data.settings import VoiceData
 
 class Conversations(VoiceData):
     """A corpus whose recordings may have several speakers and any length: what `phonate data` takes such for, where no
-    recipe says more."""
+    recipe adds to it."""
 
     @property
     def requirements(self) -> Requirements:
@@ -38,7 +38,7 @@ def corpus_settings(source: str, cache_dir: str | None = None) -> VoiceData:
 
 
 def _suited(data: VoiceData) -> VoiceData:
-    """The settings for a corpus that no recipe says more of: `Conversations` where a recording has several speakers."""
+    """The settings for a corpus without a recipe: `Conversations` where a recording has several speakers."""
     several = any(isinstance(row, Row) and len(row.speakers) > 1 for row in list_corpus(data)[0])
     return Conversations(path=data.path) if several else data
 

@@ -246,6 +246,19 @@ def test_kaldi_without_segments_and_with_channels(kaldi):
     assert np.abs(prepared.cache.waveform(1) - tone(2.0, 300.0) / 0.3).max() < 1e-3
 
 
+def test_kaldi_channels_that_are_files_of_their_own(kaldi):
+    (kaldi / "segments").unlink()
+    (kaldi / "wav.scp").write_text("call-A wavs/a.wav\ncall-B wavs/b.wav\n")
+    (kaldi / "reco2file_and_channel").write_text("call-A call A\ncall-B call B\n")
+    (kaldi / "utt2spk").write_text("call-A ann\ncall-B bob\n")
+    checked, report = check_corpus(corpus(kaldi))
+    assert not report.refused
+    assert [(one.row.id, one.row.channel, one.seconds) for one in checked] == [
+        ("call-A", None, 3.0),
+        ("call-B", None, 2.0),
+    ]
+
+
 def test_a_format_of_a_plug_in_recognises_its_corpora(tmp_path):
     from phonate.config.registry import load_plugin
     from phonate.data.settings import CORPORA

@@ -102,3 +102,13 @@ def test_the_disk_has_the_files_before_the_folder_has_its_name(tmp_path, monkeyp
     open_derived(tmp_path / "f0", 5, values)
     written = [path for path in (tmp_path / "f0").iterdir() if path.name != "verified.json"]
     assert {path.stat().st_ino for path in written} <= synced
+
+
+def test_folders_of_others_beside_the_target_are_kept(tmp_path):
+    theirs, ours = tmp_path / ".cache.4194303", tmp_path / f".{'0' * 24}.4194303"
+    for folder in (theirs, ours):
+        folder.mkdir()
+        os.utime(folder, (0, 0))
+    open_derived(tmp_path / "mels", 1, values)
+    assert theirs.is_dir()
+    assert not ours.exists()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from small_corpora import corpus, wav
 
+from phonate.config.errors import DataError
 from phonate.data.manifests.rows import official_split
 from phonate.data.store.prepared import prepare
 from phonate.data.store.splits import split
@@ -60,6 +61,11 @@ def test_without_an_official_validation_split_a_share_of_the_rest_validates(tmp_
     folder = listed(tmp_path / "corpus", ["train"] * 8 + ["test"] * 3)
     train, validation, test = ids(prepare(corpus(folder, validation=0.25)))
     assert (len(train), len(validation), test) == (6, 2, ["8", "9", "10"])
+
+
+def test_a_test_set_alone_is_not_trained_on(tmp_path):
+    with pytest.raises(DataError, match="every recording is of the official test split"):
+        prepare(corpus(listed(tmp_path / "corpus", ["test", "test"])))
 
 
 def test_an_unknown_split_is_warned_of(tmp_path):

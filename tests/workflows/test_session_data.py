@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +15,16 @@ import soundfile
 
 from phonate import TrainingSession
 from phonate.cli import main
-from phonate.config.errors import InputError
+from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
 from phonate.data.dialogues.reading import text_files
+from phonate.data.manifests.manifest import list_corpus
+from phonate.data.settings import VoiceData
 from phonate.data.voices.files import VoiceDataDetector
-from phonate.workflows.session.config import read_config
+from phonate.data.voices.settings import VoiceRules
+from phonate.data.voices.validation import validate_voice_files
+from phonate.workflows.session import recordings
+from phonate.workflows.session.config import SessionSettings, read_config
 from sessions import make_recordings, make_texts, messages, read_log, write_config
 from sounds import SAMPLE_RATE, voiced_tone
 
@@ -86,6 +92,62 @@ def test_recordings_of_one_name_are_all_used_and_named(place):
     (warning,) = messages(read_log(place / "training/output"), "WARNING")
     assert "anna/00.flac and " in warning
     assert warning.endswith("anna/00.wav have the same name; both are used, the second as anna/00.wav")
+
+
+@pytest.fixture
+def listing(tmp_path):
+    """What a session lists for training of the corpus at a path, and its warnings; nothing is trained."""
+
+    def of(path: Path, task: str = "speech") -> tuple[list[dict], list[str]]:
+        warnings: list[str] = []
+        log = SimpleNamespace(warning=lambda *lines: warnings.extend(lines), info=warnings.append)
+        work = SimpleNamespace(
+            log=log, folder=tmp_path, voice_data_dir=path, config=SimpleNamespace(settings=SessionSettings())
+        )
+        detector = VoiceDataDetector(path)
+        files, _ = validate_voice_files(detector, VoiceRules(), processes=1)
+        rows, _ = list_corpus(VoiceData(path=str(path)))
+        matched = recordings._match(work, rows, detector.get_voice_files(), files)
+        recordings._write_list(work, task, tmp_path / "listed.jsonl", matched)
+        return [json.loads(line) for line in (tmp_path / "listed.jsonl").read_text().splitlines()], warnings
+
+    return of
+
+
+def test_parts_of_recordings_are_cut_out_and_none_stands_for_the_whole(tmp_path, listing):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    sound = voiced_tone(4.0, 120.0, (700.0,), 1)
+    soundfile.write(folder / "long.wav", sound, SAMPLE_RATE, subtype="FLOAT")
+    parts = [(0.0, 1.5, "one"), (1.5, 2.5, "two"), (9.0, 1.0, "nowhere")]
+    samples = [
+        {"audio_filepath": "long.wav", "offset": start, "duration": seconds, "text": text, "speaker": "ann"}
+        for start, seconds, text in parts
+    ]
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    listed, warnings = listing(folder)
+    assert [row["text"] for row in listed] == ["one", "two"]
+    found = [soundfile.read(row["audio_path"])[0] for row in listed]
+    assert [len(one) / SAMPLE_RATE for one in found] == [1.5, 2.5]
+    assert np.abs(found[1] - sound[round(1.5 * SAMPLE_RATE) :]).max() < 1e-3
+    (warning,) = warnings
+    assert warning.endswith("left out")
+
+
+def test_meetings_and_second_entries_are_left_out_of_sessions_and_named(tmp_path, listing):
+    folder = make_recordings(tmp_path / "mine", clips=1)
+    (folder / "all.rttm").write_text(
+        "SPEAKER 00 1 0.0 1.0 <NA> <NA> ann <NA> <NA>\nSPEAKER 00 1 1.0 1.2 <NA> <NA> ben <NA> <NA>\n"
+    )
+    (folder / "ben/00.wav").unlink()
+    soundfile.write(folder / "ben/01.wav", voiced_tone(2.0, 190.0, (650.0,), 9), SAMPLE_RATE)
+    with pytest.raises(DataError, match="names none"):
+        listing(folder, "conversion")
+    (folder / "all.rttm").unlink()
+    (folder / "metadata.csv").write_text("id,audio_path,text\na,ben/01.wav,hello\nb,ben/01.wav,yes\n")
+    listed, warnings = listing(folder)
+    assert [row["text"] for row in listed] == ["hello"]
+    assert any("its recording is listed before; left out" in one for one in warnings)
 
 
 def test_links_that_form_a_loop_are_left_out(place):

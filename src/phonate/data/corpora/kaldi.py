@@ -54,6 +54,7 @@ class _Folder:
         self._speakers = self._table("utt2spk")
         self._texts = self._table("text")
         self._channels = self._table("reco2file_and_channel")
+        self._sources = self._table("wav.scp")
 
     def _table(self, name: str) -> dict[str, str]:
         """Key -> the rest of its line; nothing where there is no such file."""
@@ -94,13 +95,14 @@ class _Folder:
             channel = _CHANNELS.get(fields[-1].lower()) if len(fields) == 2 else None
             if channel is None:
                 return malformed(place, f"reco2file_and_channel has {self._channels[name]!r}; a file and A or B")
-            if not self._is_stereo(name, fields[0]):
+            if not self._is_stereo(name, source):
                 channel = None
         return checked_row(Row(name, self._file(source), segments, place, channel, split=self._split))
 
-    def _is_stereo(self, name: str, file: str) -> bool:
-        """Whether another recording is another channel of the same file."""
-        return any(other != name and rest.split()[:1] == [file] for other, rest in self._channels.items())
+    def _is_stereo(self, name: str, source: str) -> bool:
+        """Whether another recording is another channel of the same file. (Most recipes make a file of each channel;
+        the list of channels then only says where it was once.)"""
+        return any(other != name and self._sources.get(other) == source for other in self._channels)
 
     def _utterances(self) -> tuple[dict[str, list[Segment]] | None, dict[str, Problem]]:
         """Recording -> utterances, None without a file `segments`; and for recordings with a bad line, the line."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import time
@@ -22,6 +23,8 @@ VERIFIED = "verified.json"
 _VERIFIED_SECONDS = 7 * 24 * 3600.0
 """All bytes are compared again after this time, to find silent disk errors."""
 _ABANDONED_SECONDS = 24 * 3600.0
+_FINGERPRINT = re.compile("[0-9a-f]{24}")
+"""The name of a prepared corpus."""
 
 _hash: Callable[[], hashlib.blake2b] = partial(hashlib.blake2b, digest_size=16)
 
@@ -109,14 +112,17 @@ def _verified_before(folder: Path, stamps: dict[str, list[int]]) -> bool:
 
 def _remove_abandoned(parent: Path) -> None:
     """Remove unfinished folders whose processes are gone: those of this machine, and those of an unknown one (as
-    earlier versions named them) after a day."""
+    earlier versions named them) after a day. Only in a cache are the latter ours for certain: predicted mels are
+    written where the user says, beside folders of others."""
     host = socket.gethostname().replace(".", "-")
+    in_cache = (parent / DIGESTS).is_file()
     with suppress(OSError):
         for entry in list(os.scandir(parent)):
             name, _, pid = entry.name.rpartition(".")
             if not entry.name.startswith(".") or not pid.isdecimal() or not entry.is_dir(follow_symlinks=False):
                 continue
             ours = name.endswith(f".{host}")
-            old = "." not in name[1:] and time.time() - entry.stat().st_mtime > _ABANDONED_SECONDS
+            former = "." not in name[1:] and (in_cache or _FINGERPRINT.fullmatch(name[1:]) is not None)
+            old = former and time.time() - entry.stat().st_mtime > _ABANDONED_SECONDS
             if (ours or old) and not psutil.pid_exists(int(pid)):
                 shutil.rmtree(entry.path, ignore_errors=True)

@@ -13,7 +13,8 @@ from phonate.audio.decoding import read_start, write_audio
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import Resolved
 from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Problem, Row, one_line, printable
+from phonate.data.manifests.recording import read_part
+from phonate.data.manifests.rows import Problem, Row, official_split, one_line, printable
 from phonate.data.manifests.validation import Report
 from phonate.data.settings import VoiceData
 from phonate.data.voices.extraction import Extracted, extract_features
@@ -39,9 +40,19 @@ class _Recording:
     file: VoiceFile
 
     @property
+    def is_part(self) -> bool:
+        """Whether it is a part or a channel of its file, and not the whole."""
+        return self.row.start > 0.0 or self.row.end is not None or self.row.channel is not None
+
+    @property
     def is_long(self) -> bool:
         """Whether only its beginning is used."""
-        return self.file.seconds < self.file.whole_seconds
+        return not self.is_part and self.file.seconds < self.file.whole_seconds
+
+    @property
+    def part_seconds(self) -> float:
+        """Length of the part."""
+        return (self.file.whole_seconds if self.row.end is None else self.row.end) - self.row.start
 
 
 def train_voice(work: Work) -> Path:
@@ -219,25 +230,45 @@ def _match(
     """The usable `files` as the corpus lists them, with speakers and texts. Raises DataError where it lists none."""
     known = {os.path.realpath(path) for path in scanned}  # unlike Path.resolve, it takes links that form a loop
     usable = {os.path.realpath(file.path): file for file in files}
-    recordings, problems = [], []
+    recordings, problems, whole = [], [], set()
+    longest = work.config.settings.rules.max_seconds
     for row in rows:
         if isinstance(row, Problem):
             problems.append(_line(row))
             continue
         path = os.path.realpath(row.path)
         if path in usable:
-            recordings.append(_Recording(row, usable.pop(path)))
+            one = _Recording(row, usable[path])
+            why = _misfit(one, longest) or ("its recording is listed before" if path in whole else None)
+            if why is not None:
+                problems.append(f"{one_line(row.place)}: {one_line(str(row.path))}: {one_line(why)}; left out")
+                continue
+            recordings.append(one)
+            if not one.is_part:
+                whole.add(path)
         elif path not in known:
             exists = os.path.isfile(path)
             why = f"not a {', '.join(VOICE_FORMATS)} file in this folder" if exists else "no such file"
             problems.append(f"{one_line(row.place)}: {one_line(str(row.path))}: {why}; left out")
-    problems += [f"{one_line(str(file.path))}: not in the list of recordings; left out" for file in usable.values()]
+    listed = {os.path.realpath(row.path) for row in rows if isinstance(row, Row)}
+    unlisted = [file for path, file in usable.items() if path not in listed]
+    problems += [f"{one_line(str(file.path))}: not in the list of recordings; left out" for file in unlisted]
     work.log.warning(*problems)
     if not recordings:
         raise DataError(
             f"{one_line(str(work.voice_data_dir))}: its list of recordings names none that can be used; correct it"
         )
     return recordings
+
+
+def _misfit(one: _Recording, longest: float) -> str | None:
+    """Why a row can't be one clip of one speaker; None where it can. `longest`: seconds of a part, at most."""
+    speakers = one.row.speakers
+    if len(speakers) > 1:
+        return f"{len(speakers)} speakers ({', '.join(speakers[:5])}); cut it into segments"
+    if one.is_part and one.part_seconds > longest:
+        return f"a part of {one.part_seconds:.1f} s, longer than session.rules.max_seconds {longest:g}; cut it"
+    return None
 
 
 def _distinct(work: Work, recordings: Sequence[_Recording]) -> list[_Recording]:
@@ -278,10 +309,18 @@ def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recor
             left_out.append(f"{place}: too long, and its text is of the whole; left out, cut it at pauses")
         else:
             used.append(one)
+    lines: list[str] = []
+    for number, one in enumerate(_distinct(work, used)):
+        try:
+            lines.append(json.dumps(_line_of(work, one, number)) + "\n")
+        except DataError as error:  # a part that its file does not have
+            left_out.append(f"{one_line(one.row.place)}: {one_line(str(error))}; left out")
     work.log.warning(*left_out)
-    if not used:
+    if not lines:
         raise DataError(f"None of {len(recordings)} recordings can be used for {task}; the log has each one's reason")
-    lines = [json.dumps(_line_of(work, one, number)) + "\n" for number, one in enumerate(_distinct(work, used))]
+    tests = sum(official_split(one.row.split) == "test" for one in used)
+    if tests:
+        work.log.info(f"{tests} recordings are of the official test split, which is not trained on")
     beside = listed.with_name(f".{listed.name}.tmp")
     beside.write_text("".join(lines), encoding="ascii")
     beside.replace(listed)
@@ -295,17 +334,22 @@ def _first(listed: Path) -> tuple[Path, str | None]:
 
 
 def _line_of(work: Work, one: _Recording, number: int) -> dict[str, str | None]:
-    audio = _beginning(work, one, number) if one.is_long else one.row.path.resolve()
+    audio = _cut_out(work, one, number) if one.is_part or one.is_long else one.row.path.resolve()
     speaker = one.row.speaker or printable(one.row.path.parent.name)
-    return {"id": one.row.id, "audio_path": str(audio), "speaker_id": speaker, "text": one.row.text}
+    line = {"id": one.row.id, "audio_path": str(audio), "speaker_id": speaker, "text": one.row.text}
+    return line if one.row.split is None else {**line, "split": one.row.split}
 
 
-def _beginning(work: Work, one: _Recording, number: int) -> Path:
-    """Write the part of a long recording that is used to a file."""
-    target = work.folder / "beginnings" / f"{number:05d}.flac"
+def _cut_out(work: Work, one: _Recording, number: int) -> Path:
+    """Write the part of a recording that is used to a file: the one that is listed, or the beginning of a long one."""
+    target = work.folder / ("parts" if one.is_part else "beginnings") / f"{number:05d}.flac"
     target.parent.mkdir(exist_ok=True)
-    waveform, info = read_start(one.row.path, one.file.seconds)
-    write_audio(target, waveform, info.sample_rate)
+    if one.is_part:
+        waveform, rate = read_part(one.row)
+    else:
+        waveform, info = read_start(one.row.path, one.file.seconds)
+        rate = info.sample_rate
+    write_audio(target, waveform, rate)
     return target.resolve()
 
 

@@ -12,6 +12,7 @@ from phonate.config.errors import DataError
 from phonate.data.manifests.rows import official_split
 from phonate.data.store.prepared import prepare
 from phonate.data.store.splits import split
+from phonate.evaluation.held_out import Clip, Overlap, trained_on
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,13 @@ def test_without_an_official_validation_split_a_share_of_the_rest_validates(tmp_
 def test_a_test_set_alone_is_not_trained_on(tmp_path):
     with pytest.raises(DataError, match="every recording is of the official test split"):
         prepare(corpus(listed(tmp_path / "corpus", ["test", "test"])))
+
+
+def test_the_official_test_split_was_not_trained_on(tmp_path):
+    folder = listed(tmp_path / "corpus", ["train", "train", "test"])
+    clips = [Clip(str(i), "ann", "", np.zeros(1, np.float32), folder / f"{i}.wav") for i in range(3)]
+    assert trained_on(corpus(folder), [], clips[2:]) == Overlap(0, 1)
+    assert trained_on(corpus(folder), ["1"], clips) == Overlap(1, 1)
 
 
 def test_an_unknown_split_is_warned_of(tmp_path):

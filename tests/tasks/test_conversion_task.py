@@ -159,6 +159,20 @@ def test_augmenting_whisper_features_is_refused(corpus: Path) -> None:
         task(corpus, **{"data.content": "whisper", "data.augmentation.noise": 0.01})
 
 
+def test_speakers_of_other_official_splits_have_no_voice(tone_corpus: Path, tmp_path: Path) -> None:
+    voices = tmp_path / "voices"
+    for place in ("train/anna", "train/ben", "dev/anna", "dev/cleo", "extra/cleo"):
+        shutil.copytree(tone_corpus / Path(place).name, voices / place)
+    assert task(tmp_path).corpus.speakers == ["anna", "ben", "cleo"], "cleo's recordings in extra/ are trained on"
+    shutil.rmtree(voices / "extra")
+    made = task(tmp_path)
+    found = made.corpus.prepared
+    assert made.corpus.speakers == list(made.corpus.voices) == ["anna", "ben"]
+    assert found.report["reasons"] == {"speaker not in training": len(list((tone_corpus / "cleo").iterdir()))}
+    assert found.report["usable"] == len(found.index) == sum(found.report["speakers"].values())
+    assert {found.index.id[i].split("/")[0] for i in found.validation} == {"dev"}
+
+
 def test_an_unknown_target_is_named(corpus: Path) -> None:
     with pytest.raises(InputError, match=r"data\.target.*did you mean anna"):
         _ = task(corpus, **{"data.target": "ana"}).corpus.target

@@ -11,7 +11,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import PhonateError
 from phonate.data.manifests.manifest import check_corpus, list_corpus
 from phonate.data.manifests.recording import load_row
-from phonate.data.manifests.rows import Row
+from phonate.data.manifests.rows import Row, official_split
 from phonate.data.settings import VoiceData
 from phonate.data.store.prepared import prepare
 
@@ -83,7 +83,8 @@ def trained_on(data: VoiceData, kept: Collection[str], clips: Sequence[Clip]) ->
     except PhonateError as error:
         logger.warning("can't tell whether these recordings were trained on: %s", error)
         return None
-    trained = [row for row in listed if row.id not in set(kept)]
+    held_out = set(kept) | {row.id for row in listed if official_split(row.split) == "test"}
+    trained = [row for row in listed if row.id not in held_out]
     paths = {row.path.resolve() for row in trained}
     known = sum(clip.path is not None and clip.path.resolve() in paths for clip in clips)
     if known:

@@ -21,6 +21,9 @@ class Requirements:
     """At most one speaker, who talks throughout: no stretch over LONGEST_UNLABELLED outside of the segments."""
     speaker: bool = False
     """A name for the speaker of each segment, and at least one segment."""
+    trained_speaker: bool = False
+    """A speaker who is in training too: where official splits part the speakers, those of the others are refused. For
+    models that learn each speaker's voice, and know no others."""
     min_seconds: float = 0.0
     """Shorter rows are refused."""
     max_seconds: float | None = None

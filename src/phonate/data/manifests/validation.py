@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
@@ -56,6 +56,12 @@ class Report:
     """Rows that `data.drop` names; they are not among the listed."""
     over_limit: int = 0
     """Rows that `data.limit` leaves out; they are not among the listed."""
+
+    def reset(self) -> None:
+        """Forget what was counted of usable recordings."""
+        self.usable = self.segments = 0
+        self.seconds = self.speech_seconds = self.overlap_seconds = 0.0
+        self.speakers = {}
 
     def reasons(self) -> dict[str, int]:
         """How many rows were refused for which reason, most frequent first."""
@@ -117,6 +123,10 @@ def _count(found: tuple[Checked | None, list[Problem]], usable: list[Checked], r
         return
     report.warnings.extend(problems)
     usable.append(checked)
+    _add(checked, report)
+
+
+def _add(checked: Checked, report: Report) -> None:
     report.usable += 1
     report.seconds += checked.seconds
     segments = checked.segments
@@ -145,6 +155,31 @@ def coverage(segments: Sequence[Segment]) -> tuple[float, float]:
         active[speaker] += change
         earlier = time
     return speech, overlap
+
+
+def of_trained_speakers(usable: Sequence[Checked], report: Report, held_out: Collection[str]) -> list[Checked]:
+    """The rows whose speakers are in training; the others, which are only in the splits `held_out`, are refused. All
+    rows where nothing is in training."""
+    trained = {speaker for one in usable for speaker in one.row.speakers if _split(one) not in held_out}
+    if not trained:
+        return list(usable)
+    kept: list[Checked] = []
+    for one in usable:
+        unknown = [speaker for speaker in one.row.speakers if speaker not in trained]
+        if not unknown:
+            kept.append(one)
+            continue
+        detail = f"{unknown[0]} is only in the official split {one.row.split}, and this model learns single voices"
+        report.refused.append(Problem(one.row.id, one.row.place, "speaker not in training", printable(detail)))
+    if len(kept) < len(usable):
+        report.reset()
+        for one in kept:
+            _add(one, report)
+    return kept
+
+
+def _split(one: Checked) -> str | None:
+    return official_split(one.row.split)
 
 
 def _duplicates(usable: Iterable[Checked]) -> Iterator[Problem]:

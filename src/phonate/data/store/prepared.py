@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.data.features import FEATURES, Features
+from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Problem, Row
-from phonate.data.manifests.validation import Progress, validate
+from phonate.data.manifests.validation import Progress, of_trained_speakers, validate
 from phonate.data.settings import VoiceData, cache_root
 from phonate.data.store.build import REPORT, build
 from phonate.data.store.cache import FeatureCache
@@ -71,6 +72,10 @@ def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
     if not (folder / REPORT).is_file():
         checked = validate(rows, settings.requirements, report, progress)
         report.require_usable()
+        if settings.requirements.trained_speaker:
+            checked = of_trained_speakers(checked, report, _held_out(settings))
+            left_out = [one for one in report.refused if one.reason == "speaker not in training"]
+            warn_left_out("are of speakers who are not in training", [f"{one.id}: {one.detail}" for one in left_out])
         build(folder, checked, report, features, progress)
     verify(folder)
     try:
@@ -83,9 +88,16 @@ def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
     return Prepared(folder, fingerprint, index, cache, report_json, train, validation, test)
 
 
+def _held_out(settings: VoiceData) -> tuple[str, ...]:
+    """The official splits that are not trained on."""
+    return ("validation", "test") if settings.validation > 0 else ("test",)
+
+
 def _fingerprint(rows: Sequence[Row | Problem], settings: VoiceData, features: Features) -> str:
     """A hash of the rows, the path, size and time of each recording, and the feature settings."""
-    facts = (FORMAT, settings.feature_name, features.fingerprint, settings.requirements)
+    facts: tuple[object, ...] = (FORMAT, settings.feature_name, features.fingerprint, settings.requirements)
+    if settings.requirements.trained_speaker:
+        facts = (*facts, _held_out(settings))
     digest = hashlib.sha256(repr(facts).encode())
     for row in rows:
         if isinstance(row, Problem):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -10,6 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
+from phonate.data.manifests.requirements import Requirements
 from phonate.data.settings import VoiceData
 from phonate.training.settings import TrainingSettings
 
@@ -62,6 +64,11 @@ class ConversionData(VoiceData):
     """Frames of a training sample, cut at random from its recording; 86 are a second."""
     crops_per_clip: PositiveInt = 1
     """Crops of each recording in an epoch."""
+
+    @property
+    def requirements(self) -> Requirements:
+        """Clips of one named speaker who is in training."""
+        return replace(super().requirements, trained_speaker=True)
 
     @model_validator(mode="after")
     def _envelope_is_smooth(self) -> Self:

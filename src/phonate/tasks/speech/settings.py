@@ -40,8 +40,8 @@ class SpeechData(VoiceData):
 
     @property
     def requirements(self) -> Requirements:
-        """Clips of one named speaker, with a text."""
-        return replace(super().requirements, text=True)
+        """Clips of one named speaker who is in training, with a text."""
+        return replace(super().requirements, text=True, trained_speaker=True)
 
 
 class SpeechModel(Settings):

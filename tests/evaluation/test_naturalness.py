@@ -63,7 +63,7 @@ def test_a_score_depends_on_the_sound_alone(judge: NaturalnessJudge, recordings:
         (np.zeros(RATE, dtype=np.float32), "is silent"),
         (np.ones(100, dtype=np.float32), "too short"),
         (np.zeros(0, dtype=np.float32), "too short"),
-        (np.full(RATE, np.nan, dtype=np.float32), "no finite numbers"),
+        (np.full(RATE, np.nan, dtype=np.float32), "non-finite samples"),
     ],
 )
 def test_what_is_no_speech_is_refused_by_name(judge: NaturalnessJudge, waveform: FloatArray, why: str) -> None:
@@ -76,7 +76,7 @@ def test_what_is_no_speech_is_refused_by_name(judge: NaturalnessJudge, waveform:
 def test_a_voice_that_says_nothing_gets_the_lowest_score_and_ends_no_training(judge: NaturalnessJudge) -> None:
     for waveform in (np.zeros(RATE, dtype=np.float32), np.ones(100, dtype=np.float32), np.zeros(0, dtype=np.float32)):
         assert judge.score_made(waveform, RATE, "clip 7") == LOWEST
-    with pytest.raises(DataError, match="no finite numbers"):
+    with pytest.raises(DataError, match="non-finite samples"):
         judge.score_made(np.full(RATE, np.nan, dtype=np.float32), RATE, "clip 7")
 
 

@@ -140,7 +140,7 @@ def test_a_converter_that_makes_silence_is_scored_and_a_silent_recording_refused
     source = Source(Clip("b0", "ben", "", np.ones(2000, np.float32)), own=[judges.profiles["ben"]])
     metrics, _ = _judge(judges, [np.zeros(2000, np.float32)], [source], ["some words"])
     assert (metrics["closer"], metrics["first"], metrics["cer"], metrics["mos"]) == (0.0, 0.0, 1.0, 1.0)
-    with pytest.raises(DataError, match="b1: no words are recognised"):
+    with pytest.raises(DataError, match="b1: no words were recognised"):
         reference(judges, Clip("b1", "ben", "...", np.zeros(2000, np.float32)))
 
 

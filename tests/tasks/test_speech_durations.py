@@ -161,7 +161,7 @@ def test_files_that_are_missing_broken_or_of_another_recording_are_errors(voice:
     with pytest.raises(DataError, match="a1: has no TextGrid in"):
         corpus_of(voice, "mfa", alignments=str(folder)).durations  # noqa: B018
     (folder / "a1.TextGrid").write_text("nothing of the kind")
-    with pytest.raises(DataError, match="no TextGrid that can be read"):
+    with pytest.raises(DataError, match="not a readable TextGrid"):
         corpus_of(voice, "mfa", alignments=str(folder)).durations  # noqa: B018
     later: Spoken = [*WORDS[:3], ("thursday", 5.0, THURSDAY[2])]
     with pytest.raises(DataError, match=r"a1: its TextGrid ends at 5.50 s, the recording lasts 2.0"):
@@ -188,7 +188,7 @@ def test_clips_whose_alignment_is_flawed_are_left_out_counted_and_named(
         used = [index.id[position] for split in ("train", "validation") for position in corpus.positions(split)]
         assert sorted(used) == ["a1", "e5"]
         assert "3 recordings can't be aligned with their texts, and are left out" in caplog.text
-        for what in ("c3: has no TextGrid", "b2: the word 'The'", "d4.TextGrid: no TextGrid that can be read"):
+        for what in ("c3: has no TextGrid", "b2: the word 'The'", "d4.TextGrid: not a readable TextGrid"):
             assert what in caplog.text
 
 

@@ -70,7 +70,7 @@ def test_the_mistake_is_told_with_the_recipes_line(tmp_path, monkeypatch):
     TASKS.register("judged", TaskEntry(data=Nothing, model=Nothing, task=Judged))
     recipe = tmp_path / "judged.yaml"
     recipe.write_text("task: judged\ntraining:\n  early_stopping: {metric: val_quality}\n")
-    with pytest.raises(RecipeError, match=r"judged\.yaml:\d+:\d+ training: early_stopping watches val_quality"):
+    with pytest.raises(RecipeError, match=r"judged\.yaml:\d+:\d+ training: early_stopping monitors val_quality"):
         resolve(recipe)
 
 

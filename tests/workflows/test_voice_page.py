@@ -95,7 +95,7 @@ def assert_true_to(text: str, found: Found) -> None:
         f"Pitch {pitch['mean']:.1f} Hz, standard deviation {pitch['std']:.1f} Hz",
         f"lowest {pitch['min']:.1f} Hz, highest {pitch['max']:.1f} Hz",
         f"{spectrum['centroid_mean']:,.0f} Hz, standard deviation {spectrum['centroid_std']:,.0f} Hz",
-        f"{spectrum['rolloff_mean']:,.0f} Hz, under which 85 %",
+        f"{spectrum['rolloff_mean']:,.0f} Hz, below which 85 %",
         f"{100 * spectrum['zero_crossing_rate_mean']:.1f} % of samples",
         f"RMS {energy['mean']:.4f} of full scale, standard deviation {energy['std']:.4f}",
         f"quietest recording {energy['min']:.4f}, the loudest {energy['max']:.4f}",
@@ -131,7 +131,7 @@ def test_what_lowers_the_quality_is_counted(tones: Path, tmp_path: Path) -> None
     rules = VoiceRules(min_quality=0.0)
     text = written(tmp_path / "page.html", look(tones, rules), rules=rules)
     said = Page(text).text
-    lowered = said[said.index("What lowers the quality") : said.index("Listen")]
+    lowered = said[said.index("Quality deductions") : said.index("Listen")]
     assert "quiet 2 of 12" in lowered
     assert "short 2 of 12" in lowered
     assert "clipped 1 of 12" in lowered
@@ -159,7 +159,7 @@ def test_the_page_of_a_whole_corpus_is_small(recordings: Path, tmp_path: Path) -
 def test_the_envelope_is_the_inverse_of_the_coefficients(tones: Path, tmp_path: Path) -> None:
     librosa = pytest.importorskip("librosa")
     found = look(tones)
-    svg = charts(written(tmp_path / "page.html", found))["Mean spectral envelope, dB under its peak"]
+    svg = charts(written(tmp_path / "page.html", found))["Mean spectral envelope, dB below its peak"]
     mean = np.array(found[0]["mfcc_profile"]["mean"])
     power = librosa.feature.inverse.mfcc_to_mel(mean[:, None], n_mels=128)[:, 0]
     expected = librosa.power_to_db(power, amin=1e-30, top_db=None)
@@ -224,7 +224,7 @@ def test_without_voice_there_is_no_pitch(tmp_path: Path) -> None:
     found = look(tmp_path / "noise")
     assert found[0]["voice_pitch"]["mean"] is None
     page = Page(written(tmp_path / "page.html", found))
-    assert "no pitch in none is a voice heard" in page.text
+    assert "no pitch no recording is voiced" in page.text
     assert "Pitch no pitch" in page.text
     assert len(page.all("svg")) == 3
 
@@ -235,7 +235,7 @@ def test_recordings_without_voice_are_not_counted_in_the_pitch(tmp_path: Path) -
     found = look(tmp_path / "mixed")
     text = written(tmp_path / "page.html", found)
     assert_true_to(text, found)
-    assert "1 recording without voice is not counted." in Page(text).text
+    assert "1 recording without pitch is not counted." in Page(text).text
 
 
 def test_one_recording_has_a_page(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Answers against the responses that were wanted: words and runs of words in common, in percent.
+"""Comparison of answers with reference responses: common words and n-grams, in percent.
 
-BLEU (Papineni et al. 2002, https://aclanthology.org/P02-1040) asks how much of the answers stands in the responses, and
-ROUGE (Lin 2004, https://aclanthology.org/W04-1013) weighs that with how much of the responses stands in the answers.
-Neither knows what a sentence means: a right answer in other words counts little.
+BLEU (Papineni et al. 2002, https://aclanthology.org/P02-1040) measures how much of the answers occurs in the
+responses. ROUGE (Lin 2004, https://aclanthology.org/W04-1013) also measures how much of the responses occurs in the
+answers. Neither considers meaning: a correct answer in other words scores low.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
 class Words:
-    """Words as ROUGE compares them: lower-case letters and digits, of any script.
+    """Tokenizer for ROUGE: lower-case letters and digits of any script.
 
-    On English these are the words of rouge-score's own tokenizer, which takes all letters but a to z for spaces.
+    For English, the words are those of rouge-score's own tokenizer, which treats all letters except a to z as spaces.
     """
 
     def tokenize(self, text: str) -> list[str]:
@@ -31,10 +31,10 @@ class AnswerScores:
     """BLEU by sacrebleu (Post 2018, https://arxiv.org/abs/1804.08771) and ROUGE by rouge-score, without stemming."""
 
     def __init__(self) -> None:
-        """Raises MissingPackageError, with the command that installs them, without sacrebleu and rouge-score."""
+        """Raises MissingPackageError if sacrebleu or rouge-score is not installed."""
         purpose = "comparing answers with responses"
         bleu = judge_package("sacrebleu", purpose).BLEU
-        # force: no warning of texts whose full stops stand apart, which is how some corpora are
+        # force: no warning about full stops separated by a space, as in some corpora
         self._bleu, self._bleu_of_one = bleu(force=True), bleu(force=True, effective_order=True)
         judge_package("rouge_score", purpose)
         scorer = judge_package("rouge_score.rouge_scorer", purpose)
@@ -42,21 +42,21 @@ class AnswerScores:
 
     @property
     def signature(self) -> str:
-        """How the BLEU of several texts was computed, in sacrebleu's words; known once one was."""
+        """sacrebleu's signature of the latest corpus BLEU, if any."""
         return str(self._bleu.get_signature())
 
     def of_one(self, response: str, answer: str) -> dict[str, float]:
-        """`bleu` of an answer (of the n-grams that there are, up to four words), and the F measures `rouge1`, `rouge2`
+        """`bleu` of an answer (with n-grams of up to four words, as available), and the F measures `rouge1`, `rouge2`
         (words and pairs of words) and `rougeL` (longest common subsequence of words); 0 to 100."""
         return {"bleu": float(self._bleu_of_one.sentence_score(answer, [response]).score)} | self._f(response, answer)
 
     def of_all(self, responses: Sequence[str], answers: Sequence[str]) -> dict[str, float]:
         """`bleu` of a corpus, and the means of the F measures of its answers.
 
-        There is no `bleu` where the responses themselves would not get one: none of them has four words.
+        There is no `bleu` if none of the responses has four words.
         """
         if not responses:
-            raise ValueError("there is nothing to compare")
+            raise ValueError("no answers to compare")
         bleu = {"bleu": self._corpus(responses, answers)} if self._corpus(responses, responses) else {}
         each = [self._f(response, answer) for response, answer in zip(responses, answers, strict=True)]
         return bleu | {name: sum(one[name] for one in each) / len(each) for name in _ROUGE}

@@ -1,7 +1,7 @@
-"""How far synthesised speech is from a natural recording of the same text: spectrum, pitch and voicing.
+"""Distances of synthesised speech from a natural recording of the same text: spectrum, pitch and voicing.
 
-The two differ in timing, so frames are paired by dynamic time warping first, and all distances are taken along that
-one path. They are means over pairs in which at least one side speaks; silences shared by both don't count.
+The two differ in timing, so frames are first paired by dynamic time warping, and all distances are computed along that
+path. They are means over pairs with speech in at least one of the two.
 
 Kubichek 1993, "Mel-cepstral distance measure for objective speech quality assessment".
 """
@@ -26,8 +26,8 @@ _BANDS = 80
 _HIGHEST_HZ = 8000.0
 _FRAMES_PER_SECOND = 100
 _WINDOW_SECONDS = 0.04
-_FLOOR_DB = -60.0  # mel magnitudes so far under a recording's loudest are all the same
-_SPEECH_DB = -40.0  # frames louder than that, beside the recording's loudest, are speech
+_FLOOR_DB = -60.0  # mel magnitudes are clipped this far below the maximum of a recording
+_SPEECH_DB = -40.0  # frames above this level relative to the maximum are speech
 _DECIBELS = 10.0 / math.log(10.0) * math.sqrt(2.0)
 
 Cepstra = npt.NDArray[np.float64]
@@ -38,20 +38,20 @@ class Distances:
     """Distances of a synthesised recording from a natural one; all are 0 for the same sound."""
 
     mel_cepstral_distortion: float
-    """In dB; see the function of that name."""
+    """In dB; see the function of the same name."""
     f0_rmse: float
     """Root mean square difference of pitch, in cents, over pairs voiced in both; NaN when there are none."""
     voicing_error: float
-    """Share (0..1) of pairs in which one is voiced and the other is not."""
+    """Share (0..1) of pairs in which only one is voiced."""
 
 
 def mel_cepstral_distortion(made: FloatArray, natural: FloatArray, sample_rate: int) -> float:
-    """Mel cepstral distortion in dB (Kubichek 1993) of two waveforms (samples,): 0 for the same, at any level.
+    """Mel cepstral distortion in dB (Kubichek 1993) of two waveforms (samples,), independent of their levels.
 
     10 / ln 10 * sqrt(2 * sum over d = 1..13 of (c_d - c'_d)^2), mean over the warping path, without c_0, the level.
     c are the cosine coefficients of the log magnitudes of 80 mel bands to 8 kHz: ln X(w) = sum of c_d cos(d w). With
-    these the constant makes it the root mean square difference, in dB, of two smooth spectra. Figures made with other
-    cepstra (SPTK's or WORLD's mcep, 24 coefficients) are of another size: compare only figures of one program.
+    these, the result is the root mean square difference of two smooth spectra in dB. Other cepstra (SPTK's or WORLD's
+    mcep, 24 coefficients) give values on another scale: do not compare them with figures of other programs.
     """
     return distances(made, natural, sample_rate).mel_cepstral_distortion
 
@@ -63,9 +63,9 @@ def f0_distance(made: FloatArray, natural: FloatArray, sample_rate: int) -> tupl
 
 
 def distances(made: FloatArray, natural: FloatArray, sample_rate: int, name: str = "a recording") -> Distances:
-    """All distances of two waveforms (samples,) of one text, both at `sample_rate`.
+    """All distances of two waveforms (samples,) of the same text, both at `sample_rate`.
 
-    Raises DataError, with the recording's `name`, when one of the two is silent or empty.
+    Raises DataError with the recording's `name` if either is silent or empty.
     """
     dtw = judge_package("librosa", "aligning two recordings").sequence.dtw
     made_cepstra, made_speaks = _cepstra(made, sample_rate, f"{name} as synthesised")
@@ -85,14 +85,14 @@ def distances(made: FloatArray, natural: FloatArray, sample_rate: int, name: str
 
 
 def _cepstra(waveform: FloatArray, sample_rate: int, name: str) -> tuple[Cepstra, npt.NDArray[np.bool_]]:
-    """Mel cepstra c_1..c_13 (frames, 13), a frame each 10 ms, and which frames are speech (frames,)."""
+    """Mel cepstra c_1..c_13 (frames, 13), one frame per 10 ms, and a mask of the speech frames (frames,)."""
     from scipy.fft import dct
 
     window = int(_WINDOW_SECONDS * sample_rate)
     n_fft = 1 << (window - 1).bit_length()
     samples = np.asarray(waveform, dtype=np.float32)
     if not np.isfinite(samples).all() or not samples.any():
-        raise DataError(f"{name}: is silent, empty or not finite, so its distance from another can't be taken")
+        raise DataError(f"{name}: is silent, empty or not finite, so distances can't be computed")
     filters = mel_filters(sample_rate, n_fft, _BANDS, 0.0, min(_HIGHEST_HZ, sample_rate / 2))
     spectrum = MelSpectrum(filters, n_fft, sample_rate // _FRAMES_PER_SECOND, window)
     mel_TM = spectrum(torch.from_numpy(samples)).numpy().astype(np.float64)

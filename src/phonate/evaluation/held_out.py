@@ -1,4 +1,4 @@
-"""Held-out recordings to evaluate a run on: those that its training kept for validation, or another corpus."""
+"""Held-out recordings to evaluate a run on: the run's validation recordings, or another corpus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sentence:
     id: str
     speaker: str
     text: str
-    """What is said; "" where it is not known."""
+    """The text; "" if unknown."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Clip(Sentence):
     waveform: FloatArray
     """Samples (N,) at the model's rate."""
     path: Path | None = None
-    """Its file; None for one from the run's own corpus."""
+    """Its file; None for a recording of the run's own corpus."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """How far an evaluation corpus was trained on."""
+    """Overlap of an evaluation corpus with the training data."""
 
     recordings: int
     speakers: int
 
 
 def kept_for_validation(data: VoiceData, ids: Collection[str]) -> Iterator[Clip]:
-    """The recordings with these `ids` of a run's own corpus `data`, loaded one by one."""
+    """The recordings with these `ids` from a run's own corpus `data`, loaded one at a time."""
     prepared, kept = prepare(data), set(ids)
     index = prepared.index
     for position in range(len(index)):
@@ -57,26 +57,26 @@ def kept_for_validation(data: VoiceData, ids: Collection[str]) -> Iterator[Clip]
 
 
 def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
-    """The usable recordings of another `corpus`, loaded one by one, at the rate of a run's `data`."""
+    """The usable recordings of another `corpus`, loaded one at a time at the sample rate of a run's `data`."""
     checked, report = check_corpus(
         data.model_copy(update={"path": corpus, "format": "auto", "drop": None, "limit": None})
     )
     if report.refused:
-        logger.warning("%s: %d rows can't be used; phonate data check says why", corpus, len(report.refused))
+        logger.warning("%s: %d rows can't be used; phonate data check lists the reasons", corpus, len(report.refused))
     for one in checked:
         row = one.row
         yield Clip(row.id, str(row.speaker), row.text or "", load_row(row, data.audio.sample_rate), row.path)
 
 
 def trained_on(data: VoiceData, kept: Collection[str], clips: Sequence[Clip]) -> Overlap | None:
-    """How many of `clips`, and of their speakers, a run was trained on, with a warning where there are some.
+    """The number of `clips` and speakers that a run was trained on, with a warning if there are any.
 
     Args:
         data: The run's corpus.
-        kept: Ids of its recordings that were kept for validation.
-        clips: What it is evaluated on.
+        kept: Ids of its validation recordings.
+        clips: The evaluation clips.
 
-    None where the run's corpus is not available any more, with a warning.
+    Returns None, with a warning, if the run's corpus is no longer available.
     """
     try:
         listed = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
@@ -88,5 +88,5 @@ def trained_on(data: VoiceData, kept: Collection[str], clips: Sequence[Clip]) ->
     paths = {row.path.resolve() for row in trained}
     known = sum(clip.path is not None and clip.path.resolve() in paths for clip in clips)
     if known:
-        logger.warning("%d of %d evaluation recordings were trained on: the figures are too good", known, len(clips))
+        logger.warning("%d of %d evaluation recordings were trained on, so the figures are too good", known, len(clips))
     return Overlap(known, len({clip.speaker for clip in clips} & {str(row.speaker) for row in trained}))

@@ -1,8 +1,8 @@
-"""How natural a voice sounds: the mean opinion score that listeners are predicted to give.
+"""Naturalness of speech: predicted mean opinion score (MOS).
 
 distillmos (Stahl and Gamper 2025, "Distillation and pruning for scalable self-supervised representation-based
-speech quality assessment"; MIT, weights in its wheel) rates the sound alone, without a reference. It hears noise,
-distortion and bandwidth; it was not made to tell a right word from a wrong one, or a lively voice from a flat one.
+speech quality assessment"; MIT, weights in its wheel) rates the sound alone, without a reference. It is sensitive to
+noise, distortion and bandwidth, but was not designed to detect wrong words or flat prosody.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from phonate.evaluation.packages import empty_torchaudio, judge_package
 
 SAMPLE_RATE = 16000
 LOWEST = 1.0
-"""The worst score there is."""
+"""The lowest score."""
 _INSTALL = "--no-deps distillmos xls-r-sqa"
 _LEAST_SECONDS = 0.25
-_SILENCE = 1e-4  # a peak 80 dB under full scale
+_SILENCE = 1e-4  # a peak 80 dB below full scale
 
 
 class NaturalnessJudge:
-    """Predicts mean opinion scores on the CPU; the same sound gets the same score, at any level."""
+    """Predicts mean opinion scores on the CPU, deterministically and independent of level."""
 
     def __init__(self) -> None:
-        """Raises MissingPackageError, with the command that installs them, without distillmos and xls-r-sqa."""
+        """Raises MissingPackageError if distillmos or xls-r-sqa is not installed."""
         with empty_torchaudio():
             judge_package("xls_r_sqa", "predicted MOS", _INSTALL)
             package = judge_package("distillmos", "predicted MOS", _INSTALL)
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints where its weights lie
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints the path of its weights
             self._model = package.ConvTransformerSQAModel()
         self._model.eval()
 
@@ -41,14 +41,14 @@ class NaturalnessJudge:
     def score(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> float:
         """Predicted mean opinion score of a waveform (samples,), from 1 (bad) to 5 (excellent).
 
-        What is longer than 7.68 s is scored in windows of that length, whose mean it is. Raises DataError, with
-        the recording's `name`, for silence, for less than a quarter of a second and for samples that are no numbers.
+        Waveforms longer than 7.68 s are scored in windows of that length, and the scores are averaged. Raises DataError
+        with the recording's `name` for silence, for less than a quarter of a second, and for non-finite samples.
         """
         import soxr
 
         samples = np.asarray(waveform, dtype=np.float32)
         if not np.isfinite(samples).all():
-            raise DataError(f"{name}: has samples that are no finite numbers, so its naturalness can't be judged")
+            raise DataError(f"{name}: has non-finite samples, so its naturalness can't be judged")
         if (nothing := _nothing_to_hear(samples, sample_rate)) is not None:
             raise DataError(f"{name}: {nothing}")
         if sample_rate != SAMPLE_RATE:
@@ -56,7 +56,7 @@ class NaturalnessJudge:
         return float(self._model(torch.from_numpy(samples)[None]))
 
     def score_made(self, waveform: FloatArray, sample_rate: int, name: str) -> float:
-        """As `score` for a synthesised waveform (samples,), but the lowest score where it is silent or too short."""
+        """Like `score`, but returns the lowest score for a synthesised waveform that is silent or too short."""
         samples = np.asarray(waveform, dtype=np.float32)
         if np.isfinite(samples).all() and _nothing_to_hear(samples, sample_rate) is not None:
             return LOWEST
@@ -64,7 +64,7 @@ class NaturalnessJudge:
 
 
 def _nothing_to_hear(samples: FloatArray, sample_rate: int) -> str | None:
-    """Why a sound can't be judged."""
+    """The reason why a waveform can't be judged, if any."""
     if len(samples) < _LEAST_SECONDS * sample_rate:
         return (
             f"{len(samples) / sample_rate:.2f} s is too short to be judged; the naturalness judge needs "

@@ -1,4 +1,4 @@
-"""Judges are optional packages: found when a score is asked for, missed in one clear line."""
+"""Imports of optional packages for evaluation, with clear errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phonate.config.errors import MissingPackageError
 
 
 def judge_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> Any:
-    """The module `name`. Raises MissingPackageError where it is absent: what it is for, `pip install` and `install`."""
+    """The module `name`. Raises MissingPackageError with the purpose and the `pip install` command if it is absent."""
     if importlib.util.find_spec(name.partition(".")[0]) is None:
         raise MissingPackageError(f"{purpose} needs the package {name}, which is not installed; pip install {install}")
     return importlib.import_module(name)
@@ -23,9 +23,9 @@ def judge_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> 
 
 @contextmanager
 def old_pkg_resources() -> Iterator[None]:
-    """Let packages that ask setuptools' removed pkg_resources for their version be imported within.
+    """Context in which packages can be imported that get their version from pkg_resources (removed from setuptools).
 
-    webrtcvad, which resemblyzer uses, calls only `get_distribution(name).version`, and that when it is imported.
+    webrtcvad, which resemblyzer uses, only calls `get_distribution(name).version`, on import.
     """
     stand_in = types.ModuleType("pkg_resources")
     stand_in.get_distribution = importlib.metadata.distribution  # type: ignore[attr-defined]
@@ -35,10 +35,10 @@ def old_pkg_resources() -> Iterator[None]:
 
 @contextmanager
 def empty_torchaudio() -> Iterator[None]:
-    """Let packages that import torchaudio, and use nothing of it for what is asked of them, be imported within.
+    """Context in which packages can be imported that import torchaudio without needing it for our purpose.
 
-    distillmos reads files with it in its own command line alone. There is no torchaudio for every torch, so it is
-    never required.
+    distillmos only uses it to read files in its command line tool. torchaudio is not available for every torch version,
+    so it is not required.
     """
     with _standing_in(types.ModuleType("torchaudio")):
         yield
@@ -46,7 +46,7 @@ def empty_torchaudio() -> Iterator[None]:
 
 @contextmanager
 def _standing_in(module: types.ModuleType) -> Iterator[None]:
-    """Within, `module` stands in for a package that is absent; afterwards nothing else takes it for that package."""
+    """Context in which `module` replaces an absent package; it is removed afterwards."""
     name = module.__name__
     if name in sys.modules or importlib.util.find_spec(name) is not None:
         yield

@@ -1,4 +1,4 @@
-"""How alike two voices are: cosine of d-vectors (Wan et al. 2018, "Generalized end-to-end loss")."""
+"""Similarity of voices: cosine of d-vectors (Wan et al. 2018, "Generalized end-to-end loss")."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class SpeakerJudge:
         self._encoder = self._package.VoiceEncoder("cpu", verbose=False)
 
     def embed(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> Embedding:
-        """(256,) unit-length embedding of a recording; silence is cut out first.
+        """(256,) unit-length embedding of a recording, after removing silence.
 
-        Raises DataError, with the recording's `name`, when nothing but silence is left.
+        Raises DataError with the recording's `name` if it has no speech.
         """
         speech = self._package.preprocess_wav(np.asarray(waveform, dtype=np.float32), source_sr=sample_rate)
         if len(speech) == 0:
-            raise DataError(f"{name}: the speaker judge finds no speech in it, so there is no voice to compare")
+            raise DataError(f"{name}: the speaker judge finds no speech in it")
         return np.asarray(self._encoder.embed_utterance(speech), dtype=np.float32)
 
 
 def similarity(embedding: Embedding, clips: Sequence[Embedding]) -> float:
     """Mean cosine of `embedding` to single clips of a speaker.
 
-    To single clips, not to their mean: a mean is near to everybody (two different women reach 0.75 against
-    one), so its cosines can't be compared with those of clips.
+    Single clips are used instead of their mean, because a mean is close to every voice (two different women reach 0.75
+    against one), so its cosines are not comparable with those of clips.
     """
     return float(np.mean(np.stack(clips) @ embedding))
 
 
 def profile(embeddings: Sequence[Embedding], seconds: Sequence[float]) -> Embedding:
-    """An enrolled speaker: the mean of clips' embeddings, weighted by their lengths, at unit length."""
+    """Speaker profile: the mean of the clips' embeddings, weighted by clip length and normalised."""
     mean = np.average(np.stack(embeddings), axis=0, weights=seconds)
     return np.asarray(mean / np.linalg.norm(mean), dtype=np.float32)
 
@@ -51,8 +51,8 @@ def profile(embeddings: Sequence[Embedding], seconds: Sequence[float]) -> Embedd
 def profiles(embeddings: Sequence[Embedding], seconds: Sequence[float], enough: float) -> list[Embedding]:
     """Profiles of one speaker from groups of successive clips, each of `enough` seconds of speech or more.
 
-    A profile of much speech lies nearer to everybody than one of little: compare only profiles of the same length.
-    There is at least one; clips at the end that make no group of their own join the last.
+    Profiles from more speech are closer to every voice, so only compare profiles of the same length. There is at least
+    one profile; left-over clips at the end join the last group.
     """
     groups: list[list[int]] = [[]]
     for number in range(len(embeddings)):

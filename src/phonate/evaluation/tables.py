@@ -1,4 +1,4 @@
-"""Results as rows of a table: systems down, metrics across."""
+"""Result tables: one row per system, one column per metric."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ ARROWS = {"lower": "↓", "higher": "↑", "": ""}
 
 @dataclass(frozen=True)
 class Column:
-    """How a metric is shown."""
+    """Display format of a metric."""
 
     label: str
     unit: str = ""
-    """A share (0..1) with the unit % is shown as per cent."""
+    """With the unit %, a share (0..1) is shown in percent."""
     better: Better = ""
-    """Which way is better, where one is."""
+    """The better direction, if any."""
 
     @property
     def heading(self) -> str:
-        """Label, unit and the direction that is better, such as `WER % ↓`."""
+        """Label, unit and better direction, such as `WER % ↓`."""
         return " ".join(part for part in (self.label, self.unit, ARROWS[self.better]) if part)
 
     def cell(self, value: float | None) -> str:
-        """A value without its unit; a missing one is a dash."""
+        """Format a value without its unit; a missing value is a dash."""
         if value is None:
             return "–"
         if self.unit == "%":
@@ -56,11 +56,11 @@ COLUMNS = {
     "character_perplexity": Column("perplexity", "per character", "lower"),
     "bits_per_character": Column("bits", "per character", "lower"),
 }
-"""Metrics that several tasks have."""
+"""Metrics shared by several tasks."""
 
 
 def column(metric: str, own: Mapping[str, Column] | None = None) -> Column:
-    """How `metric` is shown: as in `own`, as in `COLUMNS`, or under its name."""
+    """Display format of `metric`: from `own`, from `COLUMNS`, or its name."""
     return (own or {}).get(metric) or COLUMNS.get(metric) or Column(metric.replace("_", " "))
 
 
@@ -72,19 +72,19 @@ class Evaluation:
     systems: dict[str, dict[str, float]]
     """System -> metric -> value."""
     focus: str
-    """The system that is evaluated; the others stand beside it."""
+    """The evaluated system; the others are for comparison."""
     legend: str = ""
-    """What the metrics mean, in a sentence or two."""
+    """Meaning of the metrics, in a sentence or two."""
     notes: dict[str, Any] = field(default_factory=dict)
-    """What was measured, on what, by which scorers."""
+    """Details of the evaluation: data and scorers."""
     items: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Item -> what each scorer gave the evaluated system."""
+    """Item -> scores of the evaluated system."""
     sounds: dict[str, dict[str, FloatArray]] = field(default_factory=dict)
-    """Item -> system -> waveform (samples,): a few to listen to, for the report."""
+    """Item -> system -> waveform (samples,): a few examples for the report."""
     sample_rate: int = 0
-    """Of the sounds, in Hz."""
+    """Sample rate of the sounds in Hz."""
     columns: dict[str, Column] = field(default_factory=dict)
-    """Metric -> how it is shown, where that differs from `COLUMNS`."""
+    """Metric -> display format, if it differs from `COLUMNS`."""
 
     def document(self) -> dict[str, Any]:
         """The figures as JSON."""
@@ -99,11 +99,11 @@ class Evaluation:
         }
 
     def header(self, metrics: Sequence[str] | None = None) -> list[str]:
-        """Headings of the columns, with units and which way is better; of those of `metrics` that were measured."""
+        """Column headings with units and better direction, for those of `metrics` that were measured."""
         return ["system", *(column(metric, self.columns).heading for metric in self._shown(metrics))]
 
     def rows(self, metrics: Sequence[str] | None = None) -> list[list[str]]:
-        """The table's cells; a metric that a system does not have is a dash."""
+        """Cells of the table; a missing metric is a dash."""
         shown = {metric: column(metric, self.columns) for metric in self._shown(metrics)}
         return [
             [name, *(one.cell(values.get(metric)) for metric, one in shown.items())]
@@ -115,7 +115,7 @@ class Evaluation:
 
     @property
     def metrics(self) -> list[str]:
-        """Names of all metrics, in the order in which the systems have them."""
+        """Names of all metrics, in the order of the systems."""
         seen: dict[str, None] = {}
         for values in self.systems.values():
             seen.update(dict.fromkeys(values))

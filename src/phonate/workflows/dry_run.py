@@ -1,4 +1,4 @@
-"""`phonate train --dry-run`: what a run would cost, from real steps and a real save that are then thrown away."""
+"""`phonate train --dry-run`: estimate the cost of a run from real steps and a real save, which are discarded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from phonate.training.trainer import Trainer
 
 FEWEST_STEPS, MOST_STEPS = 3, 30
 ENOUGH_SECONDS = 5.0
-"""At least 3 steps are measured, then as many as fit."""
+"""Seconds to measure. At least 3 steps are measured."""
 GIB = 2**30
 
 
 def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) -> dict[str, float]:
-    """Seconds a step, hours, memory and disk of the run that `resolved` describes, on the disk of `output`.
+    """Seconds per step, hours, memory and disk usage of the run described by `resolved`, on the disk of `output`.
 
-    The first step, which also allocates and warms up, is not counted in the time.
+    The first step, which includes allocation and warm-up, is not timed.
     """
     settings = resolved.recipe.training
     beside = output.resolve()
@@ -44,7 +44,7 @@ def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) 
         trainer.checkpoints.flush()
         checkpoint = sum(file.stat().st_size for file in trainer.checkpoints.latest().rglob("*") if file.is_file())
         trainer.checkpoints.close()
-    kept = settings.checkpoint.save_total_limit + 2  # the best one, and the one being written
+    kept = settings.checkpoint.save_total_limit + 2  # plus the best one and the one being written
     return {
         "steps": total_steps,
         "seconds_per_step": step_seconds,
@@ -58,7 +58,7 @@ def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) 
 
 
 def _time_steps(trainer: Trainer) -> float:
-    """Median seconds from step to step, waiting for data included, after the first."""
+    """Median seconds per step after the first, including waiting for data."""
     trainer.model.train()
     ends: list[float] = []
     for epoch in itertools.count():

@@ -1,4 +1,4 @@
-"""What a recipe comes to: every value, where it came from and what it means; and its JSON schema."""
+"""Explain a recipe: every resolved value with its source and meaning; and its JSON schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Explained:
 
     key: str
     value: Any
-    """None for one that is required and not given."""
+    """None for a required value that is missing."""
     origin: str
     description: str
 
@@ -40,9 +40,9 @@ def _at(values: Any, path: tuple[str, ...]) -> Any:
 
 
 def schema(source: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
-    """JSON schema of the recipes of the task that `source` names, for editors that check YAML as it is typed.
+    """JSON schema of the recipes of the task that `source` names, for editors that validate YAML.
 
-    Descriptions are the docstrings of the settings. The parts of a recipe may be left out, as in a recipe.
+    Descriptions are the docstrings of the settings. All parts are optional, as in a recipe.
     """
     task = task_of(read(source), parse_overrides(overrides or []))
     content = recipe_class(task).model_json_schema()

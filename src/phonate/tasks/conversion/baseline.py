@@ -1,7 +1,7 @@
-"""Conversion without a model: what any trained one must beat.
+"""Conversion without a model, as a baseline.
 
 The pitch is shifted by the ratio of the two speakers' medians, and the mean spectrum of the source is
-equalised to the target's. Words stay as clear as they were; formants, breath and manner stay the source's.
+equalised to the target's. Words remain clear; formants, breathiness and style remain those of the source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from phonate.tasks.conversion.voices import long_term
 
 
 class Baseline:
-    """Turns any voice towards the one in `target` recordings."""
+    """Converts any voice towards that of the `target` recordings."""
 
     def __init__(self, processor: AudioProcessor, target: Sequence[FloatArray]) -> None:
         self._processor = processor
@@ -27,7 +27,7 @@ class Baseline:
         self._spectrum_M = np.mean([long_term(processor.mel(waveform))[0] for waveform in target], axis=0)
 
     def __call__(self, waveform: FloatArray) -> FloatArray:
-        """Convert samples (N,) at the processor's rate; about N samples come back."""
+        """Convert samples (N,) at the processor's rate; returns about N samples."""
         own = median_f0(waveform, self._rate)
         if np.isfinite(own) and np.isfinite(self._pitch):
             semitones = 12.0 * float(np.log2(self._pitch / own))
@@ -36,6 +36,6 @@ class Baseline:
             )
         mel_TM = self._processor.mel(waveform)
         equalised_TM = mel_TM + (self._spectrum_M - long_term(mel_TM)[0])
-        # What was silent stays silent.
+        # Keep silence silent.
         equalised_TM = np.where(mel_TM > 0.0, equalised_TM, 0.0)
         return self._processor.waveform(np.clip(equalised_TM, 0.0, 1.0))

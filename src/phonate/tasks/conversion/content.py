@@ -1,9 +1,8 @@
-"""What was said, with who said it taken away: spectral envelopes instead of spectra, perturbed and normalised.
+"""Content features with little speaker information: perturbed and normalised spectral envelopes.
 
-In training the envelope's formants are shifted at random, its timbre is coloured and noise is added, so that
-the only dependable source of the speaker's identity is the speaker embedding (information perturbation: Choi
-et al. 2021, "Neural analysis and synthesis", section 3.1, here on mel envelopes). Conversion takes the same
-path without the perturbation.
+In training, the formants of the envelope are shifted at random, its timbre is equalised at random and noise is added,
+so that only the speaker embedding identifies the speaker reliably (information perturbation: Choi et al. 2021, "Neural
+analysis and synthesis", section 3.1, here on mel envelopes). Conversion uses the same features without perturbation.
 
 Shapes: T frames, M mel bands. Features are on `AudioProcessor`'s decibel scale, 0 to 1.
 """
@@ -21,18 +20,18 @@ from phonate.audio.settings import AudioConfig
 from phonate.tasks.conversion.settings import PerturbationSettings
 
 _LOUD_PERCENTILE = 95.0
-_SPEECH_RANGE = 0.35  # frames within this of the loud ones count as speech (35 dB at the default levels)
+_SPEECH_RANGE = 0.35  # frames at most this far below the loud ones count as speech (35 dB at the default levels)
 _LEAST_DEVIATION = 0.02
-_KNEE_HZ = 6000.0  # formants are scaled below this; above, the axis is squeezed so that its end stays in place
+_KNEE_HZ = 6000.0  # formants are scaled below this; above, the axis is compressed to keep its end fixed
 _WARP_STEPS = 64
 _RIPPLES = 5
 
 
 class Content:
-    """Makes content features (T, M) of mel features (T, M), for mels made as `audio` says."""
+    """Computes content features (T, M) from mel features (T, M) with the settings `audio`."""
 
     def __init__(self, audio: AudioConfig, cepstral_coefficients: int | None, normalise: bool) -> None:
-        """`cepstral_coefficients`: smoothness of the envelope, None for none. `normalise`: utterance by utterance."""
+        """`cepstral_coefficients`: number kept, for a smooth envelope; None: all. `normalise`: per utterance."""
         self.bands = audio.n_mels
         self.normalise = normalise
         self._decibels = -audio.min_level_db
@@ -55,11 +54,11 @@ class Content:
         return self._normalised(content_TM + self._ripple(settings.equaliser_db, rng), mel_TM)
 
     def _smoothed(self, mel_TM: FloatArray) -> FloatArray:
-        """The envelope: the first cepstral coefficients only."""
+        """The envelope: only the first cepstral coefficients."""
         return mel_TM if self._smoothing_MM is None else np.asarray(mel_TM @ self._smoothing_MM, dtype=np.float32)
 
     def _normalised(self, content_TM: FloatArray, spectrum_TM: FloatArray) -> FloatArray:
-        """Each band to mean 0 and deviation 1 over the utterance's speech: cepstral mean and variance normalisation."""
+        """Normalise each band to mean 0 and deviation 1 over the utterance's speech (as in CMVN)."""
         if not self.normalise:
             return content_TM
         speech_T = speech_frames(spectrum_TM)
@@ -68,7 +67,7 @@ class Content:
         return np.asarray((content_TM - mean_M) / deviation_M, dtype=np.float32)
 
     def _warp_matrix(self, factor: float) -> npt.NDArray[np.float32]:
-        """(M, M) smoothing, then formants moved up by `factor`: another vocal tract length (piecewise linear VTLN)."""
+        """(M, M) smoothing, then scaling of the formants by `factor` (piecewise linear VTLN)."""
         top, knee = self._centres[-1], min(_KNEE_HZ, _KNEE_HZ * factor)
         above = knee / factor + (top - knee / factor) / (top - knee) * (self._centres - knee)
         source = np.where(self._centres <= knee, self._centres / factor, above)
@@ -80,7 +79,7 @@ class Content:
         return matrix if self._smoothing_MM is None else np.asarray(self._smoothing_MM @ matrix, np.float32)
 
     def _ripple(self, decibels: float, rng: np.random.Generator) -> FloatArray:
-        """(M,) a smooth random colouring, lower orders stronger."""
+        """(M,) a smooth random equalisation, stronger in the lower orders."""
         orders = np.arange(1, _RIPPLES + 1)
         amplitude = rng.normal(size=_RIPPLES) * decibels / self._decibels / orders
         return np.asarray(
@@ -88,7 +87,7 @@ class Content:
         )
 
     def _noisy(self, mel_TM: FloatArray, settings: PerturbationSettings, rng: np.random.Generator) -> FloatArray:
-        """`mel_TM` with coloured stationary noise, added as magnitudes."""
+        """`mel_TM` with coloured stationary noise added to the magnitudes."""
         loud = np.percentile(mel_TM.mean(axis=1), _LOUD_PERCENTILE)
         level_M = loud - rng.uniform(*settings.noise_snr_db) / self._decibels + self._ripple(8.0, rng)
         flutter_TM = rng.standard_normal(mel_TM.shape, dtype=np.float32) * np.float32(3.5 / self._decibels)
@@ -98,7 +97,7 @@ class Content:
 
 
 def _random_warp(settings: PerturbationSettings, rng: np.random.Generator) -> float:
-    """One of a few dozen formant factors, evenly spaced on a log scale (so that their matrices are made once)."""
+    """One of a few dozen formant factors, evenly spaced on a log scale, so that their matrices can be cached."""
     low, high = np.log(settings.formants)
     return float(np.exp(low + (high - low) * rng.integers(_WARP_STEPS + 1) / _WARP_STEPS))
 

@@ -1,11 +1,11 @@
-"""How good a converter is, measured by judges that had no part in its training.
+"""Evaluation of a converter by independent judges, which were not used in its training.
 
 Each clip of the evaluation corpus whose speaker is not the target is converted; the target's own clips are the
-reference. Beside the model stand the natural clip, its copy through the vocoder alone, the conversion without a
-model, and, as the ceiling, the target herself through the same vocoder.
+reference. The model is compared with the natural clip, its copy by the vocoder, conversion without a model and, as the
+upper bound, the target's own recordings copied by the same vocoder.
 
-A falling similarity to the source proves nothing (blur lowers it) and neither does a small loss (a model that
-copies its input has the smallest): read `closer`, `first`, `pair` and `cer` together.
+Neither a low similarity to the source (blurring lowers it) nor a small loss (copying the input gives the smallest)
+shows that conversion works: read `closer`, `first`, `pair` and `cer` together.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ logger = logging.getLogger("phonate")
 MOST_SOURCES = 12
 MOST_REFERENCES = 30
 SOUNDS = 4
-"""Sources of which the report plays every system's sound."""
+"""Number of sources with sounds of every system in the report."""
 _CONVERTED = "converted"
 _PEAK = 0.95
 _MEDIAN_F0 = Column("median F0", "Hz")
 _LEGEND = (
     "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
-    "share nearer to the target's profile than to that of their own speaker, first: share for which the target's "
-    "profile ranks first of all speakers', all profiles of equally much speech; cer, wer: errors of the recogniser; "
+    "share nearer to the target's profile than to that of their own speaker; first: share for which the target's "
+    "profile ranks first among all speakers, with profiles of equal length; cer, wer: errors of the recogniser; "
     "mos: predicted mean opinion score, 1 to 5; f0 in Hz."
 )
 
@@ -55,11 +55,11 @@ _LEGEND = (
 def evaluate(
     run: Path, data: str | None = None, *, vocoder: str | None = None, device: str | None = None
 ) -> Evaluation:
-    """Evaluate the converter of `run` on the corpus `data`, or on what its training kept for validation, rendered by
-    the run `vocoder`, or the recipe's, computing on `device` (None: cpu).
+    """Evaluate the converter of `run` on the corpus `data` (None: its validation recordings), with the vocoder run
+    `vocoder` (None: the recipe's), on `device` (None: cpu).
 
-    Raises InputError when there is no clip of the target, or nothing to convert, in that corpus; DataError when the
-    judges hear nothing in a recording of it.
+    Raises InputError if the corpus has no clip of the target or nothing to convert, and DataError if the judges find no
+    speech in a recording.
     """
     converter = Converter.load(run, vocoder, device=device)
     settings, kept = converter.extractor.data, converter.inference_metadata["validation"]
@@ -109,9 +109,9 @@ def evaluate(
 
 
 def _with_references(judges: Judges, sources: Sequence[Source]) -> tuple[list[Source], list[str], int]:
-    """The sources whose words are known, what is said in each, and how many others there are, which a warning names.
+    """The sources with known words, their words, and the number of others, which are named in a warning.
 
-    Raises DataError where that leaves none.
+    Raises DataError if no source is left.
     """
     kept: list[Source] = []
     texts: list[str] = []
@@ -129,7 +129,7 @@ def _with_references(judges: Judges, sources: Sequence[Source]) -> tuple[list[So
 
 
 def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Clip], list[Source], dict[str, list[Clip]]]:
-    """Clips of the target; clips to convert, of as many speakers as there are; and each speaker's other clips."""
+    """Clips of the target; clips to convert, from as many speakers as possible; and each speaker's other clips."""
     by_speaker: dict[str, list[Clip]] = {}
     for clip in clips:
         by_speaker.setdefault(clip.speaker, []).append(clip)
@@ -159,7 +159,7 @@ def _judge(
     sources: Sequence[Source],
     references: Sequence[str],
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
-    """Metrics of one system's `waveforms` of all sources, and what was measured on each."""
+    """Metrics of one system's `waveforms` of all sources, and the values of each."""
     items: dict[str, dict[str, Any]] = {}
     for source, waveform, text in track("judging", list(zip(sources, waveforms, references, strict=True))):
         voice = judges.embed_made(waveform[: int(len(waveform) * source.share)])
@@ -190,7 +190,7 @@ def _judge(
 
 
 def _ceiling(judges: Judges, converter: Converter, target: Sequence[Clip]) -> dict[str, float]:
-    """The target's own clips, through the vocoder, against her other clips."""
+    """The target's own clips, copied by the vocoder, compared with the target's other clips."""
     pairs: list[float] = []
     pitch: list[float | None] = []
     scores: list[float | None] = []
@@ -210,7 +210,7 @@ def _mean_mos(scores: Sequence[float | None]) -> dict[str, float]:
 
 
 def _finite(hertz: float) -> float | None:
-    """A pitch, or None where nothing was voiced (JSON has no NaN)."""
+    """The pitch, or None if nothing was voiced (JSON has no NaN)."""
     return hertz if np.isfinite(hertz) else None
 
 

@@ -1,4 +1,4 @@
-"""Who judges converted speech, and what the judges know of the speakers."""
+"""Models that judge converted speech, and the speaker profiles they compare with."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from phonate.tasks.conversion.inference import Converter
 
 RANKED_SPEAKERS = 50
 MOST_OF_A_SPEAKER = 8
-"""Clips by which any other speaker is known."""
+"""Clips for the profile of each other speaker."""
 LEAST_CHARACTERS = 4.0
-"""Letters and spaces for each second of speech that a transcript needs to be taken; people speak 10 to 20."""
+"""Minimum letters and spaces per second of speech in a usable transcript; people speak 10 to 20."""
 _FRAME_SECONDS = 0.1
 _QUIET = 10.0**-3.5
-"""Of the loud frames' power."""
+"""Threshold of quiet frames, relative to the power of the loud ones."""
 _CANDIDATES = ("base", "tiny.en")
 
 
@@ -35,25 +35,25 @@ class Source:
     clip: Clip
     own: list[Embedding] = field(default_factory=list)
     share: float = 1.0
-    """How much of the converted clip the speaker judge hears, from its beginning."""
+    """Part of the converted clip that the speaker judge hears, from its beginning."""
 
 
 class Judges:
-    """The judges of one evaluation, and what they know of the target and the other speakers."""
+    """The judges of an evaluation, with profiles of the target and the other speakers."""
 
     def __init__(self, converter: Converter, target: Sequence[Clip]) -> None:
         self.rate = converter.sample_rate
         self.speakers = SpeakerJudge()
         content = converter.inference_metadata["content"] if converter.extractor.data.content == "whisper" else ""
-        # Whoever lent the content features can't be asked how clear the words are.
+        # Must not be the recogniser whose features are the content.
         self.recogniser = independent_recogniser(content)
         self.naturalness = NaturalnessJudge() if importlib.util.find_spec("distillmos") is not None else None
-        """Predicts listeners' scores, where it is installed."""
+        """Predicts listeners' scores, if it is installed."""
         self.target = [self.embed(clip.waveform, clip.id) for clip in target]
         self.target_profiles: list[Embedding] = []
-        """Several, each of as much speech as the others' profiles."""
+        """Several, each from as much speech as the other speakers' profiles."""
         self.profiles: dict[str, Embedding] = {}
-        """Of every other speaker."""
+        """Profile of every other speaker."""
 
     def embed(self, waveform: FloatArray, name: str) -> Embedding:
         """Speaker embedding (256,) of a recording (N,)."""
@@ -78,23 +78,23 @@ class Judges:
 
 
 def independent_recogniser(encoder: str) -> Recogniser:
-    """A recogniser with other weights than `encoder`, whose features were the content; one that is here if possible."""
+    """A recogniser with other weights than `encoder`, which gave the content features; preferably an available one."""
     candidates = [name for name in _CANDIDATES if weights_fingerprint(name) != encoder]
     here = [name for name in candidates if Path(whisper_model(name)).is_dir()]
     return Recogniser([*here, *candidates][0])
 
 
 def reference(judges: Judges, clip: Clip) -> str:
-    """What is said in a clip: its text, or else its transcript by the recogniser.
+    """The words of a clip: its text, or else its transcript by the recogniser.
 
-    Raises DataError where there are no words, or a transcript is too short for the speech in the clip: recognisers
-    sometimes stop after the first words.
+    Raises DataError if there are no words, or if the transcript is too short for the speech in the clip (recognisers
+    sometimes stop after the first words).
     """
     if plain(clip.text):
         return clip.text
     text = judges.transcribe(clip.waveform)
     if not plain(text):
-        raise DataError(f"{clip.id}: no words are recognised in it")
+        raise DataError(f"{clip.id}: no words were recognised")
     seconds = speech_seconds(clip.waveform, judges.rate)
     if len(plain(text)) < LEAST_CHARACTERS * seconds:
         raise DataError(f"{clip.id}: its transcript {plain(text)!r} is too short for {seconds:.1f} s of speech")
@@ -102,7 +102,7 @@ def reference(judges: Judges, clip: Clip) -> str:
 
 
 def speech_seconds(waveform: FloatArray, rate: int) -> float:
-    """Seconds of a waveform (N,) that are less than 35 dB below its loudest tenths of a second."""
+    """Seconds of a waveform (N,) less than 35 dB below its loudest 0.1 s windows."""
     size = max(1, int(_FRAME_SECONDS * rate))
     frames = waveform[: len(waveform) // size * size].reshape(-1, size)
     if not len(frames):
@@ -114,10 +114,10 @@ def speech_seconds(waveform: FloatArray, rate: int) -> float:
 def know_speakers(
     judges: Judges, sources: Sequence[Source], rest: dict[str, list[Clip]], target: Sequence[Clip]
 ) -> None:
-    """Embed each source speaker's other recordings, and the voices among which the target must come first.
+    """Embed the other recordings of each source speaker, and the voices among which the target is ranked.
 
-    A speaker of a single clip is known by its second half, and converted speech is then compared by its first:
-    the same words in the same breath would count as a likeness of voices.
+    For a speaker with a single clip, the profile is made from its second half and the converted speech compared by its
+    first half, because shared words and breaths would raise the similarity.
     """
     known: dict[str, tuple[list[Embedding], list[float]]] = {}
     for source in sources:

@@ -1,8 +1,8 @@
-"""Pitch as an input: the harmonics that a voice at this pitch has, drawn where the mel will show them.
+"""Pitch as a model input: the harmonics at this pitch, drawn as a mel spectrum.
 
-Given only a number, a small model learns slowly where harmonics lie, and blurs them; given their picture it
-has only to colour them. In training the pitch is the speaker's own. In conversion the source's melody is
-first moved to the target's register, so nothing of the source's voice comes through.
+From a single number, a small model learns the positions of the harmonics slowly and blurs them; from their spectrum
+it only needs to learn their levels. In training the pitch is the speaker's own. In conversion the source's pitch
+contour is first moved to the target's register, so that it does not carry the source's voice.
 
 Shapes: T frames, M mel bands, P = M + 2 prosody features.
 """
@@ -18,21 +18,21 @@ from phonate.audio.mel import mel_filters
 from phonate.audio.settings import AudioConfig
 
 _LOWEST, _HIGHEST, _STEPS = 60.0, 500.0, 256
-_MIDDLE, _SPREAD = 170.0, 0.35  # Hz, and log units: what is fed is about -2 .. 2
+_MIDDLE, _SPREAD = 170.0, 0.35  # Hz and log units, so that the inputs are about -2 .. 2
 _FLOOR = 1e-3
-_LEAST_DEVIATION = 0.08  # of log F0: a monotone voice is not stretched into a lively one
+_LEAST_DEVIATION = 0.08  # of log F0: limits how much a monotone voice is stretched
 
 
 @dataclass(frozen=True)
 class Register:
-    """Where a voice speaks: median of F0 in Hz, and deviation of log F0 within an utterance."""
+    """Pitch range of a voice: median of F0 in Hz, and deviation of log F0 within an utterance."""
 
     median: float
     deviation: float
 
     @classmethod
     def of(cls, f0_T: FloatArray) -> Register | None:
-        """The register of an utterance with F0 (T,) in Hz, 0 where unvoiced; None where nothing is voiced."""
+        """The register of an utterance with F0 (T,) in Hz, 0 where unvoiced. None if no frame is voiced."""
         voiced = f0_T[f0_T > 0.0]
         if voiced.size == 0:
             return None
@@ -40,7 +40,7 @@ class Register:
 
 
 def transposed(f0_T: FloatArray, target: Register) -> FloatArray:
-    """The melody of `f0_T` (Hz, 0 where unvoiced) in the register of another voice."""
+    """The pitch contour `f0_T` (Hz, 0 where unvoiced), moved to the register of another voice."""
     own = Register.of(f0_T)
     if own is None:
         return f0_T
@@ -52,16 +52,16 @@ def transposed(f0_T: FloatArray, target: Register) -> FloatArray:
 
 
 class Prosody:
-    """Makes prosody features (T, P) of F0 (T,), for mels made as `audio` says."""
+    """Computes prosody features (T, P) from F0 (T,), for mels with the settings `audio`."""
 
     def __init__(self, audio: AudioConfig) -> None:
         self.width = audio.n_mels + 2
         self._pictures = harmonics(audio)
 
     def __call__(self, f0_T: FloatArray, cut: slice = slice(None)) -> FloatArray:
-        """Log pitch (interpolated through unvoiced frames), voicing (1 or -1), and the picture of the harmonics.
+        """Log pitch (interpolated through unvoiced frames), voicing (1 or -1), and the spectrum of the harmonics.
 
-        Of the frames `cut` of the utterance.
+        Computed for the frames `cut` of the utterance.
         """
         frames, known = np.arange(len(f0_T))[cut], np.flatnonzero(f0_T > 0.0)
         voiced = f0_T[cut] > 0.0
@@ -83,7 +83,7 @@ def harmonics(audio: AudioConfig) -> FloatArray:
     frequency_F = np.arange(audio.n_fft // 2 + 1) * bin_hz
     spectrum = np.zeros((_STEPS, len(frequency_F)))
     for number in range(1, int(audio.fmax / _LOWEST) + 2):
-        # The transform of a Hann window around the harmonic; its width is set by the window, not by the FFT.
+        # The transform of a Hann window around the harmonic. Its width depends on the window, not on the FFT size.
         distance = (frequency_F - number * fundamental) * (audio.win_length / audio.sample_rate)
         near_one = np.abs(np.abs(distance) - 1.0) < 1e-6
         lobe = np.sinc(distance) / np.where(near_one, 1.0, 1.0 - distance**2)

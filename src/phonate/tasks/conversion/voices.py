@@ -1,4 +1,4 @@
-"""What a converter remembers of each speaker beside the embedding: register and long-term spectrum.
+"""Speaker properties stored in addition to the embedding: register and long-term spectrum.
 
 Shapes: T frames, M mel bands.
 """
@@ -22,7 +22,7 @@ _STRETCH = (0.8, 1.6)
 
 @dataclass(frozen=True)
 class Voice:
-    """A speaker's register, and mean and deviation (M,) of the mel over an utterance's speech."""
+    """A speaker's register, and the mean and deviation (M,) of the mel over the speech of an utterance."""
 
     register: Register | None
     mean_M: FloatArray
@@ -45,7 +45,7 @@ class Voice:
         return cls(register, mean_M, deviation_M)
 
     def equalised(self, mel_TM: FloatArray) -> FloatArray:
-        """A converted mel (T, M) with this voice's mean and deviation of each band."""
+        """Adjust a converted mel (T, M) to this voice's mean and deviation in each band."""
         mean_M, deviation_M = long_term(mel_TM)
         stretch_M = np.clip(self.deviation_M / np.maximum(deviation_M, 1e-4), *_STRETCH)
         return np.asarray((mel_TM - mean_M) * stretch_M + self.mean_M, dtype=np.float32)
@@ -70,6 +70,6 @@ class Voice:
 
 
 def long_term(mel_TM: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and deviation (M,) of a mel over its speech."""
+    """Mean and deviation (M,) of a mel over its speech frames."""
     speech_TM = mel_TM[speech_frames(mel_TM)]
     return speech_TM.mean(axis=0), speech_TM.std(axis=0)

@@ -1,7 +1,7 @@
-"""What was said, as the encoder of a Whisper recogniser hears it (Radford et al. 2022).
+"""Content features from the encoder of a Whisper recogniser (Radford et al. 2022).
 
-A recogniser's features carry phones and little of the voice, so a model that speaks from them is easier to
-understand than one that reads perturbed envelopes. They need the evaluation extra and a Whisper model.
+A recogniser's features describe phones and contain little of the voice, so conversion from them is more intelligible
+than from perturbed envelopes. They require the evaluation extra and a Whisper model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from phonate.evaluation.transcription import SAMPLE_RATE, load_whisper, weights_
 
 FEATURES_PER_SECOND = 50.0
 _INPUT_FRAMES_PER_FEATURE = 2
-_WINDOW = 3000  # input frames that the encoder has positions for: 30 s
+_WINDOW = 3000  # maximum input frames of the encoder: 30 s
 _PADDING = 160
 
 
@@ -27,10 +27,10 @@ class WhisperEncoder:
         self.fingerprint = weights_fingerprint(name)
 
     def __call__(self, waveform: FloatArray, sample_rate: int) -> FloatArray:
-        """Waveform (samples,) -> features (50 a second, width of the model) float32.
+        """Waveform (samples,) -> float32 features (50 per second, width of the model).
 
-        Recordings over 30 s are encoded in windows of 30 s. A shorter one is not padded to 30 s: the encoder
-        takes any length, at a tenth of the cost for a clip of a few seconds.
+        Recordings over 30 s are encoded in windows of 30 s. Shorter ones are not padded to 30 s: the encoder
+        accepts any length, and a clip of a few seconds takes a tenth of the time.
         """
         import soxr
 
@@ -48,7 +48,7 @@ class WhisperEncoder:
 
 
 def at_frames(features_SW: FloatArray, frames_T: npt.NDArray[np.int64], frames_per_second: float) -> FloatArray:
-    """Features (S, W) at 50 a second, interpolated at the numbered mel frames: (T, W)."""
+    """Features (S, W) at 50 per second, interpolated at the given mel frames: (T, W)."""
     position_T = np.minimum(frames_T * (FEATURES_PER_SECOND / frames_per_second), len(features_SW) - 1.0)
     lower_T = np.minimum(position_T.astype(int), max(0, len(features_SW) - 2))
     upper_T = np.minimum(lower_T + 1, len(features_SW) - 1)

@@ -1,4 +1,4 @@
-"""Perplexity of held-out text, beside the model before training and a unigram model, and quality of answers.
+"""Perplexity of held-out text, compared with the untrained model and a unigram model, and quality of answers.
 
 Perplexity is the exponential of the mean negative log likelihood of the tokens. Per token it depends on the tokenizer;
 per character, or as bits, it compares models with different tokenizers. Held-out prompts are also answered, and the
@@ -72,7 +72,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     if questions and (frequent := most_frequent_response(corpus.dialogues[0])):
         systems[FREQUENT], answers[FREQUENT] = {}, [frequent[0]] * len(questions.dialogues)
         notes[FREQUENT] = f"{frequent[0]!r}, {frequent[1]} times"
-    for name, model in (("untrained", _untrained), ("trained", _trained)):  # one after the other: they may be large
+    for name, model in (("untrained", _untrained), ("trained", _trained)):  # one at a time: they may be large
         system = Generator(model(generator).to(where), generator.tokenizer, generator.chat, generator.recipe)
         systems[name] = _perplexities(system.model, batches, characters)
         if questions:

@@ -1,4 +1,4 @@
-"""From probabilities of symbols to the likeliest text. Shapes: U frames, S symbols, of which 0 is the blank."""
+"""Decoding of symbol probabilities to text. Shapes: U frames, S symbols, where 0 is the blank."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from phonate.tasks.recognition.symbols import BLANK
 
 _NEVER = -math.inf
 LEAST = math.log(1e-4)
-"""Log probability under which a symbol is not tried at a frame."""
+"""Symbols with a lower log probability at a frame are not tried."""
 
 
 @dataclass(frozen=True)
 class LanguageModelFusion:
-    """What the search looks for beside the network's probabilities."""
+    """Scores added to the network's probabilities in the search."""
 
     model: SymbolModel | None = None
     weight: float = 0.0
-    """Of the model's log probabilities."""
+    """Weight of the language model's log probabilities."""
     bonus: float = 0.0
-    """For each symbol."""
+    """Bonus for each symbol."""
 
     def of(self, history: History, symbol: int) -> float:
-        """What a symbol, or END, adds to a text's score."""
+        """Score of a symbol, or END, after a history."""
         said = 0.0 if self.model is None else self.weight * math.log(self.model.probability(history, symbol))
         return said + (self.bonus if symbol != END else 0.0)
 
 
 class _Prefix:
-    """The beginning of a text: its last symbol, and the prefix before."""
+    """A prefix of a text: its last symbol, and the preceding prefix."""
 
     __slots__ = ("__weakref__", "before", "history", "number", "symbol", "wished")
 
@@ -53,7 +53,7 @@ class _Prefix:
 
 
 class _Prefixes:
-    """Each prefix is there once, for as long as the search, or a longer one, holds it."""
+    """Each prefix exists once, as long as the search or a longer prefix refers to it."""
 
     def __init__(self, fusion: LanguageModelFusion) -> None:
         self.fusion = fusion
@@ -75,7 +75,7 @@ class _Prefixes:
 
 def greedy(log_probs_US: FloatArray) -> list[int]:
     """The likeliest symbol of each frame (U, S), repetitions merged and blanks removed: "best path decoding" (Graves
-    et al. 2006, section 3.2); returns the numbers of symbols."""
+    et al. 2006, section 3.2); returns symbol ids."""
     best_U = log_probs_US.argmax(axis=1)
     first_U = np.flatnonzero(np.diff(best_U, prepend=-1))
     return [int(symbol) for symbol in best_U[first_U] if symbol != BLANK]
@@ -88,16 +88,16 @@ def beam_search(
 
     Args:
         log_probs_US: Log probabilities (U, S) of the symbols at each frame.
-        beam: Prefixes that are kept at each frame.
-        fusion: Language model and bonus; None: none.
+        beam: Number of prefixes kept at each frame.
+        fusion: Language model and bonus, if any.
         least: Symbols with a lower log probability are not tried.
 
     Returns:
-        Numbers of symbols.
+        Symbol ids.
 
     Prefix beam search (Hannun et al. 2014, "First-pass large vocabulary continuous speech recognition using
-    bi-directional recurrent DNNs", algorithm 1), with a language model of symbols in the place of one of words. Of
-    all prefixes the `beam` best are kept at each frame; symbols whose log probability is under `least` are not tried.
+    bi-directional recurrent DNNs", algorithm 1), with a language model of symbols instead of words.
+    The `beam` best prefixes are kept at each frame.
     """
     fusion = fusion or LanguageModelFusion()
     prefixes = _Prefixes(fusion)
@@ -126,8 +126,8 @@ def _step(
             if symbol == BLANK:
                 add(prefix, either + log, _NEVER)
             elif symbol == prefix.symbol:
-                add(prefix, _NEVER, last + log)  # still the same one
-                add(prefixes.longer(prefix, symbol), _NEVER, blank + log)  # once more, after a blank
+                add(prefix, _NEVER, last + log)  # the same symbol continues
+                add(prefixes.longer(prefix, symbol), _NEVER, blank + log)  # repeated after a blank
             else:
                 add(prefixes.longer(prefix, symbol), _NEVER, either + log)
     return found
@@ -139,6 +139,6 @@ def _best(found: dict[_Prefix, tuple[float, float]], beam: int) -> dict[_Prefix,
 
 
 def _sum(one: float, two: float) -> float:
-    """The logarithm of the sum of two probabilities given by theirs."""
+    """Log of the sum of two probabilities given as logs."""
     high, low = (one, two) if one > two else (two, one)
     return high if low == _NEVER else high + math.log1p(math.exp(low - high))

@@ -1,7 +1,7 @@
-"""How well a recogniser hears: errors on recordings with texts, beside what knows nothing of sound.
+"""Evaluation of a recogniser: error rates on recordings with texts, compared with two baselines.
 
-Beside the model stand the same network untrained, and an answer that never listens: the word that the training texts
-have most often, as many times as words are said in so many seconds there.
+The baselines are the same network without training, and the most frequent word of the training texts, repeated at their
+average speaking rate, regardless of the audio.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from phonate.tasks.recognition.symbols import Wording
 logger = logging.getLogger("phonate")
 
 SOUNDS = 6
-"""Recordings that the report plays."""
+"""Number of recordings in the report."""
 _LEGEND = (
-    "wer, cer: words and letters substituted, left out and put in, over those that were said; rtf: seconds of work for "
-    "a second of sound."
+    "wer, cer: words and letters substituted, deleted and inserted, relative to the reference; rtf: seconds of "
+    "computation per second of audio."
 )
 
 
 def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
-    """Evaluate the recogniser of `run` on the recordings with texts of the corpus `data`, or on what its training kept
-    for validation, computing on `device` (None: cpu).
+    """Evaluate the recogniser of `run` on the recordings with texts of the corpus `data` (None: its validation
+    recordings), on `device` (None: cpu).
 
-    Raises InputError when there is no such recording.
+    Raises InputError if there are none.
     """
     transcriber = Transcriber.load(run, device=device)
     settings, kept = transcriber.recipe.data, transcriber.inference_metadata["validation"]
     found = kept_for_validation(settings, kept) if data is None else clips_of(settings, data)
     clips = list(_spoken(found, settings.language))
     if not clips:
-        none = f"{run}: its training kept no recording to judge by (data.validation); give some by --data"
-        raise InputError(none if data is None else f"{data}: there is no recording with a text to judge by")
+        none = f"{run}: no validation recordings (data.validation); give recordings by --data"
+        raise InputError(none if data is None else f"{data}: no recordings with texts to evaluate on")
     systems, focus = _systems(transcriber)
     results: dict[str, dict[str, float]] = {}
     answers: dict[str, list[str]] = {}
@@ -54,7 +54,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     for name, system in systems.items():
         logger.info("judging: %s (%d recordings)", name, len(clips))
         started = time.perf_counter()
-        answers[name] = [system(clip.waveform) for clip in track(f"{name}: listening", clips)]
+        answers[name] = [system(clip.waveform) for clip in track(f"{name}: transcribing", clips)]
         results[name] = {**_rates(clips, answers[name]), "rtf": (time.perf_counter() - started) / seconds}
     items = {
         clip.id: {"speaker": clip.speaker, "text": clip.text, "heard": heard, **_rates([clip], [heard])}
@@ -75,7 +75,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
 
 
 def _systems(transcriber: Transcriber) -> tuple[dict[str, Callable[[FloatArray], str]], str]:
-    """What is judged, by name, and the name of what the recipe does."""
+    """The evaluated systems by name, and the name of the one that the recipe configures."""
     beam = transcriber.recipe.model.beam
     untrained = _untrained(transcriber)
     systems: dict[str, Callable[[FloatArray], str]] = {
@@ -99,7 +99,7 @@ def _untrained(transcriber: Transcriber) -> Transcriber:
 
 
 def _never_listening(transcriber: Transcriber, waveform: FloatArray) -> str:
-    """The most frequent word, once for each that the training texts lead to expect in so many seconds."""
+    """The most frequent word, repeated according to the duration and the speaking rate of the training texts."""
     expected = transcriber.inference_metadata["words_per_second"] * len(waveform) / transcriber.sample_rate
     return " ".join([transcriber.inference_metadata["most_frequent_word"]] * max(1, round(expected)))
 
@@ -110,7 +110,7 @@ def _rates(clips: Sequence[Clip], heard: Sequence[str]) -> dict[str, float]:
 
 
 def _spoken(clips: Iterable[Clip], language: str) -> Iterator[Clip]:
-    """The clips with a text that can be spoken, and its words in place of the text."""
+    """The clips with a text that can be spoken, with the text replaced by its words."""
     wording = Wording(language)
     for clip in clips:
         if not clip.text:
@@ -118,11 +118,11 @@ def _spoken(clips: Iterable[Clip], language: str) -> Iterator[Clip]:
         try:
             yield replace(clip, text=wording(clip.text))
         except InputError as error:
-            logger.warning("%s: left out: %s", clip.id, error)
+            logger.warning("%s: skipped: %s", clip.id, error)
 
 
 def _overlap(transcriber: Transcriber, clips: Sequence[Clip]) -> dict[str, int | None]:
-    """How many of `clips`, and of their speakers, the model was trained on; None where that is not known."""
+    """How many of `clips`, and of their speakers, the model was trained on; None if unknown."""
     found = trained_on(transcriber.recipe.data, transcriber.inference_metadata["validation"], clips)
     return {
         "trained_on": None if found is None else found.recordings,

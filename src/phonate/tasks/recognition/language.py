@@ -1,4 +1,4 @@
-"""A language model of symbols: how often each follows the ones before it in the training texts."""
+"""An n-gram language model of symbols, counted in the training texts."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from functools import lru_cache
 from typing import Any
 
 START, END = -1, 0
-"""Before the first symbol; behind the last one (the blank's number, which no text has)."""
+"""Markers before the first and after the last symbol. END is the id of the blank, which texts do not contain."""
 _MOST = 300_000
-"""Sequences that are kept, the most frequent ones."""
+"""Number of most frequent sequences kept."""
 
 History = tuple[int, ...]
 
 
 class SymbolModel:
-    """Probabilities of the next symbol, or of the end, after the last `order - 1` ones.
+    """Probabilities of the next symbol, or of the end, given the last `order - 1` symbols.
 
-    Counts of all orders are interpolated by Witten and Bell's weights, down to all symbols being alike (Chen and
+    Counts of all orders are interpolated with Witten-Bell weights, down to a uniform distribution (Chen and
     Goodman 1999, "An empirical study of smoothing techniques for language modeling", section 2.7).
     """
 
     def __init__(self, order: int, symbols: int, counts: Mapping[History, int]) -> None:
-        """`symbols`: how many there are beside the end. `counts`: of sequences of up to `order` symbols."""
+        """`symbols`: number of symbols, without END. `counts`: counts of sequences of up to `order` symbols."""
         self.order, self.symbols, self.counts = order, symbols, dict(counts)
         self._totals: dict[History, int] = defaultdict(int)
         self._kinds: dict[History, int] = defaultdict(int)
@@ -32,11 +32,11 @@ class SymbolModel:
             self._totals[sequence[:-1]] += count
             self._kinds[sequence[:-1]] += 1
         self.probability = lru_cache(maxsize=1 << 18)(self._probability)
-        """Of a symbol, or END, after a history: `probability(history, symbol)`."""
+        """Probability of a symbol, or END, after a history: `probability(history, symbol)`."""
 
     @classmethod
     def of(cls, texts: Iterable[Sequence[int]], order: int, symbols: int) -> SymbolModel:
-        """The model of `texts`, each of which is the numbers of its symbols."""
+        """Train the model on `texts`, each a sequence of symbol ids."""
         counts: Counter[History] = Counter()
         for text in texts:
             whole = (START, *text, END)
@@ -46,7 +46,7 @@ class SymbolModel:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> SymbolModel:
-        """The model that `document()` gave."""
+        """Read the model written by `document()`."""
         counts = {tuple(map(int, key.split())): count for key, count in document["counts"].items()}
         return cls(document["order"], document["symbols"], counts)
 
@@ -60,7 +60,7 @@ class SymbolModel:
         return (START,)[: self.order - 1]
 
     def after(self, history: History, symbol: int) -> History:
-        """The history once `symbol` was said."""
+        """The history after `symbol`."""
         return (*history, symbol)[-(self.order - 1) :] if self.order > 1 else ()
 
     def log_probability(self, text: Sequence[int]) -> float:
@@ -76,7 +76,7 @@ class SymbolModel:
         for start in range(len(history), -1, -1):
             context = history[start:]
             kinds = self._kinds.get(context, 0)
-            if not kinds:  # a longer context that was never seen has no say
+            if not kinds:  # an unseen longer context has no influence
                 break
             count = self.counts.get((*context, symbol), 0)
             probability = (count + kinds * probability) / (self._totals[context] + kinds)

@@ -1,4 +1,4 @@
-"""What a recogniser writes with: a blank, a space, and the letters of its training texts."""
+"""Output symbols of a recogniser: a blank, a space, and the letters of its training texts."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from phonate.config.errors import InputError
 from phonate.text.phonemes import phonemizer
 
 BLANK = 0
-"""Number of the symbol that says nothing (Graves et al. 2006, section 3.1)."""
+"""Id of the blank symbol (Graves et al. 2006, section 3.1)."""
 _SPACE = " "
 
 
 class Wording:
-    """The words that are said when a text is read out, in lower case, one space apart."""
+    """Text as it is read out: lower case, words separated by single spaces."""
 
     def __init__(self, language: str) -> None:
         self.language = language
         self._letters = phonemizer("characters", language)
 
     def __call__(self, text: str) -> str:
-        """English numbers, dates and abbreviations as words; of other languages the letters alone.
+        """English numbers, dates and abbreviations are written out; for other languages only letters are kept.
 
-        Raises InputError where nothing in `text` can be said.
+        Raises InputError if `text` has nothing to speak.
         """
         return _SPACE.join(word.text for word in self._letters(text))
 
 
 @dataclass(frozen=True)
 class Symbols:
-    """Letters by number: 1 is the space, 0 the blank, which is no letter."""
+    """Letters by id: 1 is the space; 0 is the blank, which is not a letter."""
 
     letters: tuple[str, ...]
-    """All but the blank. Accents stand for themselves (NFD)."""
+    """All symbols except the blank. Accents are separate symbols (NFD)."""
     language: str
 
     def __post_init__(self) -> None:
         single = all(isinstance(letter, str) and len(letter) == 1 for letter in self.letters)
         if self.letters[:1] != (_SPACE,) or len(set(self.letters)) != len(self.letters) or not single:
-            raise InputError("the symbols of a recogniser begin with a space, and each is one letter, there once")
+            raise InputError("the symbols of a recogniser must be distinct single letters, the first of them a space")
 
     def __len__(self) -> int:
         return 1 + len(self.letters)
@@ -55,10 +55,10 @@ class Symbols:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Symbols:
-        """The symbols that `document()` gave. Raises InputError for anything else."""
+        """Read the symbols written by `document()`. Raises InputError if malformed."""
         letters, language = document.get("letters"), document.get("language")
         if not isinstance(letters, list) or not isinstance(language, str):
-            raise InputError("the symbols of a recogniser are letters (a list) and a language")
+            raise InputError("the symbols of a recogniser must consist of letters (a list) and a language")
         return cls(tuple(letters), language)
 
     def document(self) -> dict[str, Any]:
@@ -66,14 +66,14 @@ class Symbols:
         return {"letters": list(self.letters), "language": self.language}
 
     def ids(self, wording: str) -> list[int]:
-        """The numbers of a wording's letters. Raises InputError naming one that is none of these."""
+        """The ids of the letters of a wording. Raises InputError naming an unknown letter."""
         try:
             return [self._numbers[letter] for letter in _apart(wording)]
         except KeyError as error:
-            raise InputError(f"{error.args[0]!r} in {wording[:60]!r} is no letter that this recogniser has") from None
+            raise InputError(f"{error.args[0]!r} in {wording[:60]!r} is not a letter of this recogniser") from None
 
     def text(self, ids: Sequence[int]) -> str:
-        """What the numbers say; single spaces, none at the ends."""
+        """The text of the ids, with single spaces and none at the ends."""
         written = "".join(self.letters[number - 1] for number in ids)
         return unicodedata.normalize("NFC", _SPACE.join(written.split()))
 

@@ -1,7 +1,7 @@
-"""How good a voice is: held-out texts are spoken, and judged beside the recordings of the same texts.
+"""Evaluation of a voice: held-out texts are synthesised and compared with recordings of the same texts.
 
-Beside the model stand the natural recordings and their copies through the vocoder alone, so that it can be seen
-which part limits: where the copy is bad the vocoder does, where only the synthesised is bad the acoustic model.
+The model is compared with the natural recordings and their copies by the vocoder, to show which part limits quality:
+the vocoder if the copies are bad, the acoustic model if only the synthesised speech is.
 """
 
 from __future__ import annotations
@@ -29,32 +29,33 @@ from phonate.tasks.speech.judges import Judges
 logger = logging.getLogger("phonate")
 
 MOST = 200
-"""Texts that are spoken."""
+"""Number of texts synthesised."""
 SOUNDS = 6
-"""Texts of which the report plays every system's sound."""
+"""Number of texts with sounds of every system in the report."""
 _PEAK = 0.95
 _SPOKEN = "synthesised"
 _LEGEND = (
-    "wer, cer: errors of the recogniser; skipped, repeated: words left out or said again; mos: predicted mean opinion "
+    "wer, cer: errors of the recogniser; skipped, repeated: words omitted or said again; mos: predicted mean opinion "
     "score, 1 to 5; speaker: cosine of voices with the natural recording; mcd: mel cepstral distortion in dB; f0: "
-    "difference of pitch in cents, voicing: share of frames voiced in one only; seconds: length over the natural "
-    "one's; rtf: seconds of work for a second of sound."
+    "difference of pitch in cents, voicing: share of frames voiced in only one; seconds: length relative to the "
+    "natural one; rtf: seconds of computation per second of audio."
 )
 
 
 def evaluate(
     run: Path, data: str | None = None, *, vocoder: str | None = None, device: str | None = None
 ) -> Evaluation:
-    """Evaluate the voice of `run` on the texts of the corpus `data`, or on what its training kept for validation,
-    rendered by the run `vocoder`, or the recipe's, computing on `device` (None: cpu). `data` may also be a .txt file
-    of sentences, one a line, without recordings: then the model is judged alone.
+    """Evaluate the voice of `run` on the texts of the corpus `data` (None: its validation recordings).
 
-    Raises InputError when there is no text to speak there, or a speaker whom the run does not know.
+    Uses the vocoder run `vocoder` (None: the recipe's) and computes on `device` (None: cpu). `data` may also be a .txt
+    file with one sentence per line; without recordings, only the model is judged.
+
+    Raises InputError if there is no text, or if the run does not know the speaker.
     """
     synthesiser = Synthesiser.load(run, vocoder, device=device)
     clips = list(_clips(synthesiser, data))[:MOST]
     if not clips:
-        raise InputError(f"{data or run}: there is no recording with a text to judge by")
+        raise InputError(f"{data or run}: no recordings with texts to evaluate on")
     judges = Judges(synthesiser.data.language)
     systems: dict[str, Callable[[Any], FloatArray]] = {}
     if isinstance(clips[0], Clip):
@@ -97,32 +98,32 @@ def _clips(synthesiser: Synthesiser, data: str | None) -> Iterator[Sentence]:
         kept = synthesiser.inference_metadata["validation"]
         return _spoken(synthesiser, kept_for_validation(synthesiser.data, kept))
     lines = _lines(Path(data))
-    if not lines or any("|" in line for line in lines):  # wav|text, say
+    if not lines or any("|" in line for line in lines):  # such as wav|text
         return _spoken(synthesiser, clips_of(synthesiser.data, data))
     first = synthesiser.speakers[0]
     return (Sentence(f"{Path(data).stem}:{number}", first, line) for number, line in enumerate(lines, start=1))
 
 
 def _lines(path: Path) -> list[str]:
-    """What is written in a text file; nothing where `path` is none."""
+    """The contents of a text file; empty if `path` is not one."""
     if path.suffix != ".txt" or not path.is_file():
         return []
     return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
 
 
 def _spoken(synthesiser: Synthesiser, clips: Iterable[Clip]) -> Iterator[Clip]:
-    """The clips with texts. A voice of one speaker says all of them."""
+    """The clips with texts. A single-speaker voice speaks all of them."""
     for clip in clips:
         if clip.text:
             one = synthesiser.speakers[0] if len(synthesiser.speakers) == 1 else clip.speaker
-            synthesiser.speaker(one)  # a clear error before hours of work
+            synthesiser.speaker(one)  # fail early
             yield replace(clip, speaker=one)
 
 
 def _judge(
     judges: Judges, clips: Sequence[Sentence], waveforms: Sequence[FloatArray], rate: int
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
-    """Metrics of one system's `waveforms`, and what was measured on each."""
+    """Metrics of one system's `waveforms`, and the values of each."""
     items: dict[str, dict[str, Any]] = {}
     for clip, waveform in track("judging", list(zip(clips, waveforms, strict=True))):
         heard = judges.recogniser.transcribe(waveform, rate)
@@ -147,7 +148,7 @@ def _judge(
 
 
 def _against(judges: Judges, clip: Clip, waveform: FloatArray, rate: int) -> dict[str, float | None]:
-    """Distances from the natural recording; None where one can't be measured."""
+    """Distances from the natural recording; None if one can't be measured."""
     try:
         found = distances(waveform, clip.waveform, rate, clip.id)
         voices = [judges.speakers.embed(sound, rate, clip.id) for sound in (waveform, clip.waveform)]

@@ -1,4 +1,4 @@
-"""Who judges spoken texts: a recogniser, a predictor of listeners' scores, an embedder of voices."""
+"""Judges of synthesised speech: a recogniser, a MOS predictor and a speaker encoder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from phonate.evaluation.words import WordErrors, count
 from phonate.tasks.speech.settings import SpeechRecipe
 
 WORD_WEIGHT = 5.0
-"""Points of MOS that a model loses in `quality` when every word is wrong: 20 % of wrong words cost one."""
+"""MOS points subtracted in `quality` per unit of WER: 20 % of wrong words cost one point."""
 
 
 class Judges:
-    """Who judges."""
+    """The judges."""
 
     def __init__(self, language: str) -> None:
         self.english = language.lower().startswith("en")
@@ -46,7 +46,7 @@ class Judges:
         return word_edits(texts, heard)
 
     def word_errors(self, texts: Sequence[str], heard: Sequence[str]) -> dict[str, float]:
-        """wer, cer, and in English words skipped and repeated."""
+        """wer and cer; for English also skipped and repeated words."""
         rates = {"wer": word_error_rate(texts, heard), "cer": character_error_rate(texts, heard)}
         if self.english:
             errors: WordErrors = count(texts, heard)
@@ -55,8 +55,8 @@ class Judges:
 
 
 def check_judges(recipe: SpeechRecipe) -> None:
-    """Raise where a recipe asks for judges that are not there (MissingPackageError), or for nobody's judgement
-    (InputError): at once, not at the first validation."""
+    """Check the judges of a recipe before training: raise MissingPackageError if a package is missing, and InputError
+    if the best checkpoint depends on judged texts and there are none."""
     without = (
         "data.judged=0 training.validation.metric_for_best_model=val_loss training.validation.greater_is_better=false"
     )
@@ -70,8 +70,8 @@ def check_judges(recipe: SpeechRecipe) -> None:
             )
     elif best in ("wer", "mos", "quality"):
         raise InputError(
-            f"training.validation.metric_for_best_model: {best} is measured on as many texts as data.judged says, and "
-            f"that is 0; raise it, or choose by loss: {without}"
+            f"training.validation.metric_for_best_model: {best} is measured on data.judged texts, and that "
+            f"is 0; raise it, or choose by loss: {without}"
         )
 
 
@@ -96,5 +96,5 @@ def judged(
 
 
 def quality(mos: float, wer: float) -> float:
-    """Predicted score less 5 points times the word error rate."""
+    """Predicted score minus 5 times the word error rate."""
     return mos - WORD_WEIGHT * wer

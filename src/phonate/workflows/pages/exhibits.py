@@ -1,7 +1,7 @@
-"""What a report shows beside training's own files: sounds to compare, pictures, tables of figures.
+"""Contents of a report besides the training files: sounds to compare, images, tables of figures.
 
-They are plain data in the run's folder: `samples/samples.json` (`Listening`), `evaluation.json`
-(`Figures`), and `previews/` for whatever else a task left to look at or listen to.
+They are plain data files in the run folder: `samples/samples.json` (`Listening`), `evaluation.json`
+(`Figures`), and `previews/` for other audio and images of the task.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from phonate.evaluation.tables import ARROWS, Column, column
 from phonate.workflows.pages import plots
 
 LISTENING = "samples/samples.json"
-"""Where a run keeps what the report plays."""
+"""Path in the run folder of the list of sounds."""
 _SOUNDS = {".wav", ".flac", ".mp3", ".ogg"}
 
 
 class Clip(Settings):
-    """One sound of an example."""
+    """A sound of an example."""
 
     label: str
-    """What it is, such as "converted"."""
+    """Label, such as "converted"."""
     path: str
     """Its file, relative to `samples.json`."""
     note: str = ""
@@ -35,40 +35,40 @@ class Clip(Settings):
 
 
 class Example(Settings):
-    """Sounds that belong together, such as a source, its conversion and the target's own voice."""
+    """A group of sounds, such as a source, its conversion and the target's own voice."""
 
     title: str = ""
-    """What was done."""
+    """Description."""
     clips: tuple[Clip, ...]
-    """In the order in which they are shown."""
+    """Sounds in display order."""
 
 
 class Listening(Settings):
-    """What `samples.json` holds."""
+    """Contents of `samples.json`."""
 
     note: str = ""
-    """What is to be heard."""
+    """Description of the sounds."""
     examples: tuple[Example, ...]
-    """In order."""
+    """Examples in display order."""
 
 
 class Figures(Settings):
-    """What the report shows of `evaluation.json`: the model beside a baseline and a ceiling."""
+    """The part of `evaluation.json` shown in the report: the model, baselines and upper bounds."""
 
     model_config = ConfigDict(extra="ignore")
 
     systems: dict[str, dict[str, float | None]]
     """System -> metric -> value; a missing one is shown as a dash."""
     focus: str = ""
-    """The system that the report is about."""
+    """The system that is evaluated."""
     legend: str = ""
-    """What the metrics mean."""
+    """Meaning of the metrics."""
     columns: dict[str, Column] = Field(default_factory=dict)
-    """Metric -> how it is shown. Metrics without one are shown as phonate knows them."""
+    """Metric -> display format. Others are shown in the default format."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object in a file; {} where there is no file. Raises InputError for a damaged one."""
+    """Read a JSON object from a file; {} if there is no file. Raises InputError if it is damaged."""
     if not path.is_file():
         return {}
     try:
@@ -81,12 +81,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def number(value: float | None) -> str:
-    """A figure for a table cell."""
+    """Format a number for a table cell."""
     return "–" if value is None else f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, whichever reads best."""
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
 
 
 def evaluation(path: Path) -> list[dict[str, Any]]:
-    """The table of `evaluation.json`; empty without that file. Raises InputError when it holds no `Figures`."""
+    """The table of `evaluation.json`; empty if there is none. Raises InputError if it is not valid `Figures`."""
     content = read_json(path)
     if not content:
         return []
@@ -117,7 +117,7 @@ def evaluation(path: Path) -> list[dict[str, Any]]:
 
 
 def listening(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The sounds of `samples.json` with their pictures, {} without that file."""
+    """The sounds of `samples.json` with their spectrograms; {} if there is no such file."""
     content = read_json(path)
     if not content:
         return {}
@@ -154,14 +154,14 @@ def _validated(kind: type[ContentT], content: Any, path: Path) -> ContentT:
 
 
 def _sound(path: Path) -> str:
-    """A recording as a URL in itself, at its own rate."""
+    """A recording as a data URL, at its own sample rate."""
     from phonate.audio.decoding import read_audio
 
     return plots.sound_url(*read_audio(path))
 
 
 class _Pictures:
-    """Mel spectrograms with the audio settings of the recipe, so that they show what the model sees."""
+    """Mel spectrograms with the audio settings of the recipe, as the model sees them."""
 
     def __init__(self, recipe: Mapping[str, Any]) -> None:
         from phonate.audio.processor import AudioProcessor
@@ -176,7 +176,7 @@ class _Pictures:
 
 
 def previews(folder: Path) -> dict[str, Any]:
-    """What lies in a run's folder of previews, one clip a name: `voice.png` and `voice.flac` are one."""
+    """The files in a run's folder of previews, grouped by name: `voice.png` and `voice.flac` form one clip."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
         kind = "picture" if path.suffix == ".png" else "sound" if path.suffix in _SOUNDS else None
@@ -186,5 +186,5 @@ def previews(folder: Path) -> dict[str, Any]:
             found.setdefault(path.stem, empty)[kind] = url
     if not found:
         return {}
-    note = "Sounds and pictures that the task gave while it trained."
+    note = "Audio and images from training."
     return {"note": note, "examples": [{"title": "", "clips": list(found.values())}]}

@@ -1,4 +1,4 @@
-"""A run as one HTML page that needs nothing else: what was trained on what, how it went, sounds and how good."""
+"""Report of a run as a single self-contained HTML page: data, training curves, audio and evaluation."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MOST_PROBED = 20_000
 
 @dataclass(frozen=True)
 class _Story:
-    """What a run's folder tells."""
+    """Data read from a run folder."""
 
     run: Run
     recipe: dict[str, Any]
     lines: list[dict[str, Any]]
-    """Of metrics.jsonl."""
+    """Lines of metrics.jsonl."""
     checkpoints: list[listing.CheckpointInfo]
-    """Intact ones, oldest first."""
+    """Intact checkpoints, oldest first."""
     system: dict[str, Any]
     resumes: list[int]
     """Steps at which training was resumed."""
@@ -65,7 +65,7 @@ class _Story:
 
     @property
     def seconds(self) -> float:
-        """Time spent in training, from the rate that each line of metrics reports."""
+        """Training time, computed from the speed in each line of metrics."""
         total, last = 0.0, 0
         for line in self.lines:
             rate = line.get("steps_per_second")
@@ -76,9 +76,9 @@ class _Story:
 
 
 def write_report(path: str | Path) -> Path:
-    """Write `report.html` into the run at `path` and return where it is.
+    """Write `report.html` into the run at `path` and return its path.
 
-    Raises InputError when there is no run, or when a file that the page shows can't be read.
+    Raises InputError if there is no run, or if a file for the page can't be read.
     """
     run = Run(Path(path))
     if not run.recipe.is_file():
@@ -88,7 +88,7 @@ def write_report(path: str | Path) -> Path:
 
 
 def _page(story: _Story) -> dict[str, Any]:
-    """What the template shows."""
+    """Template variables."""
     run = story.run
     compared = listening(run.path / LISTENING, story.recipe)
     return {
@@ -112,7 +112,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _at(document: Mapping[str, Any], *keys: str) -> Any:
-    """A value in nested mappings; None where it is missing."""
+    """A value in nested mappings; None if missing."""
     value: Any = document
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -123,7 +123,7 @@ def _at(document: Mapping[str, Any], *keys: str) -> Any:
 
 
 def _summary(story: _Story) -> str:
-    """A sentence or two on what happened."""
+    """Summary of the run in a sentence or two."""
     metadata = story.newest
     model = f"A {metadata.model_name} of {_count(metadata.num_parameters)} parameters" if metadata else "A model"
     data = _at(story.recipe, "data", "path")
@@ -152,7 +152,7 @@ def _figures(story: _Story) -> list[dict[str, str]]:
 
 
 def _facts(story: _Story) -> list[dict[str, str]]:
-    """Rows of the table of facts, without those that the run does not know."""
+    """Rows of the table of facts, without unknown ones."""
     found = {**_what(story), **_how(story), **_where(story)}
     return [{"label": label, "value": str(value)} for label, value in found.items() if value not in (None, "")]
 
@@ -169,7 +169,7 @@ def _what(story: _Story) -> dict[str, Any]:
 
 
 def _task_facts(task: Any, inference: Mapping[str, Any]) -> dict[str, str]:
-    """What the task itself reports of its model; nothing where it belongs to a plug-in that is not loaded."""
+    """Facts that the task reports about its model; empty if its plug-in is not loaded."""
     if not inference or task not in TASKS.names():
         return {}
     facts = task_info(task).facts
@@ -177,8 +177,7 @@ def _task_facts(task: Any, inference: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _recordings(data: Any) -> str | None:
-    """How many recordings the corpus has, and how long they are; None when it is no longer where it was, or is one of
-    texts."""
+    """Number and total length of the recordings; None if the corpus is not available or contains only texts."""
     if not isinstance(data, Mapping) or "audio" not in data or not Path(str(data.get("path"))).exists():
         return None
     from phonate.data.manifests.manifest import list_corpus
@@ -194,7 +193,7 @@ def _recordings(data: Any) -> str | None:
 
 
 def _seconds(path: Path) -> float:
-    """Length of a recording; 0 for one that can't be read, which training refused too."""
+    """Length of a recording; 0 if it can't be read (training also rejected it)."""
     from phonate.audio.decoding import probe
 
     try:
@@ -263,7 +262,7 @@ def _count(count: int) -> str:
 
 
 def _charts(story: _Story) -> list[dict[str, Any]]:
-    """Losses first, then what the task measured in validation, then the rate, the gradient and the speed."""
+    """Losses first, then validation metrics of the task, then learning rate, gradient norm and speed."""
     lines = story.lines
     groups: dict[str, list[plots.Series]] = {"Loss": []}
     for split in ("train", "validation"):
@@ -283,7 +282,7 @@ def _charts(story: _Story) -> list[dict[str, Any]]:
         {
             "title": title,
             "names": [one.name for one in series],
-            "svg": Markup(plots.line_chart(series, title, marks, log=title == "Loss")),  # its texts are escaped there
+            "svg": Markup(plots.line_chart(series, title, marks, log=title == "Loss")),  # texts are escaped there
         }
         for title, series in groups.items()
     ]
@@ -302,7 +301,7 @@ def _names(lines: Sequence[Mapping[str, Any]], split: str) -> list[str]:
 
 
 def _is_term(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a validation metric only repeats the loss (the one term of it)."""
+    """Whether a validation metric only repeats the loss (its only term)."""
     own = [line for line in lines if line["split"] == "validation" and metric in line]
     return all(line[metric] == line.get("loss") for line in own)
 

@@ -1,4 +1,4 @@
-"""The profile of a voice as one HTML page, for whoever would rather look and listen than read JSON."""
+"""Voice profile as a single HTML page with charts and audio."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from phonate.workflows.pages.exhibits import duration
 from phonate.workflows.pages.rendering import render
 
 _MOST_PROBLEMS = 200
-_MOST_CLIPS = 3  # of the worst, and of the typical
+_MOST_CLIPS = 3  # number of worst and of typical recordings
 _CLIP_SECONDS = 6.0
-_CLIP_RATE = 24_000  # Hz at most, so that the page stays small
+_CLIP_RATE = 24_000  # maximum rate in Hz, to limit the size of the page
 _SCORE_STEP = 0.05
 _HERTZ = (
     (0, "0"),
@@ -36,7 +36,7 @@ _HERTZ = (
     (8000, "8 kHz"),
     (16000, "16 kHz"),
 )
-_USUAL = (10, 90)  # percentiles that the middle 80 % of recordings lie between
+_USUAL = (10, 90)  # percentiles that bound the middle 80 % of recordings
 
 
 def write_voice_page(
@@ -48,16 +48,16 @@ def write_voice_page(
     report: Report,
     rules: VoiceRules | None = None,
 ) -> Path:
-    """Write the page of a voice: its figures, how its recordings are spread, which were refused, and some to hear.
+    """Write the page of a voice: figures, distributions, rejected recordings, and some recordings to listen to.
 
     Args:
-        path: where the page is written, whole or not at all.
-        name: the voice's, shown as the title.
+        path: the page, written atomically.
+        name: name of the voice, shown as the title.
         profile: `phonate.data.voices.profile.voice_profile` of `files` and `features`.
-        files: recordings that the voice is learnt from.
-        features: of each of `files`.
-        report: what their validation found.
-        rules: what they were validated by; the default ones if it is left out.
+        files: recordings used for the voice.
+        features: features of each of `files`.
+        report: report of their validation.
+        rules: rules of the validation. None: the defaults.
 
     Returns:
         `path`.
@@ -67,7 +67,7 @@ def write_voice_page(
         InputError: the page can't be written.
     """
     if not files or len(files) != len(features):
-        raise DataError(f"the page of a voice needs recordings with features; {len(files)} have {len(features)}")
+        raise DataError(f"a voice page needs features of all recordings; {len(files)} have {len(features)}")
     rules = rules or VoiceRules()
     page = {
         "kind": "phonate voice profile",
@@ -97,7 +97,9 @@ def _written(path: Path, text: str) -> Path:
             beside.unlink(missing_ok=True)
     except OSError as error:
         named = printable(str(path))
-        raise InputError(f"{named}: can't be written ({error.strerror}); choose another place or make room") from error
+        raise InputError(
+            f"{named}: can't be written ({error.strerror}); choose another path or free some space"
+        ) from error
     return path
 
 
@@ -114,11 +116,11 @@ def _figures(profile: dict[str, Any], report: Report) -> list[dict[str, str]]:
     """The headline numbers."""
     pitch = profile["voice_pitch"]
     heard = pitch["mean"] is not None
-    spread = f"mean pitch, from {pitch['min']:.0f} to {pitch['max']:.0f} Hz" if heard else "in none is a voice heard"
+    spread = f"mean pitch, from {pitch['min']:.0f} to {pitch['max']:.0f} Hz" if heard else "no recording is voiced"
     cards = [
         (f"{profile['sample_count']:,}", f"recordings used of {report.listed:,} found"),
         (duration(profile["total_duration"]), "of speech"),
-        (f"{profile['avg_quality_score']:.2f}", "mean quality, of at most 1"),
+        (f"{profile['avg_quality_score']:.2f}", "mean quality (0 to 1)"),
         (f"{pitch['mean']:.0f} Hz" if heard else "no pitch", spread),
     ]
     return [{"value": value, "label": label} for value, label in cards]
@@ -131,7 +133,7 @@ def _facts(profile: dict[str, Any]) -> list[dict[str, str]]:
         "Pitch": "no pitch",
         "Spectral centroid": f"{spectrum['centroid_mean']:,.0f} Hz, "
         f"standard deviation {spectrum['centroid_std']:,.0f} Hz",
-        "Spectral rolloff": f"{spectrum['rolloff_mean']:,.0f} Hz, under which 85 % of the magnitude lies",
+        "Spectral rolloff": f"{spectrum['rolloff_mean']:,.0f} Hz, below which 85 % of the magnitude lies",
         "Zero crossings": f"{100 * spectrum['zero_crossing_rate_mean']:.1f} % of samples",
         "Energy": f"RMS {energy['mean']:.4f} of full scale, standard deviation {energy['std']:.4f}; "
         f"the quietest recording {energy['min']:.4f}, the loudest {energy['max']:.4f}",
@@ -160,7 +162,7 @@ def _chart(title: str, svg: str, note: str) -> dict[str, Any]:
 
 
 def _pitch(pitch: dict[str, float | None], features: Sequence[VoiceFeatures]) -> dict[str, Any] | None:
-    """The mean pitch of each recording; None without any."""
+    """Histogram of the mean pitch of each recording; None if there is no pitch."""
     means = [one.pitch_mean for one in features if one.pitch_mean is not None]
     mean, std = pitch["mean"], pitch["std"]
     if not means or mean is None or std is None:
@@ -169,14 +171,14 @@ def _pitch(pitch: dict[str, float | None], features: Sequence[VoiceFeatures]) ->
     span = (max(mean - std, 0.0), mean + std)
     label = f"Histogram of the mean pitch of {_recordings(len(means))}, from {min(means):.0f} to {max(means):.0f} Hz"
     svg = plots.bar_chart(edges, counts, label, "Hz", [(mean, f"voice {mean:.0f} Hz")], span)
-    note = "The dashed line is the mean over all voiced frames of 10 ms, shaded is one standard deviation around it."
+    note = "Dashed line: mean over all voiced frames of 10 ms. Shaded: one standard deviation."
     silent = len(features) - len(means)
-    note += f" {_recordings(silent)} without voice {'is' if silent == 1 else 'are'} not counted." if silent else ""
+    note += f" {_recordings(silent)} without pitch {'is' if silent == 1 else 'are'} not counted." if silent else ""
     return _chart("Mean pitch of each recording, Hz", svg, note)
 
 
 def _spectrum(profile: dict[str, Any], features: Sequence[VoiceFeatures], sample_rate: int) -> dict[str, Any]:
-    """The mean spectral envelope, and how far those of the recordings are from it."""
+    """The mean spectral envelope, and the spread over the recordings."""
     mean_M = envelopes(profile["mfcc_profile"]["mean"])
     peak = float(mean_M.max())
     spread = None
@@ -198,16 +200,16 @@ def _spectrum(profile: dict[str, Any], features: Sequence[VoiceFeatures], sample
         [(place(centroid), f"centroid {centroid:,.0f} Hz"), (place(rolloff), f"rolloff {rolloff:,.0f} Hz")],
     )
     note = (
-        f"The mean of the {N_MFCC} mel-frequency cepstral coefficients over all frames, pauses too, turned back into "
-        f"{N_MELS} mel bands by the inverse cosine transform; finer ripple, such as harmonics, is not in them."
+        f"The mean of the {N_MFCC} mel-frequency cepstral coefficients over all frames, including pauses, converted to "
+        f"{N_MELS} mel bands by the inverse cosine transform; fine structure such as harmonics is not included."
     )
     note += " Shaded: the middle 80 % of recordings." if spread else ""
-    return _chart("Mean spectral envelope, dB under its peak", svg, note)
+    return _chart("Mean spectral envelope, dB below its peak", svg, note)
 
 
 def _quality(profile: dict[str, Any], files: Sequence[VoiceFile], rules: VoiceRules) -> dict[str, Any]:
     scores = [file.quality for file in files]
-    # from the lowest that is taken, centred on multiples of the step: scores are products of 0.5, 0.8 and 0.9
+    # from the lowest accepted score, centred on multiples of the step: scores are products of 0.5, 0.8 and 0.9
     first, last = round(min(rules.min_quality, *scores) / _SCORE_STEP), round(1.0 / _SCORE_STEP)
     edges = (np.arange(first, last + 2) - 0.5) * _SCORE_STEP
     counts, _ = np.histogram(scores, edges)
@@ -244,7 +246,7 @@ def _table(title: str, problems: Sequence[Problem], report: Report) -> dict[str,
 
 
 def _within(path: Path | str, report: Report) -> str:
-    """A recording as it is called in its folder."""
+    """Path of a recording relative to its folder."""
     return printable(str(path)).removeprefix(f"{report.path}{os.sep}")
 
 
@@ -258,7 +260,7 @@ def _listening(
     report: Report,
     rules: VoiceRules,
 ) -> dict[str, Any]:
-    """A few recordings to hear: the worst, and those that are most like all of them."""
+    """A few recordings to listen to: the worst, and the most typical."""
     lowest = [
         number for number in np.argsort([file.quality for file in files], kind="stable") if files[number].lowered_by
     ]
@@ -267,13 +269,13 @@ def _listening(
     spread_C = np.maximum(mfcc_RC.std(axis=0), 1e-6)
     far_R = np.square((mfcc_RC - np.array(profile["mfcc_profile"]["mean"])) / spread_C).sum(axis=1)
     typical = [number for number in np.argsort(far_R, kind="stable") if number not in worst][:_MOST_CLIPS]
-    chosen = {"Lowest quality": worst, "Typical, by their spectral envelopes": typical}
+    chosen = {"Lowest quality": worst, "Typical spectral envelopes": typical}
     examples = [
         {"title": title, "clips": [_clip(files[number], report, rules) for number in numbers]}
         for title, numbers in chosen.items()
         if numbers
     ]
-    return {"note": f"At most {_CLIP_SECONDS:g} s of each, as mono.", "examples": examples}
+    return {"note": f"Up to {_CLIP_SECONDS:g} s of each, mixed to mono.", "examples": examples}
 
 
 def _clip(file: VoiceFile, report: Report, rules: VoiceRules) -> dict[str, str]:
@@ -281,7 +283,7 @@ def _clip(file: VoiceFile, report: Report, rules: VoiceRules) -> dict[str, str]:
     clip = {"label": _within(file.path, report), "note": note, "sound": "", "picture": ""}
     try:
         waveform, info = read_start(file.path, min(_CLIP_SECONDS, rules.max_seconds))
-    except FAILURES as error:  # it was there when it was judged; the page is still right about it
+    except FAILURES as error:  # it was deleted or changed after validation; the rest of the page is still valid
         return {**clip, "note": f"{note}; can't be played: {reason_of(error)}"}
     rate = min(info.sample_rate, _CLIP_RATE)
     heard = waveform if rate == info.sample_rate else resample(waveform, info.sample_rate, rate)

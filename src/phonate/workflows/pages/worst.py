@@ -1,4 +1,4 @@
-"""A page of the clips of a corpus that deserve a listen most: hear them, tick those to leave out, save the list."""
+"""Page of the worst clips of a corpus: listen to them, tick those to exclude, save the list."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 _BAD_WER = 0.3
-_MOST_SECONDS = 60.0  # of a clip in the page
+_MOST_SECONDS = 60.0  # maximum length of a clip in the page
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A clip with all that is odd about it."""
+    """A clip with its findings."""
 
     clip: Checked
     found: list[Finding]
     heard: str | None
-    """What the recogniser understood."""
+    """Transcript by the recogniser."""
 
     @property
     def score(self) -> float:
-        """Of what is worth a warning the sum, which comes first, then of the rest the worst."""
+        """Sort key: first the sum of the findings that are warnings, then the worst of the others."""
         warned = sum(one.score for one in self.found if one.score >= 1.0)
         return 10.0 * warned + max((one.score for one in self.found), default=0.0)
 
@@ -44,13 +44,13 @@ class Suspect:
 def write_page(
     settings: VoiceData, page: str | Path, transcribe: Recogniser | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Write the page of the worst clips; returns where it is and how many of them have a finding.
+    """Write the page of the worst clips. Returns its path and the number of clips with findings.
 
-    With a recogniser, what it understands of each clip is compared with the clip's text.
+    With a recogniser, the transcript of each clip is compared with its text.
     """
     path = Path(page)
     if path.suffix.lower() not in {".html", ".htm"}:
-        raise InputError(f"--page {page}: a page is written; give a name that ends in .html")
+        raise InputError(f"--page {page}: must be a file name that ends in .html")
     clips, report = check_corpus(settings, progress)
     rates = Rates.of(clips)
     suspects = []
@@ -66,7 +66,7 @@ def write_page(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_render(worst, report.path, len(clips)), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise InputError(f"--page {page}: can't be written ({error.strerror}); choose another place") from error
+        raise InputError(f"--page {page}: can't be written ({error.strerror}); choose another path") from error
     odd = sum(any(finding.score >= 1.0 for finding in one.found) for one in suspects)
     return {"page": str(path), "shown": len(worst), "with_findings": odd, "worst": [one.clip.row.id for one in worst]}
 
@@ -77,7 +77,7 @@ def _misheard(clip: Checked, heard: str | None) -> list[Finding]:
     if heard is None:
         return []
     rate = word_error_rate([str(clip.row.text)], [heard])
-    return [Finding("other words", f"the recogniser gets {100 * rate:.0f} % of the words wrong", rate / _BAD_WER)]
+    return [Finding("different words", f"{100 * rate:.0f} % of the words are transcribed differently", rate / _BAD_WER)]
 
 
 def _render(worst: Sequence[Suspect], corpus: str, count: int) -> str:
@@ -103,6 +103,6 @@ def _shown(one: Suspect) -> dict[str, Any]:
 
 
 def _sound(clip: Checked) -> str:
-    """The recording inside of the page; its beginning, if it is very long."""
+    """The recording as a data URL; only its beginning if it is very long."""
     waveform, rate = read_part(clip.row)
     return sound_url(waveform[: int(_MOST_SECONDS * rate)], rate)

@@ -1,4 +1,4 @@
-"""Durations by espeak-ng itself, for speech that it made: exact, from the TextGrid beside each recording.
+"""Exact durations of speech synthesised by espeak-ng, from the TextGrid next to each recording.
 
 `phonate.workflows.demo.embedded_corpus.say` writes them.
 """
@@ -20,16 +20,16 @@ from phonate.text import espeak
 from phonate.text.phonemes import Word
 
 _Timed = tuple[str, float, float]
-"""A phone, its start and its end in seconds."""
+"""A phone with its start and end in seconds."""
 _LEAST_HEARD = 0.9
-"""Share of the phones that espeak must have told of."""
+"""Minimum share of phones that espeak must have reported."""
 
 
 def starts(words: Sequence[Word], phones: Sequence[Span], length: float) -> list[float]:
-    """The second at which each token but the first begins; `phones` are those of a recording of `length` seconds.
+    """Start time of each token except the first; `phones` are those of a recording of `length` seconds.
 
-    Pauses between words belong to the boundary there, and pauses in a word to the phone before them. Raises DataError
-    where other phones were said than the words have.
+    Pauses between words belong to the boundary, pauses within a word to the preceding phone. Raises DataError if the
+    phones differ from those of the words.
     """
     begins = _matched([phone for word in words for phone in word.phones], phones)
     found: list[float] = []
@@ -42,9 +42,9 @@ def starts(words: Sequence[Word], phones: Sequence[Span], length: float) -> list
 
 
 def _matched(wanted: Sequence[str], spans: Sequence[Span]) -> list[_Timed]:
-    """When each of the `wanted` phones was said.
+    """Times of the `wanted` phones.
 
-    espeak tells nothing of a few phones (the l of "twelve"): such a one has half of what was said before it.
+    espeak does not report a few phones (the l of "twelve"); such a phone gets half of the preceding one.
     """
     heard = [phone for span in spans for phone in _code_points(span)]
     found: list[_Timed] = []
@@ -63,8 +63,8 @@ def _matched(wanted: Sequence[str], spans: Sequence[Span]) -> list[_Timed]:
 
 
 def _code_points(span: Span) -> list[_Timed]:
-    """(phone, start, end) of each code point of an event: stress and combining marks last no time, the others are
-    equally long."""
+    """(phone, start, end) of each code point of an event: stress and combining marks have no duration, the
+    others are equally long."""
     phones = espeak.plain(span.label)
     timed = [not is_silent_mark(phone) for phone in phones]
     share = (span.end - span.start) / max(1, sum(timed))
@@ -77,12 +77,12 @@ def _code_points(span: Span) -> list[_Timed]:
 
 
 def is_silent_mark(phone: str) -> bool:
-    """Whether a code point of espeak's IPA only says something of its neighbour: stress, a diacritic."""
+    """Whether a code point of espeak's IPA modifies its neighbour (stress, diacritics)."""
     return phone in {"ˈ", "ˌ"} or all(unicodedata.category(letter) == "Mn" for letter in phone)
 
 
 class EspeakTimes:
-    """The aligner of a corpus: reads the TextGrid beside each recording."""
+    """The aligner of a corpus: reads the TextGrid next to each recording."""
 
     def __init__(self, paths: Mapping[int, Path], lengths: NDArray[np.int64], frames_per_second: float) -> None:
         """`paths`: the TextGrid of each position; `lengths`: its frames."""

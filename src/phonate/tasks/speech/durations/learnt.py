@@ -1,7 +1,7 @@
-"""Durations by an aligner that learns from the corpus itself which frames are which token (`phonate.nn.aligner`).
+"""Durations from an aligner trained on the corpus itself (`phonate.nn.aligner`).
 
-It needs no models and knows no language. It is trained once, in a run folder beside the prepared corpus; what was
-interrupted goes on there.
+It needs no pretrained models and works for any language. It is trained once, in a run folder next to the prepared
+corpus, where interrupted training is resumed.
 
 Shapes: B batch, T frames, L tokens, M mel bands.
 """
@@ -51,7 +51,7 @@ VERSION = 1
 _PRIOR_STRENGTH = 1.0
 _BATCH_SECONDS = 64.0
 _HARDEN_AFTER = 0.5
-"""Share of the steps after which the path is made hard: before, there is no path yet."""
+"""Share of the steps after which binarisation starts; before that there is no usable path."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Item:
 
     tokens_L: NDArray[np.int64]
     optional_L: NDArray[np.bool_]
-    """Tokens that may have no frames: boundaries."""
+    """Tokens that may have no frames (boundaries)."""
     mel_TM: FloatArray
     prior_TL: NDArray[np.float32]
     speaker: int
 
 
 class Recordings:
-    """What the aligner sees of a corpus: all recordings whose tokens fit into their frames."""
+    """Data set of the aligner: all recordings whose tokens fit into their frames."""
 
     cached = True
 
@@ -91,12 +91,12 @@ class Recordings:
         self.positions = [position for position in everything if words[position] and self.fits(position)]
 
     def tokens(self, position: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """All tokens (L,) of a recording, and which of them can have frames: marks of stress never have."""
+        """All tokens (L,) of a recording, and which of them can have frames (stress marks never have)."""
         tokens_L = np.array(self.inventory.ids(self._words[position]), dtype=np.int64)
         return tokens_L, ~self._silent[tokens_L]
 
     def fits(self, position: int) -> bool:
-        """Whether there is a frame for each token."""
+        """Whether there are enough frames for the tokens."""
         return int(self.tokens(position)[1].sum()) <= int(self.prepared.index.frames[position])
 
     def item(self, position: int) -> Item:
@@ -123,7 +123,7 @@ class Recordings:
         return np.asarray(self.prepared.index.frames[self.positions], dtype=np.int64)
 
     def get(self, index: int, rng: np.random.Generator) -> Item:
-        """Sample number `index`."""
+        """The sample at `index`."""
         return self.item(self.positions[index])
 
     def collate(self, items: list[Any]) -> Batch:
@@ -153,8 +153,8 @@ class Recordings:
 class AlignmentTask(Task):
     """Trains an aligner on `recordings` for `steps` steps.
 
-    Terms: `alignment` (how likely the tokens are, over all ways to place them), and later `binarisation` (how far the
-    soft alignment is from the best path).
+    Terms: `alignment` (likelihood of the tokens over all alignments), and later `binarisation` (distance of the
+    soft alignment from the best path).
     """
 
     def __init__(self, recordings: Recordings, steps: int) -> None:
@@ -162,7 +162,7 @@ class AlignmentTask(Task):
         self.steps = steps
 
     def model(self, device: torch.device) -> nn.Module:
-        """An aligner for the corpus's symbols and speakers."""
+        """The aligner model for the corpus's symbols and speakers."""
         prepared = self.recordings.prepared
         mels = prepared.cache.features(0).shape[1]
         return AlignerModel(len(self.recordings.inventory), len(prepared.speakers), mels).to(device)
@@ -186,7 +186,7 @@ class AlignmentTask(Task):
 
     @property
     def hardened(self) -> bool:
-        """Whether the path is made hard in this step."""
+        """Whether binarisation is active in this step."""
         return self.step >= _HARDEN_AFTER * self.steps
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count]:
@@ -209,10 +209,10 @@ def durations(log_BTL: torch.Tensor, batch: Batch) -> Durations:
 
 
 class LearntAligner:
-    """The aligner of a corpus; it is trained, or loaded, when the first recording is aligned."""
+    """The aligner of a corpus; trained or loaded when the first recording is aligned."""
 
     def __init__(self, recordings: Recordings, folder: Path, steps: int) -> None:
-        """`folder`: where run folders are made."""
+        """`folder`: parent of the run folders."""
         self.recordings = recordings
         self.steps = steps
         digest = hashlib.blake2b(digest_size=8)
@@ -223,7 +223,7 @@ class LearntAligner:
         self.run = Run(folder / f"aligner-v{VERSION}-{steps}-{digest.hexdigest()}")
 
     def __call__(self, position: int, words: Sequence[Word]) -> Durations:
-        """Frames of each token. Raises DataError where the recording is shorter than its text."""
+        """Frames of each token. Raises DataError if the recording is shorter than its text."""
         if not self.recordings.fits(position):
             raise DataError("has fewer frames than its text has phones")
         batch = self.recordings.collate([self.recordings.item(position)])
@@ -239,7 +239,7 @@ class LearntAligner:
     def model(self) -> nn.Module:
         """The trained aligner. Raises Interrupted after saving when a signal stopped its training."""
         if not self.recordings.positions:
-            raise DataError("no recording is long enough for its text; there is nothing to learn durations from")
+            raise DataError("no recording is long enough for its text, so the aligner has no training data")
         with torch.enable_grad(), _one_process(self.run.path.with_suffix(".lock")):
             return self._trained()
 
@@ -271,7 +271,7 @@ def _settings(steps: int, recordings: Recordings) -> TrainingSettings:
 
 @contextmanager
 def _one_process(path: Path) -> Iterator[None]:
-    """Others (ranks of the same training) wait here, and then find the aligner trained."""
+    """Lock: other ranks of the same training wait here, and then find the aligner trained."""
     with path.open("a") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         yield

@@ -1,6 +1,6 @@
 """Durations by pocketsphinx: forced alignment with the English models in its wheel (BSD), no download.
 
-The aligner is given our own pronunciations as its dictionary, so that its phones are ours, one by one.
+The aligner uses our pronunciations as its dictionary, so its phones match ours one to one.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from phonate.text.phonemes import Word
 _RATE = 16000
 _FRAME_SECONDS = 0.010
 _OFFSET_SECONDS = 0.0078
-"""Of a boundary after the beginning of its frame, measured on speech whose phones are known."""
-_HISS = 1e-3  # 60 dB under full scale
+"""Offset of a boundary from the start of its frame, measured on speech with known phones."""
+_HISS = 1e-3  # 60 dB below full scale
 _SILENCES = {"<s>", "</s>", "<sil>", "(NULL)", "[NOISE]", "[SPEECH]", "++NOISE++"}
 
 
 class PocketsphinxAligner:
-    """Aligns recordings whose phones are ARPAbet."""
+    """Aligns recordings with ARPAbet phones."""
 
     def __init__(self, vocabulary: Sequence[Sequence[Word]]) -> None:
-        """`vocabulary`: the words of all recordings that will be aligned."""
+        """`vocabulary`: the words of all recordings to be aligned."""
         try:
             import pocketsphinx
         except ImportError as error:
@@ -48,14 +48,14 @@ class PocketsphinxAligner:
                 hmm=pocketsphinx.get_model_path("en-us/en-us"),
                 dict=str(dictionary),
                 lm=None,
-                bestpath=False,  # with it, the second pass fails for one recording in six
+                bestpath=False,  # otherwise the second pass fails for one recording in six
                 loglevel="FATAL",
             )
 
     def __call__(
         self, waveform: FloatArray, sample_rate: int, words: Sequence[Word], frames: int, frames_per_second: float
     ) -> Durations:
-        """Frames of each token. Raises DataError when the words can't be found in the recording."""
+        """Frames of each token. Raises DataError if the words can't be found in the recording."""
         import soxr
 
         samples = soxr.resample(waveform, sample_rate, _RATE)
@@ -78,8 +78,8 @@ class PocketsphinxAligner:
             raise DataError("the aligner can't find these words in the recording") from error
 
     def _starts(self, words: Sequence[Word]) -> list[float]:
-        """The second at which each token but the first begins."""
-        # Kept, and read in order: what it gives points into it, and is gone with it or with the next entry.
+        """Start time of each token except the first."""
+        # Keep a reference and read in order: entries point into it, and become invalid with it or with the next entry.
         alignment = self._decoder.get_alignment()
         found: list[list[tuple[str, int, int]]] = []
         for entry in alignment:
@@ -90,7 +90,7 @@ class PocketsphinxAligner:
         starts: list[float] = []
         for word, phones in zip(words, found, strict=True):
             if [name for name, _, _ in phones] != list(_plain(word.phones)):
-                raise DataError(f"the aligner heard other phones in {word.text!r}")
+                raise DataError(f"the aligner found other phones in {word.text!r}")
             starts += [_seconds(start) for _, start, _ in phones]
             _, start, duration = phones[-1]
             starts.append(_seconds(start + duration))  # the boundary after the word
@@ -98,15 +98,15 @@ class PocketsphinxAligner:
 
 
 def _as_bytes(samples: FloatArray) -> bytes:
-    """16-bit samples at full scale, over a hiss: of digital silence, which synthetic and gated recordings have, the
-    aligner has no model (four in ten of espeak's sentences fail without)."""
+    """16-bit samples at full scale with faint noise: the aligner has no model of digital silence, which synthetic and
+    gated recordings contain (without noise, four in ten of espeak's sentences fail)."""
     hiss = _HISS * np.random.default_rng(0).standard_normal(len(samples))
     whole = np.rint(np.clip(samples / max(float(np.abs(samples).max()), 1e-6) + hiss, -1.0, 1.0) * 32767.0)
     return bytes(whole.astype("<i2").tobytes())
 
 
 def _plain(phones: Sequence[str]) -> tuple[str, ...]:
-    """Without stress, which the aligner's models don't know."""
+    """The phone without stress, which the aligner's models do not have."""
     return tuple(phone.rstrip("012") for phone in phones)
 
 

@@ -1,7 +1,7 @@
-"""Durations by the Montreal Forced Aligner: its TextGrids, one for each recording.
+"""Durations from TextGrids of the Montreal Forced Aligner, one for each recording.
 
-The aligner may have heard another pronunciation of a word than ours. What it heard is what was said, so `said` gives
-the words with its phones; but a file that does not belong to its text is an error, never a guess.
+The aligner may find a pronunciation that differs from ours. `said` then returns the words with the
+aligner's phones. A file that does not match its text is an error.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from phonate.text.phonemes import Word
 _SILENCES = {"", "sil", "sp", "silence", "<eps>", "<s>", "</s>", "<sil>"}
 _UNKNOWN = {"<unk>", "spn", "<spn>", "oov", "<oov>"}
 _LONGER_SECONDS = 0.25
-"""How much later than its recording a TextGrid may end."""
+"""Seconds by which a TextGrid may be longer than its recording."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Words of the text, and what the TextGrid has for them."""
+    """Words of the text, and the matching part of the TextGrid."""
 
     words: list[Word]
     phones: list[Span]
@@ -45,7 +45,7 @@ class TextGridTimes:
         frames_per_second: float,
         inventory: Collection[str],
     ) -> None:
-        """`paths`: the TextGrid of each position; `lengths`: its frames; `inventory`: every phone there is."""
+        """`paths`: the TextGrid of each position; `lengths`: its frames; `inventory`: all known phones."""
         self._paths = paths
         self._ids = ids
         self._lengths = lengths
@@ -53,12 +53,11 @@ class TextGridTimes:
         self._inventory = frozenset(inventory)
 
     def said(self, position: int, words: Sequence[Word]) -> list[Word]:
-        """`words` with the phones that were heard. Raises DataError naming the recording where text and TextGrid
-        differ."""
+        """`words` with the phones of the TextGrid. Raises DataError naming the recording if they differ."""
         return [word for group in self._groups(position, words) for word in self._heard(position, group)]
 
     def __call__(self, position: int, words: Sequence[Word]) -> Durations:
-        """Frames of each token; `words` are those that `said` gave. Pauses belong to the boundary before them."""
+        """Frames of each token; `words` are the result of `said`. Pauses belong to the preceding boundary."""
         starts: list[float] = []
         for group in self._groups(position, words):
             at = 0
@@ -83,7 +82,7 @@ class TextGridTimes:
             raise DataError(f"{self._ids[position]}: {error} ({grid.path})") from None
 
     def _heard(self, position: int, group: _Group) -> list[Word]:
-        """The words of a group with their own phones where those were heard, stress aside, or else with the heard."""
+        """The words of a group, with the phones of the TextGrid if these differ in more than stress."""
         heard = [phone.label for phone in group.phones]
         own = [phone for word in group.words for phone in word.phones]
         if _plain(heard) == _plain(own):
@@ -99,7 +98,7 @@ class TextGridTimes:
 
 
 def _grouped(words: Sequence[Word], grid: Grid) -> Iterator[_Group]:
-    """The smallest groups of words that are written alike: the aligner writes "thursday 's" or "well-known"."""
+    """The smallest groups of words with equal spelling (the aligner may write "thursday 's" or "well-known")."""
     spoken = [span for span in grid.words if span.label.lower() not in _SILENCES]
     at = 0
     pending: list[Word] = []
@@ -134,12 +133,12 @@ def _phones_in(word: Span, grid: Grid) -> list[Span]:
 
 
 def _letters(word: str) -> str:
-    """What is left of a word's spelling when case, accents' forms and all but letters and digits are put aside."""
+    """Spelling for comparison: case-folded, Unicode-normalised, only letters and digits."""
     return "".join(letter for letter in unicodedata.normalize("NFC", word).casefold() if letter.isalnum())
 
 
 def _plain(phones: Sequence[str]) -> list[str]:
-    """Without the stress of ARPAbet."""
+    """The phone without ARPAbet stress."""
     return [phone.rstrip("012") or phone for phone in phones]
 
 

@@ -1,4 +1,4 @@
-"""Files of Praat (TextGrids) with a tier `words` and a tier `phones`, as the Montreal Forced Aligner writes them."""
+"""Praat TextGrid files with tiers `words` and `phones`, as written by the Montreal Forced Aligner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from phonate.config.errors import DataError, MissingPackageError
 
 @dataclass(frozen=True)
 class Span:
-    """What is said from `start` to `end`, in seconds; an empty label is a pause."""
+    """A label from `start` to `end`, in seconds; an empty label is a pause."""
 
     start: float
     end: float
@@ -29,7 +29,7 @@ class Grid:
 
 
 def read(path: Path) -> Grid:
-    """The two tiers of a file. Raises DataError for what is no such file, MissingPackageError without praatio."""
+    """The two tiers of a file. Raises DataError for an invalid file, and MissingPackageError without praatio."""
     try:
         from praatio.textgrid import openTextgrid
     except ImportError as error:
@@ -38,14 +38,14 @@ def read(path: Path) -> Grid:
         ) from error
     try:
         grid = openTextgrid(str(path), includeEmptyIntervals=False, reportingMode="silence")
-    except Exception as error:  # praatio raises whatever the parsing of a broken file meets
-        raise DataError(f"{path}: no TextGrid that can be read ({' '.join(str(error).split())[:100]})") from error
+    except Exception as error:  # praatio raises various errors for damaged files
+        raise DataError(f"{path}: not a readable TextGrid ({' '.join(str(error).split())[:100]})") from error
     tiers = {}
     for wanted in ("words", "phones"):
         # MFA calls the tiers of a recording with several speakers "NAME - words"
         named = [name for name in grid.tierNames if name == wanted or name.endswith(f" - {wanted}")]
         if len(named) != 1:
-            raise DataError(f"{path}: has {len(named)} tiers called {wanted}, one is needed")
+            raise DataError(f"{path}: has {len(named)} tiers called {wanted}; expected one")
         spans = [Span(*entry) for entry in grid.getTier(named[0]).entries]
         tiers[wanted] = spans
     return Grid(path, tiers["words"], tiers["phones"])
@@ -62,8 +62,8 @@ class Found:
 
 
 def in_folder(folder: Path, ids: Mapping[int, str]) -> Found:
-    """The file of each recording, of which `ids` gives position and id: `<id>.TextGrid` in `folder`, or in a subfolder
-    (MFA makes one for each speaker).
+    """The file of each recording in `ids` (position and id): `<id>.TextGrid` in `folder` or a subfolder (MFA makes
+    one for each speaker).
 
     Raises DataError for a folder that does not exist.
     """
@@ -86,7 +86,7 @@ def _chosen(folder: Path, identity: str, by_name: Mapping[str, Sequence[Path]]) 
     direct = folder / f"{identity}.TextGrid"
     if direct.is_file():
         return direct
-    # an id may hold the speaker's folder; then several files may have its last part as their names
+    # an id may include the speaker's folder, so that several files may match its last part
     found = by_name.get(identity.rsplit("/", 1)[-1], [])
     if len(found) > 1:
         raise DataError(f"{identity}: several TextGrids have its name ({found[0]}, {found[1]}); ids must be unique")
@@ -96,7 +96,7 @@ def _chosen(folder: Path, identity: str, by_name: Mapping[str, Sequence[Path]]) 
 
 
 def beside(recordings: Mapping[int, Path]) -> Found:
-    """The file beside each recording, of which `recordings` gives position and path."""
+    """The TextGrid next to each recording in `recordings` (position and path)."""
     paths = {position: recording.with_suffix(".TextGrid") for position, recording in recordings.items()}
     missing = [position for position, path in paths.items() if not path.is_file()]
     return Found(
@@ -106,7 +106,7 @@ def beside(recordings: Mapping[int, Path]) -> Found:
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
-    """Changes with every file's place, size and time."""
+    """Fingerprint of every file's path, size and modification time."""
     digest = hashlib.blake2b(digest_size=8)
     for path in paths:
         status = path.stat()

@@ -1,4 +1,4 @@
-"""MODEL_CARD.md: what a model that leaves the house was made of, and what may be done with it."""
+"""MODEL_CARD.md of an exported model: training data, settings, evaluation and permitted use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from phonate.tasks.speech.inference import Synthesiser
 
 _FIGURES = "evaluation.json"
 _NAMED = 20
-"""Speakers that are named; of more, the number is told."""
+"""Maximum number of speakers listed by name; otherwise only their number is given."""
 _UNKNOWN = "not recorded"
 
 
@@ -19,22 +19,22 @@ def model_card(name: str, facts: Mapping[str, str], figures: str) -> str:
     rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
     return f"""# {name}
 
-**This model makes AI-generated speech.** Say so wherever it is heard, and do not let it speak as a person who has not
-agreed to that.
+**The output of this model is AI-generated speech.** Disclose this wherever it is used, and do not imitate a person
+without their consent.
 
 | | |
 | --- | --- |
 {rows}
-| licence | *to be filled in: whether the recordings and the consent of their speakers allow what you plan* |
+| licence | *to be filled in: whether the licence and the speakers' consent permit the intended use* |
 
-## How good
+## Evaluation
 
 {figures}
 """
 
 
 def facts_of(synthesiser: Synthesiser, vocoder: str) -> dict[str, str]:
-    """What is known of a `Synthesiser` and of what it was trained on, in words."""
+    """Facts about a `Synthesiser` and its training data."""
     facts, speakers = synthesiser.inference_metadata, synthesiser.speakers
     named = ", ".join(speakers[:_NAMED]) if len(speakers) <= _NAMED else "not listed here"
     seconds = facts.get("seconds")
@@ -53,12 +53,12 @@ def facts_of(synthesiser: Synthesiser, vocoder: str) -> dict[str, str]:
 
 
 def figures_beside(checkpoint: Path) -> str:
-    """The table of the evaluation of the run that `checkpoint` is of, where there was one."""
+    """The evaluation table of the run of `checkpoint`, if it was evaluated."""
     for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
         if (folder / _FIGURES).is_file():
             found = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))
             return _table(found["systems"], found.get("legend", ""))
-    return "It was not judged: `phonate evaluate RUN` before the export puts figures here."
+    return "Not evaluated. Run `phonate evaluate RUN` before the export to include figures."
 
 
 def _table(systems: Mapping[str, Mapping[str, float]], legend: str) -> str:

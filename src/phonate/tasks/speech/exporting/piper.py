@@ -1,7 +1,7 @@
-"""Piper's side of a voice: the numbers that its runtime gives to phones, what they are to us, and its config file.
+"""Export to Piper: its phoneme ids, how they map to our tokens, and its config file.
 
-Piper sends `^ _ h _ ə _ l _ ... , _   _ ... . _ $`: everything is followed by a pad, words are apart by spaces, and a
-space follows each mark within a sentence. We have one boundary after a word, its mark or `<word>`.
+Piper sends `^ _ h _ ə _ l _ ... , _   _ ... . _ $`: each phoneme is followed by a pad, words are separated by spaces,
+and each mark within a sentence is followed by a space. Our models have one boundary after a word: its mark or `<word>`.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from phonate.text.inventory import PAD, START, WORD, Inventory
 from phonate.text.phonemes import is_english
 
 VERSION = "1.0.0"
-"""Of Piper's file format."""
+"""Version of Piper's file format."""
 
 NOT_SAID, PHONE, SPACE, LIGHTEST_MARK = 0, 1, 2, 3
-"""Weights of numbers, for `SpokenPiper`."""
+"""Weights of ids, for `SpokenPiper`."""
 
 _FIRST = "_^$ !'(),-.:;?"
-"""Piper's first phonemes. Some runtimes have the numbers of `_`, `^` and `$` built in, so ours are the same."""
+"""Piper's first phonemes. Some runtimes hard-code the ids of `_`, `^` and `$`, so we use the same ones."""
 _MARKS = ",:;.!?"
-"""Of marks, the ones that Piper sends; the weightiest last."""
+"""The marks that Piper sends, in ascending order of weight."""
 _SAME = {"g": "ɡ", "Z": "ʒ", "S": "ʃ", "N": "ŋ", "X": "χ", "A": "ɑ", "Φ": "ɸ", "ʦ": "ts"}
-"""Mnemonics of espeak's for which our phonemizer writes IPA."""
+"""espeak mnemonics that our phonemizer replaces by IPA."""
 _SILENT = "|‿`\u200d"
-"""Ties, which our phonemizer leaves out."""
+"""Ties, which our phonemizer omits."""
 
 
 @dataclass(frozen=True)
 class PiperNumbers:
-    """The numbers of a voice."""
+    """The phoneme ids of a voice."""
 
     of_phonemes: dict[str, list[int]]
     """Piper's phoneme_id_map."""
     tokens: Sequence[int]
-    """Our token for each number."""
+    """Our token for each id."""
     weights: Sequence[int]
-    """What each number is to us: not said, a phone, or a boundary, the weightier the more."""
+    """Weight of each id: not said, a phone, or a boundary (of a mark, the stronger the higher)."""
 
 
 def piper_numbers(inventory: Inventory) -> PiperNumbers:
-    """The numbers for a voice whose phones are espeak's."""
+    """The ids for a voice with espeak's phones."""
     phonemes = [*_FIRST, *(symbol for symbol in SYMBOLS if symbol not in _FIRST)]
     numbers = {phoneme: number for number, phoneme in enumerate(phonemes)}
     ours = {symbol: number for number, symbol in enumerate(inventory.symbols)}
@@ -53,13 +53,13 @@ def piper_numbers(inventory: Inventory) -> PiperNumbers:
         tokens[numbers[phoneme]], weights[numbers[phoneme]] = ours[symbol], weight
 
     for symbol in SYMBOLS:
-        # Piper's espeak glides between vowels (ðɪʲ ˈoʊld) where ours does not; English has no other use for it
+        # Piper's espeak inserts glides between vowels (ðɪʲ ˈoʊld), ours does not; English has no other use of it
         if symbol in ours and not (symbol == "ʲ" and is_english(inventory.language)):
             mean(symbol, symbol, PHONE)
     for weight, mark in enumerate(_MARKS, LIGHTEST_MARK):
         mean(mark, mark, weight)
     mean(" ", WORD, SPACE)
-    mean("$", WORD, SPACE)  # the end of a text without a mark
+    mean("$", WORD, SPACE)  # end of a text without a final mark
     mean("^", START, LIGHTEST_MARK + len(_MARKS))
     of_phonemes = {phoneme: [number] for phoneme, number in numbers.items()}
     of_phonemes |= {written: [numbers[phone] for phone in phones] for written, phones in _SAME.items()}
@@ -70,7 +70,7 @@ def piper_numbers(inventory: Inventory) -> PiperNumbers:
 def piper_config(
     numbers: PiperNumbers, name: str, language: str, speakers: Sequence[str], sample_rate: int, hop_length: int
 ) -> dict[str, Any]:
-    """The document that lies beside a voice, as `voice.onnx.json`."""
+    """The contents of `voice.onnx.json`, the config file of a voice."""
     family, _, region = language.partition("-")
     several = len(speakers) > 1
     return {

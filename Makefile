@@ -42,7 +42,7 @@ test: $(READY)  ## Run the tests that take under ten minutes together
 test-all: $(READY)  ## Run every test that this machine can run
 	$(PYTEST)
 
-lint: $(READY)  ## Check style, types and the floors of the house
+lint: $(READY)  ## Check style, types and the layers of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

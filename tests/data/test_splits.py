@@ -10,7 +10,7 @@ from small_corpora import corpus, wav
 
 from phonate.config.errors import DataError
 from phonate.data.manifests.rows import official_split
-from phonate.data.store.prepared import prepare
+from phonate.data.store.prepared import prepare, prepare_to_train
 from phonate.data.store.splits import split
 from phonate.evaluation.held_out import Clip, Overlap, trained_on
 
@@ -65,8 +65,10 @@ def test_without_an_official_validation_split_a_share_of_the_rest_validates(tmp_
 
 
 def test_a_test_set_alone_is_not_trained_on(tmp_path):
+    data = corpus(listed(tmp_path / "corpus", ["test", "test"]))
+    assert ids(prepare(data)) == ([], [], ["0", "1"])
     with pytest.raises(DataError, match="every recording is of the official test split"):
-        prepare(corpus(listed(tmp_path / "corpus", ["test", "test"])))
+        prepare_to_train(data)
 
 
 def test_the_official_test_split_was_not_trained_on(tmp_path):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phonate.config.errors import DataError
 from phonate.data.features import FEATURES, Features
 from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.manifests.manifest import list_corpus
@@ -86,6 +87,17 @@ def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
         raise damaged(folder, error) from error
     train, validation, test = split_index(index, settings.validation)
     return Prepared(folder, fingerprint, index, cache, report_json, train, validation, test)
+
+
+def prepare_to_train(settings: VoiceData) -> Prepared:
+    """`prepare`; raises DataError also where nothing may be trained on."""
+    prepared = prepare(settings)
+    if not len(prepared.train):
+        raise DataError(
+            f"{settings.path}: every recording is of the official test split, which is not trained on; give the whole "
+            "corpus as data.path, or its part for training"
+        )
+    return prepared
 
 
 def _held_out(settings: VoiceData) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.store.prepared import Prepared, prepare
+from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.settings import ConversionData
 from phonate.tasks.conversion.voices import Voice
@@ -26,7 +26,7 @@ class Corpus:
     def __init__(self, data: ConversionData, extractor: FeatureExtractor) -> None:
         self.data = data
         self.extractor = extractor
-        self.prepared: Prepared = prepare(data)
+        self.prepared: Prepared = prepare_to_train(data)
         self.speakers = self.prepared.speakers
         """Names in the order of the embedding."""
 

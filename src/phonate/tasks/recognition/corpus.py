@@ -10,7 +10,7 @@ import numpy as np
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.dropping import warn_left_out
-from phonate.data.store.prepared import Prepared, prepare
+from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.data.store.splits import split_speakers
 from phonate.tasks.recognition.model import reduced
 from phonate.tasks.recognition.settings import RecognitionData
@@ -23,7 +23,7 @@ class Corpus:
     def __init__(self, data: RecognitionData) -> None:
         self.data = data
         self.processor = AudioProcessor(data.audio)
-        self.prepared: Prepared = prepare(data)
+        self.prepared: Prepared = prepare_to_train(data)
 
     @cached_property
     def wordings(self) -> list[str]:

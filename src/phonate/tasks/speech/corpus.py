@@ -14,7 +14,7 @@ from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.store.prepared import Prepared, prepare
+from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.tasks.speech.durations import textgrids
 from phonate.tasks.speech.durations.boundaries import Aligner, Durations
 from phonate.tasks.speech.durations.textgrid import TextGridTimes
@@ -32,7 +32,7 @@ class Corpus:
     def __init__(self, data: SpeechData) -> None:
         self.data = data
         self.processor = AudioProcessor(data.audio)
-        self.prepared: Prepared = prepare(data)
+        self.prepared: Prepared = prepare_to_train(data)
         self.phonemizer = phonemizer(data.phonemes, data.language)
         self.inventory = Inventory.of(self.phonemizer)
         self.speakers = self.prepared.speakers

@@ -11,7 +11,7 @@ from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor, preemphasised
 from phonate.data.store.derived import DerivedFeatures, open_pitch
 from phonate.data.store.predicted import TeacherForcedMels
-from phonate.data.store.prepared import Prepared, prepare
+from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.tasks.vocoder.settings import VocoderData
 
 _SILENT = 1e-6
@@ -23,7 +23,7 @@ class Corpus:
     def __init__(self, data: VocoderData) -> None:
         self.data = data
         self.processor = AudioProcessor(data.audio)
-        self.prepared: Prepared = prepare(data)
+        self.prepared: Prepared = prepare_to_train(data)
 
     @cached_property
     def predicted(self) -> TeacherForcedMels | None:

@@ -1,4 +1,4 @@
-"""Who hears how far long work has come."""
+"""Progress reporting."""
 
 from __future__ import annotations
 

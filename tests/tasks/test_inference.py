@@ -213,6 +213,8 @@ def test_a_vocoder_renders_mels_and_recordings(vocoder: Path, clips: list[Path])
         np.testing.assert_array_equal(waveform, model.render(mel))
     np.testing.assert_allclose(np.concatenate(list(model.stream(mels[1]))), model.render(mels[1]), atol=1e-4)
     assert np.abs(model.resynthesise(clips[0])).max() == pytest.approx(0.95, abs=0.01)
+    with pytest.raises(InputError, match="one by one"):
+        model.render(mels, np.zeros(len(mels[0]), np.float32))
 
 
 def test_a_run_is_loaded_by_what_it_is(conversion: Path, vocoder: Path) -> None:

@@ -117,7 +117,8 @@ class AudioProcessor:
         return _PEAK * normalised_peak(self.render(mel, iterations))
 
     def render(self, mel: npt.ArrayLike, iterations: int = 32) -> FloatArray:
-        """As `waveform`, but at the level encoded in the features, so that pieces of one recording can be joined."""
+        """As `waveform`, ((frames - 1) * hop,), but at the level of the features, so that pieces of one recording
+        can be joined."""
         features = np.asarray(mel, dtype=np.float32)
         if features.ndim != 2 or features.shape[1] != self.config.n_mels or len(features) < 2:
             raise ValueError(
@@ -131,20 +132,20 @@ class AudioProcessor:
 
 
 def normalised_peak(waveform: FloatArray) -> FloatArray:
-    """The waveform scaled to peak at 1; digital silence as it is."""
+    """The waveform (samples,) scaled to peak at 1; digital silence as it is."""
     peak = float(np.abs(waveform).max(initial=0.0))
     return waveform / np.float32(peak) if peak > 0.0 else waveform
 
 
 def preemphasised(waveform: FloatArray, coefficient: float) -> FloatArray:
-    """y[t] = x[t] - coefficient * x[t - 1], with x[-1] = 0."""
+    """Of a waveform x (samples,): y[t] = x[t] - coefficient * x[t - 1], (samples,), with x[-1] = 0."""
     emphasised = waveform.copy()
     emphasised[1:] -= np.float32(coefficient) * waveform[:-1]
     return emphasised
 
 
 def deemphasised(waveform: FloatArray, coefficient: float) -> FloatArray:
-    """The inverse of `preemphasised`."""
+    """The inverse of `preemphasised`, (samples,)."""
     from scipy.signal import lfilter
 
     return np.asarray(lfilter([1.0], [1.0, -coefficient], waveform), dtype=np.float32)

@@ -11,6 +11,7 @@ from torch import nn
 from phonate.audio.decoding import FloatArray
 from phonate.audio.inputs import Audio, AudioT, as_waveform
 from phonate.audio.processor import AudioProcessor, normalised_peak
+from phonate.config.errors import InputError
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
 from phonate.tasks.vocoder.settings import VocoderRecipe
@@ -77,8 +78,12 @@ class NeuralVocoder(Inference):
         list of mels.
 
         `f0`: pitch (T,) in Hz, 0 where unvoiced; None: it is estimated from the mel.
+
+        Raises InputError for a pitch beside a list of mels.
         """
         if isinstance(mel, list | tuple):
+            if f0 is not None:
+                raise InputError("f0 is the pitch of one mel; render mels with a given pitch one by one")
             return [self._renderer(one) for one in mel]
         return self._renderer(mel, f0)
 

@@ -202,6 +202,19 @@ def test_epoch_by_epoch_is_the_same_run(loaders, tmp_path):
     assert losses[0] == losses[1]
 
 
+def test_a_loop_of_ones_own_sees_epochs_that_are_worse_and_is_not_stopped(loaders, tmp_path):
+    options = {"num_epochs": 6, "early_stopping_patience": 1, "early_stopping_min_delta": 1e6, "learning_rate": 0.1}
+    trainer = VoiceTrainer(small(), config(tmp_path, validate_interval=1, **options))
+    measured = []
+    for _ in range(4):
+        trainer.train_epoch(*loaders)
+        assert trainer.trainer is not None
+        last = trainer.trainer.progress.last_validation["val_loss"]
+        assert trainer.validate(loaders[1])["val_loss"] == pytest.approx(last, rel=1e-5)
+        measured.append(last)
+    assert len(set(measured)) == 4
+
+
 def test_validate_measures_the_model_as_it_is(loaders, tmp_path):
     trainer = VoiceTrainer(small(), config(tmp_path))
     before = trainer.validate(loaders[1])

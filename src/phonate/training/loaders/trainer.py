@@ -86,14 +86,15 @@ class VoiceTrainer:
         """
         resume = self._checkpoint(checkpoint_path)
         asked = checkpoint_path is not None
-        return self._fit(train_dataloader, val_dataloader, resume, self.callbacks, resuming=asked)
+        return self._fit(train_dataloader, val_dataloader, resume, self.callbacks, self.config, resuming=asked)
 
     def train_epoch(
         self, train_dataloader: Iterable[Batch], val_dataloader: Iterable[Batch] | None = None
     ) -> dict[str, float]:
         """Train one epoch more and save a checkpoint; the next call continues from it.
 
-        The learning rate follows the schedule over `config.num_epochs` epochs.
+        The learning rate follows the schedule over `config.num_epochs` epochs. When to stop is up to the caller:
+        `config.early_stopping_patience` has no effect here, and the model keeps the weights of the epoch.
 
         Returns:
             The mean losses of the epoch (`train_loss`, ...).
@@ -105,7 +106,9 @@ class VoiceTrainer:
         if self.trainer is not None and self.trainer.finished and not self.trainer.should_stop:
             raise InputError(f"all {self.config.num_epochs} epochs are trained; raise num_epochs for more")
         callbacks = [*self.callbacks, _StopAfterEpoch()]
-        self._fit(train_dataloader, val_dataloader, resume, callbacks, resuming=resume is not None)
+        # it would bring the best weights back after each epoch, and end every epoch at once when patience is exhausted
+        config = self.config.model_copy(update={"early_stopping_patience": None})
+        self._fit(train_dataloader, val_dataloader, resume, callbacks, config, resuming=resume is not None)
         assert self.trainer is not None
         self.trainer.should_stop = False
         return self.trainer.progress.last_training
@@ -142,9 +145,9 @@ class VoiceTrainer:
         val_dataloader: Iterable[Batch] | None,
         resume: Path | None,
         callbacks: Sequence[Callback],
+        config: TrainingConfig,
         resuming: bool,
     ) -> dict[str, float]:
-        config = self.config
         train = LoaderSource(train_dataloader, config.seed, "train")
         validation = None if val_dataloader is None else LoaderSource(val_dataloader, config.seed, "validation")
         steps = config.num_epochs * train.steps(0) // config.gradient_accumulation_steps

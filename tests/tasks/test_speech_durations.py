@@ -192,6 +192,24 @@ def test_clips_whose_alignment_is_flawed_are_left_out_counted_and_named(
             assert what in caplog.text
 
 
+def test_clips_that_could_not_be_aligned_are_named_in_every_run(
+    voice: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(voice / "wavs" / "a1.wav", voice / "wavs" / "b2.wav")
+    (voice / "metadata.csv").write_text(f"a1|{TEXT}\nb2|{TEXT}\n", encoding="utf-8")
+
+    def align(position, words):
+        if position == 1:
+            raise DataError("too short for its text")
+        return np.ones(3)
+
+    monkeypatch.setattr("phonate.tasks.speech.corpus.Corpus._aligner", lambda corpus: align)
+    for reason in ("can't be aligned with their texts", "could not be aligned with their texts"):
+        caplog.clear()
+        assert len(corpus_of(voice, "pocketsphinx").durations[1]) == 0
+        assert f"1 recordings {reason}, and are left out: b2" in caplog.text
+
+
 @pytest.fixture(scope="module")
 def spoken(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """LJSpeech's layout of sentences that espeak said, with its TextGrids."""

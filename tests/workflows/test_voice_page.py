@@ -164,8 +164,8 @@ def test_the_envelope_is_the_inverse_of_the_coefficients(tones: Path, tmp_path: 
     power = librosa.feature.inverse.mfcc_to_mel(mean[:, None], n_mels=128)[:, 0]
     expected = librosa.power_to_db(power, amin=1e-30, top_db=None)
     texts = re.findall(r'<text style="[^"]*" x="([\d.]+)" y="([\d.]+)">([^<]+)</text>', svg.replace("−", "-"))
-    heights = [float(y) for y in re.findall(r'd="M 52 ([\d.]+) L 456 [\d.]+ " style="[^"]*var\(--faint\)', svg)]
-    values = [float(said) for x, _, said in texts if re.fullmatch(r"-?\d+", said) and float(x) < 52]
+    heights = [float(y) for y in re.findall(r'd="M 60 ([\d.]+) L 456 [\d.]+ " style="[^"]*var\(--faint\)', svg)]
+    values = [float(said) for x, _, said in texts if re.fullmatch(r"-?\d+", said) and float(x) < 60]
     points = re.search(r' d="M ([^"]+)" style="[^"]*stroke: var\(--s0\); stroke-width: 2', svg)
     assert points is not None
     drawn = np.array([[float(one) for one in point.split()] for point in points[1].split("L")])

@@ -102,7 +102,10 @@ class Corpus:
         name = f"durations-{self.data.durations}-v{_VERSION}-{digest.hexdigest()}"
         folder = self.prepared.folder / name
         if folder.is_dir():
-            return open_derived(folder, len(self.words), _never)
+            aligned = open_derived(folder, len(self.words), _never)
+            missing = [position for position, words in enumerate(self.words) if words and not len(aligned[position])]
+            warn_left_out("could not be aligned with their texts", [self.prepared.index.id[i] for i in missing])
+            return aligned
         align, failed = self._aligner(), []
 
         def compute(position: int) -> FloatArray:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, HEIGHT = 480, 230  # of a chart, in SVG units; so are the lengths below
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 24, 14, 32
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 24, 14, 32
 _MARK_WIDTH, _MARK_HEIGHT = 110, 14
 _MIN_BAR = 1.5  # so that one recording among thousands is visible
 _DOT = 7.0

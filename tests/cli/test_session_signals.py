@@ -47,11 +47,13 @@ def configure(steps: int, vocoder: str = "null") -> None:
     Path("training/config.yaml").write_text(WITH_VOCODER.format(steps=steps, vocoder=vocoder))
 
 
-def start(*more: str) -> subprocess.Popen:
-    def default_signals() -> None:  # a shell may have them ignored
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+def default_signals() -> None:
+    """For a child process: a shell starts programs in its background with some signals ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
+
+def start(*more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "phonate", "session", "--device", "cpu", *more]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=default_signals
@@ -248,7 +250,9 @@ def catches(pid: int, number: int) -> bool:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_before_the_first_step_of_phonate_train(place, number, code):
     command = [sys.executable, "-m", "phonate", "train", "conversion", "size=tiny", "data.path=recordings"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=default_signals
+    ) as process:
         while not catches(process.pid, signal.SIGTERM):
             assert process.poll() is None
             time.sleep(0.01)

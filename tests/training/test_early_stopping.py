@@ -33,8 +33,8 @@ def options(**changes):
 @pytest.mark.parametrize(
     ("validation", "said"),
     [
-        ({}, r"chosen by val_loss; set training\.validation\.metric_for_best_model=val_quality"),
-        ({"metric_for_best_model": "quality"}, r"minimum of quality; set training\.validation\.greater_is_better=true"),
+        ({}, r"selected by val_loss; set training\.validation\.metric_for_best_model=val_quality"),
+        ({"metric_for_best_model": "quality"}, r"minimum quality; set training\.validation\.greater_is_better=true"),
     ],
 )
 def test_the_metric_that_chooses_the_best_must_be_the_watched_one(tmp_path, validation, said):
@@ -48,7 +48,7 @@ def test_the_metric_that_chooses_the_best_must_be_the_watched_one(tmp_path, vali
 
 
 def test_the_option_to_set_is_the_one_that_chooses():
-    with pytest.raises(InputError, match=r"chosen by val_mse; set training\.checkpoint\.monitor_metric=val_loss"):
+    with pytest.raises(InputError, match=r"selected by val_mse; set training\.checkpoint\.monitor_metric=val_loss"):
         settings(early_stopping={}, checkpoint={"monitor_metric": "val_mse"})
 
 

@@ -142,7 +142,7 @@ def check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
     best = settings.best_metric
     if best.removeprefix("val_") in task.higher_is_better and not settings.validation.greater_is_better:
         raise InputError(
-            f"training.validation.greater_is_better: the best checkpoint is chosen by {best}, which is better when "
+            f"training.validation.greater_is_better: the best checkpoint is selected by {best}, which is better when "
             "higher; set it to true"
         )
 

@@ -210,8 +210,11 @@ def test_the_clock_ends_training_on_a_machine_that_became_slower(
     program = tmp_path / "program.py"
     program.write_text(slow_machine(tmp_path, per_step=0.05))
     monkeypatch.setattr(training, "_phonate", lambda arguments: [sys.executable, str(program), *arguments])
+    state = tmp_path / "state"
     monkeypatch.setattr(
-        training.listing, "scan", lambda _: [SimpleNamespace(step=json.loads((tmp_path / "state").read_text()))]
+        training.listing,
+        "scan",
+        lambda _: [SimpleNamespace(step=json.loads(state.read_text()))] if state.exists() else [],
     )
     said: list[str] = []
     getattr(Training(["speech"], tmp_path, Machine()), way)(Limit(4.0), 1.0, said.append)

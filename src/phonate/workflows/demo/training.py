@@ -181,7 +181,7 @@ def _watch(
 ) -> _Progress:
     """Run a training command; send SIGTERM when `stops(time.monotonic(), step)`, and wait for its save."""
     started = time.monotonic()
-    before = first = reached = _reached(output)
+    before = first = reached = max(_reached(output), _saved(output))
     first_seen = started
     with subprocess.Popen(_phonate(command)) as training:
         try:
@@ -204,6 +204,11 @@ def _watch(
     elapsed = time.monotonic() - first_seen
     rate = (step - first) / elapsed if step > first else (step - before) / (time.monotonic() - started)
     return _Progress(training.returncode != _STOPPED, step, first_seen - started, rate)
+
+
+def _saved(output: Path) -> int:
+    """The step of the last checkpoint, which may be ahead of the metrics."""
+    return max((one.step for one in listing.scan(output / "checkpoints")), default=0)
 
 
 def _reached(output: Path) -> int:

@@ -64,10 +64,11 @@ def interruptible() -> Iterator[None]:
             yield
     except Interrupted:
         raise
-    except (_Stopped, KeyboardInterrupt, Exception) as error:
+    except BaseException as error:
         if stop.received is None and not isinstance(error, KeyboardInterrupt):
             raise
-        # an interrupted import may surface as any other error
+        # an interrupted import may surface as any other error, a panic of a module in Rust among them, which is no
+        # Exception
         number = stop.received or signal.SIGINT
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         raise Interrupted(f"stopped by {name}", number) from None

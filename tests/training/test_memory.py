@@ -136,6 +136,33 @@ def test_memory_that_rises_and_falls_all_the_time_costs_under_one_percent():
     assert manager.overhead_percent < 1.0
 
 
+@pytest.mark.parametrize("cost", [0.02, 0.5])
+def test_a_cpu_gets_freed_pages_back_at_low_pressure_for_under_one_percent(cost):
+    world = World()
+    returned: list[float] = []
+
+    def give_back():
+        world.now += cost
+        returned.append(world.now)
+
+    manager = world.manager(torch.device("cpu"), return_pages=give_back)
+    for _ in range(50_000):
+        world.now += 0.016
+        manager.check()
+    assert manager.cleanup_count == 0
+    assert len(returned) > 5
+    assert manager.overhead_percent < 1.0
+
+
+def test_a_gpu_has_no_pages_to_return():
+    world = World()
+    manager = world.manager()
+    for _ in range(50_000):
+        world.now += 0.016
+        manager.check()
+    assert manager.overhead_percent < 0.2  # the looks alone
+
+
 def test_critical_pressure_is_said_once_with_what_to_change(caplog):
     world = World(used=95)
     manager = world.manager()

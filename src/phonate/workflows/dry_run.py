@@ -17,8 +17,8 @@ from phonate.training.run import Run
 from phonate.training.task import Task
 from phonate.training.trainer import Trainer
 
-FEWEST_STEPS, MOST_STEPS = 3, 30
-ENOUGH_SECONDS = 5.0
+MIN_STEPS, MAX_STEPS = 3, 30
+MIN_SECONDS = 5.0
 """Seconds to measure. At least 3 steps are measured."""
 GIB = 2**30
 
@@ -36,7 +36,7 @@ def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) 
         run = Run(Path(folder) / "run")
         run.create(resuming=False)
         quiet = settings.logging.model_copy(update={"tensorboard": False, "wandb": False, "verbosity": "quiet"})
-        short = settings.model_copy(update={"max_steps": 1 + MOST_STEPS, "logging": quiet})
+        short = settings.model_copy(update={"max_steps": 1 + MAX_STEPS, "logging": quiet})
         trainer = Trainer(task, short, run, device=device, recipe_yaml=resolved.to_yaml())
         total_steps = settings.max_steps or settings.epochs * trainer.steps_per_epoch
         step_seconds = _time_steps(trainer)
@@ -69,7 +69,7 @@ def _time_steps(trainer: Trainer) -> float:
                 torch.cuda.synchronize(trainer.device)
             ends.append(time.perf_counter())
             steps, seconds = len(ends) - 1, ends[-1] - ends[0]
-            if steps >= MOST_STEPS or (steps >= FEWEST_STEPS and seconds > ENOUGH_SECONDS):
+            if steps >= MAX_STEPS or (steps >= MIN_STEPS and seconds > MIN_SECONDS):
                 return statistics.median(end - start for start, end in itertools.pairwise(ends))
     raise AssertionError
 

@@ -15,7 +15,7 @@ from enum import IntEnum
 import torch
 
 from phonate.compute.device_type import DeviceType
-from phonate.compute.memory import Usage, release, usage_of
+from phonate.compute.memory import Usage, release, return_freed_pages, usage_of
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,9 @@ LOOKS_SHARE = 0.002
 CLEANING_SHARE = 0.005
 """Largest share of the time that clean-ups may take."""
 SECONDS_BETWEEN_CLEANUPS = 10.0
+SECONDS_BETWEEN_RETURNS = 15.0
+"""How often freed pages are returned on a CPU, whatever the pressure: batches of varying lengths fragment the heap,
+which would otherwise grow to several times the live memory."""
 LONGEST_WAIT = 600.0
 """After a clean-up that freed nothing, the wait is doubled, up to this many seconds."""
 WORTH_IT = 0.01
@@ -70,15 +73,16 @@ def memory_manager(device: torch.device) -> AdaptiveMemoryManager:
 class AdaptiveMemoryManager:
     """Monitors the memory of `device` and cleans up under pressure.
 
-    At low pressure nothing is done. At moderate pressure memory is read more often. At high pressure the allocator's
-    cache is emptied (on a CPU, garbage is collected). At critical pressure garbage is also collected, freed pages are
-    returned to the system, and the log gives advice once. A clean-up that freed nothing is repeated less and less
-    often; when pressure rises to a higher level, memory is cleaned up at once.
+    At low pressure, freed pages are returned to the system now and then (on a CPU). At moderate pressure memory is read
+    more often. At high pressure the allocator's cache is emptied (on a CPU, garbage is collected). At critical pressure
+    garbage is also collected, freed pages are returned to the system, and the log gives advice once. A clean-up that
+    freed nothing is repeated less and less often; when pressure rises to a higher level, memory is cleaned up at once.
 
     Args:
         device: The monitored device.
         probe: Reads the memory usage. None: the default of the device.
         clean: Frees memory; called with True if pressure is critical. None: `phonate.compute.memory.release`.
+        return_pages: Returns freed pages to the system. None: `phonate.compute.memory.return_freed_pages` on a CPU.
         clock: Clock in seconds.
         thresholds: Shares as in `THRESHOLDS`. None: those of the device type.
         host: Manager of the host's memory, for a GPU.
@@ -90,6 +94,7 @@ class AdaptiveMemoryManager:
         *,
         probe: Callable[[], Usage] | None = None,
         clean: Callable[[bool], None] | None = None,
+        return_pages: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         thresholds: tuple[float, float, float] | None = None,
         host: AdaptiveMemoryManager | None = None,
@@ -108,8 +113,11 @@ class AdaptiveMemoryManager:
         self._host = host
         self._probe = probe or usage_of(device)
         self._clean = clean or (lambda thorough: release(device, thorough))
+        own = return_freed_pages if DeviceType.of(device) is DeviceType.CPU else None
+        self._return_pages = return_pages or own
         self._clock = clock
         self._began = clock()
+        self._return_due = self._began + SECONDS_BETWEEN_RETURNS
         self._spent = 0.0
         self._look_due = self._began
         self._clean_due = self._began
@@ -155,6 +163,8 @@ class AdaptiveMemoryManager:
                 self.device,
                 OUT_OF_MEMORY_ADVICE,
             )
+        if self._return_pages is not None and started >= self._return_due:
+            self._return_freed(self._return_pages)
         if self._host is not None:
             self._host.check()
         ended = self._clock()
@@ -165,6 +175,12 @@ class AdaptiveMemoryManager:
         self.looks += 1
         self.usage = self._probe()
         self.pressure = self.level(self.usage.share)
+
+    def _return_freed(self, return_pages: Callable[[], None]) -> None:
+        started = self._clock()
+        return_pages()
+        ended = self._clock()
+        self._return_due = ended + max(SECONDS_BETWEEN_RETURNS, (ended - started) / CLEANING_SHARE)
 
     def _clean_up(self) -> None:
         """Free memory, and measure whether that helped."""

@@ -17,7 +17,7 @@ from phonate.text.phonemes import is_english
 VERSION = "1.0.0"
 """Version of Piper's file format."""
 
-NOT_SAID, PHONE, SPACE, LIGHTEST_MARK = 0, 1, 2, 3
+UNUSED, PHONE, SPACE, FIRST_MARK = 0, 1, 2, 3
 """Weights of ids, for `SpokenPiper`."""
 
 _FIRST = "_^$ !'(),-.:;?"
@@ -47,7 +47,7 @@ def piper_numbers(inventory: Inventory) -> PiperNumbers:
     phonemes = [*_FIRST, *(symbol for symbol in SYMBOLS if symbol not in _FIRST)]
     numbers = {phoneme: number for number, phoneme in enumerate(phonemes)}
     ours = {symbol: number for number, symbol in enumerate(inventory.symbols)}
-    tokens, weights = [ours[PAD]] * len(phonemes), [NOT_SAID] * len(phonemes)
+    tokens, weights = [ours[PAD]] * len(phonemes), [UNUSED] * len(phonemes)
 
     def mean(phoneme: str, symbol: str, weight: int) -> None:
         tokens[numbers[phoneme]], weights[numbers[phoneme]] = ours[symbol], weight
@@ -56,11 +56,11 @@ def piper_numbers(inventory: Inventory) -> PiperNumbers:
         # Piper's espeak inserts glides between vowels (ðɪʲ ˈoʊld), ours does not; English has no other use of it
         if symbol in ours and not (symbol == "ʲ" and is_english(inventory.language)):
             mean(symbol, symbol, PHONE)
-    for weight, mark in enumerate(_MARKS, LIGHTEST_MARK):
+    for weight, mark in enumerate(_MARKS, FIRST_MARK):
         mean(mark, mark, weight)
     mean(" ", WORD, SPACE)
     mean("$", WORD, SPACE)  # end of a text without a final mark
-    mean("^", START, LIGHTEST_MARK + len(_MARKS))
+    mean("^", START, FIRST_MARK + len(_MARKS))
     of_phonemes = {phoneme: [number] for phoneme, number in numbers.items()}
     of_phonemes |= {written: [numbers[phone] for phone in phones] for written, phones in _SAME.items()}
     of_phonemes |= dict.fromkeys(_SILENT, of_phonemes["_"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 LONGEST_UNLABELLED = 2.0
 """Seconds outside of all segments that a clip of one speaker may have; longer stretches may be anyone's speech."""
@@ -28,3 +29,13 @@ class Requirements:
     """Shorter rows are refused."""
     max_seconds: float | None = None
     """Longer rows are refused. None: rows may be of any length."""
+    may_be_empty: ClassVar[bool] = False
+    """Whether `speaker` also takes rows without a segment, in which nobody speaks."""
+
+
+@dataclass(frozen=True)
+class ConversationRequirements(Requirements):
+    """Recordings in which any number of people speak, or nobody: every segment there is names its speaker."""
+
+    speaker: bool = True
+    may_be_empty: ClassVar[bool] = True

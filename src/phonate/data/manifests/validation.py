@@ -234,7 +234,8 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
         detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
         raise _Refusal("several speakers", detail)
     if requirements.speaker:
-        named = bool(row.segments) and all(one.speaker is not None for one in row.segments)
+        some = bool(row.segments) or requirements.may_be_empty
+        named = some and all(one.speaker is not None for one in row.segments)
         _require(named, "no speaker", "no speaker is given; fill in speaker_id")
     if requirements.text:
         _require(has_words(row.text), "no text", "no text is given, or none with a letter or a digit in it; fill it in")

@@ -99,3 +99,51 @@ def split_speakers(
         raise DataError("there is only one speaker, so none can be kept for validation (data.validation_by: speaker)")
     kept = np.isin(numbers, chosen)
     return np.flatnonzero(~kept), np.flatnonzero(kept)
+
+
+def split_strangers(
+    index: Index, share: float, person: NDArray[np.int64], allowed: Positions
+) -> tuple[Positions, Positions] | None:
+    """Positions in `allowed` for training and for validation, which share no person: groups of recordings that are
+    linked by common speakers are kept together, and those whose ids hash lowest validate as long as they fit into
+    `share` of the frames; the smallest one does where none fits. None where all recordings are linked.
+
+    Args:
+        index: of the corpus.
+        share: from 0 to 1, of the frames.
+        person: (K,) number of the person of each segment of the index; -1 for nobody known.
+        allowed: positions to divide.
+    """
+    groups = _linked(index, person, allowed)
+    if len(groups) < 2:
+        return None
+    frames, chosen = np.asarray(index.frames), list[int]()
+    wanted = share * int(frames[allowed].sum())
+    order = sorted(groups, key=lambda group: derived_seed("validation", min(index.id[i] for i in group)))
+    for group in order[:-1]:
+        if frames[chosen].sum() + frames[group].sum() <= wanted:
+            chosen.extend(group)
+    chosen = chosen or min(order, key=lambda group: int(frames[group].sum()))
+    validation = np.array(sorted(chosen), dtype=np.int64)
+    return np.setdiff1d(allowed, validation), validation
+
+
+def _linked(index: Index, person: NDArray[np.int64], allowed: Positions) -> list[list[int]]:
+    """Positions in groups: rows of one recording, or with a common person, are in the same."""
+    leader: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def find(one: tuple[str, int]) -> tuple[str, int]:
+        while (above := leader.setdefault(one, one)) != one:
+            leader[one] = leader[above]
+            one = above
+        return one
+
+    for position in allowed.tolist():
+        first, end = int(index.segment_first[position]), int(index.segment_first[position + 1])
+        row = find(("recording", int(index.recording[position])))
+        for number in set(person[first:end].tolist()) - {-1}:
+            leader[find(("person", number))] = row = find(row)
+    groups: dict[tuple[str, int], list[int]] = {}
+    for position in allowed.tolist():
+        groups.setdefault(find(("recording", int(index.recording[position]))), []).append(position)
+    return list(groups.values())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from pydantic import Field, PositiveInt
 
+from phonate.audio.kaldi_settings import KaldiSettings
 from phonate.audio.settings import AudioConfig, AugmentationSettings
 from phonate.config.registry import Named, Registry
 from phonate.config.settings import Settings
@@ -18,10 +19,34 @@ CORPORA: Registry[object] = Registry("corpus format", "phonate.data.corpora", su
 the folder for recordings that it has to write as files first."""
 
 
-class VoiceData(Settings):
-    """A corpus of recordings, and how samples are made from it."""
+class Framing(Protocol):
+    """What every kind of feature settings says of samples and frames."""
 
-    path: str
+    @property
+    def sample_rate(self) -> int:
+        """In Hz."""
+
+    @property
+    def hop_length(self) -> int:
+        """Samples from one frame to the next."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """Frames in a second."""
+
+    @property
+    def min_seconds(self) -> float:
+        """Shorter recordings are refused."""
+
+    @property
+    def max_seconds(self) -> float | None:
+        """Longer recordings are refused."""
+
+
+class RecordingData(Settings):
+    """A corpus of recordings. What its features are, subclasses say by a field `audio`."""
+
+    path: str | None = None
     """A folder, or a metadata file. Relative to the current directory."""
     format: str = "auto"
     """folder (a sub-folder a speaker), librispeech, json (also NeMo's lines), csv, ljspeech (also Piper's tables),
@@ -37,14 +62,49 @@ class VoiceData(Settings):
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of the recordings held out for validation, selected by a hash of their ids; each speaker keeps at least one
     for training."""
-    audio: AudioConfig = AudioConfig()
-    """Waveform and mel settings, and the shortest and longest recording accepted."""
-    augmentation: AugmentationSettings | None = None
-    """Augmentation of training recordings (audio and features alike), drawn anew in each epoch. Null: none."""
     collator: Annotated[str | None, Named("phonate.data.batches.collators:COLLATORS")] = None
     """What makes batches of samples, by the name that a plug-in registers. Null: the task's own."""
     cache_dir: str | None = None
     """Folder for cached waveforms and features. Null: ~/.cache/phonate."""
+
+    if TYPE_CHECKING:  # a field of every subclass
+
+        @property
+        def audio(self) -> Framing:
+            """Settings of the features, and the shortest and longest recording accepted."""
+
+    @property
+    def requirements(self) -> Requirements:
+        """What the task requires of a recording: here, that it can be read."""
+        return Requirements(min_seconds=self.audio.min_seconds, max_seconds=self.audio.max_seconds)
+
+    @property
+    def feature_name(self) -> str:
+        """What is cached beside the waveforms: a name in `phonate.data.features`."""
+        return "none"
+
+
+class KaldiData(RecordingData):
+    """Recordings of any length and any number of speakers, with Kaldi's features."""
+
+    audio: KaldiSettings = KaldiSettings()
+    """Features, and the shortest and longest recording accepted."""
+
+    @property
+    def feature_name(self) -> str:
+        """fbank, mfcc or spectrogram."""
+        return self.audio.feature_type
+
+
+class VoiceData(RecordingData):
+    """A corpus of voices, and how samples are made from it."""
+
+    path: str
+    """A folder, or a metadata file. Relative to the current directory."""
+    audio: AudioConfig = AudioConfig()
+    """Waveform and mel settings, and the shortest and longest recording accepted."""
+    augmentation: AugmentationSettings | None = None
+    """Augmentation of training recordings (audio and features alike), drawn anew in each epoch. Null: none."""
 
     @property
     def requirements(self) -> Requirements:
@@ -60,7 +120,7 @@ class VoiceData(Settings):
         return "mel"
 
 
-def cache_root(settings: VoiceData) -> Path:
+def cache_root(settings: RecordingData) -> Path:
     """The folder of all caches."""
     return cache_folder(settings.cache_dir)
 

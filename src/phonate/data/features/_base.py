@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 
 if TYPE_CHECKING:
-    from phonate.data.settings import VoiceData
+    from phonate.data.settings import Framing, RecordingData
 
 Frames = NDArray[Any]
 """(frames, width) of the feature's dtype."""
@@ -26,8 +26,8 @@ class Features(ABC):
     dtype: np.dtype[Any] = np.dtype("<f4")
     """How values are stored and returned."""
 
-    def __init__(self, settings: VoiceData) -> None:
-        self.audio = settings.audio
+    def __init__(self, settings: RecordingData) -> None:
+        self.audio: Framing = settings.audio
         """Sample rate, hop, and what else features are made with."""
 
     @property
@@ -43,6 +43,10 @@ class Features(ABC):
     def frames(self, samples: int) -> int:
         """How many frames so many samples have."""
         return 1 + samples // self.audio.hop_length
+
+    def of_recording(self, id: str) -> Features:
+        """These features for the recording called `id`: those that draw random numbers draw them from it."""
+        return self
 
     @abstractmethod
     def compute(self, waveform_N: FloatArray) -> Frames:

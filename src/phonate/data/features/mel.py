@@ -20,7 +20,7 @@ class MelFeatures(Features):
     @property
     def width(self) -> int:
         """Mel bands."""
-        return self.audio.n_mels
+        return self._processor.config.n_mels
 
     @property
     def fingerprint(self) -> str:

@@ -14,7 +14,7 @@ from phonate.data.manifests.requirements import Requirements
 from phonate.data.manifests.rows import Checked, Problem, Row
 from phonate.data.manifests.units import by_segment
 from phonate.data.manifests.validation import Progress, Report, validate
-from phonate.data.settings import CORPORA, VoiceData, cache_root
+from phonate.data.settings import CORPORA, RecordingData, cache_root
 
 if TYPE_CHECKING:
     from lhotse import CutSet
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 Rows = Callable[..., Iterable[Row | Problem]]
 
 
-def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
+def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
     """What a corpus lists, without what `drop` and `limit` leave out, and the report for its validation."""
+    if settings.path is None:
+        raise DataError("data.path: missing; a folder of recordings, or a list of them")
     path = Path(settings.path).expanduser()
     name = detect_format(path) if settings.format == "auto" else settings.format
     if not path.exists():
@@ -40,7 +42,7 @@ def list_corpus(settings: VoiceData) -> tuple[list[Row | Problem], Report]:
 
 
 def check_corpus(
-    settings: VoiceData, progress: Progress | None = None, requirements: Requirements | None = None
+    settings: RecordingData, progress: Progress | None = None, requirements: Requirements | None = None
 ) -> tuple[list[Checked], Report]:
     """The usable recordings of a corpus, and the report on all. `requirements` are the settings' own by default.
 
@@ -52,7 +54,7 @@ def check_corpus(
     return checked, report
 
 
-def read_corpus(settings: VoiceData, progress: Progress | None = None) -> tuple[CutSet, Report]:
+def read_corpus(settings: RecordingData, progress: Progress | None = None) -> tuple[CutSet, Report]:
     """A corpus as a Lhotse CutSet, and the report on it."""
     checked, report = check_corpus(settings, progress)
     return to_cuts(checked), report

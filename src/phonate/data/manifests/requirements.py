@@ -13,7 +13,7 @@ LONGEST_UNLABELLED = 2.0
 class Requirements:
     """What a row must have for a task; others are refused and counted. The default takes everything that can be read.
 
-    `VoiceData.requirements` states them for the task whose settings it is.
+    `RecordingData.requirements` states them for the task whose settings it is.
     """
 
     text: bool = False

@@ -69,7 +69,7 @@ def _computed(checked: Iterator[Checked], features: Features) -> Iterator[tuple[
         waveform, _ = read_part(item.row, features.audio.sample_rate)
         if features.normalises_level:
             waveform = normalised_peak(waveform)
-        return waveform, features.compute(waveform)
+        return waveform, features.of_recording(item.row.id).compute(waveform)
 
     with ThreadPoolExecutor(THREADS) as pool:
         while chunk := list(islice(checked, 64)):
@@ -92,7 +92,7 @@ def _write_long(writer: CacheWriter, item: Checked, features: Features, scratch:
 
     for block in read():
         writer.add_samples(block)
-    for values in features.compute_blocks(read):
+    for values in features.of_recording(item.row.id).compute_blocks(read):
         writer.add_features(values)
     writer.end_recording()
     scratch.unlink()

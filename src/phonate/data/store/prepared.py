@@ -20,7 +20,7 @@ from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Problem, Row
 from phonate.data.manifests.validation import Progress, of_trained_speakers, validate
-from phonate.data.settings import VoiceData, cache_root
+from phonate.data.settings import RecordingData, cache_root
 from phonate.data.store.build import REPORT, build
 from phonate.data.store.cache import FeatureCache
 from phonate.data.store.folders import damaged, verify
@@ -57,7 +57,7 @@ class Prepared:
         return self.index.speakers[:]
 
 
-def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
+def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepared:
     """Prepare a corpus, or open it if it was prepared before from the same recordings with the same settings.
 
     Recordings that do not meet `settings.requirements` are refused and reported.
@@ -89,7 +89,7 @@ def prepare(settings: VoiceData, progress: Progress | None = None) -> Prepared:
     return Prepared(folder, fingerprint, index, cache, report_json, train, validation, test)
 
 
-def prepare_to_train(settings: VoiceData) -> Prepared:
+def prepare_to_train(settings: RecordingData) -> Prepared:
     """`prepare`; raises DataError also where nothing may be trained on."""
     prepared = prepare(settings)
     if not len(prepared.train):
@@ -100,12 +100,12 @@ def prepare_to_train(settings: VoiceData) -> Prepared:
     return prepared
 
 
-def _held_out(settings: VoiceData) -> tuple[str, ...]:
+def _held_out(settings: RecordingData) -> tuple[str, ...]:
     """The official splits that are not trained on."""
     return ("validation", "test") if settings.validation > 0 else ("test",)
 
 
-def _fingerprint(rows: Sequence[Row | Problem], settings: VoiceData, features: Features) -> str:
+def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, features: Features) -> str:
     """A hash of the rows, the path, size and time of each recording, and the feature settings."""
     facts: tuple[object, ...] = (FORMAT, settings.feature_name, features.fingerprint, settings.requirements)
     if settings.requirements.trained_speaker:

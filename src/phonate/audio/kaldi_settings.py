@@ -1,0 +1,149 @@
+"""Settings of Kaldi's features: filter banks, cepstra and spectrograms, under the names that Lhotse gives them."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from phonate.config.settings import Settings
+
+FeatureType = Literal["fbank", "mfcc", "spectrogram"]
+WindowType = Literal["povey", "hanning", "hamming", "blackman", "rectangular"]
+
+_ROUNDING = 1e-6
+"""0.035 s at 16 kHz are 560 samples, though the product of the two floats is a little over or under."""
+
+
+class KaldiSettings(Settings):
+    """Short-time features as Kaldi computes them, of samples from -1 to 1 at the level of the file.
+
+    Names and defaults are those of Lhotse's `FbankConfig`, `MfccConfig` and `SpectrogramConfig`.
+    """
+
+    feature_type: FeatureType = "fbank"
+    """fbank: logarithms of mel bands. mfcc: cepstral coefficients of these. spectrogram: the power of each frequency of
+    the transform."""
+    sampling_rate: PositiveInt = 16000
+    """Sample rate in Hz; recordings of other rates are resampled."""
+    frame_length: Annotated[float, Field(gt=0.0, le=1.0)] = 0.025
+    """Length of the window, in seconds."""
+    frame_shift: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01
+    """Time from one frame to the next, in seconds."""
+    num_mel_bins: PositiveInt | None = None
+    """Mel bands of fbank, and of mfcc where num_filters is null. Null: 80 for fbank, 23 for mfcc."""
+    num_filters: PositiveInt | None = None
+    """Mel bands of mfcc, and of fbank where num_mel_bins is null. Null: num_mel_bins."""
+    num_ceps: PositiveInt = 13
+    """Coefficients of mfcc."""
+    cepstral_lifter: NonNegativeInt = 22
+    """Liftering of mfcc: coefficient i is multiplied by 1 + L/2 sin(pi i / L). 0: none."""
+    low_freq: NonNegativeFloat = 20.0
+    """Lower edge of the lowest mel band, in Hz."""
+    high_freq: float = -400.0
+    """Upper edge of the highest mel band, in Hz. Zero or negative: so far under half the sample rate."""
+    window_type: WindowType = "povey"
+    """Window of a frame; povey is hanning to the power of 0.85."""
+    preemph_coeff: Annotated[float, Field(ge=0.0, le=1.0)] = 0.97
+    """Coefficient a of the pre-emphasis y[t] = x[t] - a x[t-1] in each frame. 0: none."""
+    remove_dc_offset: bool = True
+    """Subtract the mean of each frame."""
+    dither: NonNegativeFloat = 0.0
+    """Deviation of Gaussian noise added to the samples, which reach from -1 to 1; 3e-5 is a step of 16 bits. The noise
+    depends on the recording's id, so that features are the same each time. 0: none."""
+    snip_edges: bool = False
+    """True: only frames that lie whole in the recording. False: a frame for each shift; beyond both ends the recording
+    is mirrored."""
+    round_to_power_of_two: bool = True
+    """Fill frames up with zeros to a power of two before the transform."""
+    use_energy: bool = False
+    """Add the logarithm of the frame's energy: before the bands of fbank, in the place of the first value of mfcc and
+    spectrogram."""
+    raw_energy: bool = True
+    """Take the energy before pre-emphasis and window."""
+    energy_floor: NonNegativeFloat = 1e-10
+    """Lower energies count as this one."""
+    use_fft_mag: bool = False
+    """Sum magnitudes, not their squares, in mel bands."""
+    norm_filters: bool = False
+    """Divide each mel filter by its sum."""
+    torchaudio_compatible_mel_scale: bool = True
+    """True: Kaldi's mel filters, which torchaudio computes too. False: those that Lhotse computed first, which count
+    frequencies a little higher."""
+    min_seconds: NonNegativeFloat = 0.05
+    """Shorter recordings are refused when a corpus is prepared."""
+    max_seconds: PositiveFloat | None = None
+    """Longer recordings are refused when a corpus is prepared. Null: of any length."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.hop_length < 1:
+            raise ValueError(f"frame_shift {self.frame_shift:g} s is less than a sample at {self.sampling_rate} Hz")
+        if self.hop_length > self.window_length:
+            raise ValueError(
+                f"frame_shift {self.frame_shift:g} is over frame_length {self.frame_length:g}: samples between windows "
+                "would be lost"
+            )
+        if self.max_seconds is not None and self.min_seconds >= self.max_seconds:
+            raise ValueError(f"min_seconds {self.min_seconds:g} must be under max_seconds {self.max_seconds:g}")
+        if self.feature_type != "spectrogram":
+            self._check_bands()
+        return self
+
+    def _check_bands(self) -> None:
+        nyquist = self.sampling_rate / 2
+        if not self.low_freq < self.highest_frequency <= nyquist:
+            raise ValueError(
+                f"low_freq {self.low_freq:g} to high_freq {self.high_freq:g} is {self.low_freq:g} to "
+                f"{self.highest_frequency:g} Hz; the first must be lower, and the second at most {nyquist:g} Hz, half "
+                "the sampling_rate"
+            )
+        if self.feature_type == "mfcc" and self.num_ceps > self.mel_bands:
+            raise ValueError(f"num_ceps {self.num_ceps} is over the {self.mel_bands} mel bands; raise num_filters")
+
+    @property
+    def sample_rate(self) -> int:
+        """The sampling rate, in Hz."""
+        return self.sampling_rate
+
+    @property
+    def hop_length(self) -> int:
+        """Samples from one frame to the next; Kaldi rounds down."""
+        return math.floor(self.frame_shift * self.sampling_rate + _ROUNDING)
+
+    @property
+    def window_length(self) -> int:
+        """Samples of a frame; Kaldi rounds down."""
+        return math.floor(self.frame_length * self.sampling_rate + _ROUNDING)
+
+    @property
+    def n_fft(self) -> int:
+        """Samples of the transform."""
+        return 1 << (self.window_length - 1).bit_length() if self.round_to_power_of_two else self.window_length
+
+    @property
+    def frames_per_second(self) -> float:
+        """Frames in a second."""
+        return self.sampling_rate / self.hop_length
+
+    @property
+    def highest_frequency(self) -> float:
+        """Upper edge of the highest mel band, in Hz."""
+        return self.high_freq if self.high_freq > 0 else self.sampling_rate / 2 + self.high_freq
+
+    @property
+    def mel_bands(self) -> int:
+        """Number of mel filters."""
+        if self.feature_type == "mfcc":
+            return self.num_filters or self.num_mel_bins or 23
+        return self.num_mel_bins or self.num_filters or 80
+
+    @property
+    def width(self) -> int:
+        """Values of a frame."""
+        if self.feature_type == "mfcc":
+            return self.num_ceps
+        if self.feature_type == "spectrogram":
+            return self.n_fft // 2 + 1
+        return self.mel_bands + self.use_energy

@@ -1,0 +1,49 @@
+"""What fbank, mfcc and spectrogram have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.kaldi import KaldiFeatures
+from phonate.data.features._base import Features
+from phonate.data.settings import KaldiData
+
+
+class KaldiFrames(Features):
+    """What `KaldiFeatures` computes: (T, W) float32, at the level of the file."""
+
+    normalises_level = False
+
+    def __init__(self, settings: KaldiData) -> None:
+        super().__init__(settings)
+        self.kaldi = KaldiFeatures(settings.audio)
+
+    @property
+    def width(self) -> int:
+        """Values of a frame."""
+        return self.kaldi.settings.width
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the settings."""
+        return self.kaldi.fingerprint
+
+    def frames(self, samples: int) -> int:
+        """How many frames so many samples have."""
+        return self.kaldi.frames(samples)
+
+    def of_recording(self, id: str) -> KaldiFrames:
+        """With the dither of this recording."""
+        mine = copy.copy(self)
+        mine.kaldi = self.kaldi.of_recording(id)
+        return mine
+
+    def compute(self, waveform_N: FloatArray) -> FloatArray:
+        """The features (T, W)."""
+        return self.kaldi(waveform_N)
+
+    def compute_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
+        """The features in blocks, equal to the bits of those of the whole."""
+        return self.kaldi.blocks(read())

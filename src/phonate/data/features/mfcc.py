@@ -1,0 +1,9 @@
+"""Mel-frequency cepstral coefficients, as Kaldi computes them."""
+
+from __future__ import annotations
+
+from phonate.data.features._kaldi import KaldiFrames
+
+
+class MfccFeatures(KaldiFrames):
+    """Cepstral coefficients: `audio.feature_type: mfcc`."""

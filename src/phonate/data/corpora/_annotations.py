@@ -73,11 +73,3 @@ def split_of(file: Path, root: Path) -> str | None:
 def ordered(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     """Segments by their starts."""
     return tuple(sorted(segments, key=lambda one: (one.start, one.end or 0.0)))
-
-
-def seconds(value: str) -> float:
-    """A time in seconds. Raises ValueError for what is none, or not from 0 to a week."""
-    found = float(value)
-    if not 0.0 <= found <= 7 * 24 * 3600.0:
-        raise ValueError(f"{value!r} is no time in seconds")
-    return found

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._annotations import ordered, seconds
+from phonate.data.annotations._lines import seconds
+from phonate.data.corpora._annotations import ordered
 from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, malformed, official_split, printable
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, seconds, split_of
+from phonate.data.annotations.rttm import speaker_line
+from phonate.data.annotations.uem import Region, uem_region
+from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, split_of
 from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, malformed
 
@@ -73,18 +75,19 @@ def _read(file: Path, root: Path, found: dict[str, _Recording]) -> Iterator[Prob
                 f"{place}: {fields[1]} is in {recording.file.name} too; give the file that is meant as data.path"
             )
         try:
-            start, duration = seconds(fields[3]), seconds(fields[4])
-            if duration > 0.0:
-                recording.segments.append(Segment(start, start + duration, fields[7]))
-                recording.channels.add(fields[2])
-        except (IndexError, ValueError):
-            detail = "SPEAKER, recording, channel, start, duration, two fields and a speaker are wanted; correct it"
-            recording.bad.append(Problem(fields[1], place, "malformed row", detail))
+            spoken = speaker_line(fields)
+        except ValueError as error:
+            recording.bad.append(Problem(fields[1], place, "malformed row", f"{error}; correct it"))
+            continue
+        if spoken is not None:
+            channel, turn = spoken
+            recording.segments.append(Segment(turn.start, turn.end, turn.speaker))
+            recording.channels.add(channel)
 
 
-def _regions(files: list[Path]) -> tuple[dict[str, list[tuple[float, float]]], list[Problem]]:
+def _regions(files: list[Path]) -> tuple[dict[str, list[Region]], list[Problem]]:
     """Recording -> its regions (start, end) in UEM files, and the lines that can't be read."""
-    regions: dict[str, list[tuple[float, float]]] = {}
+    regions: dict[str, list[Region]] = {}
     problems: list[Problem] = []
     for file in files:
         for number, line in enumerate(read_lines(file), start=1):
@@ -92,17 +95,14 @@ def _regions(files: list[Path]) -> tuple[dict[str, list[tuple[float, float]]], l
             if not fields or fields[0].startswith(";"):
                 continue
             try:
-                start, end = seconds(fields[2]), seconds(fields[3])
-                if start >= end:
-                    raise ValueError
-                regions.setdefault(fields[0], []).append((start, end))
-            except (IndexError, ValueError):
-                problems.append(malformed(f"{file}:{number}", "recording, channel, start and end are wanted"))
+                regions.setdefault(fields[0], []).append(uem_region(fields))
+            except ValueError as error:
+                problems.append(malformed(f"{file}:{number}", str(error)))
     return regions, problems
 
 
 def _rows(
-    name: str, recording: _Recording, recordings: Recordings, regions: list[tuple[float, float]] | None
+    name: str, recording: _Recording, recordings: Recordings, regions: list[Region] | None
 ) -> Iterator[Row | Problem]:
     if recording.bad:
         yield recording.bad[0]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, seconds, split_of
+from phonate.data.annotations._lines import seconds
+from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, split_of
 from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import Problem, Row, Segment, checked_row
 

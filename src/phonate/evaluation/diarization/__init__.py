@@ -1,0 +1,7 @@
+"""Scores of diarization: DER with its parts, and JER."""
+
+from phonate.evaluation.diarization.errors import DiarizationErrors
+from phonate.evaluation.diarization.recordings import Scores, score_recordings
+from phonate.evaluation.diarization.scoring import score, score_activity
+
+__all__ = ["DiarizationErrors", "Scores", "score", "score_activity", "score_recordings"]

@@ -1,0 +1,75 @@
+"""Scores of many recordings: each, and all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from phonate.config.errors import InputError
+from phonate.data.annotations import Region, SpeakerTurn
+from phonate.evaluation.diarization.errors import DiarizationErrors
+from phonate.evaluation.diarization.scoring import score
+
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The errors of recordings."""
+
+    recordings: dict[str, DiarizationErrors]
+    missed: list[str]
+    """Recordings of which the hypothesis has no turn: all of their speech counts as missed."""
+    left_out: list[str]
+    """Recordings of the reference or the hypothesis that the UEM does not list."""
+
+    @property
+    def total(self) -> DiarizationErrors:
+        """The errors of all recordings together, so that a long one weighs more than a short one."""
+        return sum(self.recordings.values(), DiarizationErrors())
+
+
+def score_recordings(
+    reference: Mapping[str, Sequence[SpeakerTurn]],
+    hypothesis: Mapping[str, Sequence[SpeakerTurn]],
+    *,
+    uem: Mapping[str, Sequence[Region]] | None = None,
+    collar: float = 0.0,
+    skip_overlap: bool = False,
+) -> Scores:
+    """Score recording by recording, as `score` does.
+
+    Args:
+        reference, hypothesis: Recording -> turns.
+        uem: Recording -> the regions that are scored. None: all recordings of the reference, entirely.
+
+    Raises:
+        InputError: there is no recording to score, or without a `uem` one that only the hypothesis has: nobody says
+            whether nobody speaks in it or it was not annotated.
+    """
+    names = sorted(reference if uem is None else uem)
+    others = sorted((reference.keys() | hypothesis.keys()).difference(names))
+    if not names or len(others) == len(reference.keys() | hypothesis.keys()):
+        raise InputError(f"no recording to score: {'the reference has none' if uem is None else 'the UEM lists none'}")
+    if uem is None and others:
+        raise InputError(
+            f"the hypothesis has {_some(others)}, which the reference does not ({_some(names)}); name the recordings "
+            "alike, or give a UEM, which lists those to score, also where nobody speaks"
+        )
+    recordings = {
+        name: score(
+            reference.get(name, ()),
+            hypothesis.get(name, ()),
+            regions=None if uem is None else uem[name],
+            collar=collar,
+            skip_overlap=skip_overlap,
+        )
+        for name in names
+    }
+    missed = [name for name in names if not hypothesis.get(name) and reference.get(name)]
+    return Scores(recordings, missed, others)
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(list(names)[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} others"

@@ -1,0 +1,136 @@
+"""DER and JER of a recording, exact to the sample: no frames, one sweep over the boundaries of all turns.
+
+The conventions are those of NIST's md-eval, which pyannote.metrics and dscore follow. Overlapping speech counts for
+each of its speakers. Speakers are mapped one to one so that the time in common is the longest (Hungarian algorithm).
+A collar of S seconds leaves out S before and S after each boundary of the reference (pyannote.metrics calls this a
+collar of 2 S). Overlapping turns of the same speaker are one.
+
+Shapes: R speakers of the reference, H of the hypothesis, I intervals between neighbouring boundaries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from phonate.config.errors import InputError
+from phonate.data.annotations import Region, SpeakerTurn
+from phonate.evaluation.diarization.errors import DiarizationErrors
+
+Times = NDArray[np.float64]
+
+
+def score(
+    reference: Sequence[SpeakerTurn],
+    hypothesis: Sequence[SpeakerTurn],
+    *,
+    regions: Sequence[Region] | None = None,
+    collar: float = 0.0,
+    skip_overlap: bool = False,
+) -> DiarizationErrors:
+    """The errors of a hypothesis against the reference, for one recording.
+
+    Args:
+        regions: Seconds (start, end) that are scored, of a UEM file. None: all.
+        collar: Seconds that are left out before and after each start and end of a reference turn.
+        skip_overlap: Leave out where the reference has several speakers.
+
+    Raises InputError for a collar that is no time.
+    """
+    if not 0.0 <= collar < math.inf:
+        raise InputError(f"a collar of {collar:g} s: must be 0 or more seconds")
+    wanted, given = _Turns.of(reference), _Turns.of(hypothesis)
+    left_out = _collars(wanted, collar) if collar else _NOTHING
+    scored = _NOTHING if regions is None else _bounds(regions)
+    cuts_I = np.unique(np.concatenate([wanted.starts, wanted.ends, given.starts, given.ends, *left_out, *scored]))
+    if len(cuts_I) < 2:
+        return DiarizationErrors()
+    reference_RI, hypothesis_HI = wanted.active(cuts_I), given.active(cuts_I)
+    kept_I = np.ones(len(cuts_I) - 1, dtype=bool) if regions is None else _covered(scored, cuts_I)
+    if collar:
+        kept_I &= ~_covered(left_out, cuts_I)
+    if skip_overlap:
+        kept_I &= reference_RI.sum(axis=0) < 2
+    return _errors(reference_RI[:, kept_I], hypothesis_HI[:, kept_I], np.diff(cuts_I)[kept_I])
+
+
+def score_activity(
+    reference_TR: NDArray[np.generic], hypothesis_TH: NDArray[np.generic], frames_per_second: float
+) -> DiarizationErrors:
+    """As `score`, of arrays (T, R) and (T, H) of frames that are not zero where a speaker talks."""
+    seconds_T = np.full(len(reference_TR), 1.0 / frames_per_second)
+    return _errors((reference_TR != 0).T, (hypothesis_TH != 0).T, seconds_T)
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Turns as columns."""
+
+    starts: Times
+    ends: Times
+    speakers: NDArray[np.int64]
+    """Numbers of the speakers, from 0."""
+    count: int
+    """How many speakers there are."""
+
+    @classmethod
+    def of(cls, turns: Sequence[SpeakerTurn]) -> _Turns:
+        numbers: dict[str, int] = {}
+        speakers = [numbers.setdefault(turn.speaker, len(numbers)) for turn in turns]
+        starts, ends = (list(map(attrgetter(name), turns)) for name in ("start", "end"))
+        return cls(np.array(starts, float), np.array(ends, float), np.array(speakers, np.int64), len(numbers))
+
+    def active(self, cuts_I: Times) -> NDArray[np.bool_]:
+        """(speakers, I): who talks in each interval between `cuts_I`."""
+        shape = (self.count, len(cuts_I))
+        first, last = (self.speakers * shape[1] + np.searchsorted(cuts_I, times) for times in (self.starts, self.ends))
+        changes = np.bincount(first, minlength=shape[0] * shape[1]) - np.bincount(last, minlength=shape[0] * shape[1])
+        return np.asarray(changes.reshape(shape).cumsum(axis=1)[:, :-1] > 0)
+
+
+_TIE = 1e-9
+"""Weight of the Jaccard index beside seconds in the choice of the mapping: of mappings with the same time in common the
+one with the lowest JER is taken, so that the names and the order of speakers do not matter."""
+_NOTHING = (np.zeros(0), np.zeros(0))
+
+
+def _bounds(regions: Iterable[Region]) -> tuple[Times, Times]:
+    """The starts and the ends of regions."""
+    bounds = np.array(list(regions), float).reshape(-1, 2)
+    return bounds[:, 0], bounds[:, 1]
+
+
+def _collars(turns: _Turns, collar: float) -> tuple[Times, Times]:
+    boundaries = np.unique(np.concatenate([turns.starts, turns.ends]))
+    return boundaries - collar, boundaries + collar
+
+
+def _covered(spans: tuple[Times, Times], cuts_I: Times) -> NDArray[np.bool_]:
+    """Which intervals lie in one of the spans (starts, ends)."""
+    first, last = (np.bincount(np.searchsorted(cuts_I, times), minlength=len(cuts_I)) for times in spans)
+    return np.asarray((first - last).cumsum()[:-1] > 0)
+
+
+def _errors(reference_RI: NDArray[np.bool_], hypothesis_HI: NDArray[np.bool_], seconds_I: Times) -> DiarizationErrors:
+    common_RH = (reference_RI * seconds_I) @ hypothesis_HI.T.astype(float)
+    said_R, heard_H = reference_RI @ seconds_I, hypothesis_HI @ seconds_I
+    either_RH = said_R[:, None] + heard_H - common_RH
+    overlap_RH = np.divide(common_RH, either_RH, out=np.zeros_like(common_RH), where=common_RH > 0.0)
+    rows, columns = linear_sum_assignment(common_RH + _TIE * overlap_RH, maximize=True)
+    said_I, heard_I = reference_RI.sum(axis=0), hypothesis_HI.sum(axis=0)
+    both = float(np.minimum(said_I, heard_I) @ seconds_I)
+    return DiarizationErrors(
+        speech=float(said_R.sum()),
+        miss=float(np.maximum(said_I - heard_I, 0) @ seconds_I),
+        false_alarm=float(np.maximum(heard_I - said_I, 0) @ seconds_I),
+        confusion=max(0.0, both - float(common_RH[rows, columns].sum())),
+        jaccard=float(np.count_nonzero(said_R) - overlap_RH[rows, columns].sum()),
+        speakers=int(np.count_nonzero(said_R)),
+        scored=float(seconds_I.sum()),
+    )

@@ -1,0 +1,218 @@
+"""DER and JER against published figures, pyannote.metrics and spy-der."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from math import inf, nan
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phonate.config.errors import InputError
+from phonate.data.annotations import SpeakerTurn, read_rttm, read_uem, turns_from_activity
+from phonate.evaluation.diarization import DiarizationErrors, score, score_activity, score_recordings
+
+
+def turns(*listed):
+    return [SpeakerTurn(*one) for one in listed]
+
+
+def pyannote_errors(reference, hypothesis, regions, collar, skip_overlap):
+    """Parts of DER in seconds, and the sum and count of JER; pyannote's collar is the total width."""
+    from pyannote.core import Annotation, Segment, Timeline
+    from pyannote.metrics.diarization import DiarizationErrorRate, JaccardErrorRate
+
+    def annotation(listed):
+        found = Annotation(uri="m")
+        for track, one in enumerate(listed):
+            found[Segment(one.start, one.end), track] = one.speaker
+        return found
+
+    uem = None if regions is None else Timeline([Segment(*one) for one in regions], uri="m")
+    kept = {"collar": 2 * collar, "skip_overlap": skip_overlap}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = DiarizationErrorRate(**kept)(annotation(reference), annotation(hypothesis), uem=uem, detailed=True)
+        two = JaccardErrorRate(**kept)(annotation(reference), annotation(hypothesis), uem=uem, detailed=True)
+    return (
+        *(one[name] for name in ("total", "missed detection", "false alarm", "confusion")),
+        two["speaker error"],
+        two["speaker count"],
+    )
+
+
+def as_tuple(errors):
+    return (errors.speech, errors.miss, errors.false_alarm, errors.confusion, errors.jaccard, errors.speakers)
+
+
+def conversation(rng, speakers, seconds):
+    """Turns of each speaker that touch now and then but never overlap each other."""
+    found = []
+    for speaker in range(speakers):
+        at = rng.uniform(0.0, 3.0)
+        while at < seconds:
+            end = at + rng.uniform(0.05, 5.0)
+            found.append(SpeakerTurn(at, end, f"{speaker}"))
+            at = end + rng.choice([0.0, rng.uniform(0.05, 8.0)])
+    return sorted(found)
+
+
+def altered(rng, listed):
+    """A hypothesis: boundaries moved, turns lost, speakers confused."""
+    found = []
+    for turn in listed:
+        if rng.random() < 0.8:
+            start = max(0.0, turn.start + rng.uniform(-0.5, 0.5))
+            speaker = turn.speaker if rng.random() < 0.8 else f"{rng.randrange(5)}"
+            found.append(SpeakerTurn(start, max(start + 0.05, turn.end + rng.uniform(-0.5, 0.5)), f"h{speaker}"))
+    return merged(found)
+
+
+def merged(listed):
+    """One turn where several of one speaker overlap: pyannote.metrics would count them twice."""
+    found = []
+    for turn in sorted(listed, key=lambda one: (one.speaker, one.start)):
+        if found and found[-1].speaker == turn.speaker and turn.start <= found[-1].end:
+            last = found.pop()
+            turn = SpeakerTurn(last.start, max(last.end, turn.end), turn.speaker)
+        found.append(turn)
+    return sorted(found)
+
+
+@given(
+    st.integers(0, 10**9), st.integers(0, 4), st.sampled_from([0.0, 0.1, 0.25, 1.0]), st.booleans(), st.integers(0, 2)
+)
+@settings(max_examples=150, deadline=None)
+def test_equal_to_pyannote(seed, speakers, collar, skip_overlap, parts):
+    rng = random.Random(seed)
+    reference = conversation(rng, speakers, 60.0)
+    hypothesis = altered(rng, reference) + turns((2.0, 3.0, "new")) * rng.randrange(2)
+    regions = None
+    if parts:
+        cuts = sorted(rng.uniform(0.0, 70.0) for _ in range(2 * parts))
+        regions = list(zip(cuts[::2], cuts[1::2], strict=True))
+    ours = score(reference, hypothesis, regions=regions, collar=collar, skip_overlap=skip_overlap)
+    theirs = pyannote_errors(reference, hypothesis, regions, collar, skip_overlap)
+    assert as_tuple(ours)[:4] == pytest.approx(theirs[:4], abs=1e-6)
+    assert ours.speakers == theirs[5]
+    # of mappings with the same time in common pyannote takes any, we the one with the lowest JER
+    assert ours.jaccard <= theirs[4] + 1e-6
+    shuffled = turns(*((one.start, one.end, f"{7 * int(one.speaker) % 5}") for one in reference))
+    others = {pyannote_errors(listed, hypothesis, regions, collar, skip_overlap)[4] for listed in (reference, shuffled)}
+    assert max(others) - min(others) > 1e-6 or ours.jaccard == pytest.approx(theirs[4], abs=1e-6)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 4), st.sampled_from([0.0, 0.25]))
+@settings(max_examples=100, deadline=None)
+def test_equal_to_spy_der(seed, speakers, collar):
+    from spyder import DER
+
+    rng = random.Random(seed)
+    reference = merged(conversation(rng, speakers, 60.0))  # spy-der has no collar where turns of one speaker touch
+    hypothesis = altered(rng, reference)
+    ours = score(reference, hypothesis, regions=[(0.0, 80.0)], collar=collar)
+    listed = [[(one.speaker, one.start, one.end) for one in found] for found in (reference, hypothesis)]
+    theirs = DER({"m": listed[0]}, {"m": listed[1]}, uem={"m": [(0.0, 80.0)]}, collar=collar)["Overall"]
+    if ours.speech:
+        assert ours.der == pytest.approx(theirs.der, abs=1e-5)
+
+
+def test_published_figures_of_ami(recordings):
+    folder = recordings / "diar_scoring_ami_dev"
+    reference, hypothesis = read_rttm(folder / "ref.rttm"), read_rttm(folder / "sys_vbx.rttm")
+    uem = read_uem(folder / "ref.uem")
+    found = [
+        score_recordings(reference, hypothesis, uem=uem, collar=collar, skip_overlap=skip_overlap).total
+        for collar, skip_overlap in ((0.0, False), (0.25, False), (0.25, True))
+    ]
+    assert [f"{100 * errors.der:.2f}" for errors in found] == ["16.33", "9.68", "1.56"]
+    # the collar of pyannote, the total width, gives other figures: the convention matters
+    half = score_recordings(reference, hypothesis, uem=uem, collar=0.125).total
+    assert f"{100 * half.der:.2f}" != "9.68"
+
+
+def test_each_meeting_of_ami_as_in_pyannote(recordings):
+    folder = recordings / "diar_scoring_ami_dev"
+    reference, hypothesis = read_rttm(folder / "ref.rttm"), read_rttm(folder / "sys_vbx.rttm")
+    uem = read_uem(folder / "ref.uem")
+    for name in ("ES2011a", "IB4001"):
+        ours = score(reference[name], hypothesis[name], regions=uem[name], collar=0.25)
+        theirs = pyannote_errors(reference[name], hypothesis[name], uem[name], 0.25, False)
+        assert as_tuple(ours) == pytest.approx(theirs, abs=1e-6)
+
+
+def test_the_parts_of_an_error():
+    reference = turns((0.0, 4.0, "ann"), (3.0, 6.0, "bob"))
+    hypothesis = turns((0.0, 3.0, "x"), (4.0, 5.0, "y"), (5.0, 6.5, "x"))
+    errors = score(reference, hypothesis)
+    assert errors == DiarizationErrors(
+        speech=7.0, miss=2.0, false_alarm=0.5, confusion=1.0, jaccard=pytest.approx(1 - 3 / 5.5 + 1 - 1 / 3),
+        speakers=2, scored=6.5,
+    )  # fmt: skip
+    assert errors.der == pytest.approx(3.5 / 7.0)
+    assert score(reference, reference).wrong == 0.0
+
+
+def test_overlapping_turns_of_one_speaker_are_one():
+    """pyannote.metrics counts the two seconds twice: 8 seconds of speech, of which it finds 2 missed."""
+    reference, hypothesis = turns((0.0, 4.0, "ann"), (2.0, 6.0, "ann")), turns((0.0, 6.0, "x"))
+    assert (score(reference, hypothesis).speech, score(reference, hypothesis).wrong) == (6.0, 0.0)
+    assert pyannote_errors(reference, hypothesis, None, 0.0, False)[:2] == (8.0, 2.0)
+
+
+def test_the_mapping_of_speakers_is_the_best_not_the_first():
+    reference = turns((0.0, 10.0, "ann"), (10.0, 16.0, "bob"))
+    hypothesis = turns((0.0, 5.0, "x"), (5.0, 10.0, "y"), (10.0, 16.0, "x"))
+    greedy = 5.0 + 0.0  # ann takes x, the first of her two, and leaves y for bob
+    assert score(reference, hypothesis).speech - score(reference, hypothesis).confusion == 11.0 > greedy
+
+
+def test_recordings_without_speech():
+    assert score([], []) == DiarizationErrors()
+    assert score([], []).der == 0.0
+    alarm = score([], turns((0.0, 1.0, "x")), regions=[(0.0, 3.0)])
+    assert (alarm.false_alarm, alarm.der, alarm.jer, alarm.scored) == (1.0, 1.0, 1.0, 3.0)
+    assert score(turns((0.0, 1.0, "ann")), []).der == 1.0
+
+
+@pytest.mark.parametrize("collar", [-0.1, inf, nan])
+def test_a_collar_is_a_time(collar):
+    with pytest.raises(InputError, match="collar"):
+        score([], [], collar=collar)
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=50, deadline=None)
+def test_frames_are_scored_as_their_turns(seed):
+    rng = np.random.default_rng(seed)
+    reference, hypothesis = rng.random((50, 3)) < 0.3, rng.random((50, 4)) < 0.3
+    ours = score_activity(reference, hypothesis, 10.0)
+    theirs = score(
+        turns_from_activity(reference, 10.0, "abc"), turns_from_activity(hypothesis, 10.0, "wxyz"), regions=[(0.0, 5.0)]
+    )
+    assert as_tuple(ours)[:4] == pytest.approx(as_tuple(theirs)[:4], abs=1e-9)
+    assert ours.scored == pytest.approx(5.0)
+
+
+def test_recordings_add_up_by_their_seconds():
+    reference = {"long": turns((0.0, 90.0, "ann")), "short": turns((0.0, 10.0, "ann"))}
+    hypothesis = {"long": turns((0.0, 90.0, "x"))}
+    found = score_recordings(reference, hypothesis)
+    assert found.missed == ["short"]
+    assert (found.recordings["long"].der, found.recordings["short"].der) == (0.0, 1.0)
+    assert found.total.der == pytest.approx(0.1)  # the mean of the two rates would be 0.5
+    assert found.total.jer == pytest.approx(0.5)
+
+
+def test_recordings_that_only_one_side_has():
+    reference, hypothesis = {"a": turns((0.0, 1.0, "ann"))}, {"a.Mix-Headset": turns((0.0, 1.0, "x"))}
+    with pytest.raises(InputError, match=r"the hypothesis has a\.Mix-Headset, which the reference does not"):
+        score_recordings(reference, hypothesis)
+    with pytest.raises(InputError, match="no recording to score"):
+        score_recordings(reference, hypothesis, uem={"b": [(0.0, 1.0)]})
+    found = score_recordings(reference, {**hypothesis, "quiet": turns((0.0, 2.0, "x"))}, uem={"quiet": [(0.0, 9.0)]})
+    assert found.left_out == ["a", "a.Mix-Headset"]
+    assert found.total == DiarizationErrors(false_alarm=2.0, scored=9.0)

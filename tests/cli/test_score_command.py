@@ -1,0 +1,75 @@
+"""`phonate score`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from phonate.cli import main
+from phonate.data.annotations import SpeakerTurn, write_rttm, write_uem
+
+
+@pytest.fixture
+def files(tmp_path):
+    reference = {
+        "a": [SpeakerTurn(0.0, 4.0, "ann"), SpeakerTurn(3.0, 6.0, "bob")],
+        "b": [SpeakerTurn(0.0, 2.0, "ann")],
+    }
+    write_rttm(tmp_path / "ref.rttm", reference)
+    write_rttm(tmp_path / "hyp.rttm", {"a": [SpeakerTurn(0.0, 4.0, "1"), SpeakerTurn(4.0, 7.0, "2")]})
+    return str(tmp_path / "ref.rttm"), str(tmp_path / "hyp.rttm")
+
+
+def test_rows_total_and_conventions(files, capsys):
+    assert main(["score", *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["a", "28.57", "14.29", "14.29", "0.00", "25.00", "7.00", "2"]
+    assert lines[2].split()[:3] == ["b", "100.00", "100.00"]
+    assert lines[3].split()[:2] == ["total", "44.44"]
+    text = "\n".join(lines)
+    assert "collar: none" in text
+    assert "overlap: scored, for each of its speakers" in text
+    assert "all speech counts as missed: b" in text
+
+
+def test_the_collar_is_on_each_side(files, capsys, tmp_path):
+    write_uem(tmp_path / "ref.uem", {"a": [(0.0, 9.0)]})
+    assert (
+        main(["score", *files, "--uem", str(tmp_path / "ref.uem"), "--collar", "0.5", "--skip-overlap", "--json"]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert "pyannote.metrics: collar=1" in found["conventions"]["collar"]
+    assert found["conventions"]["overlap"] == "not scored"
+    assert found["not_in_uem"] == ["b"]
+    # of 0 to 9 s are scored 0.5 to 2.5, 4.5 to 5.5 and 6.5 to 9
+    assert found["total"]["scored"] == pytest.approx(5.5)
+    assert (found["total"]["speech"], found["total"]["false_alarm"]) == (pytest.approx(3.0), pytest.approx(0.5))
+    assert found["total"]["der"] == pytest.approx(0.5 / 3.0)
+
+
+def test_published_figures_of_ami(recordings, capsys):
+    folder = recordings / "diar_scoring_ami_dev"
+    given = [str(folder / name) for name in ("ref.rttm", "sys_vbx.rttm")] + ["--uem", str(folder / "ref.uem")]
+    for options, published in (
+        ([], "16.33"),
+        (["--collar", "0.25"], "9.68"),
+        (["--collar", "0.25", "--skip-overlap"], "1.56"),
+    ):
+        assert main(["score", *given, *options]) == 0
+        total = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("total"))
+        assert total.split()[1] == published
+
+
+@pytest.mark.parametrize("option", [["--collar", "-1"], ["--uem", "none.uem"]])
+def test_bad_input_is_one_line(files, option, capsys):
+    assert main(["score", *files, *option]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_no_torch(files):
+    import subprocess
+    import sys
+
+    code = f"import sys; from phonate.cli import main; main(['score', *{files!r}]); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds left out before and after each boundary of the reference (default: 0)",
     )
-    parser.add_argument("--skip-overlap", action="store_true", help="leave out where the reference has several speakers")
-    parser.add_argument("--json", action="store_true", help="print the scores as JSON; times in seconds, rates as shares")
+    parser.add_argument("--skip-overlap", action="store_true", help="leave out where several people speak")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON, in seconds and shares")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,24 +10,26 @@ import torch
 from torch import nn
 
 from phonate.nn import checkpointing
-from phonate.nn.decoder import Decoder, DecoderLayer
-from phonate.nn.encoder import Encoder
 from phonate.nn.positions import SinusoidalPositions, sinusoids
+from phonate.nn.transformer.layer import Layer, LayerShape
+from phonate.nn.transformer.stack import Stack
+
+SHAPE = LayerShape(d_model=32, n_heads=4, d_ff=48, norm="pre", activation="glu")
 
 
-def decoder(**changes: Any) -> Decoder:
+def decoder(n_layers: int = 3, segments: Any = None) -> Stack:
     torch.manual_seed(0)
-    return Decoder(**{"d_model": 32, "n_heads": 4, "n_layers": 3, "d_ff": 48, "activation": "glu", **changes})
+    return Stack(replace(SHAPE, causal=True, memory=True), n_layers, segments=segments)
 
 
-def change_of_earlier_frames(model: Decoder) -> float:
+def change_of_earlier_frames(model: Stack) -> float:
     """By how much the outputs of frames 0 to 6 move when frame 7 of 12 is another."""
     torch.manual_seed(1)
     x, memory = torch.randn(2, 12, 32), torch.randn(2, 9, 32)
     other = x.clone()
     other[:, 7] = torch.randn(2, 32)
     with torch.no_grad():
-        before, after = model.eval()(x, memory), model(other, memory)
+        before, after = model.eval()(x, None, memory), model(other, None, memory)
     assert float((before[:, 8:] - after[:, 8:]).abs().max()) > 1e-3
     return float((before[:, :7] - after[:, :7]).abs().max())
 
@@ -35,7 +38,7 @@ def test_a_later_frame_changes_no_earlier_one() -> None:
     model = decoder()
     assert change_of_earlier_frames(model) == 0.0
     for layer in model.layers:  # and the test would see it
-        assert isinstance(layer, DecoderLayer)
+        assert isinstance(layer, Layer)
         layer.attention.causal = False
     assert change_of_earlier_frames(model) > 1e-3
 
@@ -45,8 +48,8 @@ def test_padding_of_the_memory_is_not_attended_to() -> None:
     x, memory = torch.randn(1, 6, 32), torch.randn(1, 9, 32)
     mask = torch.arange(9)[None] < 5
     with torch.no_grad():
-        assert torch.allclose(model(x, memory, mask), model(x, memory[:, :5]), atol=1e-6)
-        assert not torch.allclose(model(x, memory), model(x, memory[:, :5]), atol=1e-3)
+        assert torch.allclose(model(x, None, memory, mask), model(x, None, memory[:, :5]), atol=1e-6)
+        assert not torch.allclose(model(x, None, memory), model(x, None, memory[:, :5]), atol=1e-3)
 
 
 def test_frame_by_frame_is_all_at_once() -> None:
@@ -54,9 +57,9 @@ def test_frame_by_frame_is_all_at_once() -> None:
     model = decoder().eval()
     x, memory = torch.randn(2, 200, 32), torch.randn(2, 9, 32)
     with torch.no_grad():
-        states = model.initial_state(memory)
-        steps = torch.cat([model.step(x[:, t : t + 1], states) for t in range(200)], dim=1)
-        assert torch.allclose(steps, model(x, memory), atol=1e-5)
+        state = model.initial_state(2, memory)
+        steps = torch.cat([model.step(x[:, t : t + 1], state) for t in range(200)], dim=1)
+        assert torch.allclose(steps, model(x, None, memory), atol=1e-5)
 
 
 def test_positions_grow() -> None:
@@ -87,7 +90,7 @@ def kept(model: nn.Module, *inputs: torch.Tensor) -> tuple[int, list[torch.Tenso
 @pytest.mark.parametrize("segments", [1, 2, 4, 9, "auto"])
 def test_checkpointing_keeps_less_and_changes_no_gradient(segments: Any) -> None:
     x, memory = torch.randn(2, 64, 32), torch.randn(2, 64, 32)
-    for make, inputs in ((decoder, (x, memory)), (_encoder, (x,))):
+    for make, inputs in ((decoder, (x, None, memory)), (_encoder, (x,))):
         usual, less = make(n_layers=4), make(n_layers=4, segments=segments)
         usual_bytes, wanted, out = kept(usual, *inputs)
         bytes_, gradients, same = kept(less, *inputs)
@@ -96,9 +99,9 @@ def test_checkpointing_keeps_less_and_changes_no_gradient(segments: Any) -> None
         assert bytes_ < 0.25 * usual_bytes
 
 
-def _encoder(n_layers: int, segments: Any = None) -> Encoder:
+def _encoder(n_layers: int, segments: Any = None) -> Stack:
     torch.manual_seed(0)
-    return Encoder(32, 4, n_layers, 48, 0.1, "pre", "glu", segments)
+    return Stack(SHAPE, n_layers, segments=segments)
 
 
 @pytest.mark.parametrize(("gibibytes", "segments"), [(80, 2), (20.5, 2), (20, 3), (10.5, 3), (8, 4), (6, 6), (2, 6)])

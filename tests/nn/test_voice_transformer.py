@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from phonate.models import VoiceTransformer
-from phonate.nn import attention
+from phonate.nn.transformer import attention
 
 SMALL = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64}
 VARIANTS = {
@@ -44,7 +44,7 @@ def test_documented_defaults() -> None:
     assert model.positions is not None
     assert model.positions.table_TD.shape == (5000, 512)
     assert isinstance(layers[0].feed_forward[1], torch.nn.ReLU)
-    assert not layers[0].pre_norm
+    assert layers[0].post_norm
     assert model(torch.rand(2, 33, 80)).shape == (2, 33, 80)
 
 
@@ -104,8 +104,8 @@ def test_a_mask_of_all_real_frames_is_no_mask(variant: str) -> None:
 def test_the_mask_test_catches_an_inverted_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     right = F.scaled_dot_product_attention
 
-    def inverted(query, key, value, attn_mask=None, dropout_p=0.0):  # type: ignore[no-untyped-def]
-        return right(query, key, value, attn_mask=None if attn_mask is None else ~attn_mask, dropout_p=dropout_p)
+    def inverted(query, key, value, attn_mask=None, **others):  # type: ignore[no-untyped-def]
+        return right(query, key, value, attn_mask=None if attn_mask is None else ~attn_mask, **others)
 
     monkeypatch.setattr(attention.F, "scaled_dot_product_attention", inverted)
     with pytest.raises(AssertionError):

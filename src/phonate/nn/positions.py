@@ -1,4 +1,4 @@
-"""Positional encodings: sinusoids added to the input, or rotations of queries and keys.
+"""Positional encodings: sinusoids or learnt vectors added to the input, or rotations of queries and keys.
 
 Shapes: B batch, H heads, T frames, E dimensions of a head, D = H x E.
 """
@@ -42,6 +42,24 @@ class SinusoidalPositions(nn.Module):
         return x_BTD + self.table_TD[start:end].to(x_BTD.dtype)
 
 
+class LearntPositions(nn.Module):
+    """Adds a learnt vector for each position to (B, T, D). Longer sequences than `max_frames` raise ValueError."""
+
+    def __init__(self, d_model: int, max_frames: int) -> None:
+        super().__init__()
+        self.table_TD = nn.Parameter(torch.empty(max_frames, d_model))
+        nn.init.normal_(self.table_TD, std=0.02)
+
+    def forward(self, x_BTD: Tensor, start: int = 0) -> Tensor:
+        """(B, T, D) with positions start .. start + T - 1 added."""
+        end = start + x_BTD.shape[1]
+        if end > self.table_TD.shape[0]:
+            raise ValueError(
+                f"{end} frames are more than the {self.table_TD.shape[0]} learnt positions of the model (max_seq_len)"
+            )
+        return x_BTD + self.table_TD[start:end].to(x_BTD.dtype)
+
+
 class RotaryPositions(nn.Module):
     """Rotary embedding (Su et al. 2021): attention depends on the distance of two frames, not on their positions.
 
@@ -57,9 +75,10 @@ class RotaryPositions(nn.Module):
         rate = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
         self.register_buffer("rate_E", rate, persistent=False)
 
-    def forward(self, frames: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, each (frames, head_dim / 2), for `rotate`."""
-        angle_TE = torch.arange(frames, device=self.rate_E.device, dtype=torch.float32)[:, None] * self.rate_E
+    def forward(self, frames: int, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, each (frames, head_dim / 2), of positions from `start` on, for `rotate`."""
+        position_T = torch.arange(start, start + frames, device=self.rate_E.device, dtype=torch.float32)
+        angle_TE = position_T[:, None] * self.rate_E
         return torch.cos(angle_TE), torch.sin(angle_TE)
 
 
@@ -68,3 +87,6 @@ def rotate(x_BHTE: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     cosine_TE, sine_TE = (part.to(x_BHTE.dtype) for part in rotation)
     first, second = x_BHTE.chunk(2, dim=-1)
     return torch.cat((first * cosine_TE - second * sine_TE, first * sine_TE + second * cosine_TE), dim=-1)
+
+
+Positions = SinusoidalPositions | LearntPositions | RotaryPositions

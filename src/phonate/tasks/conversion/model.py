@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.convolution import Downsampling, PostNet
-from phonate.nn.encoder import Activation, Encoder, NormPlace
 from phonate.nn.masks import frame_mask
 from phonate.nn.positions import RotaryPositions, SinusoidalPositions
+from phonate.nn.transformer.feed_forward import Activation
+from phonate.nn.transformer.layer import LayerShape
+from phonate.nn.transformer.stack import Stack
 from phonate.tasks.conversion.settings import ConversionModel
 
 ALIASES = {
@@ -42,7 +44,8 @@ class VoiceTransformer(nn.Module):
         n_speakers: speakers of the embedding; 0 for none.
         output_dim: features of an output frame; None for `input_dim`.
         prosody_dim: further features of a frame (pitch, voicing), projected and added; 0 for none.
-        norm, activation: see `EncoderLayer`.
+        norm: layer norm before each branch of a layer, or after the residual sum.
+        activation: of the feed-forward networks; see `feed_forward`.
         positions: sinusoidal, or rotary for a model that is trained on short crops.
         stride: frames that the encoder sees as one (a convolution joins them, the output splits them again).
         post_net_layers: layers of a residual convolutional post-net; 0 for none.
@@ -64,7 +67,7 @@ class VoiceTransformer(nn.Module):
         *,
         output_dim: int | None = None,
         prosody_dim: int = 0,
-        norm: NormPlace = "post",
+        norm: Literal["pre", "post"] = "post",
         activation: Activation = "relu",
         positions: Literal["sinusoidal", "rotary"] = "sinusoidal",
         stride: int = 1,
@@ -93,9 +96,9 @@ class VoiceTransformer(nn.Module):
         self.speaker = nn.Embedding(n_speakers, d_model) if n_speakers else None
         rotary = positions == "rotary"
         self.positions = None if rotary else SinusoidalPositions(d_model, sizes["max_seq_len"])
-        self.rotation = RotaryPositions(d_model // n_heads) if rotary else None
         self.input_dropout = nn.Dropout(dropout)
-        self.encoder = Encoder(d_model, n_heads, n_layers, d_ff, dropout, norm, activation)
+        shape = LayerShape(d_model, n_heads, d_ff, dropout, norm, activation)
+        self.encoder = Stack(shape, n_layers, RotaryPositions(d_model // n_heads) if rotary else None)
         self.output = nn.Linear(d_model, self.output_dim * stride)
         self.post_net = PostNet(self.output_dim, d_model, post_net_layers, dropout=dropout) if post_net_layers else None
 
@@ -133,8 +136,7 @@ class VoiceTransformer(nn.Module):
             )
         if self.positions is not None:
             hidden_BTD = self.positions(hidden_BTD)
-        rotation = None if self.rotation is None else self.rotation(hidden_BTD.shape[1])
-        hidden_BTD = self.encoder(self.input_dropout(hidden_BTD), hidden_mask_BT, rotation)
+        hidden_BTD = self.encoder(self.input_dropout(hidden_BTD), hidden_mask_BT)
         out_BTF = self._frames(self.output(hidden_BTD), features.shape[1])
         return out_BTF if self.post_net is None else self.post_net(out_BTF, mask_BT)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -22,11 +23,11 @@ from torch.nn import functional as F
 from phonate.config.errors import InputError
 from phonate.nn.checkpointing import Segments
 from phonate.nn.convolution import PostNet
-from phonate.nn.decoder import Decoder
-from phonate.nn.encoder import Encoder
 from phonate.nn.masks import frame_mask
 from phonate.nn.positions import SinusoidalPositions
 from phonate.nn.regulator import rounded_durations, token_indices
+from phonate.nn.transformer.layer import LayerShape
+from phonate.nn.transformer.stack import Stack
 from phonate.training.task import Batch, Count, Terms
 
 logger = logging.getLogger("phonate")
@@ -96,7 +97,8 @@ class AutoregressiveModel(nn.Module):
         self.speakers = nn.Embedding(n_speakers, width) if n_speakers > 1 else None
         self.positions = SinusoidalPositions(width, _FIRST_FRAMES, grows=True)
         self.dropout = nn.Dropout(dropout)
-        self.encoder = Encoder(width, heads, encoder_layers, feed_forward, dropout, "pre", "glu", segments)
+        shape = LayerShape(width, heads, feed_forward, dropout, norm="pre", activation="glu")
+        self.encoder = Stack(shape, encoder_layers, segments=segments)
         self.durations = nn.Sequential(
             nn.Linear(width, width),
             nn.ReLU(),
@@ -110,7 +112,7 @@ class AutoregressiveModel(nn.Module):
         self.prenet = nn.Sequential(
             nn.Linear(n_mels, width), nn.ReLU(), nn.Dropout(_PRENET_DROPOUT), nn.Linear(width, width)
         )
-        self.decoder = Decoder(width, heads, decoder_layers, feed_forward, dropout, "glu", segments)
+        self.decoder = Stack(replace(shape, causal=True, memory=True), decoder_layers, segments=segments)
         self.output = nn.Linear(width, n_mels)
         self.stop = nn.Linear(width, 1)
         self.postnet = PostNet(n_mels, postnet_channels, _POSTNET_LAYERS) if postnet_channels else None
@@ -142,7 +144,7 @@ class AutoregressiveModel(nn.Module):
         """
         shifted_BTM = F.pad(given_BTM, (0, 0, 1, 0))[:, :-1]
         x_BTD = self.dropout(self.positions(self.prenet(shifted_BTM)))
-        hidden_BTD = self.decoder(x_BTD, memory_BSD, mask_BS)
+        hidden_BTD = self.decoder(x_BTD, memory_BSD=memory_BSD, memory_mask_BS=mask_BS)
         return self.output(hidden_BTD), self.stop(hidden_BTD).squeeze(-1)
 
     def finished(self, before_BTM: Tensor, mask_BT: Tensor | None) -> Tensor:
@@ -179,13 +181,13 @@ class AutoregressiveModel(nn.Module):
 
         It is not asked before `least` frames, and is cut off, with a warning, after `most`.
         """
-        states = self.decoder.initial_state(memory_1SD)
+        state = self.decoder.initial_state(1, memory_1SD)
         frame_11M = memory_1SD.new_zeros(1, 1, self.output.out_features)
         frames: list[Tensor] = []
         end = None
         while len(frames) < (most if end is None else min(most, end)):
             x_11D = self.positions(self.prenet(frame_11M), start=len(frames))
-            hidden_11D = self.decoder.step(x_11D, states)
+            hidden_11D = self.decoder.step(x_11D, state)
             frame_11M = self.output(hidden_11D).clamp(0.0, 1.0)  # what recorded frames, too, can be
             frames.append(frame_11M)
             if end is None and len(frames) >= least and float(self.stop(hidden_11D).sigmoid()) >= threshold:

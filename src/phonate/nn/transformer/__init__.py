@@ -1,0 +1,1 @@
+"""Transformers: encoders and decoders with softmax or linear attention."""

@@ -1,0 +1,226 @@
+"""Multi-head attention over padded batches, softmax or linear, all at once or chunk by chunk.
+
+Masks are True for real frames. Shapes: B batch, T frames, S positions of the memory, D model, H heads, E = D / H
+dimensions of a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phonate.nn.positions import rotate
+from phonate.nn.transformer.linear import LinearSums, RandomFeatures, causal_attention, key_sums, read_sums
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines from `RotaryPositions`."""
+
+
+class KeyValueCache:
+    """Keys and values of the frames so far, in a buffer that doubles when it is full."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self._buffer: Tensor | None = None
+
+    def add(self, new_2BHTE: Tensor) -> tuple[Tensor, Tensor]:
+        """Append keys and values (2, B, H, T, E) of the next frames; returns those (B, H, T, E) of all frames."""
+        end = self.frames + new_2BHTE.shape[3]
+        if self._buffer is None or end > self._buffer.shape[3]:
+            buffer = new_2BHTE.new_empty(*new_2BHTE.shape[:3], max(64, 2 * end), new_2BHTE.shape[4])
+            if self._buffer is not None:
+                buffer[:, :, :, : self.frames] = self._buffer[:, :, :, : self.frames]
+            self._buffer = buffer
+        self._buffer[:, :, :, self.frames : end] = new_2BHTE
+        self.frames = end
+        key_BHTE, value_BHTE = self._buffer[:, :, :, :end].unbind(0)
+        return key_BHTE, value_BHTE
+
+    def select(self, rows_B: Tensor) -> Self:
+        """A copy with these rows of the batch, which may repeat, as a beam search needs."""
+        chosen = type(self)()
+        chosen.frames = self.frames
+        chosen._buffer = None if self._buffer is None else self._buffer[:, rows_B]
+        return chosen
+
+
+@dataclass(frozen=True)
+class KeysAndValues:
+    """Keys and values (B, H, S, E) of a memory, and its mask."""
+
+    keys: Tensor
+    values: Tensor
+    mask_BS: Tensor | None
+
+    def select(self, rows_B: Tensor) -> Self:
+        """A copy with these rows of the batch."""
+        mask_BS = None if self.mask_BS is None else self.mask_BS[rows_B]
+        return type(self)(self.keys[rows_B], self.values[rows_B], mask_BS)
+
+
+Memory = KeysAndValues | LinearSums
+"""What softmax or linear attention keeps of a memory."""
+
+
+class AttentionState(Protocol):
+    """What self-attention keeps of earlier frames."""
+
+    def select(self, rows_B: Tensor) -> Self:
+        """A copy with these rows of the batch."""
+
+
+def softmax_attention(
+    query_BHTE: Tensor,
+    key_BHSE: Tensor,
+    value_BHSE: Tensor,
+    mask_BS: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """(B, H, T, E): exact attention. `causal`: query t sees the keys up to t, where the last query sees all."""
+    allowed = None if mask_BS is None else mask_BS[:, None, None, :]
+    frames, keys = query_BHTE.shape[2], key_BHSE.shape[2]
+    if causal and (allowed is not None or frames != keys):
+        past_TS = torch.ones(frames, keys, dtype=torch.bool, device=query_BHTE.device).tril(keys - frames)
+        itself_TS = past_TS ^ past_TS.tril(keys - frames - 1)
+        # A frame always sees itself: padding before the first real frame would otherwise be NaN.
+        allowed = past_TS if allowed is None else (past_TS & allowed) | itself_TS
+    # In the boolean mask of scaled_dot_product_attention, too, True takes part.
+    return F.scaled_dot_product_attention(
+        query_BHTE,
+        key_BHSE,
+        value_BHSE,
+        attn_mask=allowed,
+        dropout_p=dropout,
+        is_causal=causal and allowed is None and frames > 1,
+    )
+
+
+def _joined(x_BHTE: Tensor) -> Tensor:
+    """(B, H, T, E) -> (B, T, D)."""
+    return x_BHTE.transpose(1, 2).flatten(2)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention (Vaswani et al. 2017, section 3.2).
+
+    Args:
+        d_model: D.
+        n_heads: H.
+        dropout: Share of softmax's attention weights that are dropped; linear attention has no such weights.
+        features: Random features for linear attention (FAVOR+); None: softmax.
+        causal: Each frame attends to itself and earlier ones alone.
+    """
+
+    def __init__(
+        self, d_model: int, n_heads: int, dropout: float = 0.0, features: int | None = None, causal: bool = False
+    ) -> None:
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError(f"d_model {d_model} can't be divided among {n_heads} heads")
+        self.n_heads = n_heads
+        self.dropout = dropout
+        self.causal = causal
+        self.query_key_value = nn.Linear(d_model, 3 * d_model)
+        self.output = nn.Linear(d_model, d_model)
+        self.random = None if features is None else RandomFeatures(features, d_model // n_heads)
+
+    def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None, rotation: Rotation | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D).
+
+        Args:
+            x_BTD: Frames.
+            mask_BT: True for frames that are attended to; None: all. Causal attention needs none for padding at the
+                end, to which no real frame attends.
+            rotation: For rotary positions; None: no rotation.
+        """
+        query_BHTE, key_BHTE, value_BHTE = self._packed(x_BTD, rotation)
+        if self.random is None:
+            dropout = self.dropout if self.training else 0.0
+            out_BHTE = softmax_attention(query_BHTE, key_BHTE, value_BHTE, mask_BT, self.causal, dropout)
+        elif self.causal:
+            out_BHTE, _ = causal_attention(query_BHTE, key_BHTE, value_BHTE, self.random.projection_ME, mask_BT)
+        else:
+            sums = key_sums(key_BHTE, value_BHTE, self.random.projection_ME, mask_BT)
+            out_BHTE = read_sums(query_BHTE, sums, self.random.projection_ME)
+        out: Tensor = self.output(_joined(out_BHTE))
+        return out
+
+    def initial_state(self, batch: int) -> AttentionState:
+        """The state before the first `step`, for `batch` rows."""
+        if not self.causal:
+            raise ValueError("attention to later frames can't go step by step")
+        if self.random is None:
+            return KeyValueCache()
+        features, head_dim = self.random.projection_ME.shape
+        return LinearSums.empty((batch, self.n_heads, features, head_dim), self.random.projection_ME)
+
+    def step(self, x_BTD: Tensor, state: AttentionState, rotation: Rotation | None = None) -> Tensor:
+        """`forward` for the next frames (B, T, D), which are added to `state`."""
+        query_BHTE, key_BHTE, value_BHTE = self._packed(x_BTD, rotation)
+        if isinstance(state, KeyValueCache):
+            keys, values = state.add(torch.stack((key_BHTE, value_BHTE)))
+            out_BHTE = softmax_attention(query_BHTE, keys, values, causal=x_BTD.shape[1] > 1)
+        else:
+            assert isinstance(state, LinearSums)
+            assert self.random is not None
+            projection_ME = self.random.projection_ME
+            out_BHTE, after = causal_attention(query_BHTE, key_BHTE, value_BHTE, projection_ME, before=state)
+            state.replace(after)
+        out: Tensor = self.output(_joined(out_BHTE))
+        return out
+
+    def _packed(self, x_BTD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T, E)."""
+        packed = self.query_key_value(x_BTD).unflatten(-1, (3, self.n_heads, -1))
+        query_BHTE, key_BHTE, value_BHTE = packed.permute(2, 0, 3, 1, 4).unbind(0)
+        if rotation is not None:
+            query_BHTE, key_BHTE = rotate(query_BHTE, rotation), rotate(key_BHTE, rotation)
+        return query_BHTE, key_BHTE, value_BHTE
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of frames to a memory. Arguments as for `SelfAttention`.
+
+    Queries and keys are initialised with the same weights, so that frames first attend to their own position in the
+    memory (Ping et al. 2018, Deep Voice 3, section 3.5): speech runs in the order of its text.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0, features: int | None = None) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.dropout = dropout
+        self.query = nn.Linear(d_model, d_model)
+        self.key_value = nn.Linear(d_model, 2 * d_model)
+        self.output = nn.Linear(d_model, d_model)
+        with torch.no_grad():
+            self.key_value.weight[:d_model] = self.query.weight
+        self.random = None if features is None else RandomFeatures(features, d_model // n_heads)
+
+    def remember(self, memory_BSD: Tensor, mask_BS: Tensor | None = None, rotation: Rotation | None = None) -> Memory:
+        """What frames attend to: made once per memory (B, S, D). `mask_BS` is True for its real positions."""
+        packed_BSD = self.key_value(memory_BSD).unflatten(-1, (2, self.n_heads, -1))
+        key_BHSE, value_BHSE = packed_BSD.permute(2, 0, 3, 1, 4).unbind(0)
+        if rotation is not None:
+            key_BHSE = rotate(key_BHSE, rotation)
+        if self.random is not None:
+            return key_sums(key_BHSE, value_BHSE, self.random.projection_ME, mask_BS)
+        return KeysAndValues(key_BHSE, value_BHSE, mask_BS)
+
+    def forward(self, x_BTD: Tensor, memory: Memory, rotation: Rotation | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        query_BHTE = self.query(x_BTD).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        if rotation is not None:
+            query_BHTE = rotate(query_BHTE, rotation)
+        if isinstance(memory, KeysAndValues):
+            dropout = self.dropout if self.training else 0.0
+            out_BHTE = softmax_attention(query_BHTE, memory.keys, memory.values, memory.mask_BS, dropout=dropout)
+        else:
+            assert self.random is not None
+            out_BHTE = read_sums(query_BHTE, memory, self.random.projection_ME)
+        out: Tensor = self.output(_joined(out_BHTE))
+        return out

@@ -1,0 +1,123 @@
+"""One layer of an encoder or a decoder. Shapes: B batch, T frames, S positions of the memory, D model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor, nn
+
+from phonate.nn.transformer.attention import AttentionState, CrossAttention, Memory, Rotation, SelfAttention
+from phonate.nn.transformer.feed_forward import Activation, feed_forward
+from phonate.nn.transformer.norms import Norm, ReZero, build_norm
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """The numbers and kinds that make a layer.
+
+    Attributes:
+        d_model: D.
+        n_heads: Attention heads.
+        d_ff: Hidden units of the feed-forward network.
+        dropout: Share of activations dropped in training.
+        norm: See `norms.Norm`.
+        activation: Of the feed-forward network.
+        features: Random features of linear attention; None: softmax.
+        causal: Frames attend to themselves and earlier ones alone.
+        memory: Whether frames also attend to a memory.
+        rezero: A learnt factor, 0 at first, on each branch.
+    """
+
+    d_model: int
+    n_heads: int
+    d_ff: int
+    dropout: float = 0.1
+    norm: Norm = "post"
+    activation: Activation = "relu"
+    features: int | None = None
+    causal: bool = False
+    memory: bool = False
+    rezero: bool = False
+
+
+@dataclass
+class LayerState:
+    """What a layer keeps from one step to the next."""
+
+    past: AttentionState
+    """Of the frames so far."""
+    memory: Memory | None
+    """Of the memory; None for layers without one."""
+
+    def select(self, rows_B: Tensor) -> Self:
+        """A copy with these rows of the batch, which may repeat."""
+        return type(self)(self.past.select(rows_B), None if self.memory is None else self.memory.select(rows_B))
+
+
+class Layer(nn.Module):
+    """Self-attention, attention to a memory where there is one, and a feed-forward network, each a residual branch."""
+
+    def __init__(self, shape: LayerShape) -> None:
+        super().__init__()
+        d_model = shape.d_model
+        self.post_norm = shape.norm == "post"
+        self.attention = SelfAttention(d_model, shape.n_heads, shape.dropout, shape.features, shape.causal)
+        self.cross_attention = (
+            CrossAttention(d_model, shape.n_heads, shape.dropout, shape.features) if shape.memory else None
+        )
+        self.feed_forward = feed_forward(d_model, shape.d_ff, shape.dropout, shape.activation)
+        self.attention_norm = build_norm(shape.norm, d_model)
+        self.cross_norm = build_norm(shape.norm, d_model) if shape.memory else None
+        self.feed_forward_norm = build_norm(shape.norm, d_model)
+        self.attention_gain = ReZero() if shape.rezero else nn.Identity()
+        self.cross_gain = ReZero() if shape.rezero and shape.memory else nn.Identity()
+        self.feed_forward_gain = ReZero() if shape.rezero else nn.Identity()
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        mask_BT: Tensor | None = None,
+        rotation: Rotation | None = None,
+        memory_BSD: Tensor | None = None,
+        memory_mask_BS: Tensor | None = None,
+        memory_rotation: Rotation | None = None,
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D). Masks are True for real frames; None: all are."""
+        attended_BTD = self.attention(self._before(self.attention_norm, x_BTD), mask_BT, rotation)
+        x_BTD = self._add(x_BTD, attended_BTD, self.attention_norm, self.attention_gain)
+        memory = self.remember(memory_BSD, memory_mask_BS, memory_rotation)
+        return self._rest(x_BTD, memory, rotation)
+
+    def remember(self, memory_BSD: Tensor | None, mask_BS: Tensor | None, rotation: Rotation | None) -> Memory | None:
+        """What this layer attends to in a memory. None without cross-attention."""
+        if (self.cross_attention is None) != (memory_BSD is None):
+            raise ValueError("a memory is needed by layers with cross-attention, and by them alone")
+        if self.cross_attention is None or memory_BSD is None:
+            return None
+        return self.cross_attention.remember(memory_BSD, mask_BS, rotation)
+
+    def step(self, x_BTD: Tensor, state: LayerState, rotation: Rotation | None = None) -> Tensor:
+        """`forward` for the next frames (B, T, D), which are added to `state`."""
+        attended_BTD = self.attention.step(self._before(self.attention_norm, x_BTD), state.past, rotation)
+        x_BTD = self._add(x_BTD, attended_BTD, self.attention_norm, self.attention_gain)
+        return self._rest(x_BTD, state.memory, rotation)
+
+    def _rest(self, x_BTD: Tensor, memory: Memory | None, rotation: Rotation | None) -> Tensor:
+        if self.cross_attention is not None and self.cross_norm is not None and memory is not None:
+            attended_BTD = self.cross_attention(self._before(self.cross_norm, x_BTD), memory, rotation)
+            x_BTD = self._add(x_BTD, attended_BTD, self.cross_norm, self.cross_gain)
+        out_BTD = self.feed_forward(self._before(self.feed_forward_norm, x_BTD))
+        return self._add(x_BTD, out_BTD, self.feed_forward_norm, self.feed_forward_gain)
+
+    def _before(self, norm: nn.Module, x_BTD: Tensor) -> Tensor:
+        """The input of a branch."""
+        out: Tensor = x_BTD if self.post_norm else norm(x_BTD)
+        return out
+
+    def _add(self, x_BTD: Tensor, branch_BTD: Tensor, norm: nn.Module, gain: nn.Module) -> Tensor:
+        """The frames with the output of a branch."""
+        x_BTD = x_BTD + gain(self.dropout(branch_BTD))
+        out: Tensor = norm(x_BTD) if self.post_norm else x_BTD
+        return out

@@ -1,0 +1,240 @@
+"""Transformers from settings: every kind hears its masks, keeps the future out, streams, and learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from phonate.config.errors import InputError
+from phonate.nn.transformer.factory import FrameTransformer, build_decoder, build_encoder, build_transformer
+from phonate.nn.transformer.settings import LayerSettings, TransformerSettings
+
+SMALL = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 2, "nb_features": 24}
+KINDS: dict[str, dict[str, Any]] = {
+    "encoder": {"model_type": "encoder"},
+    "linear encoder": {"encoder": {"attention_type": "linear"}},
+    "causal encoder": {"encoder": {"attention_type": "causal_linear"}},
+    "decoder": {"model_type": "decoder"},
+    "linear decoder": {"model_type": "decoder", "decoder": {"attention_type": "causal_linear"}},
+    "encoder_decoder": {"model_type": "encoder_decoder"},
+    "linear encoder_decoder": {
+        "model_type": "encoder_decoder",
+        "encoder": {"attention_type": "linear"},
+        "decoder": {"attention_type": "causal_linear"},
+    },
+}
+CAUSAL = ["causal encoder", "decoder", "linear decoder"]
+POSITIONS = ["rope", "sinusoidal", "learnable", "none"]
+NORMS: dict[str, dict[str, bool]] = {
+    "pre": {},
+    "scale": {"use_scalenorm": True},
+    "rezero": {"use_rezero": True},
+    "both": {"use_scalenorm": True, "use_rezero": True},
+}
+ACTIVATIONS = ["GELU", "relu", "Silu", "geglu", "REGLU", "swiglu"]
+
+
+def build(kind: str = "encoder", **options: Any) -> FrameTransformer:
+    """A small model in float64 whose branches, with ReZero too, do something."""
+    torch.manual_seed(0)
+    settings = TransformerSettings(**KINDS[kind], global_config={**SMALL, **options})
+    model = build_transformer(settings, input_dim=7).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("gain"):
+                parameter.fill_(0.7)
+    return model
+
+
+def frames(batch: int = 2, count: int = 40) -> Tensor:
+    torch.manual_seed(1)
+    return torch.randn(batch, count, 7, dtype=torch.float64)
+
+
+def padding_change(model: FrameTransformer) -> float:
+    """By how much loud padding after 23 of 40 frames moves the output of the real ones."""
+    x = frames()
+    mask = torch.arange(40) < torch.tensor([[40], [23]])
+    x[1, 23:] = 30.0
+    with torch.no_grad():
+        return float((model(x, mask)[1, :23] - model(x[1:, :23])[0]).abs().max())
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_no_real_frame(kind: str, positions: str) -> None:
+    assert padding_change(build(kind, positional_encoding=positions)) < 1e-6
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("kind", ["linear encoder", "linear encoder_decoder"])
+def test_padding_changes_no_real_frame_whatever_the_norm(kind: str, norm: str) -> None:
+    assert padding_change(build(kind, **NORMS[norm])) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hole_in_the_mask_hides_its_frames(kind: str) -> None:
+    model, x = build(kind), frames()
+    mask = torch.ones(2, 40, dtype=torch.bool)
+    mask[1, 5:9] = False
+    other = x.clone()
+    other[1, 5:9] = 9.0
+    with torch.no_grad():
+        assert float((model(x, mask) - model(other, mask))[mask].abs().max()) < 1e-9
+        assert float((model(x) - model(other))[mask].abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("loudness", [1.0, 3.0, 1000.0])
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_no_later_frame_changes_an_earlier_one(kind: str, loudness: float) -> None:
+    model, x = build(kind), frames()
+    other = x.clone()
+    other[:, 20:] = loudness * torch.randn(2, 20, 7, dtype=torch.float64)
+    with torch.no_grad():
+        before, after = model(x), model(other)
+    assert torch.equal(before[:, :20], after[:, :20])
+    assert float((before - after)[:, 20:].abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_streaming_equals_offline(kind: str, positions: str) -> None:
+    model, x = build(kind, positional_encoding=positions).float(), frames(count=300).float()
+    assert model.causal
+    with torch.no_grad():
+        state, parts = model.initial_state(2), []
+        for chunk in x.split([1, 1, 7, 100, 191], dim=1):
+            out, state = model.step(chunk, state)
+            parts.append(out)
+        assert torch.allclose(torch.cat(parts, dim=1), model(x), atol=1e-5)
+
+
+def test_only_causal_models_stream() -> None:
+    for kind in KINDS:
+        model = build(kind)
+        assert model.causal == (kind in CAUSAL)
+        if kind not in CAUSAL:
+            with pytest.raises(ValueError, match="looks at later frames"):
+                model.initial_state()
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *({"positional_encoding": positions} for positions in POSITIONS),
+        *NORMS.values(),
+        *({"activation": activation} for activation in ACTIVATIONS),
+        {"attention_type": "linear"},
+        {"attention_type": "causal_linear"},
+    ],
+    ids=str,
+)
+def test_every_choice_learns(choice: dict[str, Any]) -> None:
+    """The output follows an input that came two frames earlier, which needs attention and all of the layer."""
+    torch.manual_seed(0)
+    settings = TransformerSettings(global_config={**SMALL, "dropout": 0.0, **choice})
+    model = build_transformer(settings, input_dim=7)
+    x = frames(count=16).float()
+    target = x.roll(2, dims=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    losses = []
+    for _ in range(60):
+        loss = (model(x)[..., :7] - target).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_without_positions_the_order_is_unknown_and_with_them_it_is_not() -> None:
+    x, order = frames(), torch.randperm(40)
+    for positions in POSITIONS:
+        model = build("linear encoder", positional_encoding=positions)
+        with torch.no_grad():
+            same = torch.allclose(model(x)[:, order], model(x[:, order]), atol=1e-9)
+        assert same == (positions == "none")
+
+
+def test_the_encoder_reaches_the_decoder_through_the_mask() -> None:
+    torch.manual_seed(0)
+    for kind in ("softmax", "causal_linear"):
+        decoder = build_decoder(LayerSettings(**SMALL, attention_type=kind), memory=True).double().eval()
+        x, memory = torch.randn(2, 2, 9, 32, dtype=torch.float64)
+        mask = torch.arange(9) < torch.tensor([[9], [4]])
+        other = memory.clone()
+        other[1, 4:] = 50.0
+        with torch.no_grad():
+            assert torch.equal(decoder(x, None, memory, mask), decoder(x, None, other, mask))
+            assert not torch.allclose(decoder(x, None, memory), decoder(x, None, other), atol=1e-3)
+            state, steps = decoder.initial_state(2, memory, mask), []
+            steps = [decoder.step(x[:, t : t + 1], state) for t in range(9)]
+            assert torch.allclose(torch.cat(steps, dim=1), decoder(x, None, memory, mask), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "causal_linear"])
+def test_rows_of_a_state_can_be_chosen(kind: str) -> None:
+    torch.manual_seed(0)
+    decoder = build_decoder(LayerSettings(**SMALL, attention_type=kind), memory=True).double().eval()
+    x, memory = torch.randn(2, 3, 9, 32, dtype=torch.float64)
+    rows = torch.tensor([2, 0, 0])
+    with torch.no_grad():
+        state = decoder.initial_state(3, memory)
+        decoder.step(x[:, :8], state)
+        chosen = state.select(rows)
+        decoder.step(x[:, 8:], state)  # must not touch the copy
+        assert torch.allclose(decoder.step(x[rows, 8:], chosen), decoder(x, None, memory)[rows, 8:], atol=1e-9)
+
+
+def test_cross_attention_needs_its_memory() -> None:
+    decoder = build_decoder(LayerSettings(**SMALL), memory=True)
+    with pytest.raises(ValueError, match="memory"):
+        decoder(torch.randn(1, 3, 32))
+    with pytest.raises(ValueError, match="memory"):
+        build_encoder(LayerSettings(**SMALL))(torch.randn(1, 3, 32), None, torch.randn(1, 3, 32))
+
+
+def test_learnt_positions_end() -> None:
+    with pytest.raises(ValueError, match=r"40 frames.*max_seq_len"):
+        build("encoder", positional_encoding="learnable", max_seq_len=39)(frames())
+
+
+def test_component_beats_global_beats_default() -> None:
+    settings = TransformerSettings(
+        model_type="encoder_decoder",
+        global_config={"dropout": 0.2, "d_ff": 2},
+        encoder={"d_ff": 3},
+        decoder={"attention_type": "causal_linear", "activation": "GEGLU"},
+    )
+    assert settings.encoder is not None
+    assert settings.decoder is not None
+    assert (settings.encoder.dropout, settings.encoder.d_ff, settings.encoder.num_layers) == (0.2, 3, 6)
+    assert (settings.decoder.dropout, settings.decoder.d_ff, settings.decoder.activation) == (0.2, 2, "geglu")
+    assert settings.decoder.features == 266
+    assert TransformerSettings(**settings.model_dump()) == settings
+    assert TransformerSettings.model_validate_json(settings.model_dump_json(), strict=True) == settings
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"encoder": {"attention_type": "fast"}}, "encoder.attention_type: expected 'softmax', 'linear' or"),
+        ({"global_config": {"dropout": 3}}, "global_config.dropout: expected a number < 1.0"),
+        ({"encoder": {"d_ff": 2048}}, "encoder.d_ff: expected a number <= 64"),
+        ({"encoder": {"num_heads": 7}}, "d_model 512 can't be divided among 7 heads"),
+        ({"encoder": {"d_model": 24}}, "positional_encoding rope needs an even"),
+        ({"model_type": "decoder", "encoder": {}}, "model_type decoder has no encoder"),
+        ({"model_type": "decoder", "decoder": {"attention_type": "linear"}}, "use causal_linear or softmax"),
+        ({"model_type": "decoder", "decoder": {"use_cross_attention": True}}, "remove it"),
+        ({"model_type": "encoder_decoder", "decoder": {"use_cross_attention": False}}, "remove it"),
+        ({"encoder": {"use_cross_attention": True}}, "only the decoder of an encoder_decoder"),
+        ({"model_type": "encoder_decoder", "encoder": {"d_model": 256}}, "must be equal"),
+    ],
+)
+def test_mistakes_in_settings(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        TransformerSettings(**wrong)
+    assert "\n" not in str(error.value)

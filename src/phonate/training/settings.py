@@ -17,6 +17,7 @@ from pydantic import (
 from phonate.config.errors import InputError
 from phonate.config.registry import Named
 from phonate.config.settings import Settings
+from phonate.training.tuning import TuningSettings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 OpenFraction = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -366,6 +367,8 @@ class TrainingSettings(Settings):
     """A run or checkpoint to take the initial weights from."""
     profiling: bool = False
     """Record a torch profiler trace of a few steps to RUN/profile."""
+    tuning: TuningSettings = TuningSettings()
+    """Search for hyperparameters. None by default."""
     device: str | None = None
     """cpu, cuda:0 or mps. Null: the first GPU with enough free memory, else the CPU."""
 

@@ -18,6 +18,7 @@ from phonate.config.errors import InputError
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import Resolved, resolve
 from phonate.config.tasks import task_class
+from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, listing, resolve_checkpoint
 from phonate.training.checkpoints.comparison import changed_settings
 from phonate.training.checkpoints.loading import load, load_first_intact
@@ -27,6 +28,7 @@ from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.tracking.log_file import log_file
 from phonate.training.trainer import Trainer
 from phonate.workflows.dry_run import dry_run as estimate
+from phonate.workflows.tuning.search import tune
 
 logger = logging.getLogger("phonate")
 
@@ -50,16 +52,22 @@ def train(
     output: str | Path | None = None,
     dry_run: bool = False,
     plugins: Sequence[Path] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Trained:
     """Train `source` (a recipe file or a shipped name) into the folder `output`, by default `runs/<recipe>`.
 
     `resume`: "auto" continues from the newest intact checkpoint of the run, or starts it; a run or a checkpoint folder
-    continues from there. `dry_run` only measures what the run would cost. Raises RecipeError, InputError,
-    TrainingError, CheckpointError, Interrupted.
+    continues from there. `dry_run` only measures what the run would cost. `callbacks` are added to the recipe's. A
+    recipe with `training.tuning` is a search (`phonate.workflows.tuning`), of which the best run is returned. Raises
+    RecipeError, InputError, TrainingError, CheckpointError, Interrupted.
     """
     records = [load_plugin(path) for path in plugins]
     resolved = resolve(source, overrides)
     settings: TrainingSettings = resolved.recipe.training
+    if settings.tuning.library is not None and not dry_run:
+        search = tune(source, overrides, resume=resume, mode=mode, device=device, output=output, plugins=plugins)
+        best = search.best
+        return Trained(Run(search.run.path / best.run), {settings.tuning.metric: best.metric or 0.0}, best.step)
     chosen = devices.choose(mode, device or settings.device)
     if settings.performance.threads is not None:
         torch.set_num_threads(settings.performance.threads)
@@ -74,7 +82,15 @@ def train(
             run.write_json("plugins.json", {"plugins": records})
         with log_file(run.logs / "training.log", ranks):
             checkpoint = _checkpoint_to_resume(resolved, resume, run)
-            trainer = Trainer(task, settings, run, device=chosen, ranks=ranks, recipe_yaml=resolved.to_yaml())
+            trainer = Trainer(
+                task,
+                settings,
+                run,
+                device=chosen,
+                ranks=ranks,
+                callbacks=callbacks,
+                recipe_yaml=resolved.to_yaml(),
+            )
             metrics = trainer.fit(checkpoint)
     return Trained(run, metrics, trainer.step)
 

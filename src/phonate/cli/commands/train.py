@@ -51,6 +51,9 @@ def run(args: argparse.Namespace) -> int:
 
     from phonate.workflows.train import run_folder, train
 
+    if resolved.recipe.training.tuning.library is not None and not args.dry_run:
+        return _search(args)
+
     args.logs = run_folder(resolved, args.resume, args.output) / "logs"  # an error leaves its traceback there
     trained = train(
         args.recipe,
@@ -64,6 +67,29 @@ def run(args: argparse.Namespace) -> int:
     )
     if int(os.environ.get("RANK", "0")) == 0:  # of the processes that torchrun started, one prints
         _print(trained, args)
+    return 0
+
+
+def _search(args: argparse.Namespace) -> int:
+    """Search for hyperparameters, then print the table of runs."""
+    from phonate.cli.output import print_json, print_table
+    from phonate.workflows.tuning.search import BEST, tune
+
+    found = tune(
+        args.recipe,
+        args.overrides,
+        resume=args.resume,
+        mode=args.mode,
+        device=args.device,
+        output=args.output,
+        plugins=[Path(path) for path in args.plugin],
+    )
+    if args.json:
+        trials = [vars(trial) for trial in found.trials]
+        print_json({"run": str(found.run.path), "best": vars(found.best), "trials": trials})
+    else:
+        print_table(found.rows(), found.header())
+        print(f"\n{found.run.path}: best {found.best.run}; its recipe is {found.run.path / BEST}")
     return 0
 
 

@@ -1,0 +1,155 @@
+"""`phonate train` of a recipe with `training.tuning`: a run for each proposal, a table of them, and the best recipe."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phonate.config.errors import InputError, RecipeError, TrainingError
+from phonate.config.registry import load_plugin, nearest
+from phonate.config.resolve import Resolved, resolve
+from phonate.training.run import Run
+from phonate.training.settings import TrainingSettings
+from phonate.workflows.tuning.optuna_search import search as optuna_search
+from phonate.workflows.tuning.ray_search import search as ray_search
+from phonate.workflows.tuning.trial import Experiment, Trial
+
+logger = logging.getLogger("phonate")
+
+TABLE = "trials.csv"
+BEST = "best.yaml"
+_HOPE = 3
+"""Runs that may fail at the beginning before the search gives up."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A finished search."""
+
+    run: Run
+    """Its folder."""
+    trials: tuple[Trial, ...]
+    settings: TrainingSettings
+
+    @property
+    def best(self) -> Trial:
+        """The completed run with the best value."""
+        sign = 1.0 if self.settings.tuning.direction == "minimize" else -1.0
+        complete = [one for one in self.trials if one.state == "complete" and one.metric is not None]
+        return min(complete, key=lambda one: sign * (one.metric or 0.0))
+
+    def header(self) -> list[str]:
+        """Column headings of the table."""
+        return ["run", "state", self.settings.tuning.metric, *self.settings.tuning.search_space, "step", "seconds"]
+
+    def rows(self) -> list[list[str]]:
+        """A row for each run, best first."""
+        sign = 1.0 if self.settings.tuning.direction == "minimize" else -1.0
+        order = sorted(
+            self.trials, key=lambda one: (one.state != "complete", one.metric is None, sign * (one.metric or 0.0))
+        )
+        return [
+            [
+                one.run,
+                one.state,
+                "" if one.metric is None else f"{one.metric:.6g}",
+                *(_cell(one.values[path]) for path in self.settings.tuning.search_space),
+                str(one.step),
+                f"{one.seconds:g}",
+            ]
+            for one in order
+        ]
+
+
+def tune(
+    source: str | Path,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    resume: str | None = None,
+    output: str | Path | None = None,
+    plugins: Sequence[Path] = (),
+    **options: Any,
+) -> Search:
+    """Search as `training.tuning` of a recipe says, in the folder `output`, by default `runs/<recipe>`.
+
+    Writes `study.log` (of optuna), `trials/trial-0000` and so on, a run for each proposal, `trials.csv`, and
+    `best.yaml`, the recipe of the best run. `resume` continues a search that was stopped, or adds runs where `n_trials`
+    was raised. `options` are those of `phonate.workflows.train.train`.
+
+    Raises InputError for an unknown option or metric, MissingPackageError without the library, TrainingError if no run
+    can be trained.
+    """
+    for path in plugins:
+        load_plugin(path)
+    resolved = resolve(source, overrides)
+    settings: TrainingSettings = resolved.recipe.training
+    _check(resolved, settings)
+    run = Run(Path(output if output is not None else _resumed(resume) or Path("runs") / resolved.name))
+    with run.opened(resuming=resume is not None):
+        run.write("recipe.yaml", resolved.to_yaml())
+        experiment = Experiment(source, overrides, settings.tuning, run.path, {**options, "plugins": tuple(plugins)})
+        found: list[Trial] = []
+        for trial in _trials(experiment, settings.random_seed):
+            found.append(trial)
+            _write(Search(run, tuple(found), settings))
+            _log(trial, settings)
+            if len(found) == _HOPE and all(one.state == "failed" for one in found):
+                raise TrainingError(f"training.tuning: the first {_HOPE} runs failed; the last: {trial.reason}")
+    search = Search(run, tuple(found), settings)
+    if all(one.state != "complete" for one in found):
+        raise TrainingError(f"{run.path}: none of {len(found)} runs was completed ({TABLE} has the reasons)")
+    return search
+
+
+def _trials(experiment: Experiment, seed: int) -> Iterator[Trial]:
+    if experiment.settings.library == "optuna":
+        return optuna_search(experiment, seed)
+    return ray_search(experiment, seed)
+
+
+def _resumed(resume: str | None) -> Path | None:
+    return None if resume in (None, "auto") else Path(str(resume))
+
+
+def _check(resolved: Resolved, settings: TrainingSettings) -> None:
+    """Raise RecipeError for a path that is no option, InputError for several processes."""
+    known = {".".join(path) for path in resolved.origins}
+    for path in settings.tuning.search_space:
+        if path not in known and not any(one.startswith(f"{path}.") for one in known):
+            raise RecipeError(f"training.tuning.search_space: no option {path!r}; {nearest(path, sorted(known))}")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("training.tuning: a search is one process; start it without torchrun or accelerate launch")
+
+
+def _write(search: Search) -> None:
+    """The table, and the recipe of the best run."""
+    table = io.StringIO()
+    csv.writer(table).writerows(
+        [[*search.header(), "reason"], *_with_reasons(search)],
+    )
+    search.run.write(TABLE, table.getvalue())
+    if any(one.state == "complete" for one in search.trials):
+        shutil.copyfile(search.run.path / search.best.run / "recipe.yaml", search.run.path / BEST)
+
+
+def _with_reasons(search: Search) -> list[list[str]]:
+    reasons = {one.run: one.reason for one in search.trials}
+    return [[*row, reasons[row[0]]] for row in search.rows()]
+
+
+def _log(trial: Trial, settings: TrainingSettings) -> None:
+    shown = "" if trial.metric is None else f" {settings.tuning.metric} {trial.metric:.6g}"
+    values = " ".join(f"{path}={_cell(value)}" for path, value in trial.values.items())
+    of = settings.tuning.n_trials
+    logger.info("run %d of %d %s:%s %s %s", trial.number + 1, of, trial.state, shown, values, trial.reason)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

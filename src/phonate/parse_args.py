@@ -14,10 +14,9 @@ from typing import Any
 from phonate.cli.parsing import Parser
 from phonate.config.documents import read
 from phonate.config.errors import RecipeError
-from phonate.config.options import names_at
-from phonate.config.overrides import parse_overrides
 from phonate.config.recipe import Recipe
-from phonate.config.resolve import recipe_class, resolve_document, task_of
+from phonate.config.resolve import resolve_document
+from phonate.data.settings import KaldiData
 
 FLAGS = {
     "--lr": "training.optimizer.lr",
@@ -68,16 +67,16 @@ def unified_parser(
     return (
         args,
         recipe.model if whole or args.model_only else None,
-        [recipe.data] if whole or args.data_only else None,
+        _corpora(recipe.data) if whole or args.data_only else None,
         recipe.training if whole or args.training_only else None,
     )
 
 
 def _recipe(source: str, overrides: list[str], with_data: bool) -> Recipe[Any, Any, Any]:
     """The typed recipe. Without the data part its path may be missing."""
-    document = read(source)
-    if not with_data:
-        task = task_of(document, parse_overrides(overrides))
-        if "path" in names_at(recipe_class(task), ("data",)):
-            overrides = ["data.path=.", *overrides]
-    return resolve_document(document, overrides).recipe
+    return resolve_document(read(source), overrides, incomplete=not with_data).recipe
+
+
+def _corpora(data: Any) -> list[Any]:
+    """The data settings of each corpus."""
+    return data.separate() if isinstance(data, KaldiData) else [data]

@@ -40,6 +40,8 @@ class Place:
 
     key: str
     value: str
+    written: str | None = None
+    """The dotted key as it was written, where that is not the option's path."""
 
     @classmethod
     def of(cls, name: str) -> Place:

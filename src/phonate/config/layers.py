@@ -13,6 +13,7 @@ from phonate.config.errors import RecipeError
 from phonate.config.options import section
 from phonate.config.overrides import Override
 from phonate.config.registry import nearest
+from phonate.config.sections import Sections, moved_document
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskSettings, task_info
 
@@ -62,6 +63,10 @@ class Layers:
         ((task, key),) = implied.items()
         self._implied = task, f"implied by {key}"
         return task
+
+    def move_sections(self, sections: Sections, typed: type[Settings]) -> None:
+        """Move what stands under the task's own top-level keys to where it belongs in `typed`."""
+        self.documents = [moved_document(document, sections, typed) for document in self.documents]
 
     def top(self, key: str, changes: list[Override]) -> tuple[str, Any]:
         """Place and value of a top-level key, before anything is merged."""

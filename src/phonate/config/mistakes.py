@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from phonate.config.documents import Key, Place
 from phonate.config.names import ELSEWHERE
-from phonate.config.options import describe, names_at, options
+from phonate.config.options import describe, names_at, options, refusal
 from phonate.config.settings import Settings
 
 _EXPECTED = {
@@ -80,7 +80,7 @@ def _call_line(path: Key, details: list[ErrorDetails], root: type[Settings]) -> 
     if "missing" in kinds:
         return f"{key}: missing required option"
     if "extra_forbidden" in kinds:
-        return f"{key}: no such option; {instead(path, root)}"
+        return f"{key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
     return f"{key}: {_refused(details)}"
 
 
@@ -112,7 +112,8 @@ def _path(detail: ErrorDetails, values: Any) -> Key:
 
 def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: Mapping[Key, Place], name: str) -> str:
     kinds = {detail["type"] for detail in details}
-    key = ".".join(path)
+    place = places[path] if path in places else Place.of(name)
+    key = place.written or ".".join(path)
     if "missing" in kinds:
         meaning = describe(root, path).rstrip(".")
         above = [path[:length] for length in range(len(path) - 1, 0, -1)]
@@ -120,9 +121,8 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
         if path[-1].isdecimal():
             return f"{nearest_key} {key}: missing, the list is too short"
         return f"{nearest_key} {key}: missing required option" + (f" ({meaning})" if meaning else "")
-    place = places[path] if path in places else Place.of(name)
     if "extra_forbidden" in kinds:
-        return f"{place.key} {key}: no such option; {instead(path, root)}"
+        return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
     where = f"{place.value} {key}".rstrip()
     return f"{where}: {_refused(details)}"
 

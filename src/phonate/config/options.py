@@ -57,14 +57,27 @@ def options(settings: type[Settings], prefix: tuple[str, ...] = ()) -> Iterator[
             yield from options(inner, (*prefix, name))
 
 
-def names_at(settings: type[Settings], path: tuple[str, ...]) -> list[str]:
-    """The option names that may stand under `path`."""
+def _classes_at(settings: type[Settings], path: tuple[str, ...]) -> list[type[Settings]]:
+    """The settings classes whose options may stand under `path`."""
     classes: list[type[Settings]] = [settings]
     for part in path:
         fields = [found.model_fields[part] for found in classes if part in found.model_fields]
         if fields:
             classes = [inner for info in fields for inner in _sections(info.annotation)]
-    return sorted({name for found in classes for name in found.model_fields})
+    return classes
+
+
+def names_at(settings: type[Settings], path: tuple[str, ...]) -> list[str]:
+    """The option names that may stand under `path`."""
+    return sorted({name for found in _classes_at(settings, path) for name in found.model_fields})
+
+
+def refusal(settings: type[Settings], path: tuple[str, ...]) -> str | None:
+    """Why there is no option at `path`, where a settings class says so (`Settings.refused_keys`)."""
+    return next(
+        (found.refused_keys[path[-1]] for found in _classes_at(settings, path[:-1]) if path[-1] in found.refused_keys),
+        None,
+    )
 
 
 def describe(settings: type[Settings], path: tuple[str, ...]) -> str:

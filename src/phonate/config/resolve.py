@@ -23,7 +23,8 @@ from phonate.config.layers import Layers, Origin
 from phonate.config.options import unknown_names
 from phonate.config.overrides import Override, parse_overrides
 from phonate.config.recipe import Recipe
-from phonate.config.tasks import task_settings
+from phonate.config.sections import moved_overrides
+from phonate.config.tasks import task_info, task_settings
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,9 @@ def resolve_document(
     changes = parse_overrides(overrides)
     layers = Layers(document, base)
     task = layers.task(changes)
-    typed = recipe_class(task)
+    typed, sections = recipe_class(task), task_info(task).sections
+    layers.move_sections(sections, typed)
+    changes = moved_overrides(changes, sections, typed)
     layers.stack(typed, task_settings(task), changes)
     try:
         try:

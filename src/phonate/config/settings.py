@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -44,3 +45,6 @@ class Settings(BaseModel, metaclass=_OneLineErrors):
         protected_namespaces=(),
         allow_inf_nan=False,
     )
+
+    refused_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys that other projects have here -> why there is no such option, and what to use instead."""

@@ -24,11 +24,11 @@ Progress = Callable[[str, int, int], None]
 """Called with (what, done, total), where `what` is a `Stage` or another short description of the work."""
 
 
-def _ignore(what: str, done: int, total: int) -> None:
-    """The default listener: drops the report."""
+def ignore_progress(what: str, done: int, total: int) -> None:
+    """Drops the report, as happens without a listener."""
 
 
-_listener: ContextVar[Progress] = ContextVar("progress", default=_ignore)
+_listener: ContextVar[Progress] = ContextVar("progress", default=ignore_progress)
 
 
 @contextmanager

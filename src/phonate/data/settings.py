@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from phonate.audio.kaldi_settings import KaldiSettings
 from phonate.audio.settings import AudioConfig, AugmentationSettings
+from phonate.config.errors import InputError
 from phonate.config.registry import Named, Registry
 from phonate.config.settings import Settings
+from phonate.data.datasets.settings import DatasetSettings
 from phonate.data.manifests.requirements import Requirements
 
 CORPORA: Registry[object] = Registry("corpus format", "phonate.data.corpora", suffix="rows", group="phonate.corpora")
 """Name -> a function `rows(path)` that lists the recordings of a corpus. One with a second parameter, `cache`, is given
 the folder for recordings that it has to write as files first."""
+
+
+Storage = Literal["on_the_fly", "memory", "disk"]
 
 
 class Framing(Protocol):
@@ -67,6 +72,38 @@ class RecordingData(Settings):
     cache_dir: str | None = None
     """Folder for cached waveforms and features. Null: ~/.cache/phonate."""
 
+    @property
+    def corpora(self) -> tuple[DatasetSettings, ...]:
+        """The corpora that are read as one."""
+        if self.path is None:
+            raise InputError("no corpus: give a folder or a list of recordings as data.path")
+        return (DatasetSettings(name="corpus", path=self.path, format=self.format),)
+
+    @property
+    def cache_folder(self) -> str | None:
+        """The folder for waveforms and features; None for the usual one."""
+        return self.cache_dir
+
+    @property
+    def threads(self) -> int | None:
+        """Threads that read recordings while the corpus is prepared. None: the usual number."""
+        return None
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether the progress of preparing is shown."""
+        return True
+
+    @property
+    def storage(self) -> Storage:
+        """How features are kept."""
+        return "disk"
+
+    @property
+    def label(self) -> str:
+        """What messages call the corpora."""
+        return ", ".join(one.path or one.name for one in self.corpora)
+
     if TYPE_CHECKING:  # a field of every subclass
 
         @property
@@ -84,16 +121,115 @@ class RecordingData(Settings):
         return "none"
 
 
-class KaldiData(RecordingData):
-    """Recordings of any length and any number of speakers, with Kaldi's features."""
+_LOSSY = "Lhotse's compressed files lose precision; features are kept as they are, memory-mapped: write disk"
+_OTHER_FILES = {
+    "lilcom_chunky": _LOSSY,
+    "lilcom_files": _LOSSY,
+    "numpy": "features are not kept as a file for each recording, but memory-mapped in one: write disk",
+    "numpy_files": "features are not kept as a file for each recording, but memory-mapped in one: write disk",
+    "hdf5": "features are not kept as HDF5, but memory-mapped, which workers can share: write disk",
+}
 
+
+class KaldiData(RecordingData):
+    """Corpora of recordings of any length and any number of speakers, with Kaldi's features."""
+
+    refused_keys: ClassVar = {
+        "mix_eagerly": "mixtures are mixed as waveforms, before features are computed; leave it out",
+        "device": "features are computed on the CPU, by the processes that load samples; leave it out "
+        "(training.device chooses where the model runs)",
+    }
+
+    datasets: tuple[DatasetSettings, ...] = ()
+    """Corpora that are trained on together, in the place of `path`."""
+    corpus_dir: str = "./data"
+    """Where recipes of Lhotse find corpora, or download them to: each in the sub-folder called as the data set."""
+    output_dir: str = "./manifests"
+    """Where they write manifests, each in the sub-folder called as the data set."""
+    force_download: bool = False
+    """Download again what is there."""
+    storage_path: str | None = None
+    """Folder for waveforms and features. Null: features are not kept in files; waveforms are in cache_dir."""
+    storage_type: Storage | None = None
+    """on_the_fly: features are computed from the cached waveform whenever a sample is read. memory: computed once in
+    each process, and held. disk: computed once, and memory-mapped. Null: disk with storage_path, else on_the_fly."""
+    num_jobs: PositiveInt = 1
+    """Threads that read recordings and compute features while a corpus is prepared, and processes of a recipe of Lhotse
+    that can use several."""
+    progress_bar: bool = True
+    """Show the progress of preparing."""
     audio: KaldiSettings = KaldiSettings()
     """Features, and the shortest and longest recording accepted."""
+
+    @field_validator("storage_type", mode="before")
+    @classmethod
+    def _own_files(cls, value: object) -> object:
+        if isinstance(value, str) and value in _OTHER_FILES:
+            raise ValueError(_OTHER_FILES[value])
+        return value
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.path is not None and self.datasets:
+            raise ValueError("path is one corpus and datasets are several; give one of the two")
+        if self.storage_path is not None and self.storage == "on_the_fly":
+            raise ValueError("storage_type on_the_fly keeps no features, so storage_path has no use; leave one out")
+        names = [one.name for one in self.datasets]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two datasets are called {twice}, and ids begin with the name; call one otherwise")
+        return self
+
+    @property
+    def cache_folder(self) -> str | None:
+        """The folder for waveforms and features."""
+        return self.storage_path or self.cache_dir
+
+    @property
+    def storage(self) -> Storage:
+        """How features are kept."""
+        return self.storage_type or ("on_the_fly" if self.storage_path is None else "disk")
+
+    @property
+    def threads(self) -> int | None:
+        """`num_jobs`."""
+        return self.num_jobs
+
+    @property
+    def shows_progress(self) -> bool:
+        """`progress_bar`."""
+        return self.progress_bar
 
     @property
     def feature_name(self) -> str:
         """fbank, mfcc or spectrogram."""
         return self.audio.feature_type
+
+    @property
+    def corpora(self) -> tuple[DatasetSettings, ...]:
+        """The data sets, with what holds for all of them filled in."""
+        if not self.datasets:
+            return super().corpora
+        return tuple(self._filled(one) for one in self.datasets)
+
+    def _filled(self, one: DatasetSettings) -> DatasetSettings:
+        if one.path is not None:
+            return one
+        return one.model_copy(
+            update={
+                "corpus_dir": one.corpus_dir or str(Path(self.corpus_dir) / one.name),
+                "output_dir": one.output_dir or str(Path(self.output_dir) / one.name),
+                "force_download": self.force_download if one.force_download is None else one.force_download,
+            }
+        )
+
+    def separate(self) -> list[Self]:
+        """These settings for each corpus alone."""
+        return [self.model_copy(update={"datasets": (one,)}) for one in self.datasets] or [self]
+
+
+KALDI_SECTIONS = {"global_config": ("data.audio", "data"), "datasets": ("data.datasets",)}
+"""`TaskInfo.sections` of a task whose data are `KaldiData`: features and folders of all corpora, and the corpora."""
 
 
 class VoiceData(RecordingData):
@@ -122,7 +258,7 @@ class VoiceData(RecordingData):
 
 def cache_root(settings: RecordingData) -> Path:
     """The folder of all caches."""
-    return cache_folder(settings.cache_dir)
+    return cache_folder(settings.cache_folder)
 
 
 def cache_folder(cache_dir: str | Path | None) -> Path:

@@ -52,6 +52,16 @@ class Features(ABC):
     def compute(self, waveform_N: FloatArray) -> Frames:
         """The features (T, W) of a waveform at `audio.sample_rate`, T = frames(N)."""
 
+    @property
+    def framing(self) -> str:
+        """Changes with everything that changes the number of frames, or the waveform that they are computed from."""
+        return self.fingerprint
+
+    def part(self, read: Callable[[int, int], FloatArray], samples: int, first: int, last: int) -> Frames:
+        """Frames `first` to `last` (excluded) of a recording of so many samples, as they are in the whole.
+        `read(start, stop)` gives its samples. The default computes the whole."""
+        return self.compute(read(0, samples))[first:last]
+
     def compute_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[Frames]:
         """The same for a long recording: `read()` iterates over its waveform in blocks, as often as it is called;
         yields features in blocks. The default holds the whole waveform in memory."""

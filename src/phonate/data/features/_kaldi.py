@@ -40,6 +40,17 @@ class KaldiFrames(Features):
         mine.kaldi = self.kaldi.of_recording(id)
         return mine
 
+    @property
+    def framing(self) -> str:
+        """Sample rate and frames."""
+        audio = self.kaldi.settings
+        edges = "snipped" if audio.snip_edges else "mirrored"
+        return f"kaldi-{audio.sample_rate}-{audio.window_length}-{audio.hop_length}-{edges}"
+
+    def part(self, read: Callable[[int, int], FloatArray], samples: int, first: int, last: int) -> FloatArray:
+        """Some frames, equal to the bits of those of the whole."""
+        return self.kaldi.part(read, samples, first, last)
+
     def compute(self, waveform_N: FloatArray) -> FloatArray:
         """The features (T, W)."""
         return self.kaldi(waveform_N)

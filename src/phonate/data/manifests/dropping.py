@@ -30,7 +30,7 @@ def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -
         raise DataError(f"data.drop: {path}: no such file; it is relative to {Path.cwd()}")
     unwanted = {id: number for number, line in enumerate(read_lines(path), start=1) if (id := line.strip())}
     kept = [row for row in rows if row.id not in unwanted]
-    report.dropped = len(rows) - len(kept)
+    report.dropped += len(rows) - len(kept)
     listed = {row.id for row in rows}
     for id, number in unwanted.items():
         if id not in listed:
@@ -44,7 +44,7 @@ def limited(rows: Sequence[Row | Problem], limit: int | None, report: Report) ->
     if limit is None or len(rows) <= limit:
         return list(rows)
     lowest = sorted(range(len(rows)), key=lambda i: derived_seed("limit", rows[i].id))[:limit]
-    report.over_limit = len(rows) - limit
+    report.over_limit += len(rows) - limit
     return [rows[i] for i in sorted(lowest)]
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from phonate.config.errors import DataError
+from phonate.data.datasets.recipes import manifests_of
+from phonate.data.datasets.settings import DatasetSettings
 from phonate.data.manifests.detection import detect_format, module_of
 from phonate.data.manifests.dropping import leave_out, limited
 from phonate.data.manifests.requirements import Requirements
@@ -23,22 +26,49 @@ Rows = Callable[..., Iterable[Row | Problem]]
 
 
 def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
-    """What a corpus lists, without what `drop` and `limit` leave out, and the report for its validation."""
-    if settings.path is None:
-        raise DataError("data.path: missing; a folder of recordings, or a list of them")
-    path = Path(settings.path).expanduser()
-    name = detect_format(path) if settings.format == "auto" else settings.format
+    """What the corpora list, without what `drop` and `limit` leave out, and the report for their validation."""
+    corpora = settings.corpora
+    parts = [_listed(settings, one, alone=len(corpora) == 1) for one in corpora]
+    formats = dict.fromkeys(report.format for _, report in parts)
+    report = Report(", ".join(report.path for _, report in parts), ", ".join(formats))
+    for _, part in parts:
+        report.dropped += part.dropped
+        report.over_limit += part.over_limit
+        report.warnings += part.warnings
+    listed = leave_out([row for rows, _ in parts for row in rows], settings.drop, report)
+    return limited(listed, settings.limit, report), report
+
+
+def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tuple[list[Row | Problem], Report]:
+    """What one corpus lists. Of several, ids and speakers begin with its name: a name may be another's elsewhere."""
+    if corpus.path is None:
+        path, name = manifests_of(corpus, settings.threads or 1), "lhotse"
+    else:
+        path = Path(corpus.path).expanduser()
+        name = detect_format(path) if corpus.format == "auto" else corpus.format
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
     rows = cast(Rows, CORPORA.get(name))
     extra = {"cache": cache_root(settings) / "audio"} if "cache" in inspect.signature(rows).parameters else {}
     report = Report(str(path), name)
     listed = list(rows(path, **extra))
-    unit = getattr(module_of(name), "UNIT", "recording") if settings.unit == "auto" else settings.unit
+    unit = settings.unit if corpus.unit == "auto" else corpus.unit
+    unit = getattr(module_of(name), "UNIT", "recording") if unit == "auto" else unit
     if unit == "segment":
         listed = list(by_segment(listed, settings.requirements.one_speaker))
-    listed = leave_out(listed, settings.drop, report)
-    return limited(listed, settings.limit, report), report
+    listed = limited(leave_out(listed, corpus.drop, report), corpus.limit, report)
+    return listed if alone else [_within(row, corpus.name) for row in listed], report
+
+
+def _within(row: Row | Problem, name: str) -> Row | Problem:
+    """The row of a corpus called `name` beside others."""
+    if isinstance(row, Problem):
+        return replace(row, id=f"{name}/{row.id}") if row.id else row
+    segments = tuple(
+        replace(one, id=one.id and f"{name}/{one.id}", speaker=one.speaker and f"{name}/{one.speaker}")
+        for one in row.segments
+    )
+    return replace(row, id=f"{name}/{row.id}", segments=segments)
 
 
 def check_corpus(

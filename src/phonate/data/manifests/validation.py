@@ -96,14 +96,18 @@ class Report:
 
 
 def validate(
-    rows: Iterable[Row | Problem], requirements: Requirements, report: Report, progress: Progress | None = None
+    rows: Iterable[Row | Problem],
+    requirements: Requirements,
+    report: Report,
+    progress: Progress | None = None,
+    threads: int | None = None,
 ) -> list[Checked]:
     """Read every recording, all samples of it, and fill in `report`; returns those that meet the requirements."""
     listed = list(rows)
     report.listed = len(listed)
     unique = list(_unique(listed, report))
     usable: list[Checked] = []
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(threads or THREADS) as pool:
         # In slices, so that a long corpus is not held in memory as futures.
         remaining, done = iter(unique), 0
         while chunk := list(islice(remaining, 256)):

@@ -23,7 +23,7 @@ from phonate.data.manifests.recording import LONG_SECONDS, part_blocks, read_par
 from phonate.data.manifests.rows import Checked, official_split
 from phonate.data.manifests.validation import Progress, Report
 from phonate.data.progress import report_progress
-from phonate.data.store.cache import CacheWriter
+from phonate.data.store.cache import FILE_SCALE, NORMALISED_SCALE, CacheWriter
 from phonate.data.store.folders import new_folder
 from phonate.data.store.index import SPLITS, Index, Strings
 
@@ -34,13 +34,20 @@ _BLOCK_SAMPLES = 1 << 20
 
 
 def build(
-    folder: Path, checked: Sequence[Checked], report: Report, features: Features, progress: Progress | None
+    folder: Path,
+    checked: Sequence[Checked],
+    report: Report,
+    features: Features,
+    progress: Progress | None,
+    threads: int | None = None,
 ) -> None:
     """Write everything beside its final name, then rename. Raises DataError where the disk is full or read-only."""
     try:
         with new_folder(folder) as beside:
-            with CacheWriter(beside, features.width, features.dtype) as writer:
-                for done, _ in enumerate(_write(writer, checked, features, beside / _SCRATCH), start=1):
+            full_scale = NORMALISED_SCALE if features.normalises_level else FILE_SCALE
+            with CacheWriter(beside, features.width, features.dtype, full_scale) as writer:
+                written = _write(writer, checked, features, beside / _SCRATCH, threads or THREADS)
+                for done, _ in enumerate(written, start=1):
                     (progress or report_progress)("computing features", done, len(checked))
             index_of(checked, writer).save(beside)
             with gzip.open(beside / "cuts.jsonl.gz", "wt", encoding="ascii") as manifest:
@@ -51,7 +58,9 @@ def build(
         raise DataError(_explained(error, folder.parent)) from error
 
 
-def _write(writer: CacheWriter, checked: Sequence[Checked], features: Features, scratch: Path) -> Iterator[None]:
+def _write(
+    writer: CacheWriter, checked: Sequence[Checked], features: Features, scratch: Path, threads: int
+) -> Iterator[None]:
     """Append each recording; yields when one is written."""
     for is_long, group in groupby(checked, key=lambda one: one.seconds > LONG_SECONDS):
         if is_long:
@@ -59,19 +68,21 @@ def _write(writer: CacheWriter, checked: Sequence[Checked], features: Features, 
                 _write_long(writer, item, features, scratch)
                 yield
         else:
-            for waveform, values in _computed(group, features):
+            for waveform, values in _computed(group, features, threads):
                 writer.add(waveform, values)
                 yield
 
 
-def _computed(checked: Iterator[Checked], features: Features) -> Iterator[tuple[FloatArray, NDArray[Any]]]:
+def _computed(
+    checked: Iterator[Checked], features: Features, threads: int
+) -> Iterator[tuple[FloatArray, NDArray[Any]]]:
     def one(item: Checked) -> tuple[FloatArray, NDArray[Any]]:
         waveform, _ = read_part(item.row, features.audio.sample_rate)
         if features.normalises_level:
             waveform = normalised_peak(waveform)
         return waveform, features.of_recording(item.row.id).compute(waveform)
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         while chunk := list(islice(checked, 64)):
             yield from pool.map(one, chunk)
 

@@ -18,19 +18,25 @@ FloatArray = NDArray[np.float32]
 AUDIO = "audio.int16"
 FEATURES = "features.bin"
 LAYOUT = "features.json"
-_FULL_SCALE = 32767.0
+_HIGHEST = np.float32(32767.0)
+NORMALISED_SCALE = 32767.0
+"""Full scale of recordings whose peak was brought to 1."""
+FILE_SCALE = 32768.0
+"""Full scale of recordings at the level of their files: those of 16 bits are kept as they are."""
 
 
 class CacheWriter:
     """Appends recordings. Use as a context."""
 
-    def __init__(self, folder: Path, width: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, folder: Path, width: int, dtype: np.dtype[Any], full_scale: float = NORMALISED_SCALE) -> None:
         self.sample_start = [0]
         self.frame_start = [0]
         self._width = width
         self._dtype = np.dtype(dtype)
         self._samples = self._frames = 0
-        (folder / LAYOUT).write_text(json.dumps({"width": width, "dtype": self._dtype.str}), encoding="utf-8")
+        self._full_scale = full_scale
+        layout = {"width": width, "dtype": self._dtype.str, "full_scale": full_scale}
+        (folder / LAYOUT).write_text(json.dumps(layout), encoding="utf-8")
         self._audio: BinaryIO = (folder / AUDIO).open("wb")
         self._features: BinaryIO = (folder / FEATURES).open("wb")
 
@@ -52,7 +58,8 @@ class CacheWriter:
 
     def add_samples(self, block: FloatArray) -> None:
         """The next samples of a recording; those over full scale are clipped."""
-        self._audio.write(np.rint(np.clip(block, -1.0, 1.0) * _FULL_SCALE).astype("<i2").tobytes())
+        steps = np.rint(np.clip(block, -1.0, 1.0) * self._full_scale)
+        self._audio.write(np.minimum(steps, _HIGHEST).astype("<i2").tobytes())
         self._samples += len(block)
 
     def add_features(self, block: NDArray[Any]) -> None:
@@ -71,6 +78,9 @@ class CacheWriter:
 class FeatureCache:
     """Reads what a `CacheWriter` wrote, by the recording's position in the index."""
 
+    computes: bool = False
+    """Whether reading features takes computation, so that loader workers help."""
+
     def __init__(self, folder: Path, index: Index) -> None:
         self._folder = folder
         layout = json.loads((folder / LAYOUT).read_text(encoding="utf-8"))
@@ -78,6 +88,7 @@ class FeatureCache:
         """Values of a frame."""
         self.dtype: np.dtype[Any] = np.dtype(layout["dtype"])
         """Of the features."""
+        self._full_scale = np.float32(layout.get("full_scale", NORMALISED_SCALE))  # earlier versions wrote none
         # Plain lists: a lookup in a mapped array costs more than the copy it is for.
         self._sample_start = index.sample_start.tolist()
         self._frame_start = index.frame_start.tolist()
@@ -92,11 +103,13 @@ class FeatureCache:
     def _map(self) -> None:
         # As plain arrays: a slice of a memmap is another memmap, and making one costs more than many a copy.
         self._audio: NDArray[np.int16] = np.asarray(np.memmap(self._folder / AUDIO, dtype="<i2", mode="r"))
-        if self.width:
-            flat = np.asarray(np.memmap(self._folder / FEATURES, dtype=self.dtype, mode="r"))
-            self._features: NDArray[Any] = flat.reshape(-1, self.width)
-        else:
-            self._features = np.zeros((self._frame_start[-1], 0), dtype=self.dtype)
+        self._features = self._map_features()
+
+    def _map_features(self) -> NDArray[Any]:
+        if not self.width:
+            return np.zeros((self._frame_start[-1], 0), dtype=self.dtype)
+        flat = np.asarray(np.memmap(self._folder / FEATURES, dtype=self.dtype, mode="r"))
+        return flat.reshape(-1, self.width)
 
     def __getstate__(self) -> dict[str, object]:
         """Workers map the files themselves; a pickled memmap would copy the whole file."""
@@ -111,7 +124,7 @@ class FeatureCache:
         first, end = self._sample_start[position], self._sample_start[position + 1]
         stop = end if stop is None else min(end, first + stop)
         part = self._audio[min(end, first + start) : stop]
-        return np.asarray(np.divide(part, np.float32(_FULL_SCALE), dtype=np.float32))
+        return np.asarray(np.divide(part, self._full_scale, dtype=np.float32))
 
     def features(self, position: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """(frames, width) the clean features, or a part of them; a view that must not be written to."""

@@ -20,9 +20,11 @@ from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Problem, Row
 from phonate.data.manifests.validation import Progress, of_trained_speakers, validate
+from phonate.data.progress import ignore_progress
 from phonate.data.settings import RecordingData, cache_root
 from phonate.data.store.build import REPORT, build
 from phonate.data.store.cache import FeatureCache
+from phonate.data.store.computed import ComputedFeatures, Unstored
 from phonate.data.store.folders import damaged, verify
 from phonate.data.store.index import Index
 from phonate.data.store.splits import split_index
@@ -66,22 +68,24 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
     """
     rows, report = list_corpus(settings)
     features = FEATURES.get(settings.feature_name)(settings)
+    stored = features if settings.storage == "disk" else Unstored(features)
     for warning in report.warnings:  # of ids to drop: they change no row, so that a report from before lacks them
         logger.warning("%s: %s", warning.place, warning.detail)
-    fingerprint = _fingerprint(rows, settings, features)
+    fingerprint = _fingerprint(rows, settings, stored)
     folder = cache_root(settings) / fingerprint
     if not (folder / REPORT).is_file():
-        checked = validate(rows, settings.requirements, report, progress)
+        progress = progress or (None if settings.shows_progress else ignore_progress)
+        checked = validate(rows, settings.requirements, report, progress, settings.threads)
         report.require_usable()
         if settings.requirements.trained_speaker:
             checked = of_trained_speakers(checked, report, _held_out(settings))
             left_out = [one for one in report.refused if one.reason == "speaker not in training"]
             warn_left_out("are of speakers who are not in training", [f"{one.id}: {one.detail}" for one in left_out])
-        build(folder, checked, report, features, progress)
+        build(folder, checked, report, stored, progress, settings.threads)
     verify(folder)
     try:
         index = Index.load(folder)
-        cache = FeatureCache(folder, index)
+        cache = _cache(settings, folder, index, features)
         report_json = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError, EOFError) as error:
         raise damaged(folder, error) from error
@@ -94,10 +98,16 @@ def prepare_to_train(settings: RecordingData) -> Prepared:
     prepared = prepare(settings)
     if not len(prepared.train):
         raise DataError(
-            f"{settings.path}: every recording is of the official test split, which is not trained on; give the whole "
+            f"{settings.label}: every recording is of the official test split, which is not trained on; give the whole "
             "corpus as data.path, or its part for training"
         )
     return prepared
+
+
+def _cache(settings: RecordingData, folder: Path, index: Index, features: Features) -> FeatureCache:
+    if settings.storage == "disk":
+        return FeatureCache(folder, index)
+    return ComputedFeatures(folder, index, features, hold=settings.storage == "memory")
 
 
 def _held_out(settings: RecordingData) -> tuple[str, ...]:
@@ -107,7 +117,8 @@ def _held_out(settings: RecordingData) -> tuple[str, ...]:
 
 def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, features: Features) -> str:
     """A hash of the rows, the path, size and time of each recording, and the feature settings."""
-    facts: tuple[object, ...] = (FORMAT, settings.feature_name, features.fingerprint, settings.requirements)
+    name = "waveform" if isinstance(features, Unstored) else settings.feature_name
+    facts: tuple[object, ...] = (FORMAT, name, features.fingerprint, settings.requirements)
     if settings.requirements.trained_speaker:
         facts = (*facts, _held_out(settings))
     digest = hashlib.sha256(repr(facts).encode())

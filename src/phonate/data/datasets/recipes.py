@@ -1,0 +1,206 @@
+"""Corpora that Lhotse knows how to download and to prepare: from a recipe's name to manifests on disk."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from phonate.config.errors import DataError, InputError
+from phonate.data.corpora.lhotse import manifest_pairs
+from phonate.data.datasets.names import PARTS
+from phonate.data.datasets.settings import DatasetSettings
+
+logger = logging.getLogger("phonate")
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {"ami": {"mic": "ihm-mix"}, "icsi": {"mic": "ihm-mix"}}
+"""Arguments other than Lhotse's own defaults: recordings that hold all speakers, not one of each microphone."""
+PREPARED = "phonate.json"
+"""In a folder of manifests: what they were made from. In a downloaded corpus: where its recordings are."""
+_FOLDERS = ("corpus_dir", "data_dir", "target_dir")
+_FAILURES = (Exception, SystemExit)
+"""What recipes raise: AssertionError for files that are not there, ValueError, errors of downloads, ..."""
+
+
+def manifests_of(dataset: DatasetSettings, num_jobs: int = 1) -> Path:
+    """The folder with the manifests of a data set, whose corpus is downloaded and prepared unless it was before.
+
+    `corpus_dir` and `output_dir` must be given. Manifests that someone else wrote into `output_dir` are used as they
+    are. Raises DataError where a download or the recipe fails, InputError for arguments that the recipe does not take.
+    """
+    if dataset.corpus_dir is None or dataset.output_dir is None:
+        raise ValueError("corpus_dir and output_dir are to be filled in first")
+    corpus = Path(dataset.corpus_dir).expanduser().resolve()
+    output = Path(dataset.output_dir).expanduser().resolve()
+    arguments = _arguments(dataset)
+    made_from = {"name": dataset.name, "corpus": str(corpus), "arguments": json.loads(json.dumps(arguments))}
+    if not dataset.force_download and output.is_dir() and manifest_pairs(output):
+        written = _record(output)
+        if written is None or written == made_from:
+            return output
+    prepare = _function("prepare", dataset.name)
+    _check_arguments(dataset, prepare, arguments)
+    candidates = _corpus(dataset, corpus, arguments)
+    beside = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        _prepare(dataset, prepare, candidates, beside, arguments, num_jobs)
+        (beside / PREPARED).write_text(json.dumps(made_from), encoding="utf-8")
+        if output.is_dir():
+            shutil.rmtree(output)
+        beside.rename(output)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return output
+
+
+def _arguments(dataset: DatasetSettings) -> dict[str, Any]:
+    recipe, chosen = PARTS.get(dataset.name, (dataset.name, {}))
+    return {**DEFAULTS.get(recipe, {}), **chosen, **dataset.process_params}
+
+
+def _function(kind: str, name: str) -> Callable[..., Any]:
+    found = _optional_function(kind, name)
+    if found is None:
+        raise InputError(f"datasets: {name}: Lhotse has no function {kind}_{name}")
+    return found
+
+
+def _optional_function(kind: str, name: str) -> Callable[..., Any] | None:
+    from lhotse import recipes
+
+    return getattr(recipes, f"{kind}_{PARTS.get(name, (name, {}))[0]}", None)
+
+
+def _check_arguments(dataset: DatasetSettings, prepare: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise InputError for arguments that the function does not take, and for those that it lacks."""
+    known = inspect.signature(prepare).parameters
+    own = {_folder_of(prepare, arguments), "output_dir", "num_jobs"}
+    for name in arguments:
+        if name not in known or name in own:
+            takes = ", ".join(sorted(known.keys() - own)) or "none"
+            raise InputError(f"datasets: {dataset.name}: process_params has {name!r}; the recipe takes {takes}")
+    missing = [
+        name for name, one in known.items() if one.default is one.empty and name not in arguments and name not in own
+    ]
+    if missing:
+        raise InputError(f"datasets: {dataset.name}: process_params lacks {', '.join(missing)}")
+
+
+def _folder_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """The parameter that is the corpus's folder: one of its usual names, or the first."""
+    names = [name for name in inspect.signature(function).parameters if name not in arguments]
+    return next((name for name in _FOLDERS if name in names), names[0])
+
+
+def _corpus(dataset: DatasetSettings, corpus: Path, arguments: Mapping[str, Any]) -> list[Path]:
+    """Where the corpus may be: what is there, or what is downloaded now."""
+    there = corpus.is_dir() and any(corpus.iterdir())
+    downloaded = _record(corpus) if there else None
+    if there and not dataset.force_download:
+        if downloaded is not None:
+            return [Path(downloaded["corpus"])]
+        # Archives often hold one folder with everything in it.
+        below = [one for one in corpus.iterdir() if one.is_dir() and not one.name.startswith(".")]
+        return [corpus, *below] if len(below) == 1 else [corpus]
+    download = _optional_function("download", dataset.name)
+    if download is None:
+        raise DataError(
+            f"{corpus}: no such corpus, and Lhotse can't download {dataset.name}; put it there, or say where it is by "
+            "corpus_dir"
+        )
+    return [_downloaded(dataset, download, corpus, arguments)]
+
+
+def _downloaded(
+    dataset: DatasetSettings, download: Callable[..., Any], corpus: Path, arguments: Mapping[str, Any]
+) -> Path:
+    known = inspect.signature(download).parameters
+    unknown = next((name for name in dataset.download_params if name not in known), None)
+    if unknown is not None:
+        takes = ", ".join(known)
+        raise InputError(f"datasets: {dataset.name}: download_params has {unknown!r}; the recipe takes {takes}")
+    given = {name: value for name, value in arguments.items() if name in known} | dataset.download_params
+    if "force_download" in known:
+        given.setdefault("force_download", bool(dataset.force_download))
+    logger.info("downloading %s to %s", dataset.name, corpus)
+    try:
+        corpus.mkdir(parents=True, exist_ok=True)
+        returned = download(**{_folder_of(download, given): corpus}, **given)
+    except _FAILURES as error:
+        raise DataError(
+            f"{dataset.name}: the download fails ({_said(error)}); without a network put the corpus into {corpus}"
+        ) from error
+    found = Path(returned) if isinstance(returned, str | Path) else corpus
+    (corpus / PREPARED).write_text(json.dumps({"corpus": str(found.resolve())}), encoding="utf-8")
+    return found
+
+
+def _prepare(
+    dataset: DatasetSettings,
+    prepare: Callable[..., Any],
+    candidates: list[Path],
+    output: Path,
+    arguments: Mapping[str, Any],
+    num_jobs: int,
+) -> None:
+    """Run the recipe on the first of the candidates for which it finds something; its manifests are in `output`."""
+    known = inspect.signature(prepare).parameters
+    extra: dict[str, Any] = {"output_dir": output} if "output_dir" in known else {}
+    if "num_jobs" in known:
+        extra["num_jobs"] = num_jobs
+    failures: list[str] = []
+    for corpus in candidates:
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True)
+        try:
+            returned = prepare(**{_folder_of(prepare, arguments): corpus}, **extra, **arguments)
+        except _FAILURES as error:
+            failures.append(f"{corpus}: Lhotse's recipe {dataset.name} fails: {_said(error)}")
+            continue
+        if not manifest_pairs(output):
+            _write(returned, output, dataset.name)
+        if any(_length(one) for pair in manifest_pairs(output) for one in pair[:1]):
+            return
+        failures.append(f"{corpus}: Lhotse's recipe {dataset.name} finds no recordings with supervisions in it")
+    raise DataError(failures[0])
+
+
+def _write(returned: Any, output: Path, name: str) -> None:
+    """Write the manifests that a recipe only returns: {split: {"recordings": ..., "supervisions": ...}}, or deeper."""
+    for keys, pair in _pairs(returned, ()):
+        for kind in ("recordings", "supervisions"):
+            pair[kind].to_file(output / ("_".join((name, kind, *keys)) + ".jsonl.gz"))
+
+
+def _pairs(returned: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    if isinstance(returned, Mapping):
+        if returned.get("recordings") is not None and returned.get("supervisions") is not None:
+            yield keys, returned
+            return
+        for key, below in returned.items():
+            yield from _pairs(below, (*keys, str(key)))
+
+
+def _length(manifest: Path) -> int:
+    from phonate.data.corpora._lists import json_lines
+
+    return sum(1 for _ in json_lines(manifest))
+
+
+def _record(folder: Path) -> dict[str, Any] | None:
+    """What PREPARED says; None where there is none."""
+    try:
+        found = json.loads((folder / PREPARED).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

@@ -1,0 +1,63 @@
+"""Settings of one corpus of several: an entry of the recipe's `datasets`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from phonate.audio.kaldi_settings import KaldiSettings
+from phonate.config.registry import nearest
+from phonate.config.settings import Settings
+from phonate.data.datasets.names import recipe_names
+
+_ONE_MODEL = "features are the same in all corpora, as one model reads them; set it in global_config (data.audio)"
+_ONE_STORE = "all corpora are prepared together; set it in global_config (data)"
+
+
+class DatasetSettings(Settings):
+    """A corpus: a folder in any format, or one that a recipe of Lhotse downloads and prepares."""
+
+    refused_keys: ClassVar = {
+        **dict.fromkeys(KaldiSettings.model_fields, _ONE_MODEL),
+        **dict.fromkeys(("storage_path", "storage_type", "num_jobs", "progress_bar"), _ONE_STORE),
+    }
+
+    name: str
+    """A recipe of Lhotse (ami, voxconverse, librispeech, mini_librispeech, timit, yesno, ...); with `path` any name. Of
+    several corpora, ids and speakers begin with it."""
+    path: str | None = None
+    """A folder or metadata file on disk, in any format. Null: the recipe called `name` prepares the corpus."""
+    format: str = "auto"
+    """Its format, as in `data.format`."""
+    unit: Literal["auto", "recording", "segment"] = "auto"
+    """What a sample is where segments have times, as in `data.unit`. auto: what `data.unit` says."""
+    drop: str | None = None
+    """A file of recording ids to leave out, one per line."""
+    limit: PositiveInt | None = None
+    """Use only this many of its recordings. Null: all."""
+    corpus_dir: str | None = None
+    """Folder of this corpus. Null: the sub-folder called `name` of the common corpus_dir."""
+    output_dir: str | None = None
+    """Folder of its manifests. Null: the sub-folder called `name` of the common output_dir."""
+    force_download: bool | None = None
+    """Download again what is there. Null: as for all."""
+    download_params: dict[str, Any] = Field(default={})
+    """Arguments of Lhotse's download function."""
+    process_params: dict[str, Any] = Field(default={})
+    """Arguments of Lhotse's prepare function, such as `{mic: sdm}` of ami. Those that the download function has too
+    hold for both."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if not self.name or "/" in self.name:
+            raise ValueError(f"name {self.name!r}: a name without / is wanted")
+        if self.path is None and self.name not in recipe_names():
+            raise ValueError(
+                f"no recipe {self.name!r} in Lhotse; {nearest(self.name, recipe_names())} A corpus on disk has a path"
+            )
+        given = [key for key in ("corpus_dir", "output_dir", "force_download") if getattr(self, key) is not None]
+        given += [key for key in ("download_params", "process_params") if getattr(self, key)]
+        if self.path is not None and given:
+            raise ValueError(f"{given[0]} is of corpora that a recipe prepares; this one is read from {self.path}")
+        return self

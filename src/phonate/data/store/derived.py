@@ -11,13 +11,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from phonate.audio.decoding import FloatArray
 from phonate.audio.settings import AudioConfig
 from phonate.data.parallel import map_files
 from phonate.data.progress import report_progress
 from phonate.data.store.folders import DIGESTS, damaged, new_folder, verify
 from phonate.data.store.pitch import crashed, pitch_of
 from phonate.data.store.prepared import Prepared
+
+Values = npt.NDArray[Any]
 
 logger = logging.getLogger("phonate")
 
@@ -60,9 +61,9 @@ class DerivedFeatures:
 def open_derived(
     folder: Path,
     count: int,
-    compute: Callable[[int], FloatArray],
+    compute: Callable[[int], Values],
     dtype: npt.DTypeLike = np.float32,
-    each: Callable[[Callable[[int], FloatArray], range], Iterable[FloatArray]] = map,
+    each: Callable[[Callable[[int], Values], range], Iterable[Values]] = map,
     what: str = "computing features",
 ) -> DerivedFeatures:
     """`compute(i)`, (frames, width), for i from 0 to count - 1, read from `folder` if they were computed before.
@@ -100,7 +101,7 @@ def _ignore(what: str, done: int, total: int) -> None:
     """Progress is reported when an array is written."""
 
 
-def _write(folder: Path, what: str, count: int, arrays: Iterable[FloatArray], dtype: npt.DTypeLike) -> None:
+def _write(folder: Path, what: str, count: int, arrays: Iterable[Values], dtype: npt.DTypeLike) -> None:
     """Each array goes to the disk as it comes: together they may be larger than the memory."""
     starts, width = [0], None
     with (folder / "values.npy").open("wb") as file:

@@ -1,4 +1,4 @@
-"""The recordings that a diarization model is trained on: who speaks when, and which of them validate."""
+"""The recordings that a diarization model is trained on, real and simulated: who speaks when, and what validates."""
 
 from __future__ import annotations
 
@@ -9,33 +9,82 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import DataError
+from phonate.data.conversations.activity import arrival_activity
+from phonate.data.conversations.clips import ClipBank
+from phonate.data.conversations.simulator import Conversation, ConversationSimulator
+from phonate.data.conversations.sources import Source
 from phonate.data.features import FEATURES, Features
 from phonate.data.store.index import SPLITS
 from phonate.data.store.prepared import Prepared, prepare
 from phonate.data.store.splits import Positions, split_index, split_strangers
-from phonate.tasks.diarization.data_settings import DiarizationData
+from phonate.tasks.diarization.data_settings import DiarizationData, clip_corpora, has_corpus
+from phonate.tasks.diarization.simulation import build_simulators
 
 logger = logging.getLogger("phonate")
 
 NOBODY = -1
 """Number of a speaker who is not in training."""
 
+Activity = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""(T, S) 1 where a speaker talks, and (S,) the numbers of the speakers in `Corpus.speakers`, NOBODY for one who is not
+in training. Speakers in the order in which they begin, those who begin together by name; who is silent has no
+column."""
+
+_LINKED = (
+    "%s: all recordings are linked by common speakers, so validation hears speakers of the training set; if names such "
+    "as A or spk00 are somebody else in each recording, set data.speaker_names: recording"
+)
+
 
 class Corpus:
-    """The prepared corpus at `data.path`."""
+    """The recordings of the recipe, and the speakers of whom conversations are simulated."""
 
     def __init__(self, data: DiarizationData) -> None:
         self.data = data
         self.features: Features = FEATURES.get(data.feature_name)(data)
         """How features are computed from a waveform at `data.audio.sample_rate`."""
-        self.prepared: Prepared = prepare(data)
-        index = self.prepared.index
-        if not len(index.speakers):
-            raise DataError(f"{data.path}: says of no recording who speaks in it; an RTTM file beside them does, say")
+        self.prepared: Prepared | None = _prepared(data) if has_corpus(data) else None
+        """The recordings of `data.path` or `data.datasets`; None where there are only clips."""
+        if self.prepared is None and not clip_corpora(data):
+            raise DataError("there is no corpus: set data.path, or data.simulation.path")
+        if self.prepared is not None and not len(self.prepared.index.speakers):
+            raise DataError(f"{data.label}: says of no recording who speaks in it; put RTTM files beside them, say")
+
+    @cached_property
+    def simulated_share(self) -> float:
+        """Share of the training samples that are simulated."""
+        simulation = self.data.simulation
+        if simulation is None or self.prepared is None:
+            return float(simulation is not None)
+        if simulation.share is not None:
+            return simulation.share
+        clips_only = simulation.path is None and bool((self.prepared.index.speaker >= 0).all())
+        return 1.0 if clips_only else 0.5
+
+    @property
+    def validates_on_recordings(self) -> bool:
+        """Whether validation takes real recordings, not simulated conversations."""
+        return self.prepared is not None and (self.simulated_share < 1.0 or bool(clip_corpora(self.data)))
+
+    @cached_property
+    def simulators(self) -> dict[str, ConversationSimulator]:
+        """Simulators by split, where it has simulated conversations; no person is in both."""
+        if self.data.simulation is None:
+            return {}
+        own = self._own_source() if self.prepared is not None else None
+        return build_simulators(self.data, own, simulated_validation=not self.validates_on_recordings)
+
+    def _own_source(self) -> Source:
+        assert self.prepared is not None
+        index, rate = self.prepared.index, self.data.audio.sample_rate
+        if self.validates_on_recordings:
+            return Source(self.prepared, self.positions("train"), self._name, rate)
+        return Source(self.prepared, range(len(index)), self._name, rate)
 
     @cached_property
     def person(self) -> NDArray[np.int64]:
         """(K,) for each segment of the index the number of its person: equal numbers are the same person."""
+        assert self.prepared is not None
         index = self.prepared.index
         speakers = np.asarray(index.segment_speaker)
         if self.data.speaker_names == "corpus":
@@ -43,74 +92,88 @@ class Corpus:
         recordings = np.repeat(np.asarray(index.recording), np.diff(index.segment_first))
         return np.where(speakers < 0, NOBODY, recordings * len(index.speakers) + speakers)
 
+    def _name(self, position: int, speaker: int) -> str:
+        """The name of a person: of a speaker number in a recording."""
+        assert self.prepared is not None
+        index = self.prepared.index
+        if self.data.speaker_names == "corpus":
+            return index.speakers[speaker]
+        return f"{self._recording_ids[int(index.recording[position])]}/{index.speakers[speaker]}"
+
+    @cached_property
+    def _recording_ids(self) -> dict[int, str]:
+        """The id of a file: of its first row."""
+        assert self.prepared is not None
+        index = self.prepared.index
+        return {int(index.recording[position]): index.id[position] for position in reversed(range(len(index)))}
+
     @cached_property
     def _split(self) -> dict[str, Positions]:
+        if self.prepared is None:
+            return dict.fromkeys(("train", "validation", "test"), np.zeros(0, dtype=np.int64))
         index, share = self.prepared.index, self.data.validation
-        train, validation, test = split_index(index, share)
-        official = bool((np.asarray(index.official_split) == SPLITS.index("validation")).any())
-        if self.data.validation_by == "speaker" and share > 0 and not official and len(index) > 1:
-            allowed = np.setdiff1d(np.arange(len(index)), test)
-            strangers = split_strangers(index, share, self.person, allowed)
-            if strangers is None:
-                logger.warning(
-                    "%s: its recordings are linked by common speakers, so validation hears speakers of the training "
-                    "set; if names such as A or spk00 mean somebody else in each recording, set data.speaker_names: "
-                    "recording",
-                    self.data.path,
-                )
-            else:
-                train, validation = strangers
-        return {"train": train, "validation": validation, "test": test}
+        official = np.asarray(index.official_split)
+        if self.data.validation_by == "speaker" and share > 0 and SPLITS.index("validation") not in official:
+            test = np.flatnonzero(official == SPLITS.index("test"))
+            strangers = split_strangers(index, share, self.person, np.setdiff1d(np.arange(len(index)), test))
+            if strangers is not None:
+                return {"train": strangers[0], "validation": strangers[1], "test": test}
+            if self.validates_on_recordings and len(index) > 1:
+                logger.warning(_LINKED, self.data.label)
+        return dict(zip(("train", "validation", "test"), split_index(index, share), strict=True))
 
     def positions(self, split: str) -> list[int]:
         """Positions in the index of a split's recordings."""
         return [int(position) for position in self._split[split]]
 
     @cached_property
-    def _trained(self) -> dict[int, int]:
-        """Person -> number, for those in training."""
-        first = self.prepared.index.segment_first
-        found = {
-            int(person)
-            for position in self.positions("train")
-            for person in self.person[int(first[position]) : int(first[position + 1])]
-        }
-        return {person: number for number, person in enumerate(sorted(found - {NOBODY}))}
+    def _number(self) -> dict[str, int]:
+        """Name of a person in training -> number: first those of real recordings, then those who are only in simulated
+        conversations."""
+        names = set[str]()
+        if self.prepared is not None and self.simulated_share < 1.0:
+            index = self.prepared.index
+            for position in self.positions("train"):
+                first, end = int(index.segment_first[position]), int(index.segment_first[position + 1])
+                names |= {self._name(position, one) for one in set(index.segment_speaker[first:end].tolist()) - {-1}}
+        simulated = set(self.simulators["train"].bank.speakers) if self.simulators else set()
+        return {name: number for number, name in enumerate([*sorted(names), *sorted(simulated - names)])}
 
     @cached_property
     def speakers(self) -> list[str]:
         """Names of the training speakers, by number."""
-        index, count = self.prepared.index, len(self.prepared.index.speakers)
-        if self.data.speaker_names == "corpus":
-            return [index.speakers[person] for person in self._trained]
-        ids = {int(index.recording[position]): index.id[position] for position in reversed(range(len(index)))}
-        return [f"{ids[person // count]}/{index.speakers[person % count]}" for person in self._trained]
+        return list(self._number)
 
-    def activity(self, position: int, start: int, stop: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Who speaks in frames `start` to `stop` of a recording: activity (T, S), and the number of each speaker (S,),
-        NOBODY for one who is not in training. Speakers in the order in which they begin in these frames, those who
-        begin together by name; those who are silent are left out."""
+    def activity(self, position: int, start: int, stop: int) -> Activity:
+        """Who speaks in frames `start` to `stop` of a recording; see `Activity`."""
+        assert self.prepared is not None
         index, rate = self.prepared.index, self.data.audio.frames_per_second
         segments = slice(int(index.segment_first[position]), int(index.segment_first[position + 1]))
-        # A frame is of whoever speaks at its centre.
-        first = np.ceil(np.asarray(index.segment_start[segments]) * rate - self.centre).astype(np.int64) - start
-        end = np.ceil(np.asarray(index.segment_end[segments]) * rate - self.centre).astype(np.int64) - start
-        first, end = np.clip(first, 0, stop - start), np.clip(end, 0, stop - start)
-        there = np.flatnonzero(end > first)
-        names = np.asarray(index.segment_speaker[segments])[there]  # in the order of names
-        persons = self.person[segments][there]
-        begins: dict[tuple[int, int], int] = {}
-        for name, person, at in zip(names.tolist(), persons.tolist(), first[there].tolist(), strict=True):
-            begins[name, person] = min(at, begins.get((name, person), at))
-        order = sorted(begins, key=lambda one: (begins[one], one[0]))
-        activity_TS = np.zeros((stop - start, len(order)), dtype=np.uint8)
-        column = {name: number for number, (name, _) in enumerate(order)}
-        for name, begin, finish in zip(names.tolist(), first[there], end[there], strict=True):
-            activity_TS[begin:finish, column[name]] = 1
-        numbers_S = np.array([self._trained.get(person, NOBODY) for _, person in order], dtype=np.int64)
-        return activity_TS, numbers_S
+        begin_K = np.asarray(index.segment_start[segments]) * rate - start
+        end_K = np.asarray(index.segment_end[segments]) * rate - start
+        speaker_K = np.asarray(index.segment_speaker[segments])  # in the order of names
+        activity_TS, speaker_S = arrival_activity(begin_K, end_K, speaker_K, stop - start, self.centre)
+        return activity_TS, self._numbers([self._name(position, int(one)) for one in speaker_S])
+
+    def simulated_activity(self, conversation: Conversation, bank: ClipBank, frames: int) -> Activity:
+        """Who speaks in the first `frames` frames of a conversation of speakers in `bank`; see `Activity`."""
+        stretches_K2 = conversation.stretches_K2 / self.data.audio.hop_length
+        speaker_K = conversation.speaker_K
+        activity_TS, speaker_S = arrival_activity(
+            stretches_K2[:, 0], stretches_K2[:, 1], speaker_K, frames, self.centre
+        )
+        return activity_TS, self._numbers([bank.speakers[int(one)] for one in speaker_S])
+
+    def _numbers(self, names: list[str]) -> NDArray[np.int64]:
+        return np.array([self._number.get(name, NOBODY) for name in names], dtype=np.int64)
 
     @property
     def centre(self) -> float:
-        """Where the centre of the first frame is, in frames."""
-        return 0.0
+        """Where the centre of the first frame is, in frames (`KaldiSettings.snip_edges`)."""
+        audio = self.data.audio
+        return 0.5 * audio.window_length / audio.hop_length if audio.snip_edges else 0.5
+
+
+def _prepared(data: DiarizationData) -> Prepared:
+    """The corpus, split only afterwards: `Corpus.positions` knows better which speakers are the same."""
+    return prepare(data.model_copy(update={"validation": 0.0}))

@@ -6,23 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from phonate.audio.settings import AudioConfig
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
 from phonate.data.manifests.requirements import ConversationRequirements, Requirements
-from phonate.data.settings import VoiceData
+from phonate.data.settings import KaldiData
 
 SHORTEST_SECONDS = 1.0
 
 
-class DiarizationData(VoiceData):
+class DiarizationData(KaldiData):
     """Recordings with who speaks when in them, or clips of single speakers to simulate conversations from."""
 
     unit: Literal["auto", "recording", "segment"] = "recording"
     """What is read where segments have times: whole recordings; segment takes each segment for a clip."""
-    audio: AudioConfig = AudioConfig(
-        sample_rate=16000, n_fft=512, hop_length=160, win_length=400, n_mels=80, fmin=20.0, fmax=7600.0
-    )
-    """Sample rate and features."""
     chunk_seconds: Annotated[float, Field(ge=SHORTEST_SECONDS)] = 30.0
     """Length of a sample: of a piece of a recording, cut at random in training and side by side in validation, and of a
     simulated conversation."""
@@ -36,15 +31,15 @@ class DiarizationData(VoiceData):
     """Whether a speaker's name stands for the same person in the whole corpus, or in its recording only (A, B,
     spk00)."""
     simulation: SimulationSettings | None = None
-    """Conversations simulated for training. Null: none."""
-    acoustics: AcousticSettings | None = None
+    """Conversations simulated for training, from clips of the corpus or of other ones. Null: none."""
+    augmentation: AcousticSettings | None = None
     """Reverberation, noise and level with which real recordings are varied in training. Null: they are taken as they
     are."""
 
     @property
     def requirements(self) -> Requirements:
         """Recordings of any length whose segments all name their speakers."""
-        return ConversationRequirements(min_seconds=self.audio.min_seconds)
+        return ConversationRequirements(min_seconds=self.audio.min_seconds, max_seconds=self.audio.max_seconds)
 
     @property
     def chunk_frames(self) -> int:
@@ -52,25 +47,21 @@ class DiarizationData(VoiceData):
         return round(self.chunk_seconds * self.audio.frames_per_second)
 
 
-class ClipData(VoiceData):
-    """A corpus of which conversations are simulated: only its waveforms are kept."""
-
-    unit: Literal["auto", "recording", "segment"] = "recording"
-
-    @property
-    def requirements(self) -> Requirements:
-        """Recordings of any length whose segments all name their speakers."""
-        return ConversationRequirements(min_seconds=self.audio.min_seconds)
-
-    @property
-    def feature_name(self) -> str:
-        """None: a conversation's features are computed from its waveform."""
-        return "none"
+class NoiseData(KaldiData):
+    """Recordings of noise."""
 
 
-def clip_corpora(data: DiarizationData) -> list[ClipData]:
-    """The settings of the corpora in `data.simulation.path`; none where the clips are those of `data.path`."""
-    if data.simulation is None:
-        return []
-    common = {name: getattr(data, name) for name in ("audio", "validation", "cache_dir")}
-    return [ClipData(path=path, **common) for path in data.simulation.paths]
+def has_corpus(data: DiarizationData) -> bool:
+    """Whether there is a corpus beside those in `data.simulation.path`."""
+    return data.path is not None or bool(data.datasets)
+
+
+def clip_corpora(data: DiarizationData) -> list[DiarizationData]:
+    """The settings of the corpora in `data.simulation.path`, of which only waveforms are read."""
+    paths = data.simulation.paths if data.simulation is not None else ()
+    return [_waveforms(data, path) for path in paths]
+
+
+def _waveforms(data: DiarizationData, path: str) -> DiarizationData:
+    alone = {"path": path, "datasets": (), "format": "auto", "drop": None, "limit": None, "validation": 0.0}
+    return data.model_copy(update={**alone, "storage_type": None, "storage_path": None, "cache_dir": data.cache_folder})

@@ -6,94 +6,67 @@ Shapes: B batch, T frames, F features, S speakers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from phonate.audio.decoding import FloatArray
 from phonate.data.batches.collators import Collator
 from phonate.data.batches.recordings import padded
 from phonate.tasks.diarization.corpus import NOBODY, Corpus
+from phonate.tasks.diarization.samples import Item, RecordedPieces, SimulatedConversations
+from phonate.tasks.diarization.simulation import acoustics_of
 from phonate.training.task import Batch
 
-
-@dataclass(frozen=True)
-class Item:
-    """One sample."""
-
-    features_TF: FloatArray
-    activity_TS: NDArray[np.uint8]
-    """Speakers in the order in which they begin, those who begin together by name."""
-    speakers_S: NDArray[np.int64]
-    """Number of each speaker in `Corpus.speakers`; -1 for one who is not in training."""
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """A slot of a recording: of `slots` equal parts of it, the one at `slot`."""
-
-    position: int
-    slot: int
-    slots: int
-    frames: int
-    """Of the whole recording."""
+_SIMULATED_SAMPLES = 1000
+"""Training samples of an epoch where all are simulated and the recipe doesn't say."""
 
 
 class DiarizationDataset:
-    """One split: pieces of recordings, at random places in training, side by side in validation."""
+    """One split: pieces of recordings and simulated conversations, in the shares that the recipe says."""
 
     def __init__(self, corpus: Corpus, split: str) -> None:
-        self._corpus = corpus
-        self._training = split == "train"
-        self._chunk = corpus.data.chunk_frames
-        frames = np.asarray(corpus.prepared.index.frames)
-        self._pieces = [
-            _Piece(position, slot, slots, int(frames[position]))
-            for position in corpus.positions(split)
-            for slots in [-(-int(frames[position]) // self._chunk)]
-            for slot in range(slots)
-        ]
-        self.frames_per_second: float | None = corpus.data.audio.frames_per_second
+        training, data = split == "train", corpus.data
+        self.frames_per_second: float | None = data.audio.frames_per_second
+        self._parts: list[RecordedPieces | SimulatedConversations] = []
+        simulator = corpus.simulators.get(split)
+        share = corpus.simulated_share if training else float(simulator is not None)
+        real = _counts(data.samples, share)[0] if training else None
+        recorded: RecordedPieces | None = None
+        if corpus.prepared is not None and share < 1.0:
+            varied = training and data.augmentation is not None
+            acoustics = acoustics_of(data, data.augmentation) if varied and data.augmentation is not None else None
+            recorded = RecordedPieces(corpus, corpus.prepared, split, real, acoustics)
+            self._parts.append(recorded)
+        if simulator is not None:
+            assert data.simulation is not None
+            count = data.simulation.validation_samples
+            if training:
+                count = _counts(data.samples, share, recorded.count if recorded is not None else 0)[1]
+            self._parts.append(SimulatedConversations(corpus, simulator, count, training))
+        self._first = np.cumsum([0, *(part.count for part in self._parts)])
 
     @property
     def ids(self) -> Sequence[str]:
-        """Names of pieces."""
-        index = self._corpus.prepared.index
-        return [f"{index.id[one.position]}#{one.slot}" for one in self._pieces]
+        """Names of samples."""
+        return [name for part in self._parts for name in part.ids]
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Frames of each sample."""
-        return np.array([self._length(one) for one in self._pieces], dtype=np.int64)
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(part.lengths for part in self._parts)])
 
     @property
     def cached(self) -> bool:
-        """Pieces are read from the cache."""
-        return True
-
-    def _length(self, piece: _Piece) -> int:
-        if self._training:
-            return min(piece.frames, self._chunk)
-        return piece.frames * (piece.slot + 1) // piece.slots - piece.frames * piece.slot // piece.slots
-
-    def _start(self, piece: _Piece, rng: np.random.Generator) -> int:
-        """The first frame of a piece. In training somewhere in its share of the possible ones, so that an epoch covers
-        the recording evenly."""
-        if not self._training:
-            return piece.frames * piece.slot // piece.slots
-        possible = max(0, piece.frames - self._chunk) + 1
-        return int(possible * (piece.slot + rng.random()) / piece.slots)
+        """True where nothing is computed for a sample."""
+        return all(part.cached for part in self._parts)
 
     def get(self, index: int, rng: np.random.Generator) -> Item:
         """Sample number `index`."""
-        piece = self._pieces[index]
-        start = self._start(piece, rng)
-        stop = start + self._length(piece)
-        features_TF = np.asarray(self._corpus.prepared.cache.features(piece.position, start, stop), dtype=np.float32)
-        return Item(features_TF, *self._corpus.activity(piece.position, start, stop))
+        part = int(np.searchsorted(self._first, index, side="right")) - 1
+        return self._parts[part].get(index - int(self._first[part]), rng)
 
     def collate(self, items: list[Any]) -> Batch:
         """See `DiarizationCollator`."""
@@ -107,6 +80,17 @@ class DiarizationDataset:
             "speaker_count": torch.tensor([item.activity_TS.shape[1] for item in items]),
             "speakers": torch.from_numpy(np.stack(speakers)),
         }
+
+
+def _counts(samples: int | None, share: float, recorded: int | None = None) -> tuple[int | None, int]:
+    """Training samples that are recorded (None: as many as cover the recordings) and simulated: `samples` in all of
+    which `share` are simulated; where `samples` is None, as many simulated ones as `recorded` ones want."""
+    if samples is not None:
+        simulated = round(samples * share)
+        return samples - simulated, simulated
+    if not recorded:
+        return None, _SIMULATED_SAMPLES if share == 1.0 else 0
+    return recorded, round(recorded * share / (1.0 - share))
 
 
 def _widened(values_TS: NDArray[Any], width: int, value: float) -> NDArray[Any]:

@@ -1,0 +1,33 @@
+"""Labels in frames from stretches of speech. Shapes: T frames, S speakers, K stretches."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ROUNDING = 6  # decimals of a frame: 0.3 s at 100 frames a second is frame 30, whatever the float
+
+
+def arrival_activity(
+    begin_K: NDArray[np.float64], end_K: NDArray[np.float64], speaker_K: NDArray[np.int64], frames: int, centre: float
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Who speaks in each of `frames` frames: activity (T, S) and the speaker of each column (S,).
+
+    Columns are in the order in which speakers begin, those who begin in the same frame by their numbers; speakers who
+    are silent throughout have none. A frame is of whoever speaks at its centre.
+
+    Args:
+        begin_K, end_K: Times in frames, counted from the beginning of frame 0; they may reach beyond both ends.
+        speaker_K: Numbers.
+        centre: Where in a frame its centre is.
+    """
+    first_K = np.clip(np.ceil(np.round(begin_K - centre, _ROUNDING)), 0, frames).astype(np.int64)
+    last_K = np.clip(np.ceil(np.round(end_K - centre, _ROUNDING)), 0, frames).astype(np.int64)
+    heard = last_K > first_K
+    first_K, last_K, speaker_K = first_K[heard], last_K[heard], speaker_K[heard]
+    order = np.lexsort((speaker_K, first_K))
+    columns = {int(speaker): column for column, speaker in enumerate(dict.fromkeys(speaker_K[order].tolist()))}
+    activity_TS = np.zeros((frames, len(columns)), dtype=np.uint8)
+    for first, last, speaker in zip(first_K.tolist(), last_K.tolist(), speaker_K.tolist(), strict=True):
+        activity_TS[first:last, columns[speaker]] = 1
+    return activity_TS, np.fromiter(columns, dtype=np.int64, count=len(columns))

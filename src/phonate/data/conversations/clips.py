@@ -1,0 +1,132 @@
+"""Clips of single speakers, cut out of prepared corpora: what conversations are simulated from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import FloatArray
+from phonate.config.errors import DataError
+from phonate.data.conversations.sources import CLIP, END, LEVEL, SPEAKER, START, Source
+from phonate.data.store.cache import FeatureCache
+
+_FADE_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """Speech of one speaker that begins and ends with speech."""
+
+    waveform_N: FloatArray
+    stretches: NDArray[np.int64]
+    """(K, 2) first and end samples of the speech in it."""
+
+
+@dataclass(frozen=True)
+class _Clips:
+    """C clips with K stretches of speech in all, by speaker: speaker p has clips first[p] to first[p + 1]."""
+
+    first: NDArray[np.int64]
+    source: NDArray[np.int64]
+    position: NDArray[np.int64]
+    stretch_first: NDArray[np.int64]
+    """(C + 1,) clip c has stretches stretch_first[c] to stretch_first[c + 1]."""
+    stretches: NDArray[np.int64]
+    """(K, 2) first and end samples in the row."""
+    level: NDArray[np.float64]
+    """(C,) RMS of the speech."""
+
+
+class ClipBank:
+    """The clips of some speakers, which `of` collects."""
+
+    def __init__(self, speakers: list[str], caches: list[FeatureCache], clips: _Clips, sample_rate: int) -> None:
+        self.speakers = speakers
+        self.sample_rate = sample_rate
+        self._caches = caches
+        self._clips = clips
+
+    def utterance(self, speaker: int, samples: int, rng: np.random.Generator) -> Utterance:
+        """Speech of speaker number `speaker`, about `samples` long or shorter: a clip of theirs or a part of one, cut
+        in a pause where there is one nearby, its level (RMS of the speech) brought to 1."""
+        clips = self._clips
+        clip = int(rng.integers(clips.first[speaker], clips.first[speaker + 1]))
+        stretches = clips.stretches[clips.stretch_first[clip] : clips.stretch_first[clip + 1]]
+        start, end = _part(stretches, samples, rng)
+        waveform = self._caches[clips.source[clip]].waveform(int(clips.position[clip]), start, end)
+        waveform /= np.float32(clips.level[clip])
+        _fade(waveform, round(_FADE_SECONDS * self.sample_rate))
+        inside = np.clip(stretches - start, 0, end - start)
+        return Utterance(waveform, inside[inside[:, 1] > inside[:, 0]])
+
+    def seconds(self) -> NDArray[np.float64]:
+        """(speakers,) seconds of each speaker's clips."""
+        clips = self._clips
+        first, last = clips.stretch_first[:-1], clips.stretch_first[1:] - 1
+        length_C = (clips.stretches[last, 1] - clips.stretches[first, 0]) / self.sample_rate
+        return np.array([length_C[a:b].sum() for a, b in zip(clips.first, clips.first[1:], strict=False)])
+
+    @classmethod
+    def of(
+        cls,
+        sources: Sequence[Source],
+        sample_rate: int,
+        min_seconds: float,
+        people: Collection[str] | None = None,
+    ) -> ClipBank:
+        """The clips of all rows of `sources` that last `min_seconds` or longer, from first to last speech; with
+        `people` only theirs.
+
+        Raises DataError where there are none.
+        """
+        found: dict[str, list[tuple[int, int, NDArray[np.int64]]]] = {}
+        for number, source in enumerate(sources):
+            for position in source.positions:
+                stretches = source.speech(position)
+                for clip in np.split(stretches, np.flatnonzero(np.diff(stretches[:, CLIP])) + 1):
+                    if len(clip) and clip[-1, END] - clip[0, START] >= min_seconds * sample_rate:
+                        name = source.person(position, int(clip[0, SPEAKER]))
+                        if people is not None and name not in people:
+                            continue
+                        found.setdefault(name, []).append((number, int(position), clip))
+        if not found:
+            raise DataError(
+                f"no speaker has a clip of {min_seconds:g} s in which nobody else talks; lower "
+                "data.simulation.min_clip_seconds, or give other corpora as data.simulation.path"
+            )
+        names = sorted(found)
+        every = [clip for name in names for clip in found[name]]
+        counts = [len(found[name]) for name in names]
+        clips = _Clips(
+            first=np.cumsum([0, *counts], dtype=np.int64),
+            source=np.array([number for number, _, _ in every], dtype=np.int64),
+            position=np.array([position for _, position, _ in every], dtype=np.int64),
+            stretch_first=np.cumsum([0, *(len(one) for _, _, one in every)], dtype=np.int64),
+            stretches=np.concatenate([one[:, START : END + 1] for _, _, one in every]),
+            level=np.array([10.0 ** (one[0, LEVEL] / 2000.0) for _, _, one in every]),
+        )
+        return cls(names, [source.prepared.cache for source in sources], clips, sample_rate)
+
+
+def _part(stretches: NDArray[np.int64], samples: int, rng: np.random.Generator) -> tuple[int, int]:
+    """First and end sample of about `samples` of a clip with such stretches of speech, which begin and end in speech;
+    all of it where it is hardly longer."""
+    begin, end = int(stretches[0, 0]), int(stretches[-1, 1])
+    if end - begin <= 1.25 * samples:
+        return begin, end
+    starts = stretches[stretches[:, 0] <= end - samples, 0]
+    start = int(rng.choice(starts)) if len(starts) > 1 else int(rng.integers(begin, end - samples))
+    stop = start + samples
+    last = int(np.searchsorted(stretches[:, 0], stop)) - 1  # the last stretch that begins before the stop
+    finish = int(stretches[last, 1])
+    return start, min(finish, stop) if finish - stop > 0.3 * samples else finish
+
+
+def _fade(waveform_N: FloatArray, length: int) -> None:
+    length = min(length, len(waveform_N) // 2)
+    ramp = np.linspace(0.0, 1.0, length, dtype=np.float32)
+    waveform_N[:length] *= ramp
+    waveform_N[len(waveform_N) - length :] *= ramp[::-1]

@@ -1,0 +1,104 @@
+"""A conversation: speakers and their turns drawn by chance, mixed as a microphone would hear them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import FloatArray
+from phonate.config.errors import DataError
+from phonate.data.conversations.acoustics import Acoustics
+from phonate.data.conversations.clips import ClipBank, Utterance
+from phonate.data.conversations.settings import SimulationSettings
+from phonate.data.conversations.turns import Turn, arrange
+
+_GAP_SECONDS = 0.3
+"""Mean pause between two clips of one turn."""
+_ENOUGH = 0.7
+"""Share of a turn's length that its clips fill at least."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What was simulated."""
+
+    waveform_N: FloatArray
+    stretches_K2: NDArray[np.int64]
+    """First and end samples of the stretches of speech; they may reach beyond both ends."""
+    speaker_K: NDArray[np.int64]
+    """The speaker of each, a number in the bank."""
+    turns: list[Turn]
+    """The speakers of turns count from 0 in this conversation; `speakers` are their numbers in the bank."""
+    speakers: NDArray[np.int64]
+
+
+class ConversationSimulator:
+    """Simulates conversations from the clips of a bank."""
+
+    def __init__(self, settings: SimulationSettings, bank: ClipBank, acoustics: Acoustics) -> None:
+        """Raises DataError where the bank has fewer speakers than a conversation may have."""
+        most = settings.speakers[1]
+        if len(bank.speakers) < most:
+            raise DataError(
+                f"conversations of {most} speakers can't be simulated from clips of {len(bank.speakers)}; lower "
+                "data.simulation.speakers, or give more corpora as data.simulation.path"
+            )
+        self.settings = settings
+        self.bank = bank
+        self._acoustics = acoustics
+
+    def conversation(self, samples: int, rng: np.random.Generator) -> Conversation:
+        """A conversation of so many samples. Equal generators give equal conversations."""
+        settings = self.settings
+        count = int(rng.integers(settings.speakers[0], settings.speakers[1] + 1))
+        speakers = rng.choice(len(self.bank.speakers), count, replace=False)
+        gain = 10.0 ** (rng.normal(0.0, settings.gain_db, count) / 20.0)
+        speed = np.ones(count) if settings.speed is None else rng.uniform(*settings.speed, count)
+
+        def draw(speaker: int, wanted: int) -> Utterance:
+            return self._turn(int(speakers[speaker]), wanted, float(speed[speaker]), rng)
+
+        turns = arrange(settings, count, samples, self.bank.sample_rate, draw, rng)
+        sources_PN = np.zeros((count, samples), dtype=np.float32)
+        for turn in turns:
+            begin, end = max(0, turn.start), min(samples, turn.end)
+            part = turn.utterance.waveform_N[begin - turn.start : end - turn.start]
+            sources_PN[turn.speaker, begin:end] += np.float32(gain[turn.speaker]) * part
+        stretches_K2 = np.concatenate([turn.utterance.stretches + turn.start for turn in turns])
+        of_turn = np.repeat(np.arange(len(turns)), [len(turn.utterance.stretches) for turn in turns])
+        speaker_K = speakers[np.array([turn.speaker for turn in turns])[of_turn]]
+        mixed_N = self._acoustics(sources_PN, _covered(stretches_K2, samples), rng)
+        return Conversation(mixed_N, stretches_K2, speaker_K.astype(np.int64), turns, speakers)
+
+    def _turn(self, speaker: int, wanted: int, speed: float, rng: np.random.Generator) -> Utterance:
+        """About `wanted` samples of a speaker: a clip or a part of one, or several with pauses between."""
+        utterance = self._utterance(speaker, wanted, speed, rng)
+        while len(utterance.waveform_N) < _ENOUGH * wanted:
+            gap = round(rng.exponential(_GAP_SECONDS) * self.bank.sample_rate)
+            more = self._utterance(speaker, wanted - len(utterance.waveform_N), speed, rng)
+            silence = np.zeros(gap, dtype=np.float32)
+            shift = len(utterance.waveform_N) + gap
+            utterance = Utterance(
+                np.concatenate([utterance.waveform_N, silence, more.waveform_N]),
+                np.concatenate([utterance.stretches, more.stretches + shift]),
+            )
+        return utterance
+
+    def _utterance(self, speaker: int, wanted: int, speed: float, rng: np.random.Generator) -> Utterance:
+        utterance = self.bank.utterance(speaker, round(wanted * speed), rng)
+        if speed == 1.0:
+            return utterance
+        rate = self.bank.sample_rate
+        waveform = soxr.resample(utterance.waveform_N, rate * speed, rate, quality="LQ")
+        stretches = np.minimum(np.round(utterance.stretches / speed).astype(np.int64), len(waveform))
+        return Utterance(np.asarray(waveform, dtype=np.float32), stretches)
+
+
+def _covered(stretches_K2: NDArray[np.int64], samples: int) -> int:
+    """Samples from 0 to `samples` that are in at least one stretch."""
+    inside = np.clip(stretches_K2[np.argsort(stretches_K2[:, 0])], 0, samples)
+    reached = np.concatenate([[0], np.maximum.accumulate(inside[:, 1])[:-1]])
+    return int(np.maximum(0, inside[:, 1] - np.maximum(inside[:, 0], reached)).sum())

@@ -1,0 +1,167 @@
+"""Where samples come from: pieces of recordings, and simulated conversations.
+
+Shapes: T frames, F features, S speakers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.processor import normalised_peak
+from phonate.config.randomness import generator
+from phonate.data.conversations.acoustics import Acoustics
+from phonate.data.conversations.simulator import ConversationSimulator
+from phonate.data.store.prepared import Prepared
+from phonate.tasks.diarization.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample."""
+
+    features_TF: FloatArray
+    activity_TS: NDArray[np.uint8]
+    """Speakers in the order in which they begin, those who begin together by name."""
+    speakers_S: NDArray[np.int64]
+    """Number of each speaker in `Corpus.speakers`; -1 for one who is not in training."""
+    source: str = ""
+    """The recording it is a piece of; "" for a simulated conversation."""
+    start: float = 0.0
+    """Seconds in that recording at which it begins."""
+
+
+class RecordedPieces:
+    """Pieces of the recordings of a split: side by side in validation, anywhere in training.
+
+    A recording of n chunks or a part of one has n slots. In training a slot is a range of places where a piece may
+    begin, so that `count` pieces a epoch cover all recordings evenly, however many are wanted.
+    """
+
+    def __init__(
+        self, corpus: Corpus, prepared: Prepared, split: str, count: int | None, acoustics: Acoustics | None
+    ) -> None:
+        self._corpus = corpus
+        self._prepared = prepared
+        self._training = split == "train"
+        self._acoustics = acoustics
+        self._chunk = corpus.data.chunk_frames
+        self._positions = np.array(corpus.positions(split), dtype=np.int64)
+        self._frames = np.asarray(prepared.index.frames)[self._positions]
+        self._first_slot = np.concatenate([[0], np.cumsum(-(-self._frames // self._chunk))])
+        self.slots = int(self._first_slot[-1])
+        self.count = self.slots if count is None or not self.slots else count
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Names of pieces."""
+        if self.count != self.slots:
+            return [f"recorded#{number}" for number in range(self.count)]
+        return [
+            f"{self._prepared.index.id[int(self._positions[row])]}#{slot - int(self._first_slot[row])}"
+            for slot in range(self.slots)
+            for row in [self._row(slot)]
+        ]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Frames of each piece; of a chunk where it is not known which recording it will be of."""
+        if self.count != self.slots:
+            return np.full(self.count, min(self._chunk, int(self._frames.max())), dtype=np.int64)
+        spans = [self._span(slot, 0.0) for slot in range(self.slots)]
+        return np.array([stop - start for _, start, stop in spans], dtype=np.int64)
+
+    @property
+    def cached(self) -> bool:
+        """Whether features are read, not computed."""
+        return self._acoustics is None and not self._prepared.cache.computes
+
+    def get(self, number: int, rng: np.random.Generator) -> Item:
+        """Piece number `number`."""
+        slot = number if self.count == self.slots else int((number + rng.random()) * self.slots / self.count)
+        row, start, stop = self._span(slot, rng.random() if self._training else 0.0)
+        position = int(self._positions[row])
+        activity_TS, numbers_S = self._corpus.activity(position, start, stop)
+        if self._acoustics is None:
+            features = np.asarray(self._prepared.cache.features(position, start, stop), dtype=np.float32)
+        else:
+            features = self._varied(position, start, activity_TS, rng)
+        seconds = start / self._corpus.data.audio.frames_per_second
+        return Item(features, activity_TS, numbers_S, self._prepared.index.id[position], seconds)
+
+    def _row(self, slot: int) -> int:
+        return int(np.searchsorted(self._first_slot, slot, side="right")) - 1
+
+    def _span(self, slot: int, where: float) -> tuple[int, int, int]:
+        """Row of the split, first and end frame of the piece of a slot; `where` in its range, from 0 to 1."""
+        row = self._row(slot)
+        frames, first = int(self._frames[row]), int(self._first_slot[row])
+        slots = int(self._first_slot[row + 1]) - first
+        if not self._training:
+            return row, frames * (slot - first) // slots, frames * (slot - first + 1) // slots
+        possible = max(0, frames - self._chunk) + 1
+        start = int(possible * (slot - first + where) / slots)
+        return row, start, min(start + self._chunk, frames)
+
+    def _varied(
+        self, position: int, start: int, activity_TS: NDArray[np.uint8], rng: np.random.Generator
+    ) -> FloatArray:
+        """The features of a piece with other acoustics."""
+        assert self._acoustics is not None
+        hop = self._corpus.data.audio.hop_length
+        samples = samples_of(self._corpus, len(activity_TS))
+        waveform_N = self._prepared.cache.waveform(position, start * hop, start * hop + samples)
+        speech = int(activity_TS.any(axis=1).sum()) * hop
+        varied = self._acoustics(waveform_N[None], speech or len(waveform_N), rng)
+        return features_of(self._corpus, varied)[: len(activity_TS)]
+
+
+class SimulatedConversations:
+    """Conversations out of a simulator, new ones in each epoch of training, always the same ones in validation."""
+
+    def __init__(self, corpus: Corpus, simulator: ConversationSimulator, count: int, training: bool) -> None:
+        self._corpus = corpus
+        self._simulator = simulator
+        self.count = count
+        self._training = training
+        self._samples = samples_of(corpus, corpus.data.chunk_frames)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Names of conversations."""
+        return [f"simulated#{number}" for number in range(self.count)]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Frames of each: a chunk."""
+        return np.full(self.count, self._corpus.data.chunk_frames, dtype=np.int64)
+
+    @property
+    def cached(self) -> bool:
+        """Conversations are computed."""
+        return False
+
+    def get(self, number: int, rng: np.random.Generator) -> Item:
+        """Conversation number `number`."""
+        rng = rng if self._training else generator("validation conversation", number)
+        conversation = self._simulator.conversation(self._samples, rng)
+        features = features_of(self._corpus, conversation.waveform_N)
+        activity = self._corpus.simulated_activity(conversation, self._simulator.bank, len(features))
+        return Item(features, *activity)
+
+
+def samples_of(corpus: Corpus, frames: int) -> int:
+    """Samples of a waveform that has so many frames."""
+    audio = corpus.data.audio
+    return (frames - 1) * audio.hop_length + audio.window_length if audio.snip_edges else frames * audio.hop_length
+
+
+def features_of(corpus: Corpus, waveform_N: FloatArray) -> FloatArray:
+    """The features of a waveform that is in no cache."""
+    if corpus.features.normalises_level:
+        waveform_N = normalised_peak(waveform_N)
+    return np.asarray(corpus.features.compute(waveform_N), dtype=np.float32)

@@ -1,0 +1,124 @@
+"""From the recipe's `data.simulation` to simulators of conversations for training and for validation."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from phonate.config.errors import DataError
+from phonate.config.randomness import derived_seed
+from phonate.data.conversations.acoustics import Acoustics
+from phonate.data.conversations.clips import ClipBank
+from phonate.data.conversations.noise import ColouredNoise, Noise, RecordedNoise
+from phonate.data.conversations.settings import AcousticSettings
+from phonate.data.conversations.simulator import ConversationSimulator
+from phonate.data.conversations.sources import Source
+from phonate.data.store.index import SPLITS, Index
+from phonate.data.store.prepared import prepare
+from phonate.tasks.diarization.data_settings import DiarizationData, NoiseData, clip_corpora
+
+_TRAIN, _VALIDATION, _TEST = (SPLITS.index(name) for name in ("train", "validation", "test"))
+
+
+def build_simulators(
+    data: DiarizationData, own: Source | None, simulated_validation: bool
+) -> dict[str, ConversationSimulator]:
+    """Simulators for the splits train and, with `simulated_validation`, validation, which have no person in common.
+
+    Args:
+        data: The recipe's part; `data.simulation` is set.
+        own: The recordings at `data.path` that clips may be taken of.
+    """
+    assert data.simulation is not None
+    sources = _sources(data, own)
+    bank = partial(ClipBank.of, sample_rate=data.audio.sample_rate, min_seconds=data.simulation.min_clip_seconds)
+    acoustics = acoustics_of(data, data.simulation.acoustics)
+    if not simulated_validation:
+        banks = {"train": bank([_without(source, _VALIDATION, _TEST) for source in sources])}
+    elif data.validation == 0.0:
+        banks = {"train": bank([_without(source, _TEST) for source in sources])}
+    elif any(_VALIDATION in _official(source) for source in sources):
+        train = bank([_without(source, _VALIDATION, _TEST) for source in sources])
+        held_out = [_without(source, 0, _TRAIN, _TEST) for source in sources]
+        everybody = bank(held_out).speakers
+        banks = {"train": train, "validation": bank(held_out, people=set(everybody) - set(train.speakers))}
+    else:
+        whole = [_without(source, _TEST) for source in sources]
+        kept = _held_out(bank(whole), data.validation, data.simulation.speakers[1])
+        train_people = set(bank(whole).speakers) - kept
+        banks = {"train": bank(whole, people=train_people), "validation": bank(whole, people=kept)}
+    return {split: ConversationSimulator(data.simulation, one, acoustics) for split, one in banks.items()}
+
+
+def acoustics_of(data: DiarizationData, settings: AcousticSettings) -> Acoustics:
+    """Room, noise and level as `settings` say, with noise recordings prepared for the corpus's sample rate."""
+    noise: Noise = ColouredNoise()
+    if settings.noise_path is not None:
+        prepared = prepare(NoiseData(path=settings.noise_path, audio=data.audio, cache_dir=data.cache_folder))
+        noise = RecordedNoise(prepared, range(len(prepared.index)))
+    return Acoustics(settings, data.audio.sample_rate, noise)
+
+
+def _sources(data: DiarizationData, own: Source | None) -> list[Source]:
+    """The corpora of clips. One that is also among those of the recipe is taken of `own`, so that what is held out of
+    it stays so."""
+    corpora = clip_corpora(data)
+    if not corpora:
+        assert own is not None
+        return [own]
+    return [_own_part(one.label, data, own) or _source(one) for one in corpora]
+
+
+def _own_part(path: str, data: DiarizationData, own: Source | None) -> Source | None:
+    """The rows of `own` that are of the corpus at `path`; None where it is another corpus."""
+    if own is None:
+        return None
+    corpora, ids = data.corpora, own.prepared.index.id
+    name = next((one.name for one in corpora if one.path is not None and _same(one.path, path)), None)
+    if name is None:
+        return None
+    return own.of([one for one in own.positions if len(corpora) == 1 or ids[one].startswith(f"{name}/")])
+
+
+def _same(one: str, other: str) -> bool:
+    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+
+
+def _source(clips: DiarizationData) -> Source:
+    prepared = prepare(clips)
+    name = partial(_name, f"{clips.path}:", prepared.index)
+    return Source(prepared, range(len(prepared.index)), name, clips.audio.sample_rate)
+
+
+def _name(prefix: str, index: Index, position: int, speaker: int) -> str:
+    return f"{prefix}{index.speakers[speaker]}"
+
+
+def _official(source: Source) -> set[int]:
+    return set(np.asarray(source.prepared.index.official_split)[list(source.positions)].tolist())
+
+
+def _without(source: Source, *splits: int) -> Source:
+    """The rows of a source that are in none of the official splits with these numbers."""
+    official = np.asarray(source.prepared.index.official_split)
+    return source.of([one for one in source.positions if int(official[one]) not in splits])
+
+
+def _held_out(bank: ClipBank, share: float, least: int) -> set[str]:
+    """Who is kept for validation: those whose names hash lowest, until they have `share` of the seconds and are `least`
+    or more. Raises DataError where fewer than `least` would be left to train on."""
+    seconds = dict(zip(bank.speakers, bank.seconds().tolist(), strict=True))
+    wanted, kept = share * sum(seconds.values()), set[str]()
+    for name in sorted(bank.speakers, key=lambda one: derived_seed("validation", one)):
+        if len(kept) >= least and sum(seconds[one] for one in kept) >= wanted:
+            break
+        kept.add(name)
+    if len(bank.speakers) - len(kept) < least:
+        raise DataError(
+            f"conversations of {least} speakers, with nobody both in training and in validation, take clips of "
+            f"{2 * least} speakers or more; there are {len(bank.speakers)}. Lower data.simulation.speakers, set "
+            "data.validation: 0, or give more corpora as data.simulation.path"
+        )
+    return kept

@@ -16,6 +16,8 @@ from phonate.config.errors import InputError
 SumCount = tuple[Tensor, Tensor | float]
 """A sum over a batch, and the number of its terms; both add up over parts of a batch."""
 
+Reads = Literal["logits", "probabilities", "log_probabilities", "values", "audio"]
+
 
 class Loss(nn.Module):
     """A loss that returns its sum over the batch and the count, never their ratio.
@@ -29,6 +31,10 @@ class Loss(nn.Module):
     """True when an item's loss depends on the other items: such a batch must not be split."""
     takes: Literal["outputs", "embeddings", "model"] = "outputs"
     """Its arguments: outputs and targets, embeddings and their labels, or the model."""
+    reads: Reads = "values"
+    """What its outputs are; `audio` stands for waveforms and mel frames."""
+    over_classes: bool | None = False
+    """Whether targets are classes, one for each (..., C) of outputs, or of the outputs' shape. None: either."""
 
     def forward(self, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> SumCount:
         """Sum and count over the values that `mask` keeps (None: all). Raises InputError for shapes that do not fit.

@@ -12,6 +12,8 @@ from phonate.nn.losses.bce_with_logits import BCEWithLogitsLoss
 class BCELoss(BCEWithLogitsLoss):
     """Binary cross entropy of outputs in [0, 1]. `bce_with_logits` is more exact if there are logits."""
 
+    reads = "probabilities"
+
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `ElementwiseLoss.cells`."""
         return functional.binary_cross_entropy(

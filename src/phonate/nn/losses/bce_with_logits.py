@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from phonate.nn.losses._base import ElementwiseLoss, SumCount, expanded
+from phonate.nn.losses._base import ElementwiseLoss, Reads, SumCount, expanded
 from phonate.nn.losses._classes import IGNORED, smoothed_binary
 
 
@@ -14,6 +14,8 @@ class BCEWithLogitsLoss(ElementwiseLoss):
 
     Elements with the target -100 do not count. `label_smoothing` moves targets towards 0.5.
     """
+
+    reads: Reads = "logits"
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         super().__init__()

@@ -15,6 +15,9 @@ class CrossEntropyLoss(Loss):
     `label_smoothing` spreads that share of the probability evenly over the classes.
     """
 
+    reads = "logits"
+    over_classes = True
+
     def __init__(self, label_smoothing: float = 0.0) -> None:
         super().__init__()
         self.label_smoothing = label_smoothing

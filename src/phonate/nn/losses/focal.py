@@ -21,6 +21,9 @@ class FocalLoss(Loss):
     (background). None: no weighting. Targets of -100 do not count.
     """
 
+    reads = "logits"
+    over_classes = None
+
     def __init__(self, alpha: float | None = 0.25, gamma: float = 2.0) -> None:
         super().__init__()
         self.alpha = alpha

@@ -14,6 +14,9 @@ class KLDivLoss(Loss):
     Outputs (..., C) are log-probabilities, targets (..., C) probabilities.
     """
 
+    reads = "log_probabilities"
+    over_classes = True
+
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
         """See `Loss.measure`."""
         same_shape(outputs, targets)

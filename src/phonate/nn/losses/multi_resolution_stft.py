@@ -24,6 +24,8 @@ class MultiResolutionSTFTLoss(Loss):
         resolutions: (n_fft, hop length) in samples.
     """
 
+    reads = "audio"
+
     def __init__(self, resolutions: Sequence[tuple[int, int]] = ((1024, 256), (2048, 512), (512, 128))) -> None:
         super().__init__()
         self.resolutions = tuple((int(n_fft), int(hop_length)) for n_fft, hop_length in resolutions)

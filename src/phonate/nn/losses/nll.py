@@ -14,6 +14,9 @@ class NLLLoss(Loss):
     Targets, -100 and label smoothing are as for `cross_entropy`.
     """
 
+    reads = "log_probabilities"
+    over_classes = True
+
     def __init__(self, label_smoothing: float = 0.0) -> None:
         super().__init__()
         self.label_smoothing = label_smoothing

@@ -22,6 +22,8 @@ class PerceptualLoss(Loss):
         fmax: Upper edge, in Hz.
     """
 
+    reads = "audio"
+
     def __init__(self, fmin: float = 0.0, fmax: float = 8000.0) -> None:
         super().__init__()
         self.fmin = fmin

@@ -14,6 +14,8 @@ class SpectralLoss(Loss):
     Outputs X and targets Y are waveforms (B, S); the mask is (B, S). Items with a silent target do not count.
     """
 
+    reads = "audio"
+
     def __init__(self, n_fft: int = 1024, hop_length: int = 256) -> None:
         super().__init__()
         self.n_fft = n_fft

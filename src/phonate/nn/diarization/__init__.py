@@ -1,0 +1,1 @@
+"""Front ends, label arithmetic and heads of speaker diarization."""

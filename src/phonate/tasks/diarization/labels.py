@@ -1,0 +1,362 @@
+"""Label types: what each output frame of the model stands for, and the targets that its loss compares it with.
+
+Every label type also says how likely each speaker is active in a frame, which is all that inference and scoring see.
+
+Shapes: B items, T feature frames, U output frames, S speakers of the reference, K speakers of the model, C scores of a
+frame. Masks are True for real frames.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phonate.config.errors import InputError
+from phonate.nn.diarization.activity import most_active, subsampled
+from phonate.nn.diarization.permutation import among_present, best_permutation, pairwise_cost, permuted
+from phonate.nn.diarization.powerset import Powerset
+from phonate.nn.masks import frame_mask
+from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
+
+IGNORED = -100
+"""Custom labels with this value are not learnt."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the model gives for a batch."""
+
+    scores_BUC: Tensor
+    """Logits."""
+    hidden_BUD: Tensor
+    """The transformer's output, of which the scores are made."""
+    mask_BU: Tensor
+    existence_BN: Tensor | None = None
+    """Attractors: logits that each stands for a speaker; one more than the model has speakers."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Who speaks, at the rate of the output."""
+
+    activity_BUS: Tensor
+    speakers_BS: Tensor
+    """Numbers of the speakers; -1 for absent ones and those who are not in training."""
+    mask_BU: Tensor
+    labels: Tensor | None = None
+    """What a custom collator says: classes (B, U), or each of several labels (B, U, C)."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a loss compares the scores with."""
+
+    values: Tensor
+    """Classes (B, U), shares of classes or activity (B, U, C)."""
+    mask: Tensor
+    """What counts: (B, U) or (B, U, C)."""
+
+
+def reference_of(batch: Mapping[str, Any], stride: int) -> Reference:
+    """The reference of a batch for output frames of `stride` feature frames each."""
+    mask_BT = frame_mask(batch["lengths"], batch["features"].shape[1])
+    activity_BUS, mask_BU = subsampled(batch["activity"], mask_BT, stride)
+    labels = batch.get("labels")
+    if labels is not None:
+        labels = _middle_frames(labels, batch["lengths"], stride, activity_BUS.shape[1])
+    return Reference(activity_BUS, batch["speakers"], mask_BU, labels)
+
+
+def _middle_frames(labels: Tensor, lengths_B: Tensor, stride: int, frames: int) -> Tensor:
+    """The label of the frame in the middle of those of each output frame; IGNORED in padding."""
+    index_U = torch.arange(frames, device=labels.device) * stride
+    index_BU = (index_U + stride // 2).minimum(lengths_B[:, None] - 1).clamp_min(0)
+    real_BU = index_U < lengths_B[:, None]
+    if labels.dim() == 2:
+        return labels.gather(1, index_BU).masked_fill(~real_BU, IGNORED)
+    index_BUC = index_BU[:, :, None].expand(-1, -1, labels.shape[2])
+    return labels.gather(1, index_BUC).masked_fill(~real_BU[:, :, None], IGNORED)
+
+
+class LabelType(nn.Module, ABC):
+    """A label type for a model of K speakers.
+
+    Args:
+        over_classes: Whether a frame is of one class (softmax), or each score is a yes or no (sigmoid).
+    """
+
+    width: int
+    """C, the scores of a frame."""
+    speakers: int
+    """K."""
+
+    def __init__(self, over_classes: bool) -> None:
+        super().__init__()
+        self.over_classes = over_classes
+
+    @abstractmethod
+    def targets(self, output: Output, reference: Reference) -> Targets:
+        """What the scores should be."""
+
+    @abstractmethod
+    def activity_logits(self, output: Output) -> Tensor:
+        """(B, U, K): log odds that each speaker is active."""
+
+    def correct(self, output: Output, targets: Targets) -> tuple[Tensor, Tensor]:
+        """Frames in which the scores say what the targets say, and how many frames count."""
+        if self.over_classes:
+            best_BU = output.scores_BUC.argmax(-1)
+            shared = targets.values.dim() == 3
+            right_BU = targets.values.gather(2, best_BU[..., None])[..., 0] > 0 if shared else targets.values == best_BU
+            return (right_BU & targets.mask).sum(), targets.mask.sum()
+        wrong_BUC = (output.scores_BUC > 0) != (targets.values > 0.5)
+        mask_BUC = targets.mask if targets.mask.dim() == 3 else targets.mask[..., None].expand_as(wrong_BUC)
+        counted_BU = mask_BUC.any(-1)
+        return (counted_BU & ~(wrong_BUC & mask_BUC).any(-1)).sum(), counted_BU.sum()
+
+
+class Binary(LabelType):
+    """Whether anybody speaks."""
+
+    speakers = 1
+
+    def __init__(self, over_classes: bool) -> None:
+        super().__init__(over_classes)
+        self.width = 2 if over_classes else 1
+
+    def targets(self, output: Output, reference: Reference) -> Targets:
+        """1 where anybody speaks."""
+        speech_BU = reference.activity_BUS.sum(-1) > 0
+        return Targets(speech_BU.long() if self.over_classes else speech_BU[..., None].float(), reference.mask_BU)
+
+    def activity_logits(self, output: Output) -> Tensor:
+        """(B, U, 1)."""
+        scores_BUC = output.scores_BUC.float()
+        return scores_BUC[..., 1:] - scores_BUC[..., :1] if self.over_classes else scores_BUC
+
+
+class SpeakerIds(LabelType):
+    """Which of the speakers of the training set speaks: a class for each after class 0, nobody.
+
+    Where several speak, each has an equal share of the target. Frames with somebody who is not in training are not
+    learnt.
+    """
+
+    def __init__(self, speakers: int, over_classes: bool) -> None:
+        super().__init__(over_classes)
+        self.speakers = speakers
+        self.width = speakers + 1 if over_classes else speakers
+
+    def targets(self, output: Output, reference: Reference) -> Targets:
+        """Shares (B, U, K + 1), or activity (B, U, K)."""
+        active_BUS, number_BS = reference.activity_BUS, reference.speakers_BS
+        known_BS = number_BS >= 0
+        one_hot_BSK = F.one_hot(number_BS.clamp_min(0), self.speakers) * known_BS[..., None]
+        active_BUK = (active_BUS @ one_hot_BSK.to(active_BUS.dtype)).clamp_max(1)
+        mask_BU = reference.mask_BU & (active_BUS * ~known_BS[:, None, :]).sum(-1).eq(0)
+        if not self.over_classes:
+            return Targets(active_BUK, mask_BU)
+        count_BU1 = active_BUK.sum(-1, keepdim=True)
+        shares_BUC = torch.cat([count_BU1 == 0, active_BUK / count_BU1.clamp_min(1)], dim=-1)
+        return Targets(shares_BUC, mask_BU)
+
+    def activity_logits(self, output: Output) -> Tensor:
+        """(B, U, K). Of classes: how far a speaker is above the best of the other classes."""
+        scores_BUC = output.scores_BUC.float()
+        return _margins(scores_BUC)[..., 1:] if self.over_classes else scores_BUC
+
+
+class Multilabel(LabelType):
+    """The activity of each of K speakers, in whichever order costs the model least (permutation-invariant)."""
+
+    def __init__(self, speakers: int) -> None:
+        super().__init__(over_classes=False)
+        self.speakers = self.width = speakers
+
+    def targets(self, output: Output, reference: Reference) -> Targets:
+        """(B, U, K). Of more speakers those who speak most."""
+        return Targets(self.aligned(output, reference), reference.mask_BU)
+
+    def aligned(self, output: Output, reference: Reference) -> Tensor:
+        """(B, U, K): the reference's activity in the order of the output's speakers."""
+        activity_BUK, _ = most_active(reference.activity_BUS, self.speakers)
+        cost_BKK = pairwise_cost(self.activity_logits(output).detach(), activity_BUK, reference.mask_BU)
+        return permuted(activity_BUK, best_permutation(cost_BKK))
+
+    def activity_logits(self, output: Output) -> Tensor:
+        """(B, U, K)."""
+        return output.scores_BUC.float()
+
+
+class PowersetLabels(Multilabel):
+    """One class for each set of speakers, in whichever order of the speakers costs the model least."""
+
+    def __init__(self, speakers: int, at_once: int) -> None:
+        super().__init__(speakers)
+        self.over_classes = True
+        self.powerset = Powerset(speakers, at_once)
+        self.width = len(self.powerset)
+
+    def targets(self, output: Output, reference: Reference) -> Targets:
+        """Classes (B, U)."""
+        return Targets(self.powerset.classes(self.aligned(output, reference)), reference.mask_BU)
+
+    def activity_logits(self, output: Output) -> Tensor:
+        """(B, U, K)."""
+        return self.powerset.activity_logits(output.scores_BUC.float())
+
+
+class Arrival(Multilabel):
+    """The activity of each of K speakers in the order in which they begin to speak (Park et al. 2024, "Sortformer")."""
+
+    def targets(self, output: Output, reference: Reference) -> Targets:
+        """(B, U, K)."""
+        activity_BUK, _ = most_active(reference.activity_BUS, self.speakers)
+        return Targets(activity_BUK, reference.mask_BU)
+
+
+class AttractorLabels(Multilabel):
+    """The activity of as many speakers as there are, of at most K, in whichever order costs the model least."""
+
+    def targets(self, output: Output, reference: Reference) -> Targets:
+        """(B, U, K), of which the first columns count, as many as speakers are present."""
+        activity_BUK, present_B = self.present(reference)
+        cost_BKK = pairwise_cost(output.scores_BUC.detach(), activity_BUK, reference.mask_BU)
+        order_BK = best_permutation(among_present(cost_BKK, present_B))
+        column_K = torch.arange(self.speakers, device=present_B.device)
+        mask_BUK = reference.mask_BU[:, :, None] & (column_K < present_B[:, None])[:, None, :]
+        return Targets(permuted(activity_BUK, order_BK), mask_BUK)
+
+    def present(self, reference: Reference) -> tuple[Tensor, Tensor]:
+        """Activity (B, U, K) with those who speak first, and how many they are (B,)."""
+        activity_BUK, _ = most_active(reference.activity_BUS, self.speakers)
+        silent_BK = activity_BUK.sum(1) == 0
+        order_BK = silent_BK.long().argsort(dim=-1, stable=True)
+        return permuted(activity_BUK, order_BK), (~silent_BK).sum(-1)
+
+    def existence(self, reference: Reference) -> Targets:
+        """(B, K + 1): 1 for as many attractors as speakers are present, 0 for the next one; the others do not count."""
+        _, present_B = self.present(reference)
+        index_N = torch.arange(self.speakers + 1, device=present_B.device)
+        return Targets((index_N < present_B[:, None]).float(), index_N <= present_B[:, None])
+
+    def activity_logits(self, output: Output) -> Tensor:
+        """(B, U, K): minus infinity for speakers behind the first attractor that stands for nobody."""
+        assert output.existence_BN is not None
+        exists_BK = (output.existence_BN[:, :-1] > 0).cumprod(-1).bool()
+        return output.scores_BUC.float().masked_fill(~exists_BK[:, None, :], -torch.inf)
+
+
+class Custom(LabelType):
+    """The `labels` that `data.collator` adds to a batch: classes (B, T), of which 0 is nobody, or several labels
+    (B, T, C) of 0 and 1. IGNORED is not learnt."""
+
+    def __init__(self, classes: int, over_classes: bool) -> None:
+        super().__init__(over_classes)
+        self.width = classes
+        self.speakers = classes - 1 if over_classes else classes
+
+    def targets(self, output: Output, reference: Reference) -> Targets:
+        """Classes (B, U), or labels (B, U, C). Raises InputError for other shapes."""
+        labels = reference.labels
+        if labels is None:
+            raise InputError("label_type custom: the batch has no `labels`; data.collator must add them")
+        wanted = output.scores_BUC.shape[: 2 if self.over_classes else 3]
+        if labels.shape != wanted:
+            form = "one class for each frame (B, T)" if self.over_classes else f"{self.width} labels (B, T, C)"
+            raise InputError(
+                f"label_type custom: `labels` must be {form} for this loss, not {labels.dim()} dimensions of "
+                f"{labels.shape[-1]} at the end; choose another training.loss.main, or change data.collator"
+            )
+        mask = reference.mask_BU if labels.dim() == 2 else reference.mask_BU[..., None].expand_as(labels)
+        mask = mask & (labels != IGNORED)
+        return Targets(labels.masked_fill(~mask, 0) if self.over_classes else labels.float(), mask)
+
+    def activity_logits(self, output: Output) -> Tensor:
+        """(B, U, K): of classes all but class 0."""
+        scores_BUC = output.scores_BUC.float()
+        return _margins(scores_BUC)[..., 1:] if self.over_classes else scores_BUC
+
+
+def _margins(scores_BUC: Tensor) -> Tensor:
+    """How far each score is above the highest of the others: positive for the most likely class."""
+    best_BU2, index_BU2 = scores_BUC.topk(2, dim=-1)
+    is_best_BUC = F.one_hot(index_BU2[..., 0], scores_BUC.shape[-1]).bool()
+    return scores_BUC - torch.where(is_best_BUC, best_BU2[..., 1:], best_BU2[..., :1])
+
+
+_FORMS: Mapping[LabelTypeName, tuple[tuple[bool, ...], bool, str]] = {
+    "binary": ((False, True), False, "bce_with_logits"),
+    "speaker_id": ((False, True), False, "cross_entropy"),
+    "multilabel": ((False,), False, "bce_with_logits"),
+    "powerset": ((True,), True, "cross_entropy"),
+    "arrival": ((False,), False, "bce_with_logits"),
+    "attractors": ((False,), False, "bce_with_logits"),
+    "custom": ((False, True), True, "cross_entropy"),
+}
+"""Whether targets may be classes, whether they are for a loss of either kind (focal), and the loss by default."""
+_ALTERNATIVES = {
+    True: "choose bce_with_logits or focal, or the label types powerset, speaker_id or binary",
+    False: "choose cross_entropy or focal, or the label types multilabel, arrival or attractors",
+}
+
+
+def default_loss(name: LabelTypeName) -> str:
+    """The main loss of a label type where the recipe names none."""
+    return _FORMS[name][2]
+
+
+def over_classes(name: LabelTypeName, loss: str, wanted: bool | None) -> bool:
+    """Whether the targets of label type `name` are classes, for a main loss that wants them so (None: either).
+
+    Raises InputError where the label type has no such targets.
+    """
+    allowed, either, _ = _FORMS[name]
+    form = either if wanted is None else wanted
+    if form not in allowed:
+        what = "one class for each frame" if form else "a yes or no for each speaker"
+        raise InputError(
+            f"training.loss.main: {loss} compares {what}, which label_type {name} does not have; {_ALTERNATIVES[form]}"
+        )
+    return form
+
+
+def build_labels(
+    name: LabelTypeName, settings: DiarizationModel, classes: bool, training_speakers: Sequence[str] = ()
+) -> LabelType:
+    """The label type called `name`.
+
+    Args:
+        settings: The recipe's `model` part.
+        classes: Of `over_classes`.
+        training_speakers: Names of the speakers of the training set, for `speaker_id`.
+
+    Raises InputError for `num_classes` that the label type does not have.
+    """
+    speakers, scores = settings.num_speakers, settings.output_settings.num_classes
+    labels: LabelType
+    if name == "binary":
+        labels = Binary(classes)
+    elif name == "speaker_id":
+        labels = SpeakerIds(len(training_speakers), classes)
+    elif name == "powerset":
+        labels = PowersetLabels(speakers, settings.max_simultaneous)
+    elif name == "custom":
+        if scores is None:
+            raise InputError(
+                "label_type custom: say how many classes there are by num_classes of the encoder or decoder"
+            )
+        labels = Custom(scores, classes)
+    else:
+        labels = {"multilabel": Multilabel, "arrival": Arrival, "attractors": AttractorLabels}[name](speakers)
+    if scores not in (None, labels.width):
+        raise InputError(
+            f"num_classes is {scores}, but a frame has {labels.width} scores with label_type {name}; leave it out"
+        )
+    return labels

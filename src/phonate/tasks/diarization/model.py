@@ -1,0 +1,155 @@
+"""The model of diarization: features of a conversation -> how likely each speaker is active in each output frame.
+
+Shapes: B items, T feature frames, F features, U = ceil(T / stride) output frames, D model, K speakers, C scores of a
+frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from phonate.config.errors import InputError
+from phonate.nn.diarization.attractors import EncoderDecoderAttractors
+from phonate.nn.diarization.front_end import (
+    FeatureNormalisation,
+    FeatureStream,
+    FrontEnd,
+    SplicedFrames,
+    StreamState,
+    StridedConvolutions,
+)
+from phonate.nn.masks import frame_mask
+from phonate.nn.transformer.factory import build_transformer
+from phonate.nn.transformer.stack import StackState
+from phonate.tasks.diarization.labels import AttractorLabels, LabelType, Output, build_labels
+from phonate.tasks.diarization.losses import targets_are_classes
+from phonate.tasks.diarization.settings import DiarizationModel, DiarizationRecipe, FrontEndSettings
+
+
+class SpeakerActivityModel(nn.Module):
+    """Normalisation, a front end that lowers the frame rate, a transformer, and a head for the label type.
+
+    Args:
+        settings: The recipe's `model` part.
+        features: F.
+        labels: What the scores of a frame stand for.
+    """
+
+    def __init__(self, settings: DiarizationModel, features: int, labels: LabelType) -> None:
+        super().__init__()
+        self.normalisation = FeatureNormalisation(settings.front_end.normalisation)
+        self.front_end = build_front_end(settings.front_end, features)
+        self.transformer = build_transformer(settings, self.front_end.width)
+        self.head: nn.Linear | EncoderDecoderAttractors
+        if isinstance(labels, AttractorLabels):
+            self.head = EncoderDecoderAttractors(self.transformer.width)
+        else:
+            self.head = nn.Linear(self.transformer.width, labels.width)
+        self.labels = labels
+
+    @property
+    def stride(self) -> int:
+        """Feature frames for each output frame."""
+        return self.front_end.stride
+
+    @property
+    def speakers(self) -> int:
+        """K."""
+        return self.labels.speakers
+
+    def forward(self, features_BTF: Tensor, lengths_B: Tensor) -> Output:
+        """The scores of every output frame. What lies behind an item's length changes nothing."""
+        mask_BT = frame_mask(lengths_B, features_BTF.shape[1])
+        x_BUC = self.front_end(self.normalisation(features_BTF, mask_BT), mask_BT)
+        mask_BU = mask_BT[:, :: self.stride]
+        return self._scored(self.transformer(x_BUC, mask_BU), mask_BU)
+
+    def _scored(self, hidden_BUD: Tensor, mask_BU: Tensor) -> Output:
+        if not isinstance(self.head, EncoderDecoderAttractors):
+            return Output(self.head(hidden_BUD), hidden_BUD, mask_BU)
+        attractors_BND, existence_BN = self.head(hidden_BUD, mask_BU, self.speakers + 1)
+        scores_BUK = hidden_BUD @ attractors_BND[:, :-1].transpose(1, 2)
+        return Output(scores_BUK, hidden_BUD, mask_BU, existence_BN)
+
+    def activity_probabilities(self, features_BTF: Tensor, lengths_B: Tensor) -> Tensor:
+        """(B, U, K): the probability that each speaker is active; 0 in padding."""
+        output = self(features_BTF, lengths_B)
+        activity_BUK = self.labels.activity_logits(output).sigmoid()
+        return activity_BUK.masked_fill(~output.mask_BU[..., None], 0)
+
+    @property
+    def why_not_streaming(self) -> str | None:
+        """Why the model can't run block by block. None: it can."""
+        if not self.transformer.causal:
+            return "its transformer looks at later frames; train one with model_type decoder"
+        if not self.normalisation.causal:
+            return "its features are normalised over the chunk; train one with front_end.normalisation causal_mean"
+        if isinstance(self.head, EncoderDecoderAttractors):
+            return "its attractors are made of all frames; train one with another label type, such as arrival"
+        return None
+
+
+def build_model(recipe: DiarizationRecipe, features: int, speakers: Sequence[str]) -> SpeakerActivityModel:
+    """The model that a recipe describes.
+
+    Args:
+        features: Values of a feature frame.
+        speakers: Names of the speakers of the training set, for label type speaker_id.
+    """
+    label_type = recipe.training.eval_knobs.label_type
+    classes = targets_are_classes(label_type, recipe.training.loss)
+    return SpeakerActivityModel(recipe.model, features, build_labels(label_type, recipe.model, classes, speakers))
+
+
+def build_front_end(settings: FrontEndSettings, features: int) -> FrontEnd:
+    """The front end that the recipe's `model.front_end` describes."""
+    if settings.type == "splice":
+        return SplicedFrames(features, settings.context, settings.subsampling)
+    return StridedConvolutions(features, settings.width, settings.subsampling)
+
+
+@dataclass
+class ActivityState:
+    """What a stream keeps from one block to the next."""
+
+    features: StreamState
+    transformer: StackState
+
+
+class ActivityStream:
+    """`SpeakerActivityModel.activity_probabilities` block by block, with the same result.
+
+    Raises InputError for a model that needs later frames.
+    """
+
+    def __init__(self, model: SpeakerActivityModel) -> None:
+        if (why := model.why_not_streaming) is not None:
+            raise InputError(f"this model can't diarize a stream: {why}")
+        self.model = model
+        self.features = FeatureStream(model.normalisation, model.front_end)
+
+    def initial_state(self, features_BTF: Tensor) -> ActivityState:
+        """The state before the first block, for features like `features_BTF`."""
+        return ActivityState(
+            self.features.initial_state(features_BTF), self.model.transformer.initial_state(len(features_BTF))
+        )
+
+    @torch.no_grad()
+    def step(self, features_BTF: Tensor, state: ActivityState, last: bool = False) -> Tensor:
+        """(B, U', K): the activity of the output frames that are complete with these feature frames.
+
+        Changes `state`. `last`: no more frames follow, so the rest is given.
+        """
+        model = self.model
+        x_BUC = self.features.step(features_BTF, state.features, last)
+        if not x_BUC.shape[1]:
+            return x_BUC.new_zeros(len(x_BUC), 0, model.speakers)
+        hidden_BUD, state.transformer = model.transformer.step(x_BUC, state.transformer)
+        every_BU = torch.ones(hidden_BUD.shape[:2], dtype=torch.bool, device=hidden_BUD.device)
+        head = model.head
+        assert isinstance(head, nn.Linear)
+        return model.labels.activity_logits(Output(head(hidden_BUD), hidden_BUD, every_BU)).sigmoid()

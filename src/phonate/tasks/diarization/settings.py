@@ -1,0 +1,120 @@
+"""Settings of speaker diarization."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from phonate.config.recipe import Recipe
+from phonate.config.settings import Settings
+from phonate.config.tasks import TaskInfo
+from phonate.nn.transformer.settings import TransformerSettings
+from phonate.tasks.diarization.data_settings import DiarizationData
+from phonate.tasks.diarization.decoding_settings import DecodingSettings
+from phonate.training.settings import TrainingSettings
+
+LabelTypeName = Literal["binary", "speaker_id", "multilabel", "powerset", "arrival", "attractors", "custom"]
+
+
+class FrontEndSettings(Settings):
+    """From feature frames to the frames that the transformer reads."""
+
+    type: Literal["splice", "convolution"] = "splice"
+    """splice: each frame with its neighbours, side by side; convolution: strided convolutions."""
+    subsampling: PositiveInt = 10
+    """Feature frames for which the model gives one."""
+    context: NonNegativeInt = 7
+    """Frames on each side that a spliced frame has."""
+    width: PositiveInt = 256
+    """Width of the convolutions."""
+    normalisation: Literal["none", "mean", "mean_variance", "causal_mean"] = "mean"
+    """What is subtracted from each feature: its mean over the chunk (mean; mean_variance also divides by its standard
+    deviation), over the frames so far (causal_mean, for streams), or nothing."""
+
+
+class DiarizationModel(TransformerSettings):
+    """The network, and how its output is read."""
+
+    front_end: FrontEndSettings = FrontEndSettings()
+    """From feature frames to the frames that the transformer reads."""
+    num_speakers: PositiveInt = 4
+    """Most speakers in a chunk that the model tells apart; of more, those are learnt who speak most."""
+    max_simultaneous: PositiveInt = 2
+    """powerset: most speakers at once."""
+    decoding: DecodingSettings = DecodingSettings()
+    """From the model's output to turns."""
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> Self:
+        if self.max_simultaneous > self.num_speakers:
+            raise ValueError(
+                f"max_simultaneous {self.max_simultaneous} must not be above num_speakers {self.num_speakers}"
+            )
+        return self
+
+
+class EvalKnobs(Settings):
+    """What is learnt, and how much of it in a batch."""
+
+    label_type: LabelTypeName = "multilabel"
+    """binary (whether anybody speaks), speaker_id (which speaker of the training set), or who speaks when:
+    multilabel (in any order of speakers), powerset (a class for each set of speakers), arrival (speakers in the order
+    in which they begin), attractors (as many speakers as there are); custom: what `data.collator` adds as `labels`."""
+    max_duration: PositiveFloat | None = None
+    """Seconds of audio in a batch, including padding. Null: training.max_duration, or batch_size."""
+    batch_size: PositiveInt | None = None
+    """Items of a batch in validation. Null: validation.batch_size."""
+
+
+class DiarizationTraining(TrainingSettings):
+    """Training, with the label type."""
+
+    eval_knobs: EvalKnobs = EvalKnobs()
+    """What is learnt, and how much of it in a batch."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_knobs(cls, values: Any) -> Any:
+        """Put `eval_knobs.max_duration` and `eval_knobs.batch_size` where the trainer reads them."""
+        knobs = values.get("eval_knobs") if isinstance(values, dict) else None
+        if not isinstance(knobs, dict):
+            return values
+        seconds, items = knobs.get("max_duration"), knobs.get("batch_size")
+        if seconds is not None and values.get("max_duration") is None:
+            values = {**values, "max_duration": seconds}
+        validation = values.get("validation", {})
+        if items is not None and isinstance(validation, dict) and validation.get("batch_size") is None:
+            values = {**values, "validation": {**validation, "batch_size": items}}
+        return values
+
+    @model_validator(mode="after")
+    def _knobs_agree(self) -> Self:
+        knobs = self.eval_knobs
+        if knobs.max_duration is not None and knobs.max_duration != self.max_duration:
+            raise ValueError("eval_knobs.max_duration and max_duration are two names of one option; drop one")
+        if knobs.batch_size is not None and knobs.batch_size != self.validation.batch_size:
+            raise ValueError("eval_knobs.batch_size and validation.batch_size are two names of one option; drop one")
+        return self
+
+
+def _size(width: int, layers: int, heads: int, lr: float) -> dict[str, Any]:
+    part = {"d_model": width, "num_layers": layers, "num_heads": heads}
+    return {"model": {"global_config": part}, "training": {"optimizer": {"lr": lr}}}
+
+
+DiarizationRecipe = Recipe[DiarizationData, DiarizationModel, DiarizationTraining]
+
+DATA = DiarizationData
+MODEL = DiarizationModel
+TRAINING = DiarizationTraining
+SIZES = {
+    "tiny": _size(96, 3, 4, 1e-3),
+    "small": _size(128, 4, 4, 1e-3),
+    "medium": _size(256, 4, 4, 5e-4),
+    "default": _size(512, 6, 8, 2e-4),
+    "large": _size(768, 8, 12, 1e-4),
+}
+INFO = TaskInfo(
+    inference="phonate.tasks.diarization.inference:Diarizer", implied_by=("training.eval_knobs.label_type",)
+)

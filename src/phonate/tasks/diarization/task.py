@@ -1,0 +1,187 @@
+"""Diarization as a task: who speaks when, in chunks of conversations.
+
+The terms of the loss are those that the recipe names, by default the one of the label type; `permutation` (arrival) and
+`existence` (attractors) are added to it. Validation reports the diarization error rate of each chunk on its own,
+`der`, with its parts `miss`, `false_alarm` and `confusion`, and `accuracy`, the share of output frames in which the
+model is right about everybody.
+
+Shapes: B items, T feature frames, U output frames, S speakers of the reference, K of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from phonate.evaluation.diarization import DiarizationErrors, score_activity
+from phonate.tasks.diarization.corpus import Corpus
+from phonate.tasks.diarization.dataset import DiarizationDataset, Item
+from phonate.tasks.diarization.labels import LabelType, build_labels, reference_of
+from phonate.tasks.diarization.losses import DiarizationLoss
+from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
+from phonate.tasks.diarization.settings import DiarizationRecipe
+from phonate.tasks.diarization.turns import active
+from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
+
+_PREVIEWED = 8
+_STRIPE = 6
+
+
+class DiarizationTask(Task):
+    """Trains a SpeakerActivityModel as `recipe` says."""
+
+    def __init__(self, recipe: DiarizationRecipe) -> None:
+        self.recipe = recipe
+        self.label_type = recipe.training.eval_knobs.label_type
+        self.criterion = DiarizationLoss(recipe.training.loss, self.label_type)
+        self.coupling = self.criterion.coupling
+        self._build_labels([""])  # mistakes in `num_classes`, before a corpus is prepared
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The corpus, prepared when it is first needed."""
+        return Corpus(self.recipe.data)
+
+    @cached_property
+    def labels(self) -> LabelType:
+        """The label type, to count on the host; the model has one of its own."""
+        return self._build_labels(self.corpus.speakers)
+
+    def _build_labels(self, speakers: Sequence[str]) -> LabelType:
+        return build_labels(self.label_type, self.recipe.model, self.criterion.classes, speakers)
+
+    def model(self, device: torch.device) -> nn.Module:
+        """A model for the corpus's features."""
+        return build_model(self.recipe, self.corpus.features.width, self.corpus.speakers).to(device)
+
+    def dataset(self, split: str) -> DiarizationDataset:
+        """Chunks of recordings and simulated conversations."""
+        return DiarizationDataset(self.corpus, split)
+
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
+        """See the module."""
+        own = cast(SpeakerActivityModel, model)
+        output = model(batch["features"], batch["lengths"])
+        terms: Terms = self.criterion(own.labels, output, reference_of(batch, own.stride), model)
+        return terms
+
+    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
+        """Frames or scores that are learnt."""
+        return self.criterion.counts(self.labels, reference_of(batch, self.recipe.model.front_end.subsampling))
+
+    def loss_weights(self, step: int) -> Mapping[str, float]:
+        """The main loss weighs 1, of label type arrival 0.5 like `permutation`; auxiliary ones what the recipe says."""
+        return self.criterion.weights
+
+    @property
+    def higher_is_better(self) -> frozenset[str]:
+        """`accuracy`."""
+        return frozenset({"accuracy"})
+
+    @property
+    def validation_metrics(self) -> frozenset[str]:
+        """The loss terms, `accuracy`, and, unless labels are custom, error rates."""
+        rates = set() if self.label_type == "custom" else {"der", "miss", "false_alarm", "confusion"}
+        return frozenset({*self.criterion.weights, "accuracy", *rates})
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
+        """`der` and its parts in seconds, over seconds of speech, and `accuracy` in output frames."""
+        own = cast(SpeakerActivityModel, model)
+        errors, right, counted = DiarizationErrors(), 0.0, 0.0
+        for items, batch in self._batches(dataset, positions, next(model.parameters()).device):
+            output = model(batch["features"], batch["lengths"])
+            targets = own.labels.targets(output, reference_of(batch, own.stride))
+            one, all_of_them = own.labels.correct(output, targets)
+            right, counted = right + float(one), counted + float(all_of_them)
+            probabilities_BUK = own.labels.activity_logits(output).sigmoid().cpu().numpy()
+            errors = sum(map(self._errors, items, probabilities_BUK), errors)
+        sums = {"accuracy": (right, counted)}
+        if self.label_type != "custom":
+            parts = {
+                "der": errors.wrong,
+                **{name: getattr(errors, name) for name in ("miss", "false_alarm", "confusion")},
+            }
+            sums |= {name: (seconds, errors.speech) for name, seconds in parts.items()}
+        return sums
+
+    def _errors(self, item: Item, probabilities_UK: NDArray[np.float32]) -> DiarizationErrors:
+        """The errors of one chunk, at the rate of the features."""
+        model, frames = self.recipe.model, len(item.features_TF)
+        stride = model.front_end.subsampling
+        decoding = model.decoding
+        active_UK = active(probabilities_UK[: -(-frames // stride)], decoding.threshold, decoding.median)
+        spoken_TS = item.activity_TS
+        if self.label_type == "binary":
+            spoken_TS = (spoken_TS.sum(axis=1, keepdims=True) > 0).astype(np.uint8)
+        heard_TK = active_UK.repeat(stride, axis=0)[:frames]
+        return score_activity(spoken_TS, heard_TK, self.recipe.data.audio.frames_per_second)
+
+    def _batches(
+        self, dataset: Dataset, positions: Sequence[int], device: torch.device
+    ) -> Iterator[tuple[list[Item], Batch]]:
+        """The samples at `positions` in batches of similar length."""
+        size = self.recipe.training.validation.batch_size or self.recipe.training.batch_size
+        order = np.asarray(positions)[np.argsort(dataset.lengths[np.asarray(positions)], kind="stable")]
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
+            items = [dataset.get(int(index), np.random.default_rng(0)) for index in chosen]  # validation draws nothing
+            yield items, move(dataset.collate(items), device)
+
+    @torch.no_grad()
+    def previews(self, model: nn.Module) -> dict[str, Preview]:
+        """A validation chunk with several speakers: its features; and, above the white line, who speaks in it, below,
+        how likely the model finds it that each of its speakers does."""
+        samples = self.dataset("validation")
+        items = [samples.get(index, np.random.default_rng(0)) for index in range(min(_PREVIEWED, len(samples.ids)))]
+        if not items:
+            return {}
+        item = max(items, key=lambda one: one.activity_TS.shape[1])
+        own = cast(SpeakerActivityModel, model)
+        batch = move(samples.collate([item]), next(model.parameters()).device)
+        probabilities_UK = own.activity_probabilities(batch["features"], batch["lengths"])[0].float().cpu().numpy()
+        spoken_US = reference_of(batch, own.stride).activity_BUS[0].cpu().numpy()
+        return {
+            "features": Picture(np.ascontiguousarray(item.features_TF.T)),
+            "activity": Picture(timelines(spoken_US, probabilities_UK)),
+        }
+
+    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
+        """Other features, another label type, or other speakers where the model names them."""
+        mine = self._exported
+        what = {"features": "features (data.audio)", "label_type": "labels (training.eval_knobs.label_type)"}
+        for name, shown in {**what, "speakers": "speakers"}.items():
+            if exported[name] != mine[name]:
+                return f"was trained on other {shown}; put them back, or start another run with training.init_from"
+        return None
+
+    def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
+        """What inference needs beside the weights and the recipe."""
+        return self._exported
+
+    @cached_property
+    def _exported(self) -> dict[str, Any]:
+        index, training = self.corpus.prepared.index, self.corpus.positions("train")
+        frames = sum(int(index.frames[position]) for position in training)
+        return {
+            "label_type": self.label_type,
+            "features": self.corpus.features.fingerprint,
+            "feature_width": self.corpus.features.width,
+            "speakers": list(self.corpus.speakers) if self.label_type == "speaker_id" else [],
+            "validation": [index.id[position] for position in self.corpus.positions("validation")],
+            "recordings": len(training),
+            "seconds": round(frames / self.recipe.data.audio.frames_per_second, 1),
+        }
+
+
+def timelines(spoken_US: NDArray[np.float32], probabilities_UK: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A picture (height, U), its bottom row first: a stripe for each speaker of the model, a line of ones, and a stripe
+    for each speaker of the reference; in each part the first speaker is at the top."""
+    model, reference = (rows[:, ::-1].T.repeat(_STRIPE, axis=0) for rows in (probabilities_UK, spoken_US))
+    return np.concatenate([model, np.ones((1, len(spoken_US)), np.float32), reference])

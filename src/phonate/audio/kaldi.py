@@ -19,7 +19,6 @@ import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.kaldi_settings import KaldiSettings, WindowType
-from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 
 BLOCK_FRAMES = 128
@@ -115,17 +114,19 @@ class KaldiFeatures:
     @torch.no_grad()
     def of_frames(self, samples_N: torch.Tensor) -> torch.Tensor:
         """Features (T, W) of samples that begin with those of the first frame, and end with those of the last."""
-        settings = self.settings
-        frames_TL = samples_N.unfold(0, settings.window_length, settings.hop_length)
-        out_TW = torch.empty(len(frames_TL), settings.width)
-        for start in range(0, len(frames_TL), BLOCK_FRAMES):
-            block = slice(start, start + BLOCK_FRAMES)
-            out_TW[block] = self._block(frames_TL[block])
+        length, hop = self.settings.window_length, self.settings.hop_length
+        frames = (len(samples_N) - length) // hop + 1
+        out_TW = torch.empty(frames, self.settings.width)
+        for start in range(0, frames, BLOCK_FRAMES):
+            end = min(start + BLOCK_FRAMES, frames)
+            # Double precision up to the power: beside a loud band, the rounding of floats shows in quiet ones.
+            samples = samples_N[start * hop : (end - 1) * hop + length].double()
+            out_TW[start:end] = self._block(samples.unfold(0, length, hop))
         return out_TW
 
     def _block(self, frames_TL: torch.Tensor) -> torch.Tensor:
         settings, length = self.settings, self.settings.window_length
-        padded_TN = torch.zeros(len(frames_TL), settings.n_fft)
+        padded_TN = torch.zeros(len(frames_TL), settings.n_fft, dtype=frames_TL.dtype)
         windowed_TL = padded_TN[:, :length]
         if settings.remove_dc_offset:
             frames_TL = frames_TL - frames_TL.mean(1, keepdim=True)
@@ -160,7 +161,7 @@ class KaldiFeatures:
 
     def _log_energy(self, frames_TL: torch.Tensor) -> torch.Tensor:
         floor = max(self.settings.energy_floor, _QUIETEST**2)
-        return frames_TL.square().sum(1).clamp_min_(floor).log_()
+        return frames_TL.square().sum(1).clamp_min_(floor).log_().float()
 
     def dithered(self, samples_N: FloatArray, start: int) -> FloatArray:
         """Samples (N,), of which the first is number `start` of the recording, with its noise."""
@@ -229,10 +230,10 @@ class FeatureStream:
 def _power(spectrum_TF: torch.Tensor) -> torch.Tensor:
     # Not abs(): its guard against overflow takes longer than the transform.
     parts = torch.view_as_real(spectrum_TF)
-    return parts[..., 0].square().addcmul_(parts[..., 1], parts[..., 1])
+    return parts[..., 0].square().addcmul_(parts[..., 1], parts[..., 1]).float()
 
 
-def window(kind: WindowType, length: int) -> FloatArray:
+def window(kind: WindowType, length: int) -> npt.NDArray[np.float64]:
     """The window (length,) that Kaldi calls so (feat/feature-window.cc)."""
     angle = 2 * np.pi / max(1, length - 1) * np.arange(length)
     hanning = 0.5 - 0.5 * np.cos(angle)
@@ -243,29 +244,18 @@ def window(kind: WindowType, length: int) -> FloatArray:
         "blackman": 0.42 - 0.5 * np.cos(angle) + 0.08 * np.cos(2 * angle),
         "rectangular": np.ones(length),
     }[kind]
-    return np.asarray(values, dtype=np.float32)
+    return np.asarray(values, dtype=np.float64)
 
 
 def mel_filters(settings: KaldiSettings) -> FloatArray:
-    """Triangles (M, F) that are even in mel = 1127 ln(1 + f / 700), each with a peak of 1 (feat/mel-computations.cc).
-
-    Raises InputError where a band is so narrow that no frequency of the transform falls into it.
-    """
-    n_fft, bands = settings.n_fft, settings.mel_bands
-    # Lhotse's own filters count n_fft - 1 steps up to the sampling rate, where the transform has n_fft.
-    steps = n_fft if settings.torchaudio_compatible_mel_scale else n_fft - 1
-    mel_F = _mel(np.arange(n_fft // 2 + 1) * settings.sampling_rate / steps)
+    """Filters (M, F) that are triangles in mel, with a peak of 1 (feat/mel-computations.cc)."""
+    n_fft = settings.n_fft
+    mel_F = _mel(np.arange(n_fft // 2 + 1) * settings.bin_hertz)
     if n_fft % 2 == 0:
         mel_F[-1] = np.inf  # Kaldi leaves out the frequency at half the sampling rate
-    edges = np.linspace(_mel(settings.low_freq), _mel(settings.highest_frequency), bands + 2)[:, None]
-    rising, falling = (mel_F - edges[:-2]) / (edges[1] - edges[0]), (edges[2:] - mel_F) / (edges[1] - edges[0])
-    filters_MF = np.maximum(0.0, np.minimum(rising, falling))
-    empty = int((filters_MF.max(axis=1) == 0.0).sum())
-    if empty:
-        raise InputError(
-            f"{empty} of the {bands} mel bands hold no frequency of the transform of {n_fft} samples; lower "
-            "num_mel_bins or raise frame_length"
-        )
+    edges = _mel(settings.band_edges)[:, None]
+    step = edges[1] - edges[0]
+    filters_MF = np.maximum(0.0, np.minimum((mel_F - edges[:-2]) / step, (edges[2:] - mel_F) / step))
     if settings.norm_filters:
         filters_MF /= filters_MF.sum(axis=1, keepdims=True)
     return np.asarray(filters_MF, dtype=np.float32)

@@ -99,6 +99,13 @@ class KaldiSettings(Settings):
                 f"{self.highest_frequency:g} Hz; the first must be lower, and the second at most {nyquist:g} Hz, half "
                 "the sampling_rate"
             )
+        edges, step = self.band_edges, self.bin_hertz
+        empty = sum((math.floor(low / step) + 1) * step >= high for low, high in zip(edges, edges[2:], strict=False))
+        if empty:
+            raise ValueError(
+                f"{empty} of {self.mel_bands} mel bands hold no frequency of a transform of {self.n_fft} samples; "
+                "lower num_mel_bins or raise frame_length"
+            )
         if self.feature_type == "mfcc" and self.num_ceps > self.mel_bands:
             raise ValueError(f"num_ceps {self.num_ceps} is over the {self.mel_bands} mel bands; raise num_filters")
 
@@ -138,6 +145,20 @@ class KaldiSettings(Settings):
         if self.feature_type == "mfcc":
             return self.num_filters or self.num_mel_bins or 23
         return self.num_mel_bins or self.num_filters or 80
+
+    @property
+    def band_edges(self) -> list[float]:
+        """Frequencies in Hz that are even in mel = 1127 ln(1 + f / 700): band i rises from [i], peaks at [i + 1] and
+        ends at [i + 2] (Kaldi's feat/mel-computations.cc)."""
+        low, high = (1127.0 * math.log1p(hertz / 700.0) for hertz in (self.low_freq, self.highest_frequency))
+        steps = self.mel_bands + 1
+        return [700.0 * math.expm1((low + (high - low) * edge / steps) / 1127.0) for edge in range(steps + 1)]
+
+    @property
+    def bin_hertz(self) -> float:
+        """From one frequency of the transform to the next, as mel filters count; Lhotse's own count n_fft - 1 steps up
+        to the sampling rate."""
+        return self.sampling_rate / (self.n_fft if self.torchaudio_compatible_mel_scale else self.n_fft - 1)
 
     @property
     def width(self) -> int:

@@ -9,6 +9,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
+from phonate.data.settings import KALDI_SECTIONS
 from phonate.nn.transformer.settings import TransformerSettings
 from phonate.tasks.diarization.data_settings import DiarizationData
 from phonate.tasks.diarization.decoding_settings import DecodingSettings
@@ -116,5 +117,7 @@ SIZES = {
     "large": _size(768, 8, 12, 1e-4),
 }
 INFO = TaskInfo(
-    inference="phonate.tasks.diarization.inference:Diarizer", implied_by=("training.eval_knobs.label_type",)
+    inference="phonate.tasks.diarization.inference:Diarizer",
+    implied_by=("training.eval_knobs.label_type",),
+    sections=KALDI_SECTIONS,
 )

@@ -21,10 +21,11 @@ from torch import nn
 
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
 from phonate.tasks.diarization.corpus import Corpus
-from phonate.tasks.diarization.dataset import DiarizationDataset, Item
+from phonate.tasks.diarization.dataset import DiarizationDataset
 from phonate.tasks.diarization.labels import LabelType, build_labels, reference_of
 from phonate.tasks.diarization.losses import DiarizationLoss
 from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
+from phonate.tasks.diarization.samples import Item
 from phonate.tasks.diarization.settings import DiarizationRecipe
 from phonate.tasks.diarization.turns import active
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
@@ -167,14 +168,18 @@ class DiarizationTask(Task):
 
     @cached_property
     def _exported(self) -> dict[str, Any]:
-        index, training = self.corpus.prepared.index, self.corpus.positions("train")
-        frames = sum(int(index.frames[position]) for position in training)
+        corpus, prepared = self.corpus, self.corpus.prepared
+        training = corpus.positions("train")
+        frames = 0 if prepared is None else int(prepared.index.frames[training].sum())
+        held_out = [] if prepared is None else [prepared.index.id[one] for one in corpus.positions("validation")]
         return {
             "label_type": self.label_type,
-            "features": self.corpus.features.fingerprint,
-            "feature_width": self.corpus.features.width,
-            "speakers": list(self.corpus.speakers) if self.label_type == "speaker_id" else [],
-            "validation": [index.id[position] for position in self.corpus.positions("validation")],
+            "features": corpus.features.fingerprint,
+            "feature_width": corpus.features.width,
+            "speakers": list(corpus.speakers) if self.label_type == "speaker_id" else [],
+            "validation": held_out,
+            "training_speakers": len(corpus.speakers),
+            "simulated_share": corpus.simulated_share,
             "recordings": len(training),
             "seconds": round(frames / self.recipe.data.audio.frames_per_second, 1),
         }

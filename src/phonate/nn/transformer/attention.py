@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.positions import rotate
-from phonate.nn.transformer.linear import LinearSums, RandomFeatures, causal_attention, key_sums, read_sums
-
-Rotation = tuple[Tensor, Tensor]
-"""Cosines and sines from `RotaryPositions`."""
+from phonate.nn.transformer.blocks import Rotation
+from phonate.nn.transformer.causal import causal_attention
+from phonate.nn.transformer.features import RandomFeatures
+from phonate.nn.transformer.linear import LinearSums, key_sums, read_sums
 
 
 class KeyValueCache:
@@ -100,6 +100,20 @@ def softmax_attention(
     )
 
 
+def _heads(x_BTD: Tensor, parts: int, n_heads: int) -> Tensor:
+    """(B, T, parts x D) -> (parts, B, H, T, E)."""
+    batch, frames, width = x_BTD.shape
+    return x_BTD.view(batch, frames, parts, n_heads, width // (parts * n_heads)).permute(2, 0, 3, 1, 4)
+
+
+def _rotated(packed_3BHTE: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, each (B, H, T, E)."""
+    query_BHTE, key_BHTE, value_BHTE = packed_3BHTE.unbind(0)
+    if rotation is not None:
+        query_BHTE, key_BHTE = rotate(query_BHTE, rotation), rotate(key_BHTE, rotation)
+    return query_BHTE, key_BHTE, value_BHTE
+
+
 def _joined(x_BHTE: Tensor) -> Tensor:
     """(B, H, T, E) -> (B, T, D)."""
     return x_BHTE.transpose(1, 2).flatten(2)
@@ -138,15 +152,16 @@ class SelfAttention(nn.Module):
                 end, to which no real frame attends.
             rotation: For rotary positions; None: no rotation.
         """
-        query_BHTE, key_BHTE, value_BHTE = self._packed(x_BTD, rotation)
+        packed_3BHTE = _heads(self.query_key_value(x_BTD), 3, self.n_heads)
         if self.random is None:
             dropout = self.dropout if self.training else 0.0
-            out_BHTE = softmax_attention(query_BHTE, key_BHTE, value_BHTE, mask_BT, self.causal, dropout)
+            out_BHTE = softmax_attention(*_rotated(packed_3BHTE, rotation), mask_BT, self.causal, dropout)
         elif self.causal:
-            out_BHTE, _ = causal_attention(query_BHTE, key_BHTE, value_BHTE, self.random.projection_ME, mask_BT)
+            out_BHTE, _ = causal_attention(packed_3BHTE, self.random.projection_ME, mask_BT, rotation)
         else:
-            sums = key_sums(key_BHTE, value_BHTE, self.random.projection_ME, mask_BT)
-            out_BHTE = read_sums(query_BHTE, sums, self.random.projection_ME)
+            query_1BHTE, key_value_2BHTE = torch.split(packed_3BHTE, [1, 2])
+            sums = key_sums(key_value_2BHTE, self.random.projection_ME, mask_BT, rotation)
+            out_BHTE = read_sums(query_1BHTE[0], sums, self.random.projection_ME, rotation)
         out: Tensor = self.output(_joined(out_BHTE))
         return out
 
@@ -156,31 +171,22 @@ class SelfAttention(nn.Module):
             raise ValueError("attention to later frames can't go step by step")
         if self.random is None:
             return KeyValueCache()
-        features, head_dim = self.random.projection_ME.shape
-        return LinearSums.empty((batch, self.n_heads, features, head_dim), self.random.projection_ME)
+        return LinearSums.empty(batch, self.n_heads, self.random.projection_ME)
 
     def step(self, x_BTD: Tensor, state: AttentionState, rotation: Rotation | None = None) -> Tensor:
         """`forward` for the next frames (B, T, D), which are added to `state`."""
-        query_BHTE, key_BHTE, value_BHTE = self._packed(x_BTD, rotation)
+        packed_3BHTE = _heads(self.query_key_value(x_BTD), 3, self.n_heads)
         if isinstance(state, KeyValueCache):
+            query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)
             keys, values = state.add(torch.stack((key_BHTE, value_BHTE)))
             out_BHTE = softmax_attention(query_BHTE, keys, values, causal=x_BTD.shape[1] > 1)
         else:
             assert isinstance(state, LinearSums)
             assert self.random is not None
-            projection_ME = self.random.projection_ME
-            out_BHTE, after = causal_attention(query_BHTE, key_BHTE, value_BHTE, projection_ME, before=state)
-            state.replace(after)
+            out_BHTE, after = causal_attention(packed_3BHTE, self.random.projection_ME, None, rotation, before=state)
+            state.weighted_BHME, state.plain_BHM = after.weighted_BHME, after.plain_BHM
         out: Tensor = self.output(_joined(out_BHTE))
         return out
-
-    def _packed(self, x_BTD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each (B, H, T, E)."""
-        packed = self.query_key_value(x_BTD).unflatten(-1, (3, self.n_heads, -1))
-        query_BHTE, key_BHTE, value_BHTE = packed.permute(2, 0, 3, 1, 4).unbind(0)
-        if rotation is not None:
-            query_BHTE, key_BHTE = rotate(query_BHTE, rotation), rotate(key_BHTE, rotation)
-        return query_BHTE, key_BHTE, value_BHTE
 
 
 class CrossAttention(nn.Module):
@@ -203,24 +209,25 @@ class CrossAttention(nn.Module):
 
     def remember(self, memory_BSD: Tensor, mask_BS: Tensor | None = None, rotation: Rotation | None = None) -> Memory:
         """What frames attend to: made once per memory (B, S, D). `mask_BS` is True for its real positions."""
-        packed_BSD = self.key_value(memory_BSD).unflatten(-1, (2, self.n_heads, -1))
-        key_BHSE, value_BHSE = packed_BSD.permute(2, 0, 3, 1, 4).unbind(0)
+        packed_2BHSE = _heads(self.key_value(memory_BSD), 2, self.n_heads)
+        if self.random is not None:
+            sums: LinearSums = key_sums(packed_2BHSE, self.random.projection_ME, mask_BS, rotation)
+            return sums
+        key_BHSE, value_BHSE = packed_2BHSE.unbind(0)
         if rotation is not None:
             key_BHSE = rotate(key_BHSE, rotation)
-        if self.random is not None:
-            return key_sums(key_BHSE, value_BHSE, self.random.projection_ME, mask_BS)
         return KeysAndValues(key_BHSE, value_BHSE, mask_BS)
 
     def forward(self, x_BTD: Tensor, memory: Memory, rotation: Rotation | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        query_BHTE = self.query(x_BTD).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
-        if rotation is not None:
-            query_BHTE = rotate(query_BHTE, rotation)
+        query_BHTE = _heads(self.query(x_BTD), 1, self.n_heads)[0]
         if isinstance(memory, KeysAndValues):
             dropout = self.dropout if self.training else 0.0
+            if rotation is not None:
+                query_BHTE = rotate(query_BHTE, rotation)
             out_BHTE = softmax_attention(query_BHTE, memory.keys, memory.values, memory.mask_BS, dropout=dropout)
         else:
             assert self.random is not None
-            out_BHTE = read_sums(query_BHTE, memory, self.random.projection_ME)
+            out_BHTE = read_sums(query_BHTE, memory, self.random.projection_ME, rotation)
         out: Tensor = self.output(_joined(out_BHTE))
         return out

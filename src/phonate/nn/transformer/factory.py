@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from phonate.nn.checkpointing import Segments
 from phonate.nn.positions import LearntPositions, Positions, RotaryPositions, SinusoidalPositions
+from phonate.nn.transformer.features import RandomFeatures
 from phonate.nn.transformer.layer import LayerShape
-from phonate.nn.transformer.linear import RandomFeatures
 from phonate.nn.transformer.settings import LayerSettings, TransformerSettings
 from phonate.nn.transformer.stack import Stack, StackState
 

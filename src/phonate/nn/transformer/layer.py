@@ -7,7 +7,8 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from phonate.nn.transformer.attention import AttentionState, CrossAttention, Memory, Rotation, SelfAttention
+from phonate.nn.transformer.attention import AttentionState, CrossAttention, Memory, SelfAttention
+from phonate.nn.transformer.blocks import Rotation
 from phonate.nn.transformer.feed_forward import Activation, feed_forward
 from phonate.nn.transformer.norms import Norm, ReZero, build_norm
 

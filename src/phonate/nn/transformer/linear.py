@@ -1,122 +1,160 @@
-"""FAVOR+: softmax attention approximated with positive random features, at a cost linear in the length.
+"""Linear attention: two sums over the keys, read by each query. Cost and memory are linear in the length.
 
-Choromanski et al. 2021, "Rethinking attention with Performers". exp(q.k) is the mean of phi(q).phi(k) over Gaussian
-directions w, with phi(x) = exp(w.x - |x|^2 / 2). So attention needs two sums over the keys, that of phi(k) v and that
-of phi(k), and no matrix of all pairs.
+With phi from `features`, attention of a query q is sum(phi(q).phi(k) v) / sum(phi(q).phi(k)) over the keys k with their
+values v; phi(q) comes out of both sums. Features are computed in blocks, twice in training, and never stored.
 
-The published phi subtracts the largest exponent of all keys before exp. That lets a loud frame change the earlier ones
-through epsilon, and padding the real ones. Here nothing is subtracted: no exponent is above |w|^2 / 2, and they are cut
-off at 30, so that sums stay finite in float32 at any loudness.
-
-Shapes: B batch, H heads, T queries, S keys, E dimensions of a head, M random features.
+Shapes: B batch, H heads, T queries, S keys, E dimensions of a head, M random features, R rows (items x heads), C frames
+of a block.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import Any, Self
 
-EPSILON = 1e-4
-"""Added to each feature, so that no sum of features is zero."""
-LARGEST_EXPONENT = 30.0
-_SMALLEST_SUM = 1e-12
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from phonate.nn.transformer.blocks import Rotation, batch_blocks, frame_blocks, like_packed, read, write
+from phonate.nn.transformer.features import FeatureMap
+
+SMALLEST_SUM = 1e-12
 """A query with any key has a sum of at least M x EPSILON^2. One with none, in padding, gives zero instead of 0 / 0."""
 
 
-def draw_projection(features: int, head_dim: int) -> Tensor:
-    """(M, E) directions: orthogonal within blocks of E, each as long as a Gaussian vector (section 2.4)."""
-    blocks = []
-    for start in range(0, features, head_dim):
-        orthogonal, _ = torch.linalg.qr(torch.randn(head_dim, head_dim))
-        blocks.append(orthogonal.T[: features - start])
-    lengths_M1 = torch.randn(features, head_dim).norm(dim=1, keepdim=True)
-    projection_ME: Tensor = lengths_M1 * torch.cat(blocks)
-    return projection_ME
-
-
-class RandomFeatures(nn.Module):
-    """The directions of one attention, a buffer that is saved with the weights. They are drawn on the CPU, so that a
-    seed gives the same ones on every device.
-
-    Attributes:
-        redraw_interval: Optimizer steps between redraws. None: the trainer's.
-        auto_redraw: Whether the trainer redraws them without being told to.
-    """
-
-    projection_ME: Tensor
-
-    def __init__(self, features: int, head_dim: int) -> None:
-        super().__init__()
-        self.redraw_interval: int | None = None
-        self.auto_redraw = True
-        self.register_buffer("projection_ME", draw_projection(features, head_dim))
-
-    def redraw_features(self) -> None:
-        """Draw new directions with torch's global generator."""
-        self.projection_ME.copy_(draw_projection(*self.projection_ME.shape))
-
-
-def feature_map(x_BHTE: Tensor, projection_ME: Tensor) -> Tensor:
-    """phi of queries or keys: (B, H, T, M), all positive."""
-    scaled_BHTE = x_BHTE * x_BHTE.shape[-1] ** -0.25
-    exponent_BHTM = scaled_BHTE @ projection_ME.T - 0.5 * scaled_BHTE.square().sum(dim=-1, keepdim=True)
-    features_BHTM: Tensor = exponent_BHTM.clamp_max(LARGEST_EXPONENT).exp() + EPSILON
-    return features_BHTM
-
-
+@dataclass
 class LinearSums:
-    """Sums over keys: of phi(k) v, (B, H, M, E), and of phi(k), (B, H, M). All that attention keeps of them."""
+    """Sums over keys: all that attention keeps of them."""
 
-    def __init__(self, weighted_BHME: Tensor, plain_BHM: Tensor) -> None:
-        self.weighted_BHME = weighted_BHME
-        self.plain_BHM = plain_BHM
+    weighted_BHME: Tensor
+    """Of phi(k) v."""
+    plain_BHM: Tensor
+    """Of phi(k)."""
 
     @classmethod
-    def empty(cls, shape: tuple[int, int, int, int], like: Tensor) -> LinearSums:
+    def empty(cls, batch: int, heads: int, projection_ME: Tensor) -> Self:
         """Sums over no keys."""
-        return cls(like.new_zeros(shape), like.new_zeros(shape[:3]))
+        features, head_dim = projection_ME.shape
+        return cls(
+            projection_ME.new_zeros(batch, heads, features, head_dim), projection_ME.new_zeros(batch, heads, features)
+        )
 
-    def replace(self, other: LinearSums) -> None:
-        """Take over the sums of `other`."""
-        self.weighted_BHME, self.plain_BHM = other.weighted_BHME, other.plain_BHM
-
-    def select(self, rows_B: Tensor) -> LinearSums:
+    def select(self, rows_B: Tensor) -> Self:
         """A copy with these rows of the batch."""
-        return LinearSums(self.weighted_BHME[rows_B], self.plain_BHM[rows_B])
+        return type(self)(self.weighted_BHME[rows_B], self.plain_BHM[rows_B])
 
 
-def key_sums(key_BHSE: Tensor, value_BHSE: Tensor, projection_ME: Tensor, mask_BS: Tensor | None) -> LinearSums:
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # loops over blocks, which it would unroll
+def key_sums(
+    key_value_2BHSE: Tensor, projection_ME: Tensor, mask_BS: Tensor | None = None, rotation: Rotation | None = None
+) -> LinearSums:
     """Sums over the keys that `mask_BS` has True for; None: all."""
-    features_BHSM = _masked(feature_map(key_BHSE, projection_ME), mask_BS)
-    return LinearSums(features_BHSM.transpose(-1, -2) @ value_BHSE, features_BHSM.sum(dim=2))
+    weighted_BHME, plain_BHM = _KeySums.apply(  # type: ignore[no-untyped-call]
+        key_value_2BHSE, projection_ME, mask_BS, rotation
+    )
+    return LinearSums(weighted_BHME, plain_BHM)
 
 
-def read_sums(query_BHTE: Tensor, sums: LinearSums, projection_ME: Tensor) -> Tensor:
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # loops over blocks, which it would unroll
+def read_sums(query_BHTE: Tensor, sums: LinearSums, projection_ME: Tensor, rotation: Rotation | None = None) -> Tensor:
     """(B, H, T, E): attention of the queries to the keys in `sums`."""
-    features_BHTM = feature_map(query_BHTE, projection_ME)
-    return features_BHTM @ sums.weighted_BHME / (features_BHTM @ sums.plain_BHM[..., None]).clamp_min(_SMALLEST_SUM)
+    out: Tensor = _ReadSums.apply(  # type: ignore[no-untyped-call]
+        query_BHTE, sums.weighted_BHME, sums.plain_BHM, projection_ME, rotation
+    )
+    return out
 
 
-def causal_attention(
-    query_BHTE: Tensor,
-    key_BHTE: Tensor,
-    value_BHTE: Tensor,
-    projection_ME: Tensor,
-    mask_BT: Tensor | None = None,
-    before: LinearSums | None = None,
-) -> tuple[Tensor, LinearSums]:
-    """Attention (B, H, T, E) of each frame to itself and earlier ones, and the sums after the last frame."""
-    query_BHTM = feature_map(query_BHTE, projection_ME)
-    key_BHTM = _masked(feature_map(key_BHTE, projection_ME), mask_BT)
-    weight_BHTT = (query_BHTM @ key_BHTM.transpose(-1, -2)).tril()
-    out_BHTE, norm_BHT1 = weight_BHTT @ value_BHTE, weight_BHTT.sum(dim=-1, keepdim=True)
-    after = LinearSums(key_BHTM.transpose(-1, -2) @ value_BHTE, key_BHTM.sum(dim=2))
-    if before is not None:
-        out_BHTE = out_BHTE + query_BHTM @ before.weighted_BHME
-        norm_BHT1 = norm_BHT1 + query_BHTM @ before.plain_BHM[..., None]
-        after = LinearSums(after.weighted_BHME + before.weighted_BHME, after.plain_BHM + before.plain_BHM)
-    return out_BHTE / norm_BHT1.clamp_min(_SMALLEST_SUM), after
+def masked(features_RCM: Tensor, mask_BT: Tensor | None, rows: slice, frames: slice) -> Tensor:
+    """Features, or their gradient, with zeros for padding, in place."""
+    if mask_BT is None:
+        return features_RCM
+    mask_BC = mask_BT[rows, frames]
+    by_item = features_RCM.view(mask_BC.shape[0], -1, *features_RCM.shape[1:])
+    by_item.masked_fill_(~mask_BC[:, None, :, None], 0.0)
+    return features_RCM
 
 
-def _masked(features_BHTM: Tensor, mask_BT: Tensor | None) -> Tensor:
-    return features_BHTM if mask_BT is None else features_BHTM * mask_BT[:, None, :, None].to(features_BHTM.dtype)
+class _KeySums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_2BHSE: Tensor, projection_ME: Tensor, mask_BS: Any, rotation: Any) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x_2BHSE, projection_ME)
+        ctx.others = mask_BS, rotation
+        phi = FeatureMap(projection_ME, x_2BHSE)
+        _, batch, heads, _, head_dim = x_2BHSE.shape
+        weighted_BHME = x_2BHSE.new_zeros(batch, heads, projection_ME.shape[0], head_dim, dtype=phi.dtype)
+        plain_BHM = x_2BHSE.new_zeros(weighted_BHME.shape[:3], dtype=phi.dtype)
+        with torch.autocast(x_2BHSE.device.type, enabled=False):
+            for rows in batch_blocks(x_2BHSE):
+                keys, values = x_2BHSE[:, rows]
+                weighted_RME, plain_RM = weighted_BHME[rows].flatten(0, 1), plain_BHM[rows].flatten(0, 1)
+                for frames in frame_blocks(x_2BHSE):
+                    features_RCM = masked(phi(read(keys, frames, phi.dtype, rotation)), mask_BS, rows, frames)
+                    weighted_RME.baddbmm_(features_RCM.transpose(1, 2), read(values, frames, phi.dtype))
+                    plain_RM.add_(features_RCM.sum(dim=1))
+        return weighted_BHME, plain_BHM
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weighted_BHME: Tensor, plain_BHM: Tensor) -> Any:
+        x_2BHSE, projection_ME = ctx.saved_tensors
+        mask_BS, rotation = ctx.others
+        phi = FeatureMap(projection_ME, x_2BHSE)
+        grad_2BHSE = like_packed(x_2BHSE)
+        with torch.autocast(x_2BHSE.device.type, enabled=False):
+            for rows in batch_blocks(x_2BHSE):
+                (keys, values), (key_grad, value_grad) = x_2BHSE[:, rows], grad_2BHSE[:, rows]
+                weighted_RME, plain_R1M = weighted_BHME[rows].flatten(0, 1), plain_BHM[rows].flatten(0, 1)[:, None]
+                for frames in frame_blocks(x_2BHSE):
+                    key_RCE, value_RCE = read(keys, frames, phi.dtype, rotation), read(values, frames, phi.dtype)
+                    features_RCM = phi(key_RCE)
+                    grad_RCM = torch.baddbmm(plain_R1M, value_RCE, weighted_RME.transpose(1, 2))
+                    grad_RCM = masked(grad_RCM, mask_BS, rows, frames)
+                    write(key_grad, frames, phi.backward(grad_RCM, features_RCM, key_RCE), rotation)
+                    write(value_grad, frames, masked(features_RCM, mask_BS, rows, frames) @ weighted_RME)
+        return grad_2BHSE, None, None, None
+
+
+class _ReadSums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_BHTE: Tensor, weighted_BHME: Tensor, plain_BHM: Tensor, projection_ME: Tensor, rotation: Any
+    ) -> Tensor:
+        ctx.save_for_backward(x_BHTE, weighted_BHME, plain_BHM, projection_ME)
+        ctx.rotation = rotation
+        phi = FeatureMap(projection_ME, x_BHTE)
+        x_1BHTE = x_BHTE[None]
+        out_BHTE = like_packed(x_1BHTE)[0]
+        with torch.autocast(x_BHTE.device.type, enabled=False):
+            for rows in batch_blocks(x_1BHTE):
+                weighted_RME, plain_RM1 = weighted_BHME[rows].flatten(0, 1), plain_BHM[rows].flatten(0, 1)[..., None]
+                for frames in frame_blocks(x_1BHTE):
+                    features_RCM = phi(read(x_BHTE[rows], frames, phi.dtype, rotation))
+                    sum_RC1 = torch.bmm(features_RCM, plain_RM1).clamp_min_(SMALLEST_SUM)
+                    write(out_BHTE[rows], frames, torch.bmm(features_RCM, weighted_RME).div_(sum_RC1))
+        return out_BHTE
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_BHTE: Tensor) -> Any:
+        x_BHTE, weighted_BHME, plain_BHM, projection_ME = ctx.saved_tensors
+        phi = FeatureMap(projection_ME, x_BHTE)
+        x_1BHTE = x_BHTE[None]
+        query_grad = like_packed(x_1BHTE)[0]
+        weighted_grad, plain_grad = torch.zeros_like(weighted_BHME), torch.zeros_like(plain_BHM)
+        with torch.autocast(x_BHTE.device.type, enabled=False):
+            for rows in batch_blocks(x_1BHTE):
+                weighted_RME, plain_RM1 = weighted_BHME[rows].flatten(0, 1), plain_BHM[rows].flatten(0, 1)[..., None]
+                weighted_out, plain_out = weighted_grad[rows].flatten(0, 1), plain_grad[rows].flatten(0, 1)
+                for frames in frame_blocks(x_1BHTE):
+                    query_RCE = read(x_BHTE[rows], frames, phi.dtype, ctx.rotation)
+                    features_RCM = phi(query_RCE)
+                    sum_RC1 = torch.bmm(features_RCM, plain_RM1).clamp_min_(SMALLEST_SUM)
+                    out_RCE = torch.bmm(features_RCM, weighted_RME).div_(sum_RC1)
+                    share_RCE = read(grad_BHTE[rows], frames, phi.dtype) / sum_RC1
+                    own_RC1 = (share_RCE * out_RCE).sum(dim=-1, keepdim=True)
+                    weighted_out.baddbmm_(features_RCM.transpose(1, 2), share_RCE)
+                    plain_out.sub_((features_RCM * own_RC1).sum(dim=1))
+                    grad_RCM = torch.bmm(share_RCE, weighted_RME.transpose(1, 2)).sub_(own_RC1 * plain_RM1.mT)
+                    write(query_grad[rows], frames, phi.backward(grad_RCM, features_RCM, query_RCE), ctx.rotation)
+        return query_grad, weighted_grad, plain_grad, None, None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from phonate.nn.checkpointing import Segments, run_layers
 from phonate.nn.positions import Positions, RotaryPositions
-from phonate.nn.transformer.attention import Rotation
+from phonate.nn.transformer.blocks import Rotation
 from phonate.nn.transformer.layer import Layer, LayerShape, LayerState
 from phonate.nn.transformer.norms import build_norm
 

@@ -1,0 +1,57 @@
+"""Long tensors in blocks of frames that fit a cache. What is computed from a block is never stored for all frames.
+
+Shapes: B batch, H heads, T frames, E dimensions of a head, N parts (queries, keys, values), R rows (items x heads),
+C frames of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from phonate.nn.positions import rotate
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of the frames, from `RotaryPositions`."""
+
+_CPU_BLOCK = 64
+_GPU_BLOCK = 1024
+_CPU_ROWS = 32
+
+
+def batch_blocks(x_NBHTE: Tensor) -> Iterator[slice]:
+    """Parts of the batch. On a CPU few rows at a time, so that a block of all features stays in its cache."""
+    batch, heads = x_NBHTE.shape[1:3]
+    step = max(1, _CPU_ROWS // heads) if x_NBHTE.device.type == "cpu" else batch
+    return (slice(start, min(batch, start + step)) for start in range(0, batch, step))
+
+
+def frame_blocks(x_NBHTE: Tensor) -> list[slice]:
+    """Blocks of frames, in order."""
+    frames = x_NBHTE.shape[3]
+    step = _CPU_BLOCK if x_NBHTE.device.type == "cpu" else _GPU_BLOCK
+    return [slice(start, min(frames, start + step)) for start in range(0, frames, step)]
+
+
+def read(x_BHTE: Tensor, frames: slice, dtype: torch.dtype, rotation: Rotation | None = None) -> Tensor:
+    """One block (R, C, E), rotated."""
+    block_BHCE = x_BHTE[:, :, frames].to(dtype)
+    if rotation is not None:
+        block_BHCE = rotate(block_BHCE, (rotation[0][frames], rotation[1][frames]))
+    return block_BHCE.flatten(0, 1)
+
+
+def write(target_BHTE: Tensor, frames: slice, block_RCE: Tensor, rotation: Rotation | None = None) -> None:
+    """Store one block; with a rotation, the gradient of what `read` rotated."""
+    block_BHCE = block_RCE.view(*target_BHTE.shape[:2], -1, target_BHTE.shape[-1])
+    if rotation is not None:
+        block_BHCE = rotate(block_BHCE, (rotation[0][frames], -rotation[1][frames]))
+    target_BHTE[:, :, frames] = block_BHCE
+
+
+def like_packed(x_NBHTE: Tensor) -> Tensor:
+    """An empty tensor of this shape that lies in memory as (B, T, N, H, E), as a linear layer's output does."""
+    parts, batch, heads, frames, head_dim = x_NBHTE.shape
+    return x_NBHTE.new_empty(batch, frames, parts, heads, head_dim).permute(2, 0, 3, 1, 4)

@@ -1,0 +1,77 @@
+"""Positive random features of FAVOR+ (Choromanski et al. 2021, "Rethinking attention with Performers").
+
+exp(q.k / sqrt(E)) is the mean over Gaussian directions w of phi(q) phi(k), with phi(x) = exp(w.y - |y|^2 / 2) and
+y = x / E^(1/4). The published phi is exp(w.y - |y|^2 / 2 - max) + 1e-4, with the maximum over all keys: a later loud
+frame, or padding, then changes all frames through the 1e-4. Here no maximum is subtracted. Exponents are at most
+|w|^2 / 2, hardly ever above 12, and are cut off at 30, where sums over any number of frames are finite in float32.
+
+Shapes: H heads, E dimensions of a head, M random features, R rows (items x heads), C frames of a block.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+EPSILON = 1e-4
+"""Added to each feature, so that no sum of features is zero."""
+_LARGEST_EXPONENT = 30.0
+_CUT_OFF = 0.999999 * math.exp(_LARGEST_EXPONENT)
+
+
+def draw_projection(features: int, head_dim: int) -> Tensor:
+    """(M, E) directions: orthogonal within blocks of E, each as long as a Gaussian vector (section 2.4)."""
+    blocks = []
+    for start in range(0, features, head_dim):
+        orthogonal, _ = torch.linalg.qr(torch.randn(head_dim, head_dim))
+        blocks.append(orthogonal.T[: features - start])
+    lengths_M1 = torch.randn(features, head_dim).norm(dim=1, keepdim=True)
+    projection_ME: Tensor = lengths_M1 * torch.cat(blocks)
+    return projection_ME
+
+
+class RandomFeatures(nn.Module):
+    """The directions of one attention, a buffer that is saved with the weights.
+
+    They are drawn on the CPU, so that a seed gives the same ones on every device.
+
+    Attributes:
+        redraw_interval: Optimizer steps between redraws. None: the trainer's.
+        auto_redraw: Whether the trainer redraws them without being told to.
+    """
+
+    projection_ME: Tensor
+
+    def __init__(self, features: int, head_dim: int) -> None:
+        super().__init__()
+        self.redraw_interval: int | None = None
+        self.auto_redraw = True
+        self.register_buffer("projection_ME", draw_projection(features, head_dim))
+
+    def redraw_features(self) -> None:
+        """Draw new directions with torch's global generator."""
+        self.projection_ME.copy_(draw_projection(*self.projection_ME.shape))
+
+
+class FeatureMap:
+    """phi for blocks of queries or keys, and its derivative. `like` has their dtype and device."""
+
+    def __init__(self, projection_ME: Tensor, like: Tensor) -> None:
+        self.scale = projection_ME.shape[1] ** -0.25
+        self.dtype = torch.promote_types(like.dtype, torch.float32)
+        """Of all computation: half precision has no room for these exponents."""
+        self.projection_EM = (self.scale * projection_ME.to(self.dtype)).T.contiguous()
+
+    def __call__(self, x_RCE: Tensor) -> Tensor:
+        """phi (R, C, M), positive."""
+        half_square_RC1 = x_RCE.square().sum(dim=-1, keepdim=True).mul_(-0.5 * self.scale**2)
+        exponent_RCM = torch.matmul(x_RCE, self.projection_EM).add_(half_square_RC1)
+        return exponent_RCM.clamp_max_(_LARGEST_EXPONENT).exp_().add_(EPSILON)
+
+    def backward(self, grad_RCM: Tensor, features_RCM: Tensor, x_RCE: Tensor) -> Tensor:
+        """Gradient of x (R, C, E), from that of phi, which is overwritten, and what phi is."""
+        grad_RCM = grad_RCM.mul_(features_RCM - EPSILON).masked_fill_(features_RCM > _CUT_OFF, 0.0)
+        own_RC1 = grad_RCM.sum(dim=-1, keepdim=True).mul_(self.scale**2)
+        return torch.matmul(grad_RCM, self.projection_EM.T).sub_(x_RCE * own_RC1)

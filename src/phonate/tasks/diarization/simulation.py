@@ -52,6 +52,14 @@ def build_simulators(
     return {split: ConversationSimulator(data.simulation, one, acoustics) for split, one in banks.items()}
 
 
+def simulator_of(data: DiarizationData) -> ConversationSimulator:
+    """A simulator of all speakers of the corpora of clips, whatever their split; `data.simulation` is set."""
+    assert data.simulation is not None
+    own = None if clip_corpora(data) else _source(data.model_copy(update={"validation": 0.0}), "")
+    bank = ClipBank.of(_sources(data, own), data.audio.sample_rate, data.simulation.min_clip_seconds)
+    return ConversationSimulator(data.simulation, bank, acoustics_of(data, data.simulation.acoustics))
+
+
 def acoustics_of(data: DiarizationData, settings: AcousticSettings) -> Acoustics:
     """Room, noise and level as `settings` say, with noise recordings prepared for the corpus's sample rate."""
     noise: Noise = ColouredNoise()
@@ -68,7 +76,18 @@ def _sources(data: DiarizationData, own: Source | None) -> list[Source]:
     if not corpora:
         assert own is not None
         return [own]
-    return [_own_part(one.label, data, own) or _source(one) for one in corpora]
+    prefixes = _prefixes(data) if own is not None or len(corpora) > 1 else [""]
+    return [
+        _own_part(one.label, data, own) or _source(one, prefix) for one, prefix in zip(corpora, prefixes, strict=True)
+    ]
+
+
+def _prefixes(data: DiarizationData) -> list[str]:
+    """What the names of the speakers of each corpus of clips begin with: a name may be another's elsewhere."""
+    names = [Path(one.label).name for one in clip_corpora(data)]
+    return [
+        f"{name if names.count(name) == 1 else one.label}/" for name, one in zip(names, clip_corpora(data), strict=True)
+    ]
 
 
 def _own_part(path: str, data: DiarizationData, own: Source | None) -> Source | None:
@@ -86,9 +105,9 @@ def _same(one: str, other: str) -> bool:
     return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
-def _source(clips: DiarizationData) -> Source:
+def _source(clips: DiarizationData, prefix: str) -> Source:
     prepared = prepare(clips)
-    name = partial(_name, f"{clips.path}:", prepared.index)
+    name = partial(_name, prefix, prepared.index)
     return Source(prepared, range(len(prepared.index)), name, clips.audio.sample_rate)
 
 

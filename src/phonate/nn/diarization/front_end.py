@@ -155,6 +155,11 @@ class StreamState:
     done: int = 0
     """Output frames given so far."""
 
+    @property
+    def end(self) -> int:
+        """Feature frames so far."""
+        return self.first + self.kept_BTF.shape[1]
+
 
 class FeatureStream:
     """Normalisation and subsampling block by block, with the same result as at once."""
@@ -175,7 +180,7 @@ class FeatureStream:
         front_end = self.front_end
         normalised_BTF = self.normalisation.step(x_BTF, state.mean)
         state.kept_BTF = torch.cat([state.kept_BTF, normalised_BTF], dim=1)
-        end = state.first + state.kept_BTF.shape[1]
+        end = state.end
         until = -(-end // front_end.stride) if last else max(0, (end - 1 - front_end.right) // front_end.stride + 1)
         if until <= state.done:
             return x_BTF.new_zeros(len(x_BTF), 0, front_end.width)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.nn.diarization.attractors import EncoderDecoderAttractors
@@ -44,6 +45,10 @@ class SpeakerActivityModel(nn.Module):
         self.normalisation = FeatureNormalisation(settings.front_end.normalisation)
         self.front_end = build_front_end(settings.front_end, features)
         self.transformer = build_transformer(settings, self.front_end.width)
+        self.upsampling = settings.upsampling
+        self.finer: nn.Linear | None = None
+        if settings.upsampling > 1:
+            self.finer = nn.Linear(self.transformer.width, settings.upsampling * self.transformer.width)
         self.head: nn.Linear | EncoderDecoderAttractors
         if isinstance(labels, AttractorLabels):
             self.head = EncoderDecoderAttractors(self.transformer.width)
@@ -54,7 +59,7 @@ class SpeakerActivityModel(nn.Module):
     @property
     def stride(self) -> int:
         """Feature frames for each output frame."""
-        return self.front_end.stride
+        return self.front_end.stride // self.upsampling
 
     @property
     def speakers(self) -> int:
@@ -65,10 +70,20 @@ class SpeakerActivityModel(nn.Module):
         """The scores of every output frame. What lies behind an item's length changes nothing."""
         mask_BT = frame_mask(lengths_B, features_BTF.shape[1])
         x_BUC = self.front_end(self.normalisation(features_BTF, mask_BT), mask_BT)
+        hidden_BUD = self.finer_frames(self.transformer(x_BUC, mask_BT[:, :: self.front_end.stride]))
         mask_BU = mask_BT[:, :: self.stride]
-        return self._scored(self.transformer(x_BUC, mask_BU), mask_BU)
+        return self.scored(hidden_BUD[:, : mask_BU.shape[1]], mask_BU)
 
-    def _scored(self, hidden_BUD: Tensor, mask_BU: Tensor) -> Output:
+    def finer_frames(self, hidden_BUD: Tensor) -> Tensor:
+        """`upsampling` frames for each: (B, U, D) -> (B, U x upsampling, D)."""
+        if self.finer is None:
+            return hidden_BUD
+        batch, frames, width = hidden_BUD.shape
+        finer_BUD: Tensor = F.gelu(self.finer(hidden_BUD), approximate="tanh")
+        return finer_BUD.view(batch, frames * self.upsampling, width)
+
+    def scored(self, hidden_BUD: Tensor, mask_BU: Tensor) -> Output:
+        """The scores of output frames."""
         if not isinstance(self.head, EncoderDecoderAttractors):
             return Output(self.head(hidden_BUD), hidden_BUD, mask_BU)
         attractors_BND, existence_BN = self.head(hidden_BUD, mask_BU, self.speakers + 1)
@@ -118,6 +133,8 @@ class ActivityState:
 
     features: StreamState
     transformer: StackState
+    frames: int = 0
+    """Output frames given so far."""
 
 
 class ActivityStream:
@@ -149,7 +166,9 @@ class ActivityStream:
         if not x_BUC.shape[1]:
             return x_BUC.new_zeros(len(x_BUC), 0, model.speakers)
         hidden_BUD, state.transformer = model.transformer.step(x_BUC, state.transformer)
+        hidden_BUD = model.finer_frames(hidden_BUD)
+        if last:
+            hidden_BUD = hidden_BUD[:, : -(-state.features.end // model.stride) - state.frames]
+        state.frames += hidden_BUD.shape[1]
         every_BU = torch.ones(hidden_BUD.shape[:2], dtype=torch.bool, device=hidden_BUD.device)
-        head = model.head
-        assert isinstance(head, nn.Linear)
-        return model.labels.activity_logits(Output(head(hidden_BUD), hidden_BUD, every_BU)).sigmoid()
+        return model.labels.activity_logits(model.scored(hidden_BUD, every_BU)).sigmoid()

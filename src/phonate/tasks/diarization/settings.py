@@ -24,7 +24,7 @@ class FrontEndSettings(Settings):
     type: Literal["splice", "convolution"] = "splice"
     """splice: each frame with its neighbours, side by side; convolution: strided convolutions."""
     subsampling: PositiveInt = 10
-    """Feature frames for which the model gives one."""
+    """Feature frames for which the transformer has one."""
     context: NonNegativeInt = 7
     """Frames on each side that a spliced frame has."""
     width: PositiveInt = 256
@@ -39,6 +39,8 @@ class DiarizationModel(TransformerSettings):
 
     front_end: FrontEndSettings = FrontEndSettings()
     """From feature frames to the frames that the transformer reads."""
+    upsampling: PositiveInt = 1
+    """Output frames that are made of each frame of the transformer; a divisor of front_end.subsampling."""
     num_speakers: PositiveInt = 4
     """Most speakers in a chunk that the model tells apart; of more, those are learnt who speak most."""
     max_simultaneous: PositiveInt = 2
@@ -48,11 +50,20 @@ class DiarizationModel(TransformerSettings):
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> Self:
+        if self.front_end.subsampling % self.upsampling:
+            raise ValueError(
+                f"upsampling {self.upsampling} must divide front_end.subsampling {self.front_end.subsampling}"
+            )
         if self.max_simultaneous > self.num_speakers:
             raise ValueError(
                 f"max_simultaneous {self.max_simultaneous} must not be above num_speakers {self.num_speakers}"
             )
         return self
+
+    @property
+    def stride(self) -> int:
+        """Feature frames for which the model gives one."""
+        return self.front_end.subsampling // self.upsampling
 
 
 class EvalKnobs(Settings):

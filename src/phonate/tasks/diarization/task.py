@@ -74,7 +74,7 @@ class DiarizationTask(Task):
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
         """Frames or scores that are learnt."""
-        return self.criterion.counts(self.labels, reference_of(batch, self.recipe.model.front_end.subsampling))
+        return self.criterion.counts(self.labels, reference_of(batch, self.recipe.model.stride))
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """The main loss weighs 1, of label type arrival 0.5 like `permutation`; auxiliary ones what the recipe says."""
@@ -115,7 +115,7 @@ class DiarizationTask(Task):
     def _errors(self, item: Item, probabilities_UK: NDArray[np.float32]) -> DiarizationErrors:
         """The errors of one chunk, at the rate of the features."""
         model, frames = self.recipe.model, len(item.features_TF)
-        stride = model.front_end.subsampling
+        stride = model.stride
         decoding = model.decoding
         active_UK = active(probabilities_UK[: -(-frames // stride)], decoding.threshold, decoding.median)
         spoken_TS = item.activity_TS

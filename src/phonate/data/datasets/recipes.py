@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import json
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ logger = logging.getLogger("phonate")
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"ami": {"mic": "ihm-mix"}, "icsi": {"mic": "ihm-mix"}}
 """Arguments other than Lhotse's own defaults: recordings that hold all speakers, not one of each microphone."""
 PREPARED = "phonate.json"
-"""In a folder of manifests: what they were made from. In a downloaded corpus: where its recordings are."""
+"""In a folder of manifests: what they were made from. In a downloaded corpus: where its recordings are; null until
+the download is complete."""
 _FOLDERS = ("corpus_dir", "data_dir", "target_dir")
 _FAILURES = (Exception, SystemExit)
 """What recipes raise: AssertionError for files that are not there, ValueError, errors of downloads, ..."""
@@ -37,12 +40,27 @@ def manifests_of(dataset: DatasetSettings, num_jobs: int = 1) -> Path:
         raise ValueError("corpus_dir and output_dir are to be filled in first")
     corpus = Path(dataset.corpus_dir).expanduser().resolve()
     output = Path(dataset.output_dir).expanduser().resolve()
+    with _alone(output):
+        _prepare_once(dataset, corpus, output, num_jobs)
+    return output
+
+
+@contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Other processes, such as those of the other GPUs, wait until this one is done."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with (output.parent / f".{output.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _prepare_once(dataset: DatasetSettings, corpus: Path, output: Path, num_jobs: int) -> None:
     arguments = _arguments(dataset)
     made_from = {"name": dataset.name, "corpus": str(corpus), "arguments": json.loads(json.dumps(arguments))}
     if not dataset.force_download and output.is_dir() and manifest_pairs(output):
         written = _record(output)
         if written is None or written == made_from:
-            return output
+            return
     prepare = _function("prepare", dataset.name)
     _check_arguments(dataset, prepare, arguments)
     candidates = _corpus(dataset, corpus, arguments)
@@ -55,7 +73,6 @@ def manifests_of(dataset: DatasetSettings, num_jobs: int = 1) -> Path:
         beside.rename(output)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return output
 
 
 def _arguments(dataset: DatasetSettings) -> dict[str, Any]:
@@ -101,7 +118,8 @@ def _corpus(dataset: DatasetSettings, corpus: Path, arguments: Mapping[str, Any]
     """Where the corpus may be: what is there, or what is downloaded now."""
     there = corpus.is_dir() and any(corpus.iterdir())
     downloaded = _record(corpus) if there else None
-    if there and not dataset.force_download:
+    finished = downloaded is None or downloaded["corpus"] is not None
+    if there and finished and not dataset.force_download:
         if downloaded is not None:
             return [Path(downloaded["corpus"])]
         # Archives often hold one folder with everything in it.
@@ -130,14 +148,19 @@ def _downloaded(
     logger.info("downloading %s to %s", dataset.name, corpus)
     try:
         corpus.mkdir(parents=True, exist_ok=True)
+        _note_corpus(corpus, None)  # so that a part of it is not taken for the corpus
         returned = download(**{_folder_of(download, given): corpus}, **given)
     except _FAILURES as error:
         raise DataError(
             f"{dataset.name}: the download fails ({_said(error)}); without a network put the corpus into {corpus}"
         ) from error
     found = Path(returned) if isinstance(returned, str | Path) else corpus
-    (corpus / PREPARED).write_text(json.dumps({"corpus": str(found.resolve())}), encoding="utf-8")
+    _note_corpus(corpus, str(found.resolve()))
     return found
+
+
+def _note_corpus(folder: Path, found: str | None) -> None:
+    (folder / PREPARED).write_text(json.dumps({"corpus": found}), encoding="utf-8")
 
 
 def _prepare(

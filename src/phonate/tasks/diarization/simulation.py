@@ -84,10 +84,9 @@ def _sources(data: DiarizationData, own: Source | None) -> list[Source]:
 
 def _prefixes(data: DiarizationData) -> list[str]:
     """What the names of the speakers of each corpus of clips begin with: a name may be another's elsewhere."""
-    names = [Path(one.label).name for one in clip_corpora(data)]
-    return [
-        f"{name if names.count(name) == 1 else one.label}/" for name, one in zip(names, clip_corpora(data), strict=True)
-    ]
+    paths = [one.label for one in clip_corpora(data)]
+    names = [Path(path).name for path in paths]
+    return [f"{name if names.count(name) == 1 else path}/" for name, path in zip(names, paths, strict=True)]
 
 
 def _own_part(path: str, data: DiarizationData, own: Source | None) -> Source | None:

@@ -1,0 +1,312 @@
+"""Simulated conversations: labels are speech, statistics are as asked for, and nothing depends on the order."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from simulated import DRY, RATE, clip, prepared_folder, simulator, source, speaker_folder, talking, voice
+
+from phonate.config.errors import DataError, InputError
+from phonate.config.randomness import generator
+from phonate.data.annotations import SpeakerTurn, read_rttm, write_rttm
+from phonate.data.conversations.acoustics import convolved, room_response
+from phonate.data.conversations.activity import arrival_activity
+from phonate.data.conversations.clips import ClipBank
+from phonate.data.conversations.noise import ColouredNoise, RecordedNoise
+from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
+from phonate.data.conversations.sources import Source, alone
+from phonate.data.conversations.speech import speech_stretches
+from phonate.data.conversations.writing import write_conversations
+from phonate.data.manifests.manifest import check_corpus
+from phonate.data.settings import KaldiData
+from phonate.data.store.index import IndexedSegment
+from phonate.data.store.prepared import prepare
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> ClipBank:
+    folder = speaker_folder(tmp_path_factory.mktemp("speakers"))
+    return ClipBank.of([source(folder, tmp_path_factory.mktemp("cache"))], RATE, 0.5)
+
+
+# Where there is speech in a clip
+
+
+@pytest.mark.parametrize("floor", [1e-4, 3e-3])
+def test_speech_is_found_within_a_few_frames_and_pauses_are_not_speech(floor: float) -> None:
+    found = speech_stretches(clip([(0.5, 1.2), (0.4, 2.0)], 120.0, seed=1, floor=floor), RATE) / RATE
+    assert found.shape == (2, 2)
+    np.testing.assert_allclose(found, [[0.5, 1.7], [2.1, 4.1]], atol=0.045)
+
+
+def test_a_short_gap_belongs_to_speech_and_a_click_is_none() -> None:
+    sound = clip([(0.5, 0.8), (0.1, 0.8)], 120.0, seed=1)
+    sound[round(2.5 * RATE) : round(2.52 * RATE)] += 0.3
+    found = speech_stretches(sound, RATE) / RATE
+    np.testing.assert_allclose(found, [[0.5, 2.2]], atol=0.045)
+
+
+@pytest.mark.parametrize("samples", [0, 10, 5000])
+def test_silence_has_no_speech(samples: int) -> None:
+    assert len(speech_stretches(np.zeros(samples, np.float32), RATE)) == 0
+
+
+def test_clips_are_taken_where_nobody_else_talks() -> None:
+    segments = [
+        IndexedSegment(0.0, 4.0, 0, ""),
+        IndexedSegment(3.0, 6.0, 1, ""),
+        IndexedSegment(6.0, 7.0, -1, ""),
+        IndexedSegment(7.0, 9.0, 0, ""),
+        IndexedSegment(8.0, 9.5, 0, ""),
+    ]
+    assert list(alone(segments)) == [(0, 0.0, 3.0), (1, 4.0, 6.0), (0, 7.0, 9.5)]
+
+
+# What is simulated
+
+
+def test_labels_are_the_speech_that_is_heard(bank: ClipBank) -> None:
+    conversation = simulator(bank, speakers=(3, 3), overlap=0.3).conversation(30 * RATE, generator(1))
+    hop = RATE // 100
+    level = np.sqrt(np.mean(conversation.waveform_N.reshape(-1, hop) ** 2, axis=1))
+    active = talking(conversation).any(axis=1)
+    audible = level > 0.02
+    # Only the margins that speech gets on both sides, and fades, differ.
+    assert np.mean(active != audible) < 0.05
+    assert not audible[~np.convolve(active, np.ones(3), mode="same").astype(bool)].any()
+
+
+def test_a_faulty_labelling_of_whole_clips_would_be_noticed(bank: ClipBank) -> None:
+    """Labels of whole turns, pauses and all: what the test above must not pass."""
+    conversation = simulator(bank, speakers=(2, 2), overlap=0.0).conversation(30 * RATE, generator(1))
+    hop = RATE // 100
+    audible = np.sqrt(np.mean(conversation.waveform_N.reshape(-1, hop) ** 2, axis=1)) > 0.02
+    whole = np.zeros(len(audible), dtype=bool)
+    for turn in conversation.turns:
+        whole[max(0, turn.start // hop) : max(0, turn.end // hop)] = True
+    assert np.mean(whole != audible) > 0.05
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"speakers": (2, 2), "overlap": 0.0},
+        {"speakers": (2, 2), "overlap": 0.2},
+        {"speakers": (2, 2), "overlap": 0.44},
+        {"speakers": (4, 4), "overlap": 0.15, "turn_seconds": 2.0},
+        {"speakers": (2, 4), "overlap": 0.3, "pause_seconds": 1.0},
+    ],
+)
+def test_overlap_has_the_chosen_share_of_the_speech(bank: ClipBank, settings: dict) -> None:
+    made = simulator(bank, **settings)
+    counts = [talking(made.conversation(30 * RATE, generator(7, number))).sum(axis=1) for number in range(80)]
+    speech = sum(int((count > 0).sum()) for count in counts)
+    overlapped = sum(int((count > 1).sum()) for count in counts)
+    assert abs(overlapped / speech - settings["overlap"]) < 0.05
+
+
+def test_turns_and_pauses_have_the_chosen_means(bank: ClipBank) -> None:
+    made = simulator(bank, speakers=(3, 3), overlap=0.1, turn_seconds=2.5, pause_seconds=0.8)
+    lengths, pauses = list[float](), list[float]()
+    for number in range(30):
+        turns = made.conversation(120 * RATE, generator(3, number)).turns
+        lengths += [(turn.end - turn.start) / RATE for turn in turns]
+        latest = turns[0].end
+        for turn in turns[1:]:
+            if turn.start > latest:
+                pauses.append((turn.start - latest) / RATE)
+            latest = max(latest, turn.end)
+    assert abs(np.mean(lengths) - 2.5) < 0.4
+    assert abs(np.mean(pauses) - 0.8) < 0.1
+    assert abs(np.std(pauses) - 0.8) < 0.2  # as of an exponential distribution
+
+
+def test_every_number_of_speakers_is_as_likely_and_all_are_heard(bank: ClipBank) -> None:
+    made = simulator(bank, speakers=(2, 4))
+    counts = [talking(made.conversation(30 * RATE, generator(5, number))).any(axis=0).sum() for number in range(90)]
+    assert set(counts) == {2, 3, 4}
+    assert min(np.bincount(counts)[2:]) >= 18
+
+
+def test_nobody_talks_over_themselves(bank: ClipBank) -> None:
+    turns = simulator(bank, speakers=(2, 2), overlap=0.5).conversation(60 * RATE, generator(2)).turns
+    for speaker in (0, 1):
+        mine = [turn for turn in turns if turn.speaker == speaker]
+        assert all(one.end < two.start for one, two in itertools.pairwise(mine))
+
+
+def test_levels_of_the_speakers_differ_as_chosen(bank: ClipBank) -> None:
+    made = simulator(bank, speakers=(2, 2), overlap=0.0, gain_db=6.0)
+    levels = list[float]()
+    for number in range(60):
+        conversation = made.conversation(20 * RATE, generator(11, number))
+        for turn in conversation.turns[1:3]:
+            begin, end = max(0, turn.start), min(len(conversation.waveform_N), turn.end)
+            stretches = turn.utterance.stretches + turn.start
+            begin, end = max(begin, int(stretches[0, 0])), min(end, int(stretches[0, 1]))
+            if end - begin > RATE // 4:
+                levels.append(10 * np.log10(np.mean(conversation.waveform_N[begin:end] ** 2)))
+    assert abs(np.std(levels) - 6.0) < 1.8
+
+
+def test_speed_changes_the_pitch_and_keeps_labels_on_the_speech(bank: ClipBank) -> None:
+    made = simulator(bank, speakers=(2, 2), overlap=0.0, speed=(0.8, 0.8))
+    conversation = made.conversation(20 * RATE, generator(4))
+    hop = RATE // 100
+    audible = np.sqrt(np.mean(conversation.waveform_N.reshape(-1, hop) ** 2, axis=1)) > 0.02
+    assert np.mean(talking(conversation).any(axis=1) != audible) < 0.05
+    turn = next(turn for turn in conversation.turns if turn.start >= 0)
+    heard = turn.utterance.waveform_N[1000 : 1000 + 8192]
+    pitch = np.argmax(np.abs(np.fft.rfft(heard * np.hanning(8192)))) * RATE / 8192
+    slowed = 0.8 * (90.0 + 25.0 * int(conversation.speakers[turn.speaker]))
+    assert abs(pitch - slowed) < 3.0
+
+
+def test_equal_keys_give_equal_conversations_whatever_was_made_before(bank: ClipBank) -> None:
+    made = simulator(bank, AcousticSettings(), speakers=(2, 4), speed=(0.9, 1.1))
+    forwards = [made.conversation(5 * RATE, generator(0, number)) for number in range(4)]
+    again = simulator(bank, AcousticSettings(), speakers=(2, 4), speed=(0.9, 1.1))
+    backwards = [again.conversation(5 * RATE, generator(0, number)) for number in reversed(range(4))][::-1]
+    for one, two in zip(forwards, backwards, strict=True):
+        assert one.waveform_N.tobytes() == two.waveform_N.tobytes()
+        assert one.stretches_K2.tolist() == two.stretches_K2.tolist()
+    assert forwards[0].waveform_N.tobytes() != forwards[1].waveform_N.tobytes()
+
+
+def test_too_few_speakers_are_an_error(bank: ClipBank) -> None:
+    with pytest.raises(DataError, match=r"7 speakers can't be simulated from clips of 6; lower data\.simulation"):
+        simulator(bank, speakers=(2, 7))
+
+
+def test_limits_in_the_wrong_order_are_an_error() -> None:
+    with pytest.raises(InputError, match=r"speakers is \[lowest, highest\], in this order"):
+        SimulationSettings(speakers=(4, 2))
+
+
+def test_clips_without_speech_are_left_out_and_nothing_but_them_is_an_error(tmp_path: Path) -> None:
+    folder = speaker_folder(tmp_path / "speakers", speakers=2, clips=2)
+    rng = np.random.default_rng(0)
+    for name in ("s0/0.wav", "s0/1.wav"):  # so quiet that nothing stands out, a tenth of a second is left
+        sound = np.zeros(RATE, np.float32)
+        sound[:1600] = 0.1 * rng.standard_normal(1600)
+        soundfile.write(folder / name, sound, RATE, subtype="PCM_16")
+    of_one = ClipBank.of([source(folder, tmp_path / "cache")], RATE, 0.5)
+    assert of_one.speakers == ["s1"]
+    with pytest.raises(DataError, match="no speaker has a clip of 9 s"):
+        ClipBank.of([source(folder, tmp_path / "cache")], RATE, 9.0)
+
+
+# Acoustics
+
+
+def test_convolution_equals_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    sources = rng.standard_normal((3, 70_000)).astype(np.float32)
+    sources[1, 20_000:] = 0.0
+    sources[2] = 0.0
+    responses = rng.standard_normal((3, 4_000)).astype(np.float32)
+    expected = sum(
+        np.fft.irfft(np.fft.rfft(one, 1 << 17) * np.fft.rfft(two, 1 << 17))[:70_000]
+        for one, two in zip(sources.astype(np.float64), responses.astype(np.float64), strict=True)
+    )
+    np.testing.assert_allclose(convolved(sources, responses), expected, atol=2e-3)
+
+
+def test_a_room_decays_by_60_db_in_its_reverberation_time() -> None:
+    response = np.mean([room_response(0.5, 0.0, RATE, generator(one)) ** 2 for one in range(40)], axis=0)
+    direct, tail = response[0], response[1:]
+    assert direct == pytest.approx(1.0)
+    assert 10 * np.log10(direct / tail.sum()) == pytest.approx(0.0, abs=0.1)
+    early, late = tail[1_000:1_800].mean(), tail[5_000:5_800].mean()
+    assert 10 * np.log10(early / late) == pytest.approx(60.0 * 4_000 / (0.5 * RATE), abs=1.5)
+
+
+@pytest.mark.parametrize("snr", [0.0, 15.0])
+def test_noise_and_level_are_as_chosen(bank: ClipBank, snr: float) -> None:
+    settings = {"reverberation": 0.0, "level_db": (-20.0, -20.0)}
+    clean = simulator(bank, AcousticSettings(**settings, noise=0.0), speakers=(2, 2), overlap=0.0)
+    noisy = simulator(bank, AcousticSettings(**settings, noise=1.0, snr_db=(snr, snr)), speakers=(2, 2), overlap=0.0)
+    one, two = (made.conversation(30 * RATE, generator(6)) for made in (clean, noisy))
+    speech = np.repeat(talking(one).any(axis=1), RATE // 100)
+    level = 10 * np.log10(np.mean(one.waveform_N[speech] ** 2))
+    noise = 10 * np.log10(np.mean((two.waveform_N - one.waveform_N) ** 2))
+    assert level == pytest.approx(-20.0, abs=0.6)
+    assert level - noise == pytest.approx(snr, abs=1.0)
+
+
+def test_synthetic_noise_has_level_one_and_many_colours() -> None:
+    noise, tilts = ColouredNoise(), list[float]()
+    for number in range(20):
+        made = noise(RATE, generator(number))
+        power = np.abs(np.fft.rfft(made)) ** 2
+        tilts.append(10 * np.log10(power[100:500].mean() / power[4000:].mean()))
+        assert 0.5 < np.sqrt(np.mean(made**2)) < 2.0
+    assert max(tilts) - min(tilts) > 10.0
+
+
+def test_recorded_noise_is_cut_or_repeated(tmp_path: Path) -> None:
+    folder = tmp_path / "noise"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    sound = (0.1 * rng.standard_normal(RATE)).astype(np.float32)
+    soundfile.write(folder / "hiss.wav", sound, RATE, subtype="PCM_16")
+    prepared = prepared_folder(folder, tmp_path / "cache")
+    noise = RecordedNoise(prepared, [0])
+    for samples in (RATE // 2, RATE, 3 * RATE + 7):
+        made = noise(samples, generator(1))
+        assert len(made) == samples
+        assert np.sqrt(np.mean(made**2)) == pytest.approx(1.0, abs=0.02)
+    longest = noise(3 * RATE, generator(1))
+    np.testing.assert_array_equal(longest[:RATE], longest[RATE : 2 * RATE])
+
+
+# Labels in frames, and files
+
+
+def test_columns_come_in_the_order_of_arrival() -> None:
+    begin, end = np.array([5.0, -3.0, 0.0, 8.0]), np.array([9.0, 2.0, 4.0, 8.2])
+    activity, speakers = arrival_activity(begin, end, np.array([7, 4, 2, 1]), frames=8, centre=0.5)
+    assert speakers.tolist() == [2, 4, 7]  # 2 and 4 both talk in the first frame; 1 begins after the last one
+    assert activity.T.tolist() == [[1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1, 1]]
+
+
+def test_conversations_as_files_are_a_corpus(bank: ClipBank, tmp_path: Path) -> None:
+    made = simulator(bank, speakers=(2, 2), overlap=0.3)
+    written = write_conversations(tmp_path / "talks", made, 3, 12.0)
+    assert read_rttm(tmp_path / "talks/ref.rttm").keys() == written.keys()
+    checked, report = check_corpus(KaldiData(path=str(tmp_path / "talks")))
+    assert report.usable == 3
+    assert not report.refused
+    assert all(one.seconds == 12.0 for one in checked)
+    assert 0.1 < report.overlap_seconds / report.speech_seconds < 0.6
+    again = write_conversations(tmp_path / "again", made, 3, 12.0)
+    assert again == written
+    assert (tmp_path / "again/0002.wav").read_bytes() == (tmp_path / "talks/0002.wav").read_bytes()
+
+
+def test_clips_of_recorded_conversations_hold_one_voice(tmp_path: Path) -> None:
+    """Two people in a recording, one second of it together: no clip reaches into that second."""
+    first, second = np.zeros(8 * RATE, np.float32), np.zeros(8 * RATE, np.float32)
+    first[: 4 * RATE] = voice(4.0, 100.0, 1)
+    second[3 * RATE : 7 * RATE] = voice(4.0, 170.0, 2)
+    folder = tmp_path / "talk"
+    folder.mkdir()
+    soundfile.write(folder / "m1.wav", first + second, RATE, subtype="PCM_16")
+    write_rttm(folder / "m1.rttm", {"m1": [SpeakerTurn(0.0, 4.0, "ann"), SpeakerTurn(3.0, 7.0, "bob")]})
+    prepared = prepare(KaldiData(path=str(folder), cache_dir=str(tmp_path / "cache"), unit="recording", validation=0.0))
+    of_talk = ClipBank.of(
+        [Source(prepared, [0], lambda position, speaker: prepared.index.speakers[speaker], RATE)], RATE, 0.5
+    )
+    assert of_talk.speakers == ["ann", "bob"]
+    np.testing.assert_allclose(of_talk.seconds(), [3.0, 3.0], atol=0.05)
+    made = simulator(of_talk, DRY, speakers=(1, 1), overlap=0.0, gain_db=0.0)
+    for number in range(6):
+        conversation = made.conversation(4 * RATE, generator(8, number))
+        heard = conversation.waveform_N * np.hanning(4 * RATE)
+        spectrum = np.abs(np.fft.rfft(heard))
+        own, other = ((100, 170), (170, 100))[int(conversation.speakers[0])]
+        assert spectrum[4 * other - 8 : 4 * other + 8].max() < 0.05 * spectrum[4 * own - 8 : 4 * own + 8].max()

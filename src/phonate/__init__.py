@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from phonate.config.errors import PhonateError
     from phonate.data.voices.files import VoiceDataDetector
     from phonate.tasks.conversion.inference import Converter
+    from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
     from phonate.tasks.recognition.inference import Transcriber
     from phonate.tasks.speech.english import EnglishTrainingConfig
@@ -30,6 +31,7 @@ __version__: str
 
 __all__ = [
     "Converter",
+    "Diarizer",
     "EnglishTrainingConfig",
     "Generator",
     "Inference",
@@ -50,6 +52,7 @@ __all__ = [
 
 _HOMES = {
     "Converter": "phonate.tasks.conversion.inference",
+    "Diarizer": "phonate.tasks.diarization.inference",
     "EnglishTrainingConfig": "phonate.tasks.speech.english",
     "Generator": "phonate.tasks.language.inference",
     "Inference": "phonate.training.inference",

@@ -29,6 +29,8 @@ reveal_type(phonate.load("runs/anna", "conversion").convert(sound, sample_rate=1
 reveal_type(phonate.load("runs/anna", "conversion").convert(["a.wav", "b.wav"]))
 reveal_type(phonate.load("runs/asr", "recognition").transcribe("a.wav"))
 reveal_type(phonate.load("runs/asr", "recognition").transcribe([sound, sound]))
+reveal_type(phonate.load("runs/meetings", "diarization").diarize("a.wav", speakers=3))
+reveal_type(phonate.load("runs/meetings", "diarization").diarize([sound, sound]))
 reveal_type(phonate.load("runs/lm", "language").generate("The"))
 reveal_type(phonate.load("runs/hifi", "vocoder").render(np.zeros((10, 80), dtype=np.float32)))
 reveal_type(phonate.load("runs/any"))
@@ -50,6 +52,8 @@ SEEN = [
     rf"list\[{ARRAY}\]",
     r"str",
     r"list\[str\]",
+    r"phonate\.tasks\.diarization\.inference\.Diarization",
+    r"list\[phonate\.tasks\.diarization\.inference\.Diarization\]",
     r"str",
     ARRAY,
     r"phonate\.training\.inference\.Inference",

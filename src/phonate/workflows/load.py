@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from phonate.tasks.conversion.inference import Converter
+    from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
     from phonate.tasks.recognition.inference import Transcriber
     from phonate.tasks.speech.inference import Synthesiser
@@ -42,6 +43,10 @@ def load(run: str | Path, task: Literal["recognition"], *, device: Device | None
 
 
 @overload
+def load(run: str | Path, task: Literal["diarization"], *, device: Device | None = None) -> Diarizer: ...
+
+
+@overload
 def load(run: str | Path, task: Literal["language"], *, device: Device | None = None) -> Generator: ...
 
 
@@ -65,8 +70,8 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
         vocoder: For speech and conversion: a run of the task vocoder to use instead of the recipe's, or griffin_lim.
 
     Returns:
-        `Synthesiser` for speech, `Converter` for conversion, `Transcriber` for recognition, `Generator` for language,
-        `NeuralVocoder` for vocoder, and whatever a plug-in's task declares.
+        `Synthesiser` for speech, `Converter` for conversion, `Transcriber` for recognition, `Diarizer` for
+        diarization, `Generator` for language, `NeuralVocoder` for vocoder, and whatever a plug-in's task declares.
 
     Raises:
         CheckpointError: no checkpoint is there, or it is damaged or of another task.

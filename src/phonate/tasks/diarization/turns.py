@@ -42,3 +42,53 @@ def _without_gaps(turns: list[SpeakerTurn], least: float) -> list[SpeakerTurn]:
             turn = SpeakerTurn(found.pop().start, turn.end, turn.speaker)
         found.append(turn)
     return found
+
+
+class TurnStream:
+    """`speaker_turns` for probabilities that come in blocks: the same turns, each as soon as it is known to have
+    ended."""
+
+    def __init__(self, frames_per_second: float, settings: DecodingSettings) -> None:
+        self._rate, self._settings = frames_per_second, settings
+        self._half = settings.median // 2
+        self._wait = max(settings.min_silence, 1.0 / frames_per_second) + self._half / frames_per_second
+        """Seconds of silence after which a turn has ended."""
+        self._kept_UG: FloatArray | None = None
+        self._first = 0
+        """The frame at which what is kept begins."""
+        self._done: list[float] = []
+        """Where the last turn that was given ends, for each speaker."""
+
+    def push(self, probabilities_UG: FloatArray) -> list[tuple[int, SpeakerTurn]]:
+        """Speaker and turn of those that ended, with these frames (U, G), for certain."""
+        if self._kept_UG is None:
+            self._kept_UG, self._done = probabilities_UG[:0], [-1.0] * probabilities_UG.shape[1]
+        self._kept_UG = np.concatenate([self._kept_UG, probabilities_UG])
+        return self._ended(self._wait)
+
+    def end(self) -> list[tuple[int, SpeakerTurn]]:
+        """The turns that are left."""
+        return [] if self._kept_UG is None else self._ended(0.0)
+
+    def _ended(self, wait: float) -> list[tuple[int, SpeakerTurn]]:
+        assert self._kept_UG is not None
+        offset, now = self._first / self._rate, (self._first + len(self._kept_UG)) / self._rate
+        settled = now - self._wait
+        found = []
+        growing = self._settings.model_copy(update={"min_speech": 0.0})
+        for speaker, turns in enumerate(speaker_turns(self._kept_UG, self._rate, growing)):
+            for turn in turns:
+                turn = SpeakerTurn(offset + turn.start, offset + turn.end, turn.speaker)
+                if turn.end <= self._done[speaker] + _ROUNDING:
+                    continue
+                if turn.end > now - wait + _ROUNDING:
+                    settled = min(settled, turn.start)
+                    continue
+                self._done[speaker] = turn.end
+                if turn.duration >= self._settings.min_speech - _ROUNDING:
+                    found.append((speaker, turn))
+        # the median filter looks at frames before those that are decided
+        first = max(self._first, round(settled * self._rate) - self._half)
+        self._kept_UG = self._kept_UG[first - self._first :]
+        self._first = first
+        return sorted(found, key=lambda one: one[1])

@@ -1,0 +1,85 @@
+"""From the speakers of single windows to those of the recording.
+
+Shapes: W windows, U output frames (of a window, or of the recording), K speakers of the model, G of the recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from phonate.audio.decoding import FloatArray
+
+NOBODY = -1
+Persons = NDArray[np.int64]
+"""(W, K): the speaker of the recording that each speaker of a window is; NOBODY for those who are silent."""
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """Who speaks in each window."""
+
+    starts: list[int]
+    """First output frame of each window."""
+    probabilities: list[FloatArray]
+    """(U, K) of each window."""
+
+    @property
+    def frames(self) -> int:
+        """Output frames of the recording."""
+        return max(start + len(one) for start, one in zip(self.starts, self.probabilities, strict=True))
+
+    def __iter__(self) -> Iterator[tuple[int, FloatArray]]:
+        return zip(self.starts, self.probabilities, strict=True)
+
+
+def same_columns(windows: Segmentation) -> Persons:
+    """For models whose speakers are the same in all windows: speech, or the speakers of the training set."""
+    return np.tile(np.arange(windows.probabilities[0].shape[1]), (len(windows.starts), 1))
+
+
+def by_overlap(windows: Segmentation) -> Persons:
+    """Each window's speakers in the order that agrees best with the windows before it, in the frames in common.
+
+    No voices are compared: a speaker who was silent in the overlap may get another's place, and there are never more
+    speakers than the model has.
+    """
+    speakers = windows.probabilities[0].shape[1]
+    persons_WK = np.tile(np.arange(speakers), (len(windows.starts), 1))
+    before_UK = np.zeros((0, speakers), dtype=np.float32)  # of the window before, in the recording's order
+    begin = 0
+    for number, (start, own_UK) in enumerate(windows):
+        shared_UK = before_UK[start - begin :]
+        shared = min(len(shared_UK), len(own_UK))
+        if shared:
+            apart_KK = np.abs(own_UK[:shared, :, None] - shared_UK[:shared, None, :]).sum(axis=0)
+            persons_WK[number] = linear_sum_assignment(apart_KK)[1]
+        begin, before_UK = start, np.empty_like(own_UK)
+        before_UK[:, persons_WK[number]] = own_UK
+    return persons_WK
+
+
+def joined(windows: Segmentation, persons_WK: Persons) -> FloatArray:
+    """(U, G): how likely each speaker of the recording is active.
+
+    The mean over the windows that have a frame, weighted by its distance to the end of the window. Where several
+    speakers of a window are one of the recording, the likeliest counts.
+    """
+    count = int(persons_WK.max(initial=NOBODY)) + 1
+    sum_UG = np.zeros((windows.frames, count), dtype=np.float32)
+    weight_U1 = np.zeros((windows.frames, 1), dtype=np.float32)
+    for (start, own_UK), persons_K in zip(windows, persons_WK, strict=True):
+        frame_U = np.arange(1, len(own_UK) + 1)
+        fade_U1 = np.minimum(frame_U, frame_U[::-1]).astype(np.float32)[:, None]
+        there = slice(start, start + len(own_UK))
+        own_UG = np.zeros((len(own_UK), count), dtype=np.float32)
+        for column, person in enumerate(persons_K.tolist()):
+            if person != NOBODY:
+                own_UG[:, person] = np.maximum(own_UG[:, person], own_UK[:, column])
+        sum_UG[there] += fade_U1 * own_UG
+        weight_U1[there] += fade_U1
+    return np.asarray(sum_UG / np.maximum(weight_U1, 1.0), dtype=np.float32)

@@ -1,0 +1,71 @@
+"""The voices of the speakers of all windows. Shapes: N local speakers, U output frames, K speakers of the model."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import FloatArray, resample
+from phonate.evaluation.speaker_similarity import EMBEDDING_WIDTH, JUDGE_RATE, SpeakerJudge
+from phonate.tasks.diarization.clustering import LocalSpeakers
+
+_SHORTEST_SECONDS = 0.5
+"""Who talks alone for less is embedded with the overlapped speech, too."""
+
+
+class Voices:
+    """Collects embeddings of those who speak in each window."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self._rate = sample_rate
+        self._windows: list[int] = []
+        self._columns: list[int] = []
+        self._embeddings: list[FloatArray] = []
+        self._seconds: list[float] = []
+
+    @cached_property
+    def _judge(self) -> SpeakerJudge:
+        return SpeakerJudge()
+
+    def add(self, window: int, active_UK: NDArray[np.uint8], waveform_N: FloatArray, frame: int) -> None:
+        """Embed the speakers of a window.
+
+        Args:
+            window: Its number.
+            active_UK: 1 where a speaker is active.
+            waveform_N: The samples of the window.
+            frame: Samples of an output frame.
+        """
+        alone_U1 = active_UK.sum(axis=1, keepdims=True) == 1
+        for column in np.flatnonzero(active_UK.any(axis=0)).tolist():
+            clean_U = active_UK[:, column] * alone_U1[:, 0]
+            seconds = float(clean_U.sum()) * frame / self._rate
+            chosen_U = clean_U if seconds >= _SHORTEST_SECONDS else active_UK[:, column]
+            chosen_N = np.repeat(chosen_U != 0, frame)[: len(waveform_N)]
+            self._windows.append(window)
+            self._columns.append(column)
+            self._seconds.append(seconds)
+            self._embeddings.append(self._embedding(waveform_N[: len(chosen_N)][chosen_N]))
+
+    def _embedding(self, speech_N: FloatArray) -> FloatArray:
+        """(D,) mean of the embeddings of its pieces; zeros for silence."""
+        if self._rate != JUDGE_RATE:
+            speech_N = resample(speech_N, self._rate, JUDGE_RATE)
+        pieces_PD = self._judge.embed_pieces(speech_N)
+        return pieces_PD.mean(axis=0) if len(pieces_PD) else np.zeros(EMBEDDING_WIDTH, dtype=np.float32)
+
+    @property
+    def columns(self) -> NDArray[np.int64]:
+        """(N,) the column of each in its window."""
+        return np.array(self._columns, dtype=np.int64)
+
+    @property
+    def found(self) -> LocalSpeakers:
+        """All of them."""
+        return LocalSpeakers(
+            np.array(self._windows, dtype=np.int64),
+            np.stack(self._embeddings) if self._embeddings else np.zeros((0, EMBEDDING_WIDTH), dtype=np.float32),
+            np.array(self._seconds, dtype=np.float32),
+        )

@@ -1,0 +1,97 @@
+"""Clustering of the speakers of windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phonate.tasks.diarization.clustering import LocalSpeakers, SpeakerLimits, cluster
+
+
+def unit(vectors):
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def conversation(seed, persons, windows, noise=0.3, at_once=3):
+    """Local speakers of `windows`, and who each of them is."""
+    rng = np.random.default_rng(seed)
+    voices = np.eye(16)[:persons]
+    who, where = [], []
+    for window in range(windows):
+        there = rng.permutation(persons)[: rng.integers(1, min(persons, at_once) + 1)]
+        who += there.tolist()
+        where += [window] * len(there)
+    embeddings = unit(voices[who] + noise * rng.normal(size=(len(who), 16)) / 4)
+    seconds = rng.uniform(1.0, 9.0, len(who)).astype(np.float32)
+    return LocalSpeakers(np.array(where), embeddings, seconds), np.array(who)
+
+
+def same(labels, truth):
+    """Whether two labellings divide alike."""
+    pairs = set(zip(labels.tolist(), truth.tolist(), strict=True))
+    return len(pairs) == len(set(labels.tolist())) == len(set(truth.tolist()))
+
+
+@pytest.mark.parametrize("persons", [1, 2, 5, 9])
+def test_any_number_of_speakers_is_found(persons):
+    found, truth = conversation(0, persons, 60)
+    assert same(cluster(found, 0.5), truth)
+    assert same(cluster(found, 0.5, SpeakerLimits(persons, persons)), truth)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 25), st.floats(0.0, 6.0), st.floats(0.05, 1.9))
+@settings(max_examples=150, deadline=None)
+def test_two_speakers_of_a_window_are_two_persons(seed, persons, windows, noise, distance):
+    found, _ = conversation(seed, persons, windows, noise)
+    labels = cluster(found, distance)
+    for window in range(windows):
+        there = labels[found.windows_N == window]
+        assert len(set(there.tolist())) == len(there)
+
+
+def test_without_the_constraint_like_voices_merge():
+    """Two people with nearly the same voice who speak in the same window: average linkage alone makes them one."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    rng = np.random.default_rng(0)
+    embeddings = unit(np.ones((8, 16)) + 0.02 * rng.normal(size=(8, 16)))
+    found = LocalSpeakers(np.array([0, 0, 1, 1, 2, 2, 3, 3]), embeddings, np.full(8, 5.0, dtype=np.float32))
+    assert len(set(fcluster(linkage(embeddings, "average", "cosine"), 0.4, "distance"))) == 1
+    labels = cluster(found, 0.4).reshape(4, 2)
+    assert (labels[:, 0] != labels[:, 1]).all()
+    assert len(set(labels.ravel())) == 2
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 20), st.integers(1, 4), st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_limits_are_kept(seed, persons, windows, least, more):
+    found, _ = conversation(seed, persons, windows)
+    labels = cluster(found, 0.5, SpeakerLimits(least, least + more))
+    count = len(set(labels.tolist()))
+    assert count <= least + more
+    if len(labels) >= 20 * least:
+        assert count >= least
+
+
+def test_short_turns_do_not_make_speakers():
+    """An embedding of half a second is unlike any other; clustered, each would be a person of its own."""
+    found, truth = conversation(1, 2, 30, at_once=1)
+    rng = np.random.default_rng(5)
+    short = rng.random(len(truth)) < 0.3
+    embeddings = found.embeddings_ND.copy()
+    embeddings[short] = unit(embeddings[short] + rng.normal(size=(short.sum(), 16)) / 2)
+    seconds = np.where(short, 0.4, 5.0).astype(np.float32)
+    assert len(set(cluster(LocalSpeakers(found.windows_N, embeddings, seconds), 0.5).tolist())) == 2
+    assert len(set(cluster(LocalSpeakers(found.windows_N, embeddings, seconds + 5.0), 0.5).tolist())) > 2
+
+
+def test_nobody_speaks():
+    empty = LocalSpeakers(np.zeros(0, int), np.zeros((0, 16), np.float32), np.zeros(0, np.float32))
+    assert cluster(empty, 0.4).shape == (0,)
+
+
+def test_silence_that_was_taken_for_speech_has_no_voice():
+    found = LocalSpeakers(np.array([0, 0]), np.zeros((2, 16), np.float32), np.array([2.0, 0.0], np.float32))
+    assert sorted(cluster(found, 0.4).tolist()) in ([0, 0], [0, 1])

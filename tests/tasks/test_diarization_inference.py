@@ -41,8 +41,8 @@ training: {{eval_knobs: {{label_type: {label_type}}}}}
 
 
 class Known(torch.nn.Module):
-    """A stand-in for a trained model. Each 0.1 s of audio holds a tone at 200 Hz times the number of who speaks; columns
-    are ordered by arrival in each window, as of a model that knows no speaker."""
+    """A stand-in for a trained model: speakers are tones, told apart by the loudest band; columns are in the order of
+    arrival in each window."""
 
     speakers, stride = 3, 10
 
@@ -54,7 +54,6 @@ class Known(torch.nn.Module):
         frames = -(-features.shape[1] // self.stride)
         out = torch.zeros(len(features), frames, 3)
         for item, length in enumerate(lengths.tolist()):
-            # the loudest band tells who speaks
             block = features[item, :length]
             order = []
             for frame in range(-(-length // self.stride)):

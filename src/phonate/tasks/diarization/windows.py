@@ -31,8 +31,8 @@ class Window:
 def read_windows(read: Read, features: Features, length: int, step: int, stride: int) -> Iterator[Window]:
     """Windows of `length` feature frames, one each `step` frames; the last one ends with the recording.
 
-    All begin at multiples of `stride`, which divides `length` and `step`. A shorter recording is one window, one that is
-    shorter than a frame none.
+    All begin at multiples of `stride`, which divides `length` and `step`. A shorter recording is one window, or none if
+    it is shorter than a frame.
     """
     assert length % stride == 0
     assert step % stride == 0

@@ -50,3 +50,40 @@ def ami(folder: Path) -> Path:
             )
     (manual / "corpusResources" / "meetings.xml").write_text(f"<root>{''.join(meetings)}</root>")
     return folder
+
+
+def _noise(path: Path, seconds: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(len(path.name))
+    write_audio(path, 0.1 * rng.standard_normal(round(16000 * seconds)).astype(np.float32), 16000)
+
+
+def voxconverse(folder: Path) -> Path:
+    """One recording of each part."""
+    for part, name in (("dev", "abjxc"), ("test", "aepyx")):
+        _noise(folder / part / f"{name}.wav", 3.0)
+        turns = [(0.4, 1.6, "spk00"), (1.5, 1.0, "spk01")]
+        lines = [f"SPEAKER {name} 1 {start} {length} <NA> <NA> {who} <NA> <NA>\n" for start, length, who in turns]
+        (folder / part / f"{name}.rttm").write_text("".join(lines))
+    return folder
+
+
+def librispeech(folder: Path) -> Path:
+    """An utterance of each part of mini LibriSpeech."""
+    for part, speaker in (("train-clean-5", "19"), ("dev-clean-2", "84")):
+        chapter = folder / part / speaker / "198"
+        _noise(chapter / f"{speaker}-198-0000.flac", 1.0)
+        (chapter / f"{speaker}-198.trans.txt").write_text(f"{speaker}-198-0000 NORTHANGER ABBEY\n")
+    return folder
+
+
+def timit(folder: Path) -> Path:
+    """A sentence of each part."""
+    for part, speaker in (("TRAIN", "FCJF0"), ("TEST", "FAKS0"), ("TEST", "MDAB0")):
+        sentence = folder / "data" / part / "DR1" / speaker / "SA1"
+        _noise(sentence.with_suffix(".wav"), 1.0)
+        sentence.with_suffix(".wav").rename(sentence.with_suffix(".WAV"))
+        sentence.with_suffix(".TXT").write_text("0 16000 She had\n")
+        sentence.with_suffix(".WRD").write_text("0 8000 she\n8000 16000 had\n")
+        sentence.with_suffix(".PHN").write_text("0 8000 h#\n8000 16000 ae\n")
+    return folder

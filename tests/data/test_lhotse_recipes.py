@@ -9,7 +9,7 @@ import sys
 import lhotse.recipes
 import numpy as np
 import pytest
-from recipe_corpora import ami, yesno
+from recipe_corpora import ami, librispeech, timit, voxconverse, yesno
 from small_corpora import wav
 
 from phonate.config.errors import DataError, InputError
@@ -65,6 +65,25 @@ def test_ami_is_read_with_its_segments_and_official_parts(tmp_path, data):
         (1.5, 3.0, "MES2002a"),
     ]
     assert all("Mix-Headset" in path for path in index.path[:])
+
+
+@pytest.mark.parametrize(
+    ("name", "lay_out", "parts", "speakers"),
+    [
+        ("voxconverse", voxconverse, [0, 1, 1], ["abjxc/spk00", "abjxc/spk01", "aepyx/spk00", "aepyx/spk01"]),
+        ("librispeech", librispeech, [1, 1, 0], ["19", "84"]),
+        ("mini_librispeech", librispeech, [1, 1, 0], ["19", "84"]),
+        ("timit", timit, [1, 1, 1], ["FAKS0", "FCJF0", "MDAB0"]),
+    ],
+)
+@pytest.mark.usefixtures("no_download")
+def test_other_corpora_are_read_with_their_parts(tmp_path, data, name, lay_out, parts, speakers, capsys):
+    lay_out(tmp_path / "data" / name)
+    prepared = prepare(data(name, num_jobs=2))
+    official = np.asarray(prepared.index.official_split)
+    assert [int((official == number).sum()) for number in (1, 2, 3)] == parts
+    assert prepared.speakers == speakers
+    assert capsys.readouterr().out == ""  # where `--json` prints its document
 
 
 @pytest.mark.usefixtures("no_download")
@@ -252,7 +271,8 @@ def test_processes_that_start_together_prepare_once(tmp_path):
         from phonate.data.datasets.settings import DatasetSettings
         own = lhotse.recipes.prepare_ami
         def prepare_ami(data_dir, annotations_dir=None, output_dir=None, mic="ihm"):
-            print("prepared")
+            with open(sys.argv[1] + "/calls", "a") as file:
+                file.write("prepared")
             time.sleep(1)
             return own(data_dir, output_dir=output_dir, mic=mic)
         lhotse.recipes.prepare_ami = prepare_ami
@@ -260,6 +280,6 @@ def test_processes_that_start_together_prepare_once(tmp_path):
         manifests_of(DatasetSettings(name="ami", corpus_dir=folder + "/data/ami", output_dir=folder + "/m/ami"))
     """
     command = [sys.executable, "-c", script, str(tmp_path)]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert sorted(one.communicate()[0] for one in started) == ["", "prepared\n"]
-    assert [one.returncode for one in started] == [0, 0]
+    started = [subprocess.Popen(command) for _ in range(2)]
+    assert [one.wait() for one in started] == [0, 0]
+    assert (tmp_path / "calls").read_text() == "prepared"

@@ -12,6 +12,9 @@ PARTS: dict[str, tuple[str, dict[str, object]]] = {
 }
 """Corpora that are parts of others: name -> the recipe, and the arguments that choose the part."""
 
+LOCAL_SPEAKERS = frozenset({"voxconverse"})
+"""Recipes whose speakers (spk00, spk01, ...) are other people in each recording."""
+
 _FUNCTION = re.compile(r"\bprepare_(\w+)")
 
 

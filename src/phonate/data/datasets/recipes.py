@@ -8,8 +8,9 @@ import json
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,8 @@ def _downloaded(
     try:
         corpus.mkdir(parents=True, exist_ok=True)
         _note_corpus(corpus, None)  # so that a part of it is not taken for the corpus
-        returned = download(**{_folder_of(download, given): corpus}, **given)
+        with redirect_stdout(sys.stderr):
+            returned = download(**{_folder_of(download, given): corpus}, **given)
     except _FAILURES as error:
         raise DataError(
             f"{dataset.name}: the download fails ({_said(error)}); without a network put the corpus into {corpus}"
@@ -181,7 +183,8 @@ def _prepare(
         shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True)
         try:
-            returned = prepare(**{_folder_of(prepare, arguments): corpus}, **extra, **arguments)
+            with redirect_stdout(sys.stderr):
+                returned = prepare(**{_folder_of(prepare, arguments): corpus}, **extra, **arguments)
         except _FAILURES as error:
             failures.append(f"{corpus}: Lhotse's recipe {dataset.name} fails: {_said(error)}")
             continue

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from phonate.config.errors import DataError
+from phonate.data.datasets.names import LOCAL_SPEAKERS
 from phonate.data.datasets.recipes import manifests_of
 from phonate.data.datasets.settings import DatasetSettings
 from phonate.data.manifests.detection import detect_format, module_of
@@ -41,6 +42,7 @@ def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
 
 def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tuple[list[Row | Problem], Report]:
     """What one corpus lists. Of several, ids and speakers begin with its name: a name may be another's elsewhere."""
+    local = corpus.path is None and corpus.name in LOCAL_SPEAKERS
     if corpus.path is None:
         path, name = manifests_of(corpus, settings.threads or 1), "lhotse"
     else:
@@ -52,6 +54,8 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     extra = {"cache": cache_root(settings) / "audio"} if "cache" in inspect.signature(rows).parameters else {}
     report = Report(str(path), name)
     listed = list(rows(path, **extra))
+    if local:
+        listed = [_with_own_speakers(row) for row in listed]
     unit = settings.unit if corpus.unit == "auto" else corpus.unit
     unit = getattr(module_of(name), "UNIT", "recording") if unit == "auto" else unit
     if unit == "segment":
@@ -69,6 +73,14 @@ def _within(row: Row | Problem, name: str) -> Row | Problem:
         for one in row.segments
     )
     return replace(row, id=f"{name}/{row.id}", segments=segments)
+
+
+def _with_own_speakers(row: Row | Problem) -> Row | Problem:
+    """The row with speakers that no other row has."""
+    if isinstance(row, Problem):
+        return row
+    segments = tuple(replace(one, speaker=one.speaker and f"{row.id}/{one.speaker}") for one in row.segments)
+    return replace(row, segments=segments)
 
 
 def check_corpus(

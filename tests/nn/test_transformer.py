@@ -76,6 +76,11 @@ def test_padding_changes_no_real_frame_whatever_the_norm(kind: str, norm: str) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_padding_reaches_no_convolution(kind: str) -> None:
+    assert padding_change(build(kind, conv_kernel=7)) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_hole_in_the_mask_hides_its_frames(kind: str) -> None:
     model, x = build(kind), frames()
     mask = torch.ones(2, 40, dtype=torch.bool)
@@ -87,10 +92,11 @@ def test_a_hole_in_the_mask_hides_its_frames(kind: str) -> None:
         assert float((model(x) - model(other))[mask].abs().max()) > 1e-3
 
 
+@pytest.mark.parametrize("kernel", [None, 7])
 @pytest.mark.parametrize("loudness", [1.0, 3.0, 1000.0])
 @pytest.mark.parametrize("kind", CAUSAL)
-def test_no_later_frame_changes_an_earlier_one(kind: str, loudness: float) -> None:
-    model, x = build(kind), frames()
+def test_no_later_frame_changes_an_earlier_one(kind: str, loudness: float, kernel: int | None) -> None:
+    model, x = build(kind, conv_kernel=kernel), frames()
     other = x.clone()
     other[:, 20:] = loudness * torch.randn(2, 20, 7, dtype=torch.float64)
     with torch.no_grad():
@@ -99,10 +105,12 @@ def test_no_later_frame_changes_an_earlier_one(kind: str, loudness: float) -> No
     assert float((before - after)[:, 20:].abs().max()) > 1e-3
 
 
+@pytest.mark.parametrize("kernel", [None, 7])
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("kind", CAUSAL)
-def test_streaming_equals_offline(kind: str, positions: str) -> None:
-    model, x = build(kind, positional_encoding=positions).float(), frames(count=300).float()
+def test_streaming_equals_offline(kind: str, positions: str, kernel: int | None) -> None:
+    model = build(kind, positional_encoding=positions, conv_kernel=kernel).float()
+    x = frames(count=300).float()
     assert model.causal
     with torch.no_grad():
         state, parts = model.initial_state(2), []
@@ -129,6 +137,7 @@ def test_only_causal_models_stream() -> None:
         *({"activation": activation} for activation in ACTIVATIONS),
         {"attention_type": "linear"},
         {"attention_type": "causal_linear"},
+        {"conv_kernel": 5, "attention_type": "linear"},
     ],
     ids=str,
 )
@@ -175,10 +184,12 @@ def test_the_encoder_reaches_the_decoder_through_the_mask() -> None:
             assert torch.allclose(torch.cat(steps, dim=1), decoder(x, None, memory, mask), atol=1e-9)
 
 
+@pytest.mark.parametrize("kernel", [None, 3])
 @pytest.mark.parametrize("kind", ["softmax", "causal_linear"])
-def test_rows_of_a_state_can_be_chosen(kind: str) -> None:
+def test_rows_of_a_state_can_be_chosen(kind: str, kernel: int | None) -> None:
     torch.manual_seed(0)
-    decoder = build_decoder(LayerSettings(**SMALL, attention_type=kind), memory=True).double().eval()
+    settings = LayerSettings(**SMALL, attention_type=kind, conv_kernel=kernel)
+    decoder = build_decoder(settings, memory=True).double().eval()
     x, memory = torch.randn(2, 3, 9, 32, dtype=torch.float64)
     rows = torch.tensor([2, 0, 0])
     with torch.no_grad():
@@ -225,6 +236,7 @@ def test_component_beats_global_beats_default() -> None:
         ({"global_config": {"dropout": 3}}, "global_config.dropout: expected a number < 1.0"),
         ({"encoder": {"d_ff": 2048}}, "encoder.d_ff: expected a number <= 64"),
         ({"encoder": {"num_heads": 7}}, "d_model 512 can't be divided among 7 heads"),
+        ({"encoder": {"conv_kernel": 8}}, "conv_kernel 8 must be odd"),
         ({"encoder": {"d_model": 24}}, "positional_encoding rope needs an even"),
         ({"model_type": "decoder", "encoder": {}}, "model_type decoder has no encoder"),
         ({"model_type": "decoder", "decoder": {"attention_type": "linear"}}, "use causal_linear or softmax"),

@@ -108,6 +108,7 @@ def _stack(settings: LayerSettings, causal: bool, memory: bool, segments: Segmen
         causal=causal,
         memory=memory,
         rezero=settings.use_rezero,
+        kernel=settings.conv_kernel,
     )
     stack = Stack(shape, settings.num_layers, _positions(settings), segments)
     for module in stack.modules():

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from phonate.nn.transformer.attention import AttentionState, CrossAttention, Memory, SelfAttention
 from phonate.nn.transformer.blocks import Rotation
+from phonate.nn.transformer.convolution import ConvolutionModule, ConvolutionState
 from phonate.nn.transformer.feed_forward import Activation, feed_forward
 from phonate.nn.transformer.norms import Norm, ReZero, build_norm
 
@@ -28,6 +29,7 @@ class LayerShape:
         causal: Frames attend to themselves and earlier ones alone.
         memory: Whether frames also attend to a memory.
         rezero: A learnt factor, 0 at first, on each branch.
+        kernel: Frames of a convolution after self-attention; None: there is none.
     """
 
     d_model: int
@@ -40,6 +42,7 @@ class LayerShape:
     causal: bool = False
     memory: bool = False
     rezero: bool = False
+    kernel: int | None = None
 
 
 @dataclass
@@ -50,14 +53,19 @@ class LayerState:
     """Of the frames so far."""
     memory: Memory | None
     """Of the memory; None for layers without one."""
+    convolution: ConvolutionState | None = None
+    """Of the frames so far, for layers with a convolution."""
 
     def select(self, rows_B: Tensor) -> Self:
         """A copy with these rows of the batch, which may repeat."""
-        return type(self)(self.past.select(rows_B), None if self.memory is None else self.memory.select(rows_B))
+        memory = None if self.memory is None else self.memory.select(rows_B)
+        convolution = None if self.convolution is None else self.convolution.select(rows_B)
+        return type(self)(self.past.select(rows_B), memory, convolution)
 
 
 class Layer(nn.Module):
-    """Self-attention, attention to a memory where there is one, and a feed-forward network, each a residual branch."""
+    """Self-attention, a convolution and attention to a memory where there are such, and a feed-forward network, each a
+    residual branch."""
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
@@ -67,12 +75,15 @@ class Layer(nn.Module):
         self.cross_attention = (
             CrossAttention(d_model, shape.n_heads, shape.dropout, shape.features) if shape.memory else None
         )
+        self.convolution = ConvolutionModule(d_model, shape.kernel, shape.causal) if shape.kernel else None
         self.feed_forward = feed_forward(d_model, shape.d_ff, shape.dropout, shape.activation)
         self.attention_norm = build_norm(shape.norm, d_model)
         self.cross_norm = build_norm(shape.norm, d_model) if shape.memory else None
+        self.convolution_norm = build_norm(shape.norm, d_model) if shape.kernel else None
         self.feed_forward_norm = build_norm(shape.norm, d_model)
         self.attention_gain = ReZero() if shape.rezero else nn.Identity()
         self.cross_gain = ReZero() if shape.rezero and shape.memory else nn.Identity()
+        self.convolution_gain = ReZero() if shape.rezero and shape.kernel else nn.Identity()
         self.feed_forward_gain = ReZero() if shape.rezero else nn.Identity()
         self.dropout = nn.Dropout(shape.dropout)
 
@@ -88,6 +99,9 @@ class Layer(nn.Module):
         """(B, T, D) -> (B, T, D). Masks are True for real frames; None: all are."""
         attended_BTD = self.attention(self._before(self.attention_norm, x_BTD), mask_BT, rotation)
         x_BTD = self._add(x_BTD, attended_BTD, self.attention_norm, self.attention_gain)
+        if self.convolution is not None and self.convolution_norm is not None:
+            mixed_BTD = self.convolution(self._before(self.convolution_norm, x_BTD), mask_BT)
+            x_BTD = self._add(x_BTD, mixed_BTD, self.convolution_norm, self.convolution_gain)
         memory = self.remember(memory_BSD, memory_mask_BS, memory_rotation)
         return self._rest(x_BTD, memory, rotation)
 
@@ -103,7 +117,15 @@ class Layer(nn.Module):
         """`forward` for the next frames (B, T, D), which are added to `state`."""
         attended_BTD = self.attention.step(self._before(self.attention_norm, x_BTD), state.past, rotation)
         x_BTD = self._add(x_BTD, attended_BTD, self.attention_norm, self.attention_gain)
+        if self.convolution is not None and self.convolution_norm is not None and state.convolution is not None:
+            mixed_BTD = self.convolution.step(self._before(self.convolution_norm, x_BTD), state.convolution)
+            x_BTD = self._add(x_BTD, mixed_BTD, self.convolution_norm, self.convolution_gain)
         return self._rest(x_BTD, state.memory, rotation)
+
+    def initial_state(self, batch: int, memory: Memory | None) -> LayerState:
+        """The state of a causal layer before the first `step`. `memory`: of `remember`."""
+        convolution = None if self.convolution is None else self.convolution.initial_state(batch)
+        return LayerState(self.attention.initial_state(batch), memory, convolution)
 
     def _rest(self, x_BTD: Tensor, memory: Memory | None, rotation: Rotation | None) -> Tensor:
         if self.cross_attention is not None and self.cross_norm is not None and memory is not None:

@@ -46,6 +46,9 @@ class LayerOptions(Settings):
     """ScaleNorm in place of layer norm before each branch."""
     use_rezero: bool = False
     """ReZero: a learnt factor, 0 at first, on each branch; no norm unless use_scalenorm is set too."""
+    conv_kernel: PositiveInt | None = None
+    """Frames, an odd number, of a convolution after self-attention in each layer, as in a Conformer; in a decoder they
+    are earlier ones. Null: no convolution."""
     positional_encoding: Annotated[PositionalEncoding, BeforeValidator(_lower)] = "rope"
     """rope (rotary), sinusoidal, learnable or none."""
     max_seq_len: PositiveInt = 5000
@@ -64,11 +67,13 @@ class LayerSettings(LayerOptions):
     """An encoder or a decoder."""
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
+    def _numbers_fit(self) -> Self:
         if self.d_model % self.num_heads:
             raise ValueError(
                 f"d_model {self.d_model} can't be divided among {self.num_heads} heads; change d_model or num_heads"
             )
+        if self.conv_kernel is not None and self.conv_kernel % 2 == 0:
+            raise ValueError(f"conv_kernel {self.conv_kernel} must be odd, so that a frame sees as far back as ahead")
         if self.positional_encoding == "rope" and self.head_dim % 2:
             raise ValueError(
                 f"positional_encoding rope needs an even d_model / num_heads, not {self.head_dim}; change d_model, "

@@ -78,7 +78,7 @@ class Stack(nn.Module):
         rotation = self._memory_rotation(memory_BSD)
         return StackState(
             [
-                LayerState(layer.attention.initial_state(batch), layer.remember(memory_BSD, memory_mask_BS, rotation))
+                layer.initial_state(batch, layer.remember(memory_BSD, memory_mask_BS, rotation))
                 for layer in self._typed()
             ]
         )

@@ -34,6 +34,7 @@ def start(
     ranks: int = 1,
     env: dict[str, str] | None = None,
     launcher: Sequence[str] = (),
+    plugin: Path = PLUGIN,
 ) -> subprocess.Popen:
     """`phonate train` of the plug-in task as a process, resuming when there is something to resume.
 
@@ -44,7 +45,7 @@ def start(
     recipe.write_text("task: plugin\n")
     if ranks > 1 and not launcher:
         launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
-    command = [sys.executable, *(["-m", *launcher] if launcher else []), "-m", "phonate", "--plugin", str(PLUGIN)]
+    command = [sys.executable, *(["-m", *launcher] if launcher else []), "-m", "phonate", "--plugin", str(plugin)]
     command += ["train", str(recipe), *EVERYTHING, *overrides]
     command += ["--output", str(run), "--resume", "auto", "--mode", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}

@@ -360,7 +360,8 @@ class TrainingSettings(Settings):
     callbacks: tuple[CallbackSettings, ...] = ()
     """Callbacks, in order."""
     feature_redraw_interval: PositiveInt | None = None
-    """Steps between redraws of random features (models with `redraw_features()`). Null: never."""
+    """Steps between redraws of random features (models with `redraw_features()`). Null: the model's own interval, 1000
+    for linear attention."""
     fixed_projection: bool = False
     """Keep the initial random features for the whole run, regardless of the interval."""
     init_from: str | None = None

@@ -102,7 +102,7 @@ class Trainer:
         self.steps_per_epoch = math.ceil(train.steps(0) / settings.gradient_accumulation_steps)
         self.total_steps = settings.max_steps or settings.epochs * self.steps_per_epoch
         self.phases = build_phases(task, self.model, settings, self.device, self.total_steps, self.steps_per_epoch)
-        self.callbacks = CallbackList([*callbacks_of(settings, run, self.ranks.rank), *callbacks])
+        self.callbacks = CallbackList([*callbacks_of(settings, self.model, run, self.ranks.rank), *callbacks])
         check_watched(settings, self.callbacks.callbacks, validated=validation is not None)
         self.memory = memory_manager(self.device) if settings.performance.memory_management else None
         self.profiler = profiler_of(settings, self.device)

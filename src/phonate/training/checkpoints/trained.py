@@ -54,7 +54,7 @@ class TrainedModel(Generic[RecipeT]):
         try:
             module.load_state_dict(weights)
         except RuntimeError as error:
-            found = misfits(weights, module.state_dict()) or ["tensors are missing"]
+            found = misfits(weights, module.state_dict()) or [_missing(weights, module)]
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
             raise CheckpointError(
                 f"{self.path}: its weights do not fit the model of its recipe: {found[0]}{more}"
@@ -67,6 +67,16 @@ class TrainedModel(Generic[RecipeT]):
                 f"{self.path}: was trained on features {self.inference_metadata['features']}, this version of phonate "
                 f"computes {fingerprint}; train it again, or use the version that it was trained with"
             )
+
+
+def _missing(weights: Mapping[str, Tensor], module: nn.Module) -> str:
+    """What a checkpoint that fits otherwise lacks."""
+    name = next((name for name in module.state_dict() if name not in weights), None)
+    if name is None:
+        return "its tensors can't be loaded"
+    if hasattr(module.get_submodule(name.rpartition(".")[0]), "redraw_features"):
+        return f"{name} is missing: the run did not save its random features (training.checkpoint.snapshot_features)"
+    return f"{name} is missing"
 
 
 def task_of_checkpoint(source: str | Path) -> str:

@@ -80,6 +80,17 @@ class RecordingData(Settings):
         return (DatasetSettings(name="corpus", path=self.path, format=self.format),)
 
     @property
+    def to_prepare(self) -> list[RecordingData]:
+        """The settings of all that is prepared for training: these, and those of corpora that are kept apart."""
+        return [self]
+
+    @property
+    def strangers(self) -> Literal["corpus", "recording"] | None:
+        """Where validation is to hold out speakers, not only recordings: whether a speaker's name stands for the same
+        person in the whole corpus, or only in its recording. None: any recordings are held out."""
+        return None
+
+    @property
     def cache_folder(self) -> str | None:
         """The folder for waveforms and features; None for the usual one."""
         return self.cache_dir

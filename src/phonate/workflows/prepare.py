@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from phonate.data.manifests.manifest import check_corpus, list_corpus
 from phonate.data.manifests.requirements import Requirements
 from phonate.data.manifests.rows import Row
 from phonate.data.manifests.validation import Progress, validate
-from phonate.data.settings import VoiceData
+from phonate.data.settings import RecordingData, VoiceData
+
+FURTHER = "further"
 
 
 class Conversations(VoiceData):
@@ -26,12 +29,14 @@ class Conversations(VoiceData):
         return Requirements(min_seconds=self.audio.min_seconds)
 
 
-def corpus_settings(source: str, cache_dir: str | None = None) -> VoiceData:
+def corpus_settings(source: str, cache_dir: str | None = None) -> RecordingData:
     """The settings of a corpus: of a recipe file (`*.yaml`), or of a folder or metadata file with defaults."""
+    data: RecordingData
     if Path(source).suffix.lower() in {".yaml", ".yml"}:
-        data = resolve(source).recipe.data
-        if not isinstance(data, VoiceData):
+        read = resolve(source).recipe.data
+        if not isinstance(read, RecordingData):
             raise InputError(f"{source}: its task reads no corpus of recordings; give the path of one")
+        data = read
     else:
         data = _suited(VoiceData(path=source))
     return data if cache_dir is None else data.model_copy(update={"cache_dir": cache_dir})
@@ -43,15 +48,33 @@ def _suited(data: VoiceData) -> VoiceData:
     return Conversations(path=data.path) if several else data
 
 
-def check(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
-    """Look at every recording; returns the report, which may be one of refusals alone."""
+def check(settings: RecordingData, progress: Progress | None = None) -> dict[str, Any]:
+    """Look at every recording; returns the report, which may be one of refusals alone. As in all three, `further` are
+    the outcomes of the other corpora that the settings name (of clips or noise, for simulations)."""
+    return _each(_check, settings, progress)
+
+
+def _each(
+    action: Callable[[RecordingData, Progress | None], dict[str, Any]],
+    settings: RecordingData,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    first, *others = [action(one, progress) for one in settings.to_prepare]
+    return {**first, FURTHER: others} if others else first
+
+
+def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]:
     rows, report = list_corpus(settings)
     validate(rows, settings.requirements, report, progress)
     return report.to_json()
 
 
-def prepare(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
+def prepare(settings: RecordingData, progress: Progress | None = None) -> dict[str, Any]:
     """Build index and cache, and say where they are and how large."""
+    return _each(_prepare, settings, progress)
+
+
+def _prepare(settings: RecordingData, progress: Progress | None) -> dict[str, Any]:
     from phonate.data.store.prepared import prepare as prepare_corpus  # imports torch, which the others do without
 
     prepared = prepare_corpus(settings, progress)
@@ -67,8 +90,12 @@ def prepare(settings: VoiceData, progress: Progress | None = None) -> dict[str, 
     }
 
 
-def describe(settings: VoiceData, progress: Progress | None = None) -> dict[str, Any]:
+def describe(settings: RecordingData, progress: Progress | None = None) -> dict[str, Any]:
     """Speakers, hours and lengths of a corpus."""
+    return _each(_describe, settings, progress)
+
+
+def _describe(settings: RecordingData, progress: Progress | None) -> dict[str, Any]:
     checked, report = check_corpus(settings, progress)
     seconds = np.array([one.seconds for one in checked])
     minutes: dict[str, float] = {}

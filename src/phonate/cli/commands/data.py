@@ -16,7 +16,8 @@ import argparse
 from typing import Any
 
 SHOWN = 20
-_LONG = {"dropped", "made", "worst"}  # lists that only --json prints
+FURTHER = "further"  # outcomes of the other corpora that a recipe names
+_LONG = {"dropped", "made", "worst", FURTHER}  # lists that only --json prints
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +45,16 @@ def run(args: argparse.Namespace) -> int:
     outcome = _outcome(args)
     if args.json:
         print_json(outcome)
-    elif args.action == "check":
-        _print_report(outcome)
     else:
-        _print_values({name: value for name, value in outcome.items() if name not in _LONG})
-    return 2 if args.action == "check" and not outcome["usable"] else 0
+        for number, one in enumerate((outcome, *outcome.get(FURTHER, ()))):
+            if number:
+                print()
+            if args.action == "check":
+                _print_report(one)
+            else:
+                _print_values({name: value for name, value in one.items() if name not in _LONG})
+    checked = [outcome, *outcome.get(FURTHER, ())] if args.action == "check" else []
+    return 2 if any(not one["usable"] for one in checked) else 0
 
 
 def _outcome(args: argparse.Namespace) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
     if args.page is not None and (args.action != "check" or outcome["usable"]):
         from phonate.workflows.pages.worst import write_page
 
-        outcome = {**outcome, **write_page(settings, args.page, recogniser, progress)}
+        outcome = {**outcome, **write_page(settings.to_prepare[0], args.page, recogniser, progress)}
     return outcome
 
 

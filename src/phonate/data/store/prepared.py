@@ -27,7 +27,7 @@ from phonate.data.store.cache import FeatureCache
 from phonate.data.store.computed import ComputedFeatures, Unstored
 from phonate.data.store.folders import damaged, verify
 from phonate.data.store.index import Index
-from phonate.data.store.splits import split_index
+from phonate.data.store.splits import Positions, split_index, split_strangers
 
 logger = logging.getLogger("phonate")
 
@@ -89,8 +89,14 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         report_json = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError, EOFError) as error:
         raise damaged(folder, error) from error
-    train, validation, test = split_index(index, settings.validation)
+    train, validation, test = _split(settings, index)
     return Prepared(folder, fingerprint, index, cache, report_json, train, validation, test)
+
+
+def _split(settings: RecordingData, index: Index) -> tuple[Positions, Positions, Positions]:
+    if settings.strangers is None:
+        return split_index(index, settings.validation)
+    return split_strangers(index, settings.validation, settings.strangers)
 
 
 def prepare_to_train(settings: RecordingData) -> Prepared:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,22 +102,41 @@ def split_speakers(
     return np.flatnonzero(~kept), np.flatnonzero(kept)
 
 
-def split_strangers(
-    index: Index, share: float, person: NDArray[np.int64], allowed: Positions
-) -> tuple[Positions, Positions] | None:
-    """Positions in `allowed` for training and for validation, which share no person: groups of recordings that are
-    linked by common speakers are kept together, and those whose ids hash lowest validate as long as they fit into
-    `share` of the frames; the smallest one does where none fits. None where all recordings are linked.
+_LINKED = (
+    "all recordings are linked by common speakers, so validation hears speakers of the training set; if names such as "
+    "A or spk00 are somebody else in each recording, set data.speaker_names: recording"
+)
 
-    Args:
-        index: of the corpus.
-        share: from 0 to 1, of the frames.
-        person: (K,) number of the person of each segment of the index; -1 for nobody known.
-        allowed: positions to divide.
+
+def persons(index: Index, names_of: Literal["corpus", "recording"]) -> NDArray[np.int64]:
+    """(K,) for each segment the number of its person, -1 for nobody known: a speaker's name stands for one person in
+    the whole corpus, or in each recording for another."""
+    speakers = np.asarray(index.segment_speaker)
+    if names_of == "corpus":
+        return speakers
+    recordings = np.repeat(np.asarray(index.recording), np.diff(index.segment_first))
+    return np.where(speakers < 0, -1, recordings * len(index.speakers) + speakers)
+
+
+def split_strangers(
+    index: Index, share: float, names_of: Literal["corpus", "recording"]
+) -> tuple[Positions, Positions, Positions]:
+    """Positions for training, validation and test; validation has nobody who is in training.
+
+    Official splits are kept, as by `split_index`. Without one for validation, groups of recordings that are linked by
+    common speakers stay together, and those whose ids hash lowest validate as long as they fit into `share` of the
+    frames; the smallest one does where none fits. Where all recordings are linked, `split_index` decides, with a
+    warning.
     """
-    groups = _linked(index, person, allowed)
+    official = np.asarray(index.official_split)
+    test = np.flatnonzero(official == SPLITS.index("test"))
+    allowed = np.setdiff1d(np.arange(len(index)), test)
+    if share == 0 or SPLITS.index("validation") in official or len(allowed) < 2:
+        return split_index(index, share)
+    groups = _linked(index, persons(index, names_of), allowed)
     if len(groups) < 2:
-        return None
+        logger.warning(_LINKED)
+        return split_index(index, share)
     frames, chosen = np.asarray(index.frames), list[int]()
     wanted = share * int(frames[allowed].sum())
     order = sorted(groups, key=lambda group: derived_seed("validation", min(index.id[i] for i in group)))
@@ -125,7 +145,7 @@ def split_strangers(
             chosen.extend(group)
     chosen = chosen or min(order, key=lambda group: int(frames[group].sum()))
     validation = np.array(sorted(chosen), dtype=np.int64)
-    return np.setdiff1d(allowed, validation), validation
+    return np.setdiff1d(allowed, validation), validation, test
 
 
 def _linked(index: Index, person: NDArray[np.int64], allowed: Positions) -> list[list[int]]:

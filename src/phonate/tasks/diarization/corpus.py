@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import cached_property
 
 import numpy as np
@@ -14,13 +13,9 @@ from phonate.data.conversations.clips import ClipBank
 from phonate.data.conversations.simulator import Conversation, ConversationSimulator
 from phonate.data.conversations.sources import Source
 from phonate.data.features import FEATURES, Features
-from phonate.data.store.index import SPLITS
 from phonate.data.store.prepared import Prepared, prepare
-from phonate.data.store.splits import Positions, split_index, split_strangers
 from phonate.tasks.diarization.data_settings import DiarizationData, clip_corpora, has_corpus
 from phonate.tasks.diarization.simulation import build_simulators
-
-logger = logging.getLogger("phonate")
 
 NOBODY = -1
 """Number of a speaker who is not in training."""
@@ -30,11 +25,6 @@ Activity = tuple[NDArray[np.uint8], NDArray[np.int64]]
 in training. Speakers in the order in which they begin, those who begin together by name; who is silent has no
 column."""
 
-_LINKED = (
-    "%s: all recordings are linked by common speakers, so validation hears speakers of the training set; if names such "
-    "as A or spk00 are somebody else in each recording, set data.speaker_names: recording"
-)
-
 
 class Corpus:
     """The recordings of the recipe, and the speakers of whom conversations are simulated."""
@@ -43,7 +33,7 @@ class Corpus:
         self.data = data
         self.features: Features = FEATURES.get(data.feature_name)(data)
         """How features are computed from a waveform at `data.audio.sample_rate`."""
-        self.prepared: Prepared | None = _prepared(data) if has_corpus(data) else None
+        self.prepared: Prepared | None = prepare(data) if has_corpus(data) else None
         """The recordings of `data.path` or `data.datasets`; None where there are only clips."""
         if self.prepared is None and not clip_corpora(data):
             raise DataError("there is no corpus: set data.path, or data.simulation.path")
@@ -81,17 +71,6 @@ class Corpus:
             return Source(self.prepared, self.positions("train"), self._name, rate)
         return Source(self.prepared, range(len(index)), self._name, rate)
 
-    @cached_property
-    def person(self) -> NDArray[np.int64]:
-        """(K,) for each segment of the index the number of its person: equal numbers are the same person."""
-        assert self.prepared is not None
-        index = self.prepared.index
-        speakers = np.asarray(index.segment_speaker)
-        if self.data.speaker_names == "corpus":
-            return speakers
-        recordings = np.repeat(np.asarray(index.recording), np.diff(index.segment_first))
-        return np.where(speakers < 0, NOBODY, recordings * len(index.speakers) + speakers)
-
     def _name(self, position: int, speaker: int) -> str:
         """The name of a person: of a speaker number in a recording."""
         assert self.prepared is not None
@@ -107,24 +86,12 @@ class Corpus:
         index = self.prepared.index
         return {int(index.recording[position]): index.id[position] for position in reversed(range(len(index)))}
 
-    @cached_property
-    def _split(self) -> dict[str, Positions]:
-        if self.prepared is None:
-            return dict.fromkeys(("train", "validation", "test"), np.zeros(0, dtype=np.int64))
-        index, share = self.prepared.index, self.data.validation
-        official = np.asarray(index.official_split)
-        if self.data.validation_by == "speaker" and share > 0 and SPLITS.index("validation") not in official:
-            test = np.flatnonzero(official == SPLITS.index("test"))
-            strangers = split_strangers(index, share, self.person, np.setdiff1d(np.arange(len(index)), test))
-            if strangers is not None:
-                return {"train": strangers[0], "validation": strangers[1], "test": test}
-            if self.validates_on_recordings and len(index) > 1:
-                logger.warning(_LINKED, self.data.label)
-        return dict(zip(("train", "validation", "test"), split_index(index, share), strict=True))
-
     def positions(self, split: str) -> list[int]:
         """Positions in the index of a split's recordings."""
-        return [int(position) for position in self._split[split]]
+        if self.prepared is None:
+            return []
+        splits = {"train": self.prepared.train, "validation": self.prepared.validation, "test": self.prepared.test}
+        return [int(position) for position in splits[split]]
 
     @cached_property
     def _number(self) -> dict[str, int]:
@@ -172,8 +139,3 @@ class Corpus:
         """Where the centre of the first frame is, in frames (`KaldiSettings.snip_edges`)."""
         audio = self.data.audio
         return 0.5 * audio.window_length / audio.hop_length if audio.snip_edges else 0.5
-
-
-def _prepared(data: DiarizationData) -> Prepared:
-    """The corpus, split only afterwards: `Corpus.positions` knows better which speakers are the same."""
-    return prepare(data.model_copy(update={"validation": 0.0}))

@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt
 
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
 from phonate.data.manifests.requirements import ConversationRequirements, Requirements
-from phonate.data.settings import KaldiData
+from phonate.data.settings import KaldiData, RecordingData
 
 SHORTEST_SECONDS = 1.0
 
@@ -42,18 +42,32 @@ class DiarizationData(KaldiData):
         return ConversationRequirements(min_seconds=self.audio.min_seconds, max_seconds=self.audio.max_seconds)
 
     @property
+    def strangers(self) -> Literal["corpus", "recording"] | None:
+        """As `validation_by` and `speaker_names` say."""
+        return self.speaker_names if self.validation_by == "speaker" else None
+
+    @property
+    def to_prepare(self) -> list[RecordingData]:
+        """The corpus, and those of clips and of noise."""
+        own: list[RecordingData] = [self] if has_corpus(self) else []
+        acoustics = [self.augmentation, self.simulation.acoustics if self.simulation is not None else None]
+        noise = {one.noise_path: None for one in acoustics if one is not None and one.noise_path is not None}
+        return [*own, *clip_corpora(self), *(noise_corpus(self, path) for path in noise)] or [self]
+
+    @property
     def chunk_frames(self) -> int:
         """Frames of a sample, at most."""
         return round(self.chunk_seconds * self.audio.frames_per_second)
 
 
-class NoiseData(KaldiData):
-    """Recordings of noise."""
-
-
 def has_corpus(data: DiarizationData) -> bool:
     """Whether there is a corpus beside those in `data.simulation.path`."""
     return data.path is not None or bool(data.datasets)
+
+
+def noise_corpus(data: DiarizationData, path: str) -> KaldiData:
+    """The settings of a folder of noise recordings."""
+    return KaldiData(path=path, audio=data.audio, cache_dir=data.cache_folder, num_jobs=data.num_jobs, validation=0.0)
 
 
 def clip_corpora(data: DiarizationData) -> list[DiarizationData]:

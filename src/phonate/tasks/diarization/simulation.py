@@ -17,7 +17,7 @@ from phonate.data.conversations.simulator import ConversationSimulator
 from phonate.data.conversations.sources import Source
 from phonate.data.store.index import SPLITS, Index
 from phonate.data.store.prepared import prepare
-from phonate.tasks.diarization.data_settings import DiarizationData, NoiseData, clip_corpora
+from phonate.tasks.diarization.data_settings import DiarizationData, clip_corpora, noise_corpus
 
 _TRAIN, _VALIDATION, _TEST = (SPLITS.index(name) for name in ("train", "validation", "test"))
 
@@ -64,7 +64,7 @@ def acoustics_of(data: DiarizationData, settings: AcousticSettings) -> Acoustics
     """Room, noise and level as `settings` say, with noise recordings prepared for the corpus's sample rate."""
     noise: Noise = ColouredNoise()
     if settings.noise_path is not None:
-        prepared = prepare(NoiseData(path=settings.noise_path, audio=data.audio, cache_dir=data.cache_folder))
+        prepared = prepare(noise_corpus(data, settings.noise_path))
         noise = RecordedNoise(prepared, range(len(prepared.index)))
     return Acoustics(settings, data.audio.sample_rate, noise)
 

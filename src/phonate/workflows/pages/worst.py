@@ -13,7 +13,7 @@ from phonate.data.manifests.recording import read_part
 from phonate.data.manifests.rows import Checked
 from phonate.data.manifests.text_checks import Finding, Rates, findings, has_words
 from phonate.data.manifests.validation import Progress
-from phonate.data.settings import VoiceData
+from phonate.data.settings import RecordingData
 from phonate.workflows.pages.plots import sound_url
 from phonate.workflows.pages.rendering import render
 
@@ -42,7 +42,7 @@ class Suspect:
 
 
 def write_page(
-    settings: VoiceData, page: str | Path, transcribe: Recogniser | None = None, progress: Progress | None = None
+    settings: RecordingData, page: str | Path, transcribe: Recogniser | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Write the page of the worst clips. Returns its path and the number of clips with findings.
 

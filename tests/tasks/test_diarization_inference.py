@@ -110,7 +110,7 @@ class FakeJudge:
 
 
 def test_a_model_of_three_speakers_handles_five(known, monkeypatch):
-    monkeypatch.setattr("phonate.tasks.diarization.voices.SpeakerJudge", FakeJudge)
+    monkeypatch.setattr("phonate.tasks.diarization.segmentation.voices.SpeakerJudge", FakeJudge)
     rng = np.random.default_rng(0)
     turns, at = [], 0.5
     for number in range(30):
@@ -130,7 +130,7 @@ def test_a_model_of_three_speakers_handles_five(known, monkeypatch):
 
 
 def test_files_arrays_and_lists_give_the_same(known, tmp_path, monkeypatch):
-    monkeypatch.setattr("phonate.tasks.diarization.voices.SpeakerJudge", FakeJudge)
+    monkeypatch.setattr("phonate.tasks.diarization.segmentation.voices.SpeakerJudge", FakeJudge)
     waveform, truth = meeting([(0.5, 2.0, 0), (2.5, 5.0, 1), (6.0, 9.5, 0)], 10.0)
     soundfile.write(tmp_path / "m.wav", waveform, RATE, subtype="FLOAT")
     one = known.diarize(tmp_path / "m.wav")
@@ -150,7 +150,7 @@ def test_one_window_needs_no_voices(known, monkeypatch):
     def refuse():
         raise AssertionError("voices were compared")
 
-    monkeypatch.setattr("phonate.tasks.diarization.voices.SpeakerJudge", refuse)
+    monkeypatch.setattr("phonate.tasks.diarization.segmentation.voices.SpeakerJudge", refuse)
     waveform, truth = meeting([(0.5, 2.0, 0), (2.0, 3.5, 1)], 3.7)
     assert score(truth, known.diarize(waveform).turns).der < 0.1
     with pytest.raises(AssertionError):

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.tasks.diarization.decoding_settings import DecodingSettings
-from phonate.tasks.diarization.stitching import NOBODY, Segmentation, by_overlap, joined, same_columns
-from phonate.tasks.diarization.turns import TurnStream, speaker_turns
-from phonate.tasks.diarization.windows import _Samples, _sliding
+from phonate.tasks.diarization.segmentation.stitching import NOBODY, Segmentation, by_overlap, joined, same_columns
+from phonate.tasks.diarization.segmentation.turns import TurnStream, speaker_turns
+from phonate.tasks.diarization.segmentation.windows import _Samples, _sliding
 
 
 def column(*values):

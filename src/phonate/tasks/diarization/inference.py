@@ -23,14 +23,21 @@ from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches.recordings import padded
 from phonate.data.features import FEATURES
 from phonate.data.manifests.rows import one_line
-from phonate.tasks.diarization.clustering import SpeakerLimits, cluster
 from phonate.tasks.diarization.decoding_settings import DecodingSettings, Stitching
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
+from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits, cluster
+from phonate.tasks.diarization.segmentation.stitching import (
+    NOBODY,
+    Persons,
+    Segmentation,
+    by_overlap,
+    joined,
+    same_columns,
+)
+from phonate.tasks.diarization.segmentation.turns import TurnStream, active, speaker_turns
+from phonate.tasks.diarization.segmentation.voices import Voices
+from phonate.tasks.diarization.segmentation.windows import Read, Window, read_windows
 from phonate.tasks.diarization.settings import DiarizationRecipe
-from phonate.tasks.diarization.stitching import NOBODY, Persons, Segmentation, by_overlap, joined, same_columns
-from phonate.tasks.diarization.turns import TurnStream, active, speaker_turns
-from phonate.tasks.diarization.voices import Voices
-from phonate.tasks.diarization.windows import Read, Window, read_windows
 from phonate.training.checkpoints.trained import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 

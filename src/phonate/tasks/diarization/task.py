@@ -26,8 +26,8 @@ from phonate.tasks.diarization.labels import LabelType, build_labels, reference_
 from phonate.tasks.diarization.losses import DiarizationLoss
 from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
 from phonate.tasks.diarization.samples import Item
+from phonate.tasks.diarization.segmentation.turns import active
 from phonate.tasks.diarization.settings import DiarizationRecipe
-from phonate.tasks.diarization.turns import active
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
 
 _PREVIEWED = 8

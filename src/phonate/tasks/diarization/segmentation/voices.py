@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray, resample
 from phonate.evaluation.speaker_similarity import EMBEDDING_WIDTH, JUDGE_RATE, SpeakerJudge
-from phonate.tasks.diarization.clustering import LocalSpeakers
+from phonate.tasks.diarization.segmentation.clustering import LocalSpeakers
 
 _SHORTEST_SECONDS = 0.5
 """Who talks alone for less is embedded with the overlapped speech, too."""

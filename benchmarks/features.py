@@ -1,5 +1,5 @@
-"""What log-mel spectrograms cost, beside the bare Fourier transforms in them and beside other programs; and what Kaldi's
-features cost, beside kaldi-native-fbank and Lhotse.
+"""What log-mel spectrograms cost, beside the bare Fourier transforms in them and beside other programs, and what
+Kaldi's features cost, beside kaldi-native-fbank and Lhotse.
 
     OMP_NUM_THREADS=1 python benchmarks/features.py [--rounds 40] [--seconds 10]
 

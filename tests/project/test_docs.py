@@ -73,7 +73,7 @@ def test_python_snippets_parse() -> None:
 @pytest.mark.parametrize("code", [code for _, code in blocks("yaml", "recipe")])
 def test_recipes_resolve(code: str, tmp_path: Path) -> None:
     (tmp_path / "voice.yaml").write_text(code, encoding="utf-8")
-    assert resolve(tmp_path / "voice.yaml").recipe.task == "conversion"
+    resolve(tmp_path / "voice.yaml")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -14,6 +14,7 @@ COMMANDS = {
     "convert": ("phonate.cli.commands.convert", "convert a recording to another voice"),
     "generate": ("phonate.cli.commands.generate", "generate text with a trained language model"),
     "transcribe": ("phonate.cli.commands.transcribe", "transcribe a recording"),
+    "diarize": ("phonate.cli.commands.diarize", "find out who speaks when in a recording"),
     "score": ("phonate.cli.commands.score", "score a diarization (RTTM): DER with its parts, and JER"),
     "evaluate": ("phonate.cli.commands.evaluate", "evaluate a run, with a baseline and a ceiling"),
     "data": ("phonate.cli.commands.data", "check, prepare and describe a corpus"),

@@ -14,13 +14,13 @@ from markupsafe import Markup
 from phonate.audio.decoding import read_start, resample
 from phonate.audio.mel_scale import band_edges
 from phonate.audio.voice_features import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError
 from phonate.data.manifests.rows import Problem, printable
 from phonate.data.manifests.validation import Report
 from phonate.data.voices.validation import FAILURES, VoiceFile, VoiceRules, reason_of
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.exhibits import duration
-from phonate.workflows.pages.rendering import render
+from phonate.workflows.pages.rendering import render, write_page
 
 _MOST_PROBLEMS = 200
 _MOST_CLIPS = 3  # number of worst and of typical recordings
@@ -83,24 +83,7 @@ def write_voice_page(
         "listening": _listening(files, features, profile, report, rules),
         "problems": [_table(title, found, report) for title, found in _problems(report).items() if found],
     }
-    return _written(Path(path), render("voice.html.jinja", page))
-
-
-def _written(path: Path, text: str) -> Path:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
-    except OSError as error:
-        named = printable(str(path))
-        raise InputError(
-            f"{named}: can't be written ({error.strerror}); choose another path or free some space"
-        ) from error
-    return path
+    return write_page(path, render("voice.html.jinja", page))
 
 
 # ---------------------------------------------------------------- words and figures

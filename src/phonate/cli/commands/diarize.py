@@ -1,0 +1,112 @@
+"""Find out who speaks when in a recording, of any format, rate and length.
+
+RUN is a run's folder or one of its checkpoints. Without -o the RTTM lines are printed. With --stream the recording is
+read as if it came from a microphone, and each turn is printed when it has ended; the model must not look ahead.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phonate.tasks.diarization.inference import Diarization, Diarizer
+
+_STREAM_SECONDS = 0.1
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate diarize`."""
+    parser.add_argument("run", metavar="RUN", help="a run of the task diarization, or a checkpoint")
+    parser.add_argument("recording", metavar="IN.wav", help="the recording")
+    parser.add_argument("-o", "--output", metavar="OUT.rttm", help="where to write the turns")
+    parser.add_argument("--speakers", type=int, metavar="N", help="how many speakers there are, if known")
+    parser.add_argument("--min-speakers", type=int, metavar="N", help="how many there are at least")
+    parser.add_argument("--max-speakers", type=int, metavar="N", help="how many there are at most")
+    parser.add_argument(
+        "--stitching",
+        choices=("embeddings", "overlap"),
+        help="how speakers of different windows are found to be the same: by their voices, or by what windows have in "
+        "common (default: the recipe's)",
+    )
+    parser.add_argument("--plot", metavar="OUT.png", help="draw the turns: .png, .svg or .pdf")
+    parser.add_argument("--page", metavar="OUT.html", help="write a page with a timeline and a player")
+    parser.add_argument("--stream", action="store_true", help="print each turn as soon as it has ended")
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    parser.add_argument("--json", action="store_true", help="print the turns as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Diarize, and print or write the turns."""
+    from phonate.config.errors import InputError
+    from phonate.workflows.load import load
+
+    for path in filter(None, (args.output, args.plot, args.page)):  # before hours of work
+        if not Path(path).absolute().parent.is_dir():
+            raise InputError(f"{path}: no folder {Path(path).parent}; make it first")
+    if args.plot and Path(args.plot).suffix.lower() not in PICTURES:
+        raise InputError(f"--plot {args.plot}: a picture ends in {', '.join(PICTURES)}")
+    if args.stream:
+        for name in ("speakers", "min_speakers", "max_speakers", "stitching", "plot", "page", "json"):
+            if getattr(args, name):
+                raise InputError(f"--{name.replace('_', '-')}: not with --stream, which knows no later turns")
+    diarizer = load(args.run, "diarization", device=args.device)
+    return _stream(args, diarizer) if args.stream else _whole(args, diarizer)
+
+
+def _whole(args: argparse.Namespace, diarizer: Diarizer) -> int:
+    from phonate.cli.output import print_json
+    from phonate.data.annotations import write_rttm
+    from phonate.workflows.pages.diarization import write_diarization_page, write_picture
+
+    found = diarizer.diarize(
+        args.recording,
+        speakers=args.speakers,
+        min_speakers=args.min_speakers,
+        max_speakers=args.max_speakers,
+        stitching=args.stitching,
+    )
+    if args.output:
+        write_rttm(args.output, {recording_name(args.recording): found.turns})
+    if args.plot:
+        write_picture(args.plot, found)
+    if args.page:
+        write_diarization_page(args.page, args.recording, found)
+    if args.json:
+        print_json(_document(args.recording, found))
+    elif args.output:
+        print(f"{args.output}: {len(found.speakers)} speakers in {len(found.turns)} turns, {found.seconds:.1f} s")
+    else:
+        print(found.rttm(recording_name(args.recording)), end="")
+    return 0
+
+
+def _stream(args: argparse.Namespace, diarizer: Diarizer) -> int:
+    from phonate.audio.decoding import read_blocks
+    from phonate.data.annotations import rttm_lines, write_rttm
+
+    turns = []
+    name = recording_name(args.recording)
+    blocks = read_blocks(args.recording, diarizer.sample_rate, block_seconds=_STREAM_SECONDS)
+    for turn in diarizer.stream(blocks):
+        turns.append(turn)
+        print(*rttm_lines(name, [turn]), flush=True)
+    if args.output:
+        write_rttm(args.output, {name: turns})
+    return 0
+
+
+def recording_name(path: str) -> str:
+    """What RTTM calls the recording: the file's name without suffix and with underscores for spaces."""
+    return "_".join(Path(path).stem.split())
+
+
+def _document(recording: str, found: Diarization) -> dict[str, Any]:
+    return {
+        "recording": recording,
+        "seconds": found.seconds,
+        "speakers": found.speakers,
+        "turns": [{"start": turn.start, "end": turn.end, "speaker": turn.speaker} for turn in found.turns],
+    }

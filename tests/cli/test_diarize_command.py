@@ -1,0 +1,109 @@
+"""`phonate diarize`: from a corpus to turns, a picture, a page and a stream."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import soundfile
+
+from meetings import meeting, recipe, write_meetings
+from pages import Page
+from phonate.cli import main
+from phonate.data.annotations import read_rttm, write_rttm
+from phonate.evaluation.diarization import score
+from sounds import SAMPLE_RATE
+
+CAUSAL = """
+  model_type: decoder
+  decoder: {attention_type: causal_linear, positional_encoding: rope}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of two speakers who sound very different."""
+    folder = tmp_path_factory.mktemp("run")
+    corpus = write_meetings(folder / "corpus", 10)
+    (folder / "recipe.yaml").write_text(recipe(corpus, 60))
+    assert main(["train", str(folder / "recipe.yaml"), "--output", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory):
+    """A meeting that no model was trained on, and its reference."""
+    folder = tmp_path_factory.mktemp("held out")
+    waveform, turns = meeting(100, 4.0)
+    soundfile.write(folder / "my meeting.wav", waveform, SAMPLE_RATE)
+    write_rttm(folder / "ref.rttm", {"my_meeting": turns})
+    return folder / "my meeting.wav"
+
+
+def test_it_learns_and_writes_everything(run, held_out, tmp_path, capsys):
+    out = {name: tmp_path / f"out.{name}" for name in ("rttm", "png", "html")}
+    command = ["diarize", str(run), str(held_out), "-o", str(out["rttm"])]
+    assert main([*command, "--plot", str(out["png"]), "--page", str(out["html"])]) == 0
+    assert "2 speakers" in capsys.readouterr().out
+    reference, found = read_rttm(held_out.parent / "ref.rttm")["my_meeting"], read_rttm(out["rttm"])["my_meeting"]
+    assert score(reference, found).der < 0.4
+    assert out["png"].read_bytes()[1:4] == b"PNG"
+    assert main(["score", str(held_out.parent / "ref.rttm"), str(out["rttm"])]) == 0
+    page = Page(out["html"].read_text())
+    assert len(page.all("rect")) == len(found)
+    (sound,) = page.all("audio")
+    assert str(sound["src"]).startswith("data:audio/mpeg;base64,")
+    assert all(not attrs.get("src") or str(attrs["src"]).startswith("data:") for _, attrs in page.tags)
+    assert "http" not in out["html"].read_text().replace(str(sound["src"]), "")
+
+
+def test_json_and_printed_lines(run, held_out, capsys):
+    assert main(["diarize", str(run), str(held_out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["seconds"] == pytest.approx(4.0)
+    assert {turn["speaker"] for turn in found["turns"]} == set(found["speakers"])
+    assert main(["diarize", str(run), str(held_out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(found["turns"])
+    assert all(line.startswith("SPEAKER my_meeting 1 ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--stream"], "looks at later frames"),
+        (["--stream", "--speakers", "2"], "not with --stream"),
+        (["--speakers", "0"], "must be 1 or more"),
+        (["--plot", "out.gif"], "a picture ends in"),
+        (["-o", "nowhere/out.rttm"], "no folder"),
+    ],
+)
+def test_bad_input_is_one_line(run, held_out, options, message, capsys):
+    assert main(["diarize", str(run), str(held_out), *options]) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert message in error[-1]
+
+
+def test_a_stream_of_a_causal_model(tmp_path, held_out, capsys):
+    corpus = write_meetings(tmp_path / "corpus", 3)
+    (tmp_path / "recipe.yaml").write_text(recipe(corpus, 2, CAUSAL, decoding="{threshold: 0.4}"))
+    assert main(["train", str(tmp_path / "recipe.yaml"), "--output", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    streamed = tmp_path / "stream.rttm"
+    assert main(["diarize", str(tmp_path / "run"), str(held_out), "--stream", "-o", str(streamed)]) == 0
+    assert capsys.readouterr().out.startswith("SPEAKER my_meeting 1 ")
+    assert main(["diarize", str(tmp_path / "run"), str(held_out), "-o", str(tmp_path / "whole.rttm")]) == 0
+    one, two = (read_rttm(tmp_path / f"{name}.rttm")["my_meeting"] for name in ("stream", "whole"))
+    assert score(two, one).der == pytest.approx(0.0, abs=1e-6)
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys; from phonate.cli import main\n"
+        "try: main(['diarize', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -85,20 +85,16 @@ class DiarizationTraining(TrainingSettings):
     eval_knobs: EvalKnobs = EvalKnobs()
     """What is learnt, and how much of it in a batch."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_knobs(cls, values: Any) -> Any:
+    @model_validator(mode="after")
+    def _from_knobs(self) -> Self:
         """Put `eval_knobs.max_duration` and `eval_knobs.batch_size` where the trainer reads them."""
-        knobs = values.get("eval_knobs") if isinstance(values, dict) else None
-        if not isinstance(knobs, dict):
-            return values
-        seconds, items = knobs.get("max_duration"), knobs.get("batch_size")
-        if seconds is not None and values.get("max_duration") is None:
-            values = {**values, "max_duration": seconds}
-        validation = values.get("validation", {})
-        if items is not None and isinstance(validation, dict) and validation.get("batch_size") is None:
-            values = {**values, "validation": {**validation, "batch_size": items}}
-        return values
+        # Not before validation: pydantic then no longer takes JSON's lists for tuples.
+        knobs = self.eval_knobs
+        if knobs.max_duration is not None and self.max_duration is None:
+            self.__dict__["max_duration"] = knobs.max_duration
+        if knobs.batch_size is not None and self.validation.batch_size is None:
+            self.__dict__["validation"] = self.validation.model_copy(update={"batch_size": knobs.batch_size})
+        return self
 
     @model_validator(mode="after")
     def _knobs_agree(self) -> Self:

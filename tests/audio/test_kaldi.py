@@ -246,6 +246,44 @@ def test_dither_is_that_of_the_recording():
     assert plain.of_recording("a") is plain
 
 
+CHANGES = {
+    "frame_length": 0.02,
+    "frame_shift": 0.02,
+    "sampling_rate": 8000,
+    "num_mel_bins": 40,
+    "num_filters": 40,
+    "low_freq": 100.0,
+    "high_freq": 0.0,
+    "window_type": "hamming",
+    "preemph_coeff": 0.9,
+    "remove_dc_offset": False,
+    "dither": 0.01,
+    "snip_edges": True,
+    "round_to_power_of_two": False,
+    "use_energy": True,
+    "use_fft_mag": True,
+    "norm_filters": True,
+    "torchaudio_compatible_mel_scale": False,
+}
+OF_ENERGY = {"raw_energy": False, "energy_floor": 10.0}
+OF_MFCC = {"num_ceps": 20, "cepstral_lifter": 0, "num_filters": 30, "num_mel_bins": 30, "use_energy": True}
+
+
+@pytest.mark.parametrize(
+    ("common", "change"),
+    [({"num_mel_bins": 23}, {key: value}) for key, value in CHANGES.items() if key != "num_filters"]
+    + [({}, {"num_filters": 40}), ({}, {"feature_type": "mfcc"}), ({}, {"feature_type": "spectrogram"})]
+    + [({"use_energy": True}, {key: value}) for key, value in OF_ENERGY.items()]
+    + [({"feature_type": "mfcc"}, {key: value}) for key, value in OF_MFCC.items()],
+    ids=str,
+)
+def test_every_option_has_an_effect(common, change):
+    """Of an earlier pipeline's 25 options 6 had one."""
+    waveform = noise(1.0)
+    usual, changed = (KaldiFeatures(KaldiSettings(**options))(waveform) for options in (common, common | change))
+    assert usual.shape != changed.shape or np.abs(usual - changed).max() > 1e-3
+
+
 def test_features_survive_pickling():
     features, waveform = KaldiFeatures(KaldiSettings(feature_type="mfcc", dither=1e-4), seed=3), noise()
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(features))(waveform), features(waveform))

@@ -10,10 +10,11 @@ import pytest
 import soundfile
 from small_corpora import RATE, corpus
 
+from phonate.audio.kaldi import KaldiFeatures
 from phonate.audio.processor import AudioProcessor
 from phonate.data.manifests import recording, validation
 from phonate.data.manifests.requirements import Requirements
-from phonate.data.settings import VoiceData
+from phonate.data.settings import KaldiData, VoiceData
 from phonate.data.store import build
 from phonate.data.store.prepared import prepare
 
@@ -42,6 +43,23 @@ def test_features_and_waveform_in_blocks_are_those_of_the_whole(tmp_path, monkey
     assert not list(blocks.folder.glob("*scratch*"))
     part = blocks.cache.waveform(0, 3 * RATE, 4 * RATE)
     assert np.array_equal(part, whole.cache.waveform(0)[3 * RATE : 4 * RATE])
+
+
+@pytest.mark.parametrize("storage", ["disk", "on_the_fly"])
+def test_kaldi_features_of_long_recordings_are_those_of_kaldi(tmp_path, monkeypatch, storage):
+    rng = np.random.default_rng(0)
+    noise = np.round(rng.normal(size=70 * RATE) * 2000).astype(np.int16)
+    noise[1000:1003] = [-32768, 32767, 20001]  # values of 16 bits are kept as they are
+    (tmp_path / "corpus").mkdir()
+    soundfile.write(tmp_path / "corpus/long.flac", noise, RATE)
+    for module in (recording, validation, build):
+        monkeypatch.setattr(module, "LONG_SECONDS", 20.0)
+    data = KaldiData(path=str(tmp_path / "corpus"), cache_dir=str(tmp_path / "cache"), storage_type=storage)
+    cache = prepare(data).cache
+    assert np.array_equal(cache.waveform(0), (noise / 32768).astype(np.float32))
+    whole = KaldiFeatures(data.audio)(cache.waveform(0))
+    assert np.array_equal(cache.features(0), whole)
+    assert np.array_equal(cache.features(0, 3001, 3333), whole[3001:3333])
 
 
 @pytest.mark.slow

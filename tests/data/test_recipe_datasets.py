@@ -9,6 +9,7 @@ from phonate.config.errors import RecipeError
 from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS
 from phonate.parse_args import unified_parser
+from phonate.workflows.explain import schema
 
 DOCUMENT = """\
 task: meetings
@@ -164,6 +165,12 @@ def test_each_mistake_of_several_has_its_line(recipe):
 
 def test_other_tasks_have_no_such_keys(recipe):
     assert "global_config: no such option" in refused(recipe("task: vocoder\ndata: {path: x}\nglobal_config: {}\n"))
+
+
+def test_the_schema_has_the_keys(recipe):
+    properties = schema(recipe(DOCUMENT))["properties"]
+    assert {"num_mel_bins", "corpus_dir"} <= properties["global_config"]["properties"].keys()
+    assert properties["datasets"]["type"] == "array"
 
 
 def test_the_parser_gives_one_configuration_for_each_corpus(recipe):

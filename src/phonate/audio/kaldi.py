@@ -9,6 +9,7 @@ Shapes: N samples, T frames, L samples of a frame, F frequencies, M mel bands, W
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -59,7 +60,11 @@ class KaldiFeatures:
 
     def of_recording(self, id: str) -> KaldiFeatures:
         """The same with the dither of the recording called `id`."""
-        return KaldiFeatures(self.settings, derived_seed("dither", id)) if self.settings.dither else self
+        if not self.settings.dither:
+            return self
+        mine = copy.copy(self)
+        mine._seed = derived_seed("dither", id)
+        return mine
 
     def frames(self, samples: int) -> int:
         """How many frames so many samples have."""

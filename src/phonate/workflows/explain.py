@@ -10,6 +10,7 @@ from phonate.config.documents import read
 from phonate.config.options import describe
 from phonate.config.overrides import parse_overrides
 from phonate.config.resolve import REQUIRED, Resolved, recipe_class, task_of
+from phonate.config.tasks import task_info
 
 
 @dataclass(frozen=True)
@@ -50,4 +51,24 @@ def schema(source: str | Path, overrides: list[str] | None = None) -> dict[str, 
     content["title"] = f"phonate recipe: {task}"
     content["required"] = ["task"]
     content["properties"]["task"]["const"] = task
+    sections = task_info(task).sections
+    content["properties"] |= {key: _section_schema(content, paths) for key, paths in sections.items()}
     return content
+
+
+def _section_schema(content: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
+    """The schema of a top-level key whose options are those of the sections at `paths`, or which is the option there."""
+    found = [_node(content, path) for path in paths]
+    if any("properties" not in one for one in found):
+        return found[0]
+    options = {name: option for one in reversed(found) for name, option in one["properties"].items()}
+    return {"type": "object", "additionalProperties": False, "properties": options}
+
+
+def _node(content: dict[str, Any], path: str) -> dict[str, Any]:
+    node = content
+    for part in path.split("."):
+        node = node["properties"][part]
+        while "$ref" in node:
+            node = content["$defs"][node["$ref"].rpartition("/")[2]]
+    return node

@@ -1,0 +1,467 @@
+"""Samples of diarization: labels at the right frames, nobody both in training and in validation, shares, refusals."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from phonate.config.errors import DataError, InputError
+from phonate.config.randomness import generator
+from phonate.config.resolve import resolve
+from phonate.data.annotations import SpeakerTurn, write_rttm, write_uem
+from phonate.data.batches.collators import COLLATORS, with_collator
+from phonate.data.batches.loading import BatchSource
+from phonate.data.features import FEATURES
+from phonate.tasks.diarization.corpus import Corpus
+from phonate.tasks.diarization.data_settings import DiarizationData
+from phonate.tasks.diarization.dataset import DiarizationCollator, DiarizationDataset
+
+RATE = 16_000
+TURNS = {
+    "m1": [(0.0, 5.0, "ann"), (4.0, 9.0, "bob"), (11.0, 13.0, "ann")],
+    "m2": [(1.0, 6.0, "cat"), (5.5, 12.0, "dan")],
+    "m3": [(0.5, 3.25, "eve"), (3.0, 12.0, "fay")],
+    "m4": [(2.0, 10.0, "gus"), (2.0, 4.0, "hal")],
+}
+
+
+def tone(seconds: float, pitch: float, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    at = np.arange(round(seconds * RATE)) / RATE
+    sound = 0.1 * sum(np.sin(2 * np.pi * pitch * h * at) / h for h in range(1, 8))
+    return (sound + 0.003 * rng.standard_normal(len(at))).astype(np.float32)
+
+
+def meetings(folder: Path, turns: dict[str, list[tuple[float, float, str]]] = TURNS, seconds: float = 14.0) -> Path:
+    """Recordings in which every speaker is a tone, and the RTTM of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (name, of_one) in enumerate(turns.items()):
+        sound = 0.0005 * np.random.default_rng(number).standard_normal(round(seconds * RATE)).astype(np.float32)
+        for start, end, speaker in of_one:
+            pitch = 90.0 + 17.0 * (ord(speaker[0]) - ord("a"))
+            first = round(start * RATE)
+            sound[first : first + round((end - start) * RATE)] += tone(end - start, pitch, number)
+        soundfile.write(folder / f"{name}.wav", sound, RATE, subtype="PCM_16")
+    write_rttm(folder / "all.rttm", {name: [SpeakerTurn(*turn) for turn in of_one] for name, of_one in turns.items()})
+    return folder
+
+
+def speakers(folder: Path, names: str = "abcdefgh") -> Path:
+    """A folder of clips for each speaker: a second of silence, two of speech, half a second of silence."""
+    for number, name in enumerate(names):
+        (folder / name).mkdir(parents=True)
+        for clip in range(3):
+            quiet = np.zeros(RATE, np.float32)
+            sound = np.concatenate([quiet, tone(2.0, 100.0 + 20.0 * number, 10 * number + clip), quiet[: RATE // 2]])
+            soundfile.write(folder / name / f"{clip}.wav", sound, RATE, subtype="PCM_16")
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Any:
+    """`data(**settings)`: a corpus's settings with a cache of the test's own."""
+
+    def settings(**values: Any) -> DiarizationData:
+        return DiarizationData.model_validate({"cache_dir": str(tmp_path / "cache"), "chunk_seconds": 4.0, **values})
+
+    return settings
+
+
+def samples(settings: DiarizationData, split: str = "train") -> DiarizationDataset:
+    return DiarizationDataset(Corpus(settings), split)
+
+
+# Pieces of recordings
+
+
+def test_labels_are_the_speakers_at_the_centres_of_frames(tmp_path: Path, data: Any) -> None:
+    corpus = Corpus(data(path=str(meetings(tmp_path / "talk")), validation=0.0))
+    train = DiarizationDataset(corpus, "train")
+    for number in range(len(train.ids)):
+        item = train.get(number, generator(0, number))
+        turns = TURNS[item.source]
+        names = [corpus.speakers[one] for one in item.speakers_S]
+        for frame in range(0, len(item.features_TF), 7):
+            at = item.start + (frame + 0.5) / 100
+            talking = {name for start, end, name in turns if start <= at < end}
+            labelled = {name for name, here in zip(names, item.activity_TS[frame], strict=True) if here}
+            assert labelled == talking, (item.source, at)
+        first = [np.flatnonzero(column)[0] for column in item.activity_TS.T]
+        assert first == sorted(first)
+
+
+def test_those_who_begin_together_come_by_name_and_the_silent_have_no_column(tmp_path: Path, data: Any) -> None:
+    corpus = Corpus(data(path=str(meetings(tmp_path / "talk")), validation=0.0))
+    position = next(one for one in corpus.positions("train") if corpus.prepared.index.id[one] == "m4")
+    activity, numbers = corpus.activity(position, 100, 500)
+    assert [corpus.speakers[one] for one in numbers] == ["gus", "hal"]
+    assert activity.sum(axis=0).tolist() == [300, 200]
+    activity, numbers = corpus.activity(position, 450, 500)
+    assert [corpus.speakers[one] for one in numbers] == ["gus"]
+    assert corpus.activity(position, 0, 100)[0].shape == (100, 0)
+
+
+def test_features_of_a_piece_are_those_of_the_whole(tmp_path: Path, data: Any) -> None:
+    settings = data(path=str(meetings(tmp_path / "talk")), validation=0.0)
+    corpus = Corpus(settings)
+    item = DiarizationDataset(corpus, "train").get(0, generator(3))
+    sound, _ = soundfile.read(tmp_path / "talk" / f"{item.source}.wav", dtype="float32")
+    whole = FEATURES.get("fbank")(settings).compute(sound)
+    first = round(item.start * 100)
+    np.testing.assert_allclose(item.features_TF, whole[first : first + 400], atol=1e-3)
+
+
+def test_validation_covers_recordings_once_and_training_anywhere_in_them(tmp_path: Path, data: Any) -> None:
+    settings = data(path=str(meetings(tmp_path / "talk")), validation=0.3)
+    held_out = samples(settings, "validation")
+    assert held_out.lengths.sum() == 1400
+    assert held_out.lengths.max() <= 400
+    pieces = [held_out.get(number, generator(0)) for number in range(len(held_out.ids))]
+    ends = [round(100 * one.start) + len(one.features_TF) for one in pieces]
+    assert [round(100 * one.start) for one in pieces] == [0, *ends[:-1]]
+    train = samples(settings)
+    starts = {round(100 * train.get(0, generator(epoch)).start) for epoch in range(50)}
+    assert len(starts) > 20
+    everywhere = [train.get(number, generator(number)) for number in range(len(train.ids))]
+    assert max(one.start for one in everywhere if one.source == everywhere[0].source) > 6.0
+
+
+def test_an_epoch_has_as_many_pieces_as_are_asked_for_from_all_recordings(tmp_path: Path, data: Any) -> None:
+    settings = data(path=str(meetings(tmp_path / "talk")), validation=0.0)
+    assert len(samples(settings).ids) == 16  # 14 s are four pieces of 4 s
+    for count in (3, 40):
+        train = samples(settings.model_copy(update={"samples": count}))
+        assert len(train.ids) == len(set(train.ids)) == count
+        drawn = [train.get(number % count, generator(number)) for number in range(60)]
+        assert {one.source for one in drawn} == set(TURNS)
+        assert all(len(one.features_TF) <= train.lengths[0] for one in drawn)
+
+
+def test_snipped_edges_move_labels_with_the_frames(tmp_path: Path, data: Any) -> None:
+    turns = {"m1": [(1.0, 2.0, "ann"), (3.0, 3.5, "bob")]}
+    settings = data(
+        path=str(meetings(tmp_path / "talk", turns, 6.0)),
+        validation=0.0,
+        audio={"snip_edges": True, "frame_length": 0.1},
+        chunk_seconds=20.0,
+    )
+    item = samples(settings).get(0, generator(0))
+    # Frame t is samples from t to t + 10 hundredths of a second, its centre at t + 5.
+    assert len(item.features_TF) == len(item.activity_TS) == 591
+    assert np.flatnonzero(item.activity_TS[:, 0]).tolist() == list(range(95, 195))
+
+
+def test_uem_regions_are_never_left(tmp_path: Path, data: Any) -> None:
+    folder = meetings(tmp_path / "talk")
+    write_uem(folder / "all.uem", {name: [(1.0, 5.0), (8.0, 13.0)] for name in TURNS})
+    settings = data(path=str(folder), validation=0.0, chunk_seconds=3.0)
+    corpus = Corpus(settings)
+    train = DiarizationDataset(corpus, "train")
+    assert len(corpus.prepared.index) == 8
+    for number in range(len(train.ids)):
+        item = train.get(number, generator(1, number))
+        begin = 1.0 if item.source.endswith("00001000") else 8.0
+        length = 4.0 if begin == 1.0 else 5.0
+        assert item.start + len(item.features_TF) / 100 <= length + 1e-6
+        names = [corpus.speakers[one] for one in item.speakers_S]
+        at = begin + item.start + 0.005
+        turns = TURNS[item.source.rpartition("-")[0]]
+        heard = {name for name, here in zip(names, item.activity_TS[0], strict=True) if here}
+        assert heard == {name for start, end, name in turns if start <= at < end}
+
+
+# Who is held out
+
+
+def people(corpus: Corpus, split: str) -> set[str]:
+    index = corpus.prepared.index
+    return {index.speakers[one.speaker] for position in corpus.positions(split) for one in index.segments(position)}
+
+
+def test_nobody_is_in_training_and_in_validation(tmp_path: Path, data: Any) -> None:
+    turns = {
+        **{f"a{n}": [(0.0, 2.0, "ann"), (1.0, 3.0, f"p{n}")] for n in range(4)},
+        **{f"b{n}": [(0.0, 2.0, "bob"), (1.0, 3.0, f"q{n}")] for n in range(3)},
+        **{f"c{n}": [(0.0, 2.0, f"r{n}"), (1.0, 3.0, f"s{n}")] for n in range(3)},
+    }
+    folder = meetings(tmp_path / "talk", turns, 4.0)
+    corpus = Corpus(data(path=str(folder), validation=0.3))
+    train, validation = corpus.positions("train"), corpus.positions("validation")
+    assert sorted(train + validation) == list(range(10))
+    assert 1 <= len(validation) <= 4
+    assert not people(corpus, "train") & people(corpus, "validation")
+    item = DiarizationDataset(corpus, "validation").get(0, generator(0))
+    assert set(item.speakers_S.tolist()) == {-1}
+    # The faulty way, by recordings alone, lets speakers through.
+    leaky = Corpus(data(path=str(folder), validation=0.3, validation_by="recording"))
+    assert people(leaky, "train") & people(leaky, "validation")
+
+
+def test_names_of_one_recording_only_are_other_people_elsewhere(
+    tmp_path: Path, data: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    turns = {f"m{n}": [(0.0, 2.0, "spk00"), (1.0, 3.0, "spk01")] for n in range(4)}
+    folder = meetings(tmp_path / "talk", turns, 4.0)
+    with caplog.at_level(logging.WARNING, "phonate"):
+        linked = Corpus(data(path=str(folder), validation=0.25))
+    assert "data.speaker_names: recording" in caplog.text
+    assert (len(linked.speakers), len(linked.positions("validation"))) == (2, 1)
+    caplog.clear()
+    apart = Corpus(data(path=str(folder), validation=0.25, speaker_names="recording"))
+    assert not caplog.text
+    assert len(apart.speakers) == 6
+    assert apart.speakers[0].endswith("/spk00")
+
+
+def test_official_splits_are_kept(tmp_path: Path, data: Any) -> None:
+    for split, names in (("train", ("m1", "m2")), ("dev", ("m3",)), ("test", ("m4",))):
+        meetings(tmp_path / "talk" / split, {name: TURNS[name] for name in names})
+    corpus = Corpus(data(path=str(tmp_path / "talk")))
+    ids = {split: [corpus.prepared.index.id[one] for one in corpus.positions(split)] for split in ("train", "test")}
+    assert ids == {"train": ["m1", "m2"], "test": ["m4"]}
+    assert [DiarizationDataset(corpus, "validation").get(0, generator(0)).source] == ["m3"]
+    assert set(corpus.speakers) == {"ann", "bob", "cat", "dan"}
+
+
+# Simulated conversations
+
+
+def test_clips_alone_are_simulated_with_strangers_in_validation(tmp_path: Path, data: Any) -> None:
+    settings = data(path=str(speakers(tmp_path / "clips")), simulation={"speakers": [2, 2], "validation_samples": 5})
+    corpus = Corpus(settings)
+    assert corpus.simulated_share == 1.0
+    assert not corpus.validates_on_recordings
+    banks = {split: set(one.bank.speakers) for split, one in corpus.simulators.items()}
+    assert banks["train"] | banks["validation"] == set("abcdefgh")
+    assert not banks["train"] & banks["validation"]
+    train, held_out = DiarizationDataset(corpus, "train"), DiarizationDataset(corpus, "validation")
+    assert (len(train.ids), len(held_out.ids)) == (1000, 5)
+    item = train.get(0, generator(0))
+    assert item.features_TF.shape == (400, 80)
+    assert item.activity_TS.shape[0] == 400
+    assert {corpus.speakers[one] for one in item.speakers_S} <= banks["train"]
+    assert set(held_out.get(0, generator(0)).speakers_S.tolist()) == {-1}
+
+
+def test_official_test_and_validation_speakers_are_kept_apart(tmp_path: Path, data: Any) -> None:
+    for split, names in (("train", "abcd"), ("dev", "ef"), ("test", "gh")):
+        speakers(tmp_path / "clips" / split, names)
+    corpus = Corpus(data(path=str(tmp_path / "clips"), simulation={"speakers": [2, 2]}))
+    banks = {split: one.bank.speakers for split, one in corpus.simulators.items()}
+    assert banks == {"train": list("abcd"), "validation": list("ef")}
+
+
+def test_validation_conversations_are_the_same_whatever_the_generator(tmp_path: Path, data: Any) -> None:
+    settings = data(path=str(speakers(tmp_path / "clips")), simulation={"speakers": [2, 2]})
+    held_out, train = samples(settings, "validation"), samples(settings)
+    one, two = held_out.get(1, generator(1)), held_out.get(1, generator(2))
+    assert one.features_TF.tobytes() == two.features_TF.tobytes()
+    assert one.activity_TS.tobytes() == two.activity_TS.tobytes()
+    first, second = train.get(1, generator(0, 0)), train.get(1, generator(0, 1))
+    assert first.features_TF.tobytes() != second.features_TF.tobytes()
+
+
+def test_shares_of_real_and_simulated_samples(tmp_path: Path, data: Any) -> None:
+    talk, clips = str(meetings(tmp_path / "talk")), str(speakers(tmp_path / "clips"))
+    settings = data(path=talk, validation=0.25, samples=50, simulation={"path": clips, "share": 0.8})
+    train = samples(settings)
+    simulated = [name for name in train.ids if name.startswith("simulated")]
+    assert (len(train.ids), len(simulated), len(set(train.ids))) == (50, 40, 50)
+    assert samples(settings, "validation").get(0, generator(0)).source in TURNS
+    natural = samples(settings.model_copy(update={"samples": None}))
+    real = [name for name in natural.ids if not name.startswith("simulated")]
+    assert (len(real), len(natural.ids)) == (12, 60)  # three recordings of four pieces, and four times as many
+    assert train.get(0, generator(0)).source in TURNS
+    assert train.get(49, generator(0)).source == ""
+
+
+def test_clips_of_the_corpus_itself_are_those_of_training_recordings(tmp_path: Path, data: Any) -> None:
+    """Otherwise the model would hear the voices that it is validated on."""
+    talk, clips = meetings(tmp_path / "talk"), speakers(tmp_path / "clips")
+    settings = data(path=str(talk), validation=0.25, simulation={"path": [str(talk), str(clips)], "speakers": [2, 2]})
+    corpus = Corpus(settings)
+    bank = corpus.simulators["train"].bank.speakers
+    assert people(corpus, "validation")
+    assert not set(bank) & people(corpus, "validation")
+    assert people(corpus, "train") - set(bank) <= {"hal"}  # who never talks alone
+    assert {f"clips/{name}" for name in "abcdefgh"} <= set(bank)
+    assert len(corpus.speakers) == len(set(corpus.speakers)) == 6 + 8  # people of real recordings have one number
+
+
+def test_batches_do_not_depend_on_workers(tmp_path: Path, data: Any) -> None:
+    talk, clips = str(meetings(tmp_path / "talk")), str(speakers(tmp_path / "clips"))
+    settings = data(path=talk, validation=0.25, samples=12, augmentation={}, simulation={"path": clips})
+
+    def batches(workers: int) -> list[Any]:
+        made = BatchSource(samples(settings), seed=3, batch_size=4, num_workers=workers)
+        try:
+            return [one for epoch in (0, 1) for one in made.epoch(epoch)]
+        finally:
+            made.close()
+
+    alone, helped = batches(0), batches(2)
+    assert [one.ids for one in alone] == [one.ids for one in helped]
+    for one, two in zip(alone, helped, strict=True):
+        for name in one.batch:
+            assert torch.equal(one.batch[name], two.batch[name]), name
+
+
+def test_too_few_speakers_for_two_splits_are_one_clear_line(tmp_path: Path, data: Any) -> None:
+    settings = data(path=str(speakers(tmp_path / "clips", "abc")), simulation={"speakers": [2, 2]})
+    with pytest.raises(DataError, match=r"take clips of 4 speakers or more; there are 3\. Lower"):
+        samples(settings)
+    assert len(samples(settings.model_copy(update={"validation": 0.0})).ids) == 1000
+
+
+def test_other_acoustics_change_features_but_no_labels(tmp_path: Path, data: Any) -> None:
+    talk = str(meetings(tmp_path / "talk"))
+    plain = samples(data(path=talk, validation=0.0))
+    varied = samples(data(path=talk, validation=0.0, augmentation={"reverberation": 1.0, "noise": 1.0}))
+    for number in range(4):
+        one, two = plain.get(number, generator(number)), varied.get(number, generator(number))
+        assert one.activity_TS.tobytes() == two.activity_TS.tobytes()
+        assert one.features_TF.shape == two.features_TF.shape
+        assert np.abs(one.features_TF - two.features_TF).mean() > 0.3
+    held_out = data(path=talk, validation=0.25, augmentation={"noise": 1.0})
+    assert samples(held_out, "validation").get(0, generator(1)).features_TF.tobytes() == (
+        samples(held_out, "validation").get(0, generator(2)).features_TF.tobytes()
+    )
+
+
+def test_noise_comes_from_a_folder(tmp_path: Path, data: Any) -> None:
+    (tmp_path / "noise").mkdir()
+    hum = (0.2 * np.sin(2 * np.pi * 3000 * np.arange(2 * RATE) / RATE)).astype(np.float32)
+    soundfile.write(tmp_path / "noise" / "hum.wav", hum, RATE, subtype="PCM_16")
+    acoustics = {"reverberation": 0.0, "noise": 1.0, "noise_path": str(tmp_path / "noise"), "snr_db": [0.0, 0.0]}
+    settings = data(path=str(meetings(tmp_path / "talk")), validation=0.0, augmentation=acoustics)
+    assert [one.path for one in settings.to_prepare] == [settings.path, str(tmp_path / "noise")]
+    features = samples(settings).get(0, generator(0)).features_TF
+    plain = samples(settings.model_copy(update={"augmentation": None})).get(0, generator(0)).features_TF
+    louder = (features - plain).mean(axis=0)
+    assert np.argmax(louder) == pytest.approx(80 * 1127 * np.log1p(3000 / 700) / 2790, abs=4)  # the band of 3 kHz
+
+
+# What can't be used
+
+
+def test_bad_recordings_are_refused_and_never_silence(tmp_path: Path, data: Any) -> None:
+    folder = meetings(tmp_path / "talk")
+    (folder / "m2.wav").write_bytes(b"no audio")
+    soundfile.write(folder / "unlisted.wav", tone(3.0, 100.0, 0), RATE)
+    with (folder / "all.rttm").open("a") as file:
+        file.write("SPEAKER gone 1 0.0 2.0 <NA> <NA> ann <NA> <NA>\n")
+        file.write("SPEAKER m3 1 zero 2.0 <NA> <NA> ann <NA> <NA>\n")
+    corpus = Corpus(data(path=str(folder), validation=0.0))
+    assert [corpus.prepared.index.id[one] for one in corpus.positions("train")] == ["m1", "m4"]
+    refused = {one["id"]: one["reason"] for one in corpus.prepared.report["refused"]}
+    assert refused == {
+        "m2": "unreadable",
+        "unlisted": "no annotation",
+        "gone": "missing file",
+        "m3": "malformed row",
+    }
+
+
+def test_segments_without_a_speaker_are_refused(tmp_path: Path, data: Any) -> None:
+    folder = speakers(tmp_path / "clips", "ab")
+    (folder / "list.csv").write_text("path,speaker\na/0.wav,a\na/1.wav,\nb/0.wav,b\n")
+    corpus = Corpus(data(path=str(folder / "list.csv"), validation=0.0))
+    assert corpus.prepared.report["reasons"] == {"no speaker": 1}
+
+
+def test_recordings_in_which_nobody_speaks_are_fine_beside_others(tmp_path: Path, data: Any) -> None:
+    folder = meetings(tmp_path / "talk")
+    soundfile.write(folder / "quiet.wav", 0.01 * np.random.default_rng(0).standard_normal(5 * RATE), RATE)
+    write_uem(folder / "all.uem", {**{name: [(0.0, 14.0)] for name in TURNS}, "quiet": [(0.0, 5.0)]})
+    corpus = Corpus(data(path=str(folder), validation=0.0))
+    train = DiarizationDataset(corpus, "train")
+    items = [train.get(number, generator(0)) for number in range(len(train.ids))]
+    quiet = next(one for one in items if one.source == "quiet")
+    assert quiet.activity_TS.shape == (len(quiet.features_TF), 0)
+    batch = train.collate([quiet, next(one for one in items if one.source == "m1")])
+    assert batch["speaker_count"][0] == 0
+    assert train.collate([quiet])["activity"].shape == (1, len(quiet.features_TF), 0)
+
+
+def test_a_corpus_without_speakers_is_an_error(tmp_path: Path, data: Any) -> None:
+    folder = tmp_path / "talk"
+    folder.mkdir()
+    soundfile.write(folder / "quiet.wav", 0.01 * np.random.default_rng(0).standard_normal(5 * RATE), RATE)
+    (folder / "all.rttm").write_text("")
+    write_uem(folder / "all.uem", {"quiet": [(0.0, 5.0)]})
+    with pytest.raises(DataError, match="says of no recording who speaks in it"):
+        Corpus(data(path=str(folder)))
+
+
+def test_no_corpus_at_all_is_an_error(data: Any) -> None:
+    with pytest.raises(DataError, match=r"set data\.path, or data\.simulation\.path"):
+        Corpus(data())
+
+
+# Batches
+
+
+def test_a_batch_pads_with_zeros_and_absent_speakers_with_minus_one(tmp_path: Path, data: Any) -> None:
+    train = samples(data(path=str(meetings(tmp_path / "talk", {**TURNS, "m5": [(0.0, 1.5, "ida")]}, 13.0))))
+    items = [train.get(number, generator(0)) for number in range(len(train.ids))]
+    long = next(one for one in items if one.activity_TS.shape[1] == 2)
+    short = next(one for one in items if one.activity_TS.shape[1] == 1)
+    short = type(short)(short.features_TF[:250], short.activity_TS[:250], short.speakers_S)
+    batch = train.collate([long, short])
+    assert {name: (tuple(value.shape), value.dtype) for name, value in batch.items()} == {
+        "features": ((2, 400, 80), torch.float32),
+        "lengths": ((2,), torch.int64),
+        "activity": ((2, 400, 2), torch.float32),
+        "speaker_count": ((2,), torch.int64),
+        "speakers": ((2, 2), torch.int64),
+    }
+    assert batch["lengths"].tolist() == [400, 250]
+    assert batch["speaker_count"].tolist() == [2, 1]
+    assert not batch["features"][1, 250:].any()
+    assert not batch["activity"][1, 250:].any()
+    assert not batch["activity"][1, :, 1].any()
+    assert batch["speakers"][1, 1] == -1
+
+
+def test_a_collator_of_ones_own_is_named_by_the_recipe(tmp_path: Path, data: Any) -> None:
+    class CustomCollator(DiarizationCollator):
+        def __call__(self, cuts: list[Any]) -> Any:
+            batch = super().__call__(cuts)
+            return {**batch, "labels": (batch["activity"].sum(-1) > 1).long()}
+
+    COLLATORS.register("several_at_once", CustomCollator)
+    train = with_collator(samples(data(path=str(meetings(tmp_path / "talk")))), "several_at_once")
+    batch = train.collate([train.get(number, generator(0)) for number in range(3)])
+    assert batch["labels"].shape == batch["features"].shape[:2]
+    assert set(batch["labels"].unique().tolist()) <= {0, 1}
+
+
+def test_mistakes_in_a_recipe_have_file_and_line(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("task: diarization\ndata:\n  path: x\n  simulation:\n    speakers: [4, 2]\n")
+    with pytest.raises(InputError, match=r"mine\.yaml:5:\d+ data\.simulation.*lowest, highest"):
+        resolve(str(recipe))
+
+
+def test_real_meetings_and_clips_of_real_speakers(recordings: Path, data: Any) -> None:
+    settings = data(
+        path=str(recordings / "diar_en_ami"),
+        validation=0.2,
+        chunk_seconds=30.0,
+        samples=20,
+        simulation={"path": [str(recordings / "spk_en_librispeech/train-clean-100"), str(recordings / "asr_en_an4")]},
+    )
+    corpus = Corpus(settings)
+    train, held_out = DiarizationDataset(corpus, "train"), DiarizationDataset(corpus, "validation")
+    assert not people(corpus, "train") & people(corpus, "validation")
+    simulated = [train.get(number, generator(number)) for number in range(10, 20)]
+    speech = np.mean([one.activity_TS.any(axis=1).mean() for one in simulated])
+    assert 0.7 < speech < 0.95
+    assert all(np.isfinite(one.features_TF).all() for one in simulated)
+    assert held_out.lengths.sum() == 3000 * len(held_out.ids)

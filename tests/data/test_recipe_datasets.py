@@ -138,7 +138,7 @@ def test_overrides_take_the_written_keys(recipe):
         ("global_config: {frame_length: 25}", "expected a number <= 1"),
         ("global_config: [fbank]", "2:16 global_config: expected a mapping"),
         ("global_config: {low_freq: 8000}", "half the sampling_rate"),
-        ("datasets: [{name: amii}]", "2:12 datasets.0: no recipe 'amii' in Lhotse; did you mean ami?"),
+        ("datasets: [{name: amii}]", "2:12 datasets.0: no path, and no recipe 'amii' in Lhotse; did you mean ami?"),
         ("datasets: [{name: ami, num_mel_bins: 40}]", "2:24 datasets.0.num_mel_bins: features are the same"),
         ("datasets: [{name: ami, storage_path: x}]", "2:24 datasets.0.storage_path: all corpora are prepared together"),
         ("datasets: [{name: ami, processparams: {}}]", "did you mean process_params?"),

@@ -20,7 +20,7 @@ PERMISSIVE = re.compile(r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|matp
 def name_of(requirement: str) -> str:
     found = re.match(r"[\w.-]+", requirement)
     assert found
-    return found[0].lower().replace("_", "-")
+    return re.sub(r"[_.]", "-", found[0].lower())
 
 
 INSTALLED_BY_MAKE = ("distillmos", "xls-r-sqa")

@@ -219,7 +219,7 @@ class KaldiData(RecordingData):
     @property
     def corpora(self) -> tuple[DatasetSettings, ...]:
         """The data sets, with what holds for all of them filled in."""
-        if not self.datasets:
+        if self.path is not None or not self.datasets:
             return super().corpora
         return tuple(self._filled(one) for one in self.datasets)
 

@@ -53,9 +53,7 @@ class DatasetSettings(Settings):
         if not self.name or "/" in self.name:
             raise ValueError(f"name {self.name!r}: a name without / is wanted")
         if self.path is None and self.name not in recipe_names():
-            raise ValueError(
-                f"no recipe {self.name!r} in Lhotse; {nearest(self.name, recipe_names())} A corpus on disk has a path"
-            )
+            raise ValueError(f"no path, and no recipe {self.name!r} in Lhotse; {nearest(self.name, recipe_names())}")
         given = [key for key in ("corpus_dir", "output_dir", "force_download") if getattr(self, key) is not None]
         given += [key for key in ("download_params", "process_params") if getattr(self, key)]
         if self.path is not None and given:

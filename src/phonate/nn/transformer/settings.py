@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
+from phonate.config.errors import InputError
 from phonate.config.settings import Settings
 
 ModelType = Literal["encoder", "decoder", "encoder_decoder"]
@@ -102,6 +103,11 @@ class LayerSettings(LayerOptions):
 class SharedSettings(LayerOptions):
     """Options for the encoder and the decoder alike; what either of them sets itself comes first."""
 
+    batch_size: PositiveInt | None = None
+    """As training.batch_size; a different number is a mistake. Null: whatever that is."""
+    device: str | None = None
+    """As training.device; a different one is a mistake. Null: whatever that is."""
+
 
 _PARTS: Mapping[Any, tuple[str, ...]] = {
     "encoder": ("encoder",),
@@ -162,6 +168,13 @@ class TransformerSettings(Settings):
                 "for the decoder attends to the encoder's output"
             )
         return self
+
+    def require_agreement(self, batch_size: int, device: str | None) -> None:
+        """Raise InputError where `global_config` has another batch size or device than the recipe's `training`."""
+        for name, trained in (("batch_size", batch_size), ("device", device)):
+            own = getattr(self.global_config, name)
+            if own is not None and own != trained:
+                raise InputError(f"model.global_config.{name} is {own} but training.{name} is {trained}; drop one")
 
     @property
     def output_settings(self) -> LayerSettings:

@@ -42,6 +42,7 @@ class DiarizationTask(Task):
         self.label_type = recipe.training.eval_knobs.label_type
         self.criterion = DiarizationLoss(recipe.training.loss, self.label_type)
         self.coupling = self.criterion.coupling
+        recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
         self._build_labels([""])  # mistakes in `num_classes`, before a corpus is prepared
 
     @cached_property

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
     from phonate.tasks.recognition.inference import Transcriber
+    from phonate.tasks.sequence.inference import SequenceGenerator
     from phonate.tasks.speech.inference import Synthesiser
     from phonate.tasks.vocoder.inference import NeuralVocoder
     from phonate.training.inference import Inference
@@ -51,6 +52,10 @@ def load(run: str | Path, task: Literal["language"], *, device: Device | None = 
 
 
 @overload
+def load(run: str | Path, task: Literal["sequence"], *, device: Device | None = None) -> SequenceGenerator: ...
+
+
+@overload
 def load(run: str | Path, task: Literal["vocoder"], *, device: Device | None = None) -> NeuralVocoder: ...
 
 
@@ -71,7 +76,8 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
 
     Returns:
         `Synthesiser` for speech, `Converter` for conversion, `Transcriber` for recognition, `Diarizer` for
-        diarization, `Generator` for language, `NeuralVocoder` for vocoder, and whatever a plug-in's task declares.
+        diarization, `Generator` for language, `SequenceGenerator` for sequence, `NeuralVocoder` for vocoder, and
+        whatever a plug-in's task declares.
 
     Raises:
         CheckpointError: no checkpoint is there, or it is damaged or of another task.

@@ -1,24 +1,34 @@
-"""Answer a prompt, or continue a text, with a trained language model.
+"""Write text with a trained model: an answer, a continuation, a translation or a label.
 
-RUN is a run's folder or one of its checkpoints; PROMPT is the text, or - to read it from standard input. A model that
-was trained on responses answers, one that was trained on plain text continues. Text is printed as it is generated.
+RUN is a run's folder or one of its checkpoints; PROMPT is the text, or - to read it from standard input. A language
+model that was trained on responses answers, one that was trained on plain text continues; a model of sequences writes
+the target of a source, by beam search, or tells its label. Text is printed as it is generated.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
+from typing import Any
+
+OPTIONS = ("max_tokens", "temperature", "seed", "beam_width")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate generate`."""
-    parser.add_argument("run", metavar="RUN", help="a run of the task language, or a checkpoint")
-    parser.add_argument("prompt", metavar="PROMPT", help="what to answer or to continue; - reads standard input")
-    parser.add_argument("--max-tokens", type=int, default=200, metavar="N", help="at most N tokens (default: 200)")
+    parser.add_argument("run", metavar="RUN", help="a run of the task language or sequence, or a checkpoint")
+    parser.add_argument("prompt", metavar="PROMPT", help="the text to start from; - reads standard input")
     parser.add_argument(
-        "--temperature", type=float, default=0.7, metavar="T", help="0: always the likeliest token (default: 0.7)"
+        "--max-tokens", type=int, metavar="N", help="at most N tokens (default: language 200, sequence data.max_length)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the random draws (default: 0)")
+    parser.add_argument(
+        "--temperature", type=float, metavar="T", help="language: 0 takes the likeliest token each time (default: 0.7)"
+    )
+    parser.add_argument("--seed", type=int, metavar="S", help="language: of the random draws (default: 0)")
+    parser.add_argument(
+        "--beam-width", type=int, metavar="K", help="sequence: hypotheses kept (default: the recipe's beam_width)"
+    )
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument("--json", action="store_true", help="print prompt and text as JSON")
 
@@ -26,17 +36,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Generate, and print the text."""
     from phonate.cli.output import print_json
+    from phonate.config.errors import InputError
     from phonate.workflows.load import load
 
     prompt = args.prompt
     if prompt == "-":
         prompt = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
-    generator = load(args.run, "language", device=args.device)
-    asked = prompt, args.max_tokens, args.temperature, args.seed
+    generator: Any = load(args.run, device=args.device)
+    if not hasattr(generator, "generate"):
+        raise InputError(f"{args.run}: a {type(generator).__name__} generates no text")
+    given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
+    for name in given.keys() - inspect.signature(generator.generate).parameters.keys():
+        raise InputError(f"--{name.replace('_', '-')}: this model has no use for it; leave it out")
     if args.json:
-        print_json({"prompt": prompt, "text": generator.generate(*asked)})
+        print_json({"prompt": prompt, "text": generator.generate(prompt, **given)})
     else:
-        for piece in generator.stream(*asked):
+        for piece in generator.stream(prompt, **given):
             print(piece, end="", flush=True)
         print()
     return 0

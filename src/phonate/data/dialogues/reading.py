@@ -6,12 +6,13 @@ import codecs
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
+from phonate.data.dialogues.columns import TABLES, Columns, table_rows
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.rows import dialogue_of
 from phonate.data.manifests.rows import audio_files, printable
@@ -22,6 +23,8 @@ PLAIN_SUFFIXES = (".txt", ".md")
 SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json")
 REPORTED = 5
 """Refused rows that are named in the log; the rest are counted."""
+Convert = Callable[[str, Any], Dialogue]
+"""Makes the dialogue of a JSON row read at a place (file:line). Raises DataError."""
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
 
 
@@ -52,11 +55,11 @@ def text_files(path: str | Path) -> list[Path]:
     return _scan(Path(path))[0]
 
 
-def _scan(root: Path) -> tuple[list[Path], list[Refused]]:
-    """`text_files`, and folders and files that can't be read."""
+def _scan(root: Path, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[list[Path], list[Refused]]:
+    """`text_files` of these suffixes, and folders and files that can't be read."""
     if root.is_file():
-        if root.suffix.lower() not in SUFFIXES:
-            raise DataError(f"{root}: not a text file; give one of {', '.join(SUFFIXES)}, or a folder of them")
+        if root.suffix.lower() not in suffixes:
+            raise DataError(f"{root}: not a text file; give one of {', '.join(suffixes)}, or a folder of them")
         return [root], []
     if not root.is_dir():
         raise DataError(f"{root}: no such file or folder")
@@ -66,14 +69,14 @@ def _scan(root: Path) -> tuple[list[Path], list[Refused]]:
     def refuse(path: Path, reason: str) -> None:
         refused.append(Refused(printable(path.relative_to(root).as_posix()), reason))
 
-    for file in audio_files(root, SUFFIXES, lambda folder, error: refuse(folder, str(error.strerror))):
+    for file in audio_files(root, suffixes, lambda folder, error: refuse(folder, str(error.strerror))):
         if not file.is_file():
             refuse(file, "not a file (a broken link, or a pipe)")
         elif file.suffix.lower() != ".json" or _may_hold_rows(file):
             files.append(file)
     if not files:
         why = f" ({refused[0].place}: {refused[0].reason})" if refused else ""
-        raise DataError(f"{root}: no text files in this folder{why}; put {', '.join(SUFFIXES)} files there")
+        raise DataError(f"{root}: no text files in this folder{why}; put {', '.join(suffixes)} files there")
     return files, refused
 
 
@@ -86,22 +89,23 @@ def _may_hold_rows(file: Path) -> bool:
         return True
 
 
-def read_dialogues(path: str | Path, documents: str = "auto") -> Read:
+def read_dialogues(path: str | Path, documents: str = "auto", columns: Columns | None = None) -> Read:
     """All dialogues at `path`. A warning counts and names the rows that are refused.
 
     Args:
         path: A file, or a folder that is searched for files.
         documents: What a document of a .txt or .md file is: "line", "paragraph", "file", or "auto" (paragraphs if the
             file has blank lines, else lines).
+        columns: Read .tsv and .csv files too, and JSON rows with a source and a target under these names. None: don't.
 
     Raises DataError if nothing can be used.
     """
     root = Path(path)
     dialogues: list[Dialogue] = []
-    files, refused = _scan(root)
+    files, refused = _scan(root, SUFFIXES if columns is None else (*SUFFIXES, *TABLES))
     for file in files:
         name = printable(file.relative_to(root).as_posix() if root.is_dir() else file.name)
-        for one in _read_file(file, name, documents):
+        for one in _read_file(file, name, documents, columns):
             if isinstance(one, Refused):
                 refused.append(one)
             else:
@@ -123,7 +127,7 @@ def warn_refused(root: Path, refused: list[Refused]) -> None:
         logger.warning("... and %d more", len(refused) - REPORTED)
 
 
-def _read_file(file: Path, name: str, documents: str) -> Iterator[Dialogue | Refused]:
+def _read_file(file: Path, name: str, documents: str, columns: Columns | None) -> Iterator[Dialogue | Refused]:
     suffix = file.suffix.lower()
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -134,8 +138,12 @@ def _read_file(file: Path, name: str, documents: str) -> Iterator[Dialogue | Ref
     else:
         if suffix in PLAIN_SUFFIXES:
             yield from _plain(name, text, documents)
+        elif suffix in TABLES:
+            for place, row in table_rows(name, text, TABLES[suffix], columns or Columns()):
+                yield Refused(place, str(row)) if isinstance(row, DataError) else row
         else:
-            yield from (_json_lines if suffix == ".jsonl" else _json_list)(name, text)
+            convert = dialogue_of if columns is None else columns.dialogue
+            yield from (_json_lines if suffix == ".jsonl" else _json_list)(name, text, convert)
 
 
 def _plain(name: str, text: str, documents: str) -> Iterator[Dialogue]:
@@ -160,7 +168,7 @@ def _split(text: str, separator: re.Pattern[str] | None) -> Iterator[tuple[int, 
     yield start, text[start:]
 
 
-def _json_lines(name: str, text: str) -> Iterator[Dialogue | Refused]:
+def _json_lines(name: str, text: str, convert: Convert) -> Iterator[Dialogue | Refused]:
     # Not splitlines: a JSON text may hold U+2028 and the like, which end no row.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -171,10 +179,10 @@ def _json_lines(name: str, text: str) -> Iterator[Dialogue | Refused]:
         except (ValueError, RecursionError) as error:
             yield Refused(place, f"not JSON ({error})")
         else:
-            yield _row(place, row)
+            yield _row(place, row, convert)
 
 
-def _json_list(name: str, text: str) -> Iterator[Dialogue | Refused]:
+def _json_list(name: str, text: str, convert: Convert) -> Iterator[Dialogue | Refused]:
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -184,11 +192,11 @@ def _json_list(name: str, text: str) -> Iterator[Dialogue | Refused]:
         yield Refused(f"{name}:1", "not a list of rows")
         return
     for number, row in enumerate(rows, start=1):
-        yield _row(f"{name}:{number}", row)
+        yield _row(f"{name}:{number}", row, convert)
 
 
-def _row(place: str, row: Any) -> Dialogue | Refused:
+def _row(place: str, row: Any, convert: Convert) -> Dialogue | Refused:
     try:
-        return dialogue_of(place, row)
+        return convert(place, row)
     except DataError as error:
         return Refused(place, str(error))

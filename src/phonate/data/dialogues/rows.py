@@ -33,15 +33,15 @@ def dialogue_of(place: str, row: Any) -> Dialogue:
     if "messages" in row:
         return _conversation(place, row)
     if "text" in row and "response" not in row:
-        return Dialogue.plain(place, _text(row, "text"))
+        return Dialogue.plain(place, text_of(row, "text"))
     if not {"prompt", "response"} & row.keys():
         raise DataError(f"no 'response', 'text' or 'messages'; {_EXPECTED}")
-    response = _text(row, "response")
-    return Dialogue.pair(place, _text(row, "prompt"), response)
+    response = text_of(row, "response")
+    return Dialogue.pair(place, text_of(row, "prompt"), response)
 
 
-def _text(row: Mapping[str, Any], key: str, name: str | None = None) -> str:
-    """The text under `key`, called `name` in errors."""
+def text_of(row: Mapping[Any, Any], key: Any, name: str | None = None) -> str:
+    """The text under `key`, called `name` in errors. Raises DataError if there is none."""
     name, value = repr(key) if name is None else name, row.get(key)
     if value is None:
         raise DataError(f"no {name}")
@@ -89,14 +89,14 @@ def _turn(index: int, message: Any, learnt: bool) -> Turn:
         if not parts:
             raise DataError(f"'content' of {name} is empty")
     else:
-        parts = (Text(_text(message, "content", f"'content' of {name}")),)
+        parts = (Text(text_of(message, "content", f"'content' of {name}")),)
     return Turn(cast(Role, role), parts, learnt=learnt and role == "assistant" and weight == 1)
 
 
 def _part(name: str, part: Any) -> Part:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind == "text":
-        return Text(_text(part, "text", f"'text' of {name}"))
+        return Text(text_of(part, "text", f"'text' of {name}"))
     if kind in ("audio", "audio_url"):
         return _audio(name, part)
     raise DataError(f"{name} has the type {reprlib.repr(kind)}; known are text, audio")
@@ -107,7 +107,7 @@ def _audio(name: str, part: Mapping[str, Any]) -> Audio:
     source = part.get(key)
     if isinstance(source, Mapping):  # OpenAI nests the address
         part, key = {**part, "url": source.get("url")}, "url"
-    path = _text(part, key, f"{key!r} of {name}")
+    path = text_of(part, key, f"{key!r} of {name}")
     if path.startswith("data:") or "://" in path:
         raise DataError(f"{key!r} of {name} is not a local file")
     start = _seconds(name, part, "start" if "start" in part else "offset") or 0.0

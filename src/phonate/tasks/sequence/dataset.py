@@ -1,0 +1,135 @@
+"""Token sequences as training samples.
+
+Shapes: B sequences, N windows, S source tokens, T target tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from phonate.data.dialogues.dialogue import Dialogue
+from phonate.data.dialogues.tokenizer import Tokens
+from phonate.training.task import Batch
+
+IGNORED = -100
+"""The label of a position whose next token is not learnt."""
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample: what is read, and what is to be predicted."""
+
+    id: str
+    sources: tuple[Ids, ...] = ()
+    """(S,) tokens that the encoder reads: one sequence, or the windows of a long one. None for a decoder alone."""
+    target: Tokens | None = None
+    """What the decoder predicts; None for an encoder alone."""
+    label: int = 0
+    """The class, for an encoder alone."""
+    row: Dialogue | None = None
+    """Where it comes from; None for all windows of a row but the first."""
+
+    @property
+    def length(self) -> int:
+        """Tokens in it."""
+        return sum(map(len, self.sources)) + (0 if self.target is None else len(self.target.ids))
+
+
+class SequenceDataset:
+    """One split."""
+
+    frames_per_second = None
+    """Lengths are tokens."""
+    cached = True
+    """All tokens are in memory."""
+
+    def __init__(self, items: Sequence[Item], pad: int) -> None:
+        self.items = list(items)
+        self._pad = pad
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        """Where each sample was read: file:line."""
+        return [item.id for item in self.items]
+
+    @cached_property
+    def lengths(self) -> Ids:
+        """(N,) tokens of each sample."""
+        return np.array([item.length for item in self.items], dtype=np.int64)
+
+    def get(self, index: int, rng: np.random.Generator) -> Item:
+        """Sample number `index`. Nothing about it is random."""
+        return self.items[index]
+
+    def collate(self, items: list[Any]) -> Batch:
+        """Samples as a batch.
+
+        Returns:
+            `source` (N, S), `source_lengths` (N,): what the encoder reads, padded; `item` (N,): the sample (0 .. B - 1)
+            that each belongs to, all of them different but where long sequences are read in windows.
+            `input` (B, T), `lengths` (B,): what the decoder has read when it predicts `labels` (B, T), which are
+            `IGNORED` where nothing is learnt. `labelled`: number of labels.
+            `label` (B,): classes.
+        """
+        batch: dict[str, Any] = {"labelled": float(len(items))}
+        windows = [(number, ids) for number, item in enumerate(items) for ids in item.sources]
+        if windows:
+            batch |= batched([ids for _, ids in windows], self._pad, "source")
+            batch["item"] = torch.tensor([number for number, _ in windows])
+        targets = [item.target for item in items if item.target is not None]
+        if not targets:
+            return batch | {"label": torch.tensor([item.label for item in items])}
+        inputs = batched([one.ids[:-1] for one in targets], self._pad, "input")
+        labels = torch.full(inputs["input"].shape, IGNORED)
+        for number, one in enumerate(targets):
+            ids = torch.from_numpy(one.ids[1:].astype(np.int64))
+            labels[number, : len(ids)] = torch.where(torch.from_numpy(one.learnt[1:]), ids, IGNORED)
+        return batch | {
+            "input": inputs["input"],
+            "lengths": inputs["input_lengths"],
+            "labels": labels,
+            "labelled": float((labels != IGNORED).sum()),
+        }
+
+
+def batched(sequences: Sequence[NDArray[Any]], pad: int, name: str) -> dict[str, Tensor]:
+    """`name` (N, S), the sequences padded at their ends with `pad`, and `name_lengths` (N,)."""
+    rows = [torch.from_numpy(np.asarray(ids, dtype=np.int64)) for ids in sequences]
+    return {
+        name: torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=float(pad)),
+        f"{name}_lengths": torch.tensor([len(ids) for ids in rows]),
+    }
+
+
+def spans(length: int, size: int, overlap: int) -> list[tuple[int, int]]:
+    """Start and end of windows of at most `size` over `length` positions, each `overlap` positions into the one
+    before."""
+    found = [(0, min(size, length))]
+    while found[-1][1] < length:
+        start = found[-1][1] - overlap
+        found.append((start, min(start + size, length)))
+    return found
+
+
+def windows(tokens: Tokens, size: int, overlap: int) -> list[Tokens]:
+    """A sequence in windows; every token is learnt in the first window that holds it, so that it is learnt once, and
+    with at least `overlap` tokens before it but at the very beginning."""
+    found: list[Tokens] = []
+    done = 0
+    for start, end in spans(len(tokens.ids), size, overlap):
+        part = slice(start, end)
+        learnt = tokens.learnt[part].copy()
+        learnt[: done - start] = False
+        found.append(Tokens(tokens.ids[part], learnt, tokens.characters[part]))
+        done = end
+    return found

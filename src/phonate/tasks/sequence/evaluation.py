@@ -1,0 +1,150 @@
+"""Evaluation of a run on rows it was not trained on, beside baselines.
+
+The baselines are the source itself, copied; the most frequent target or label of the training rows; and the same
+network without training.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from phonate.compute.device import choose
+from phonate.config.errors import InputError
+from phonate.data.dialogues.dialogue import Dialogue
+from phonate.data.dialogues.reading import warn_refused
+from phonate.evaluation.answers import AnswerScores
+from phonate.evaluation.tables import Column, Evaluation
+from phonate.tasks.sequence.corpus import Corpus, Encoder
+from phonate.tasks.sequence.dataset import IGNORED, Item, SequenceDataset
+from phonate.tasks.sequence.inference import SequenceGenerator
+from phonate.tasks.sequence.model import build_model
+from phonate.training.steps.generators import seed_torch
+from phonate.training.task import move
+
+logger = logging.getLogger("phonate")
+
+COPY, FREQUENT = "copy of the source", "most frequent"
+_COLUMNS = {
+    "exact_match": Column("exact match", "%", "higher"),
+    "accuracy": Column("accuracy", "%", "higher"),
+    "bleu": Column("BLEU", "", "higher"),
+    "rouge1": Column("ROUGE-1", "", "higher"),
+    "rouge2": Column("ROUGE-2", "", "higher"),
+    "rougeL": Column("ROUGE-L", "", "higher"),
+}
+_LEGEND = (
+    "exact match: share of targets that are written without a mistake; BLEU (of the corpus) and ROUGE (mean F "
+    "measure): common n-grams, up to 100; perplexity and accuracy: of each token, given the true ones before it, or of "
+    "labels."
+)
+
+
+def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
+    """Evaluate the model of `run` on the rows at `data`, or on its validation rows.
+
+    `device`: such as "cuda:0"; None: the GPU, where there is one.
+
+    Raises InputError if there are no rows, and MissingPackageError without the packages that compare texts.
+    """
+    generator = SequenceGenerator.load(run)
+    corpus = Corpus(generator.recipe)
+    rows = corpus.dialogues[1] if data is None else corpus.read(data)
+    items = _items(generator, rows, data or generator.recipe.data.path)
+    where = choose(device=device) if device else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    pairs = [item.row for item in items if item.row is not None and not item.row.is_plain]
+    scorer = AnswerScores() if pairs and generator.model.decoder is not None else None
+    systems: dict[str, dict[str, float]] = {}
+    if pairs:
+        systems = _baselines(generator, corpus, pairs, scorer)
+    written: list[str] = []
+    for name, system in (("untrained", _untrained(generator)), ("trained", generator)):
+        logger.info("evaluating: %s (%d rows)", name, len(items))
+        system.to(where)
+        systems[name] = _token_figures(system, items)
+        if scorer is not None:
+            written = system.answers(pairs)
+            systems[name] |= _text_figures(scorer, [one.response.text for one in pairs], written)
+    notes = {
+        "rows": data or f"{generator.recipe.data.path}, kept for validation",
+        "number": len([item for item in items if item.row is not None]),
+        "vocabulary": len(generator.tokenizer),
+        "beam_width": generator.recipe.training.eval_knobs.beam_width,
+    }
+    return Evaluation("sequence", systems, "trained", _LEGEND, notes, _each(pairs, written), columns=_COLUMNS)
+
+
+def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) -> list[Item]:
+    if not rows:
+        raise InputError(f"{path}: no validation rows (data.validation); give rows by --data")
+    window = generator.recipe.training.eval_knobs.sliding_window
+    items, refused = Encoder(generator.recipe, generator.tokenizer, generator.labels, window).encode_all(rows)
+    warn_refused(Path(path), refused)
+    if not items:
+        raise InputError(f"{path}: nothing to evaluate on; {refused[0].place}: {refused[0].reason}")
+    return items
+
+
+def _baselines(
+    generator: SequenceGenerator, corpus: Corpus, pairs: Sequence[Dialogue], scorer: AnswerScores | None
+) -> dict[str, dict[str, float]]:
+    """What needs no model."""
+    answers = Counter(one.response.text for one in corpus.dialogues[0] if not one.is_plain).most_common(1)
+    frequent = [answers[0][0] if answers else ""] * len(pairs)
+    references = [one.response.text for one in pairs]
+    if scorer is None:
+        return {FREQUENT: {"accuracy": _share(references, frequent)}}
+    return {
+        COPY: _text_figures(scorer, references, [one.prompt[-1].text for one in pairs]),
+        FREQUENT: _text_figures(scorer, references, frequent),
+    }
+
+
+def _untrained(generator: SequenceGenerator) -> SequenceGenerator:
+    """The network as the run's seed initialises it."""
+    recipe = generator.recipe
+    seed_torch(torch.device("cpu"), recipe.training.random_seed, "model")
+    model = build_model(recipe.model, len(generator.tokenizer), len(generator.labels))
+    return SequenceGenerator(model, generator.tokenizer, generator.labels, generator.chat, recipe)
+
+
+@torch.no_grad()
+def _token_figures(generator: SequenceGenerator, items: Sequence[Item]) -> dict[str, float]:
+    """Perplexity and accuracy."""
+    dataset = SequenceDataset(items, generator.tokenizer.pad)
+    order = np.argsort(dataset.lengths, kind="stable")
+    size = generator.recipe.training.batch_size
+    nll, right, count = 0.0, 0, 0.0
+    for start in range(0, len(order), size):
+        batch = move(dataset.collate([items[int(index)] for index in order[start : start + size]]), generator.device)
+        logits, _ = generator.model(batch)
+        flat = logits.float().flatten(0, -2)
+        targets = batch["labels" if "labels" in batch else "label"].flatten()
+        nll += float(F.cross_entropy(flat, targets, ignore_index=IGNORED, reduction="sum"))
+        right += int((flat.argmax(-1) == targets).sum())
+        count += batch["labelled"]
+    return {"perplexity": math.exp(min(nll / count, 700.0)), "accuracy": right / count}
+
+
+def _text_figures(scorer: AnswerScores, references: Sequence[str], written: Sequence[str]) -> dict[str, float]:
+    return {"exact_match": _share(references, written), **scorer.of_all(references, written)}
+
+
+def _share(references: Sequence[str], written: Sequence[str]) -> float:
+    return sum(one == other for one, other in zip(references, written, strict=True)) / len(references)
+
+
+def _each(pairs: Sequence[Dialogue], written: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What was written for each source; nothing for models that write nothing."""
+    return {
+        one.id: {"source": one.prompt[-1].text, "target": one.response.text, "written": text}
+        for one, text in zip(pairs, written, strict=bool(written))
+    }

@@ -1,0 +1,192 @@
+"""Targets, continuations and labels from a trained run. Shapes: B sequences, S source tokens, P prefix tokens."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, overload
+
+import numpy as np
+import torch
+from torch import nn
+
+from phonate.config.errors import InputError
+from phonate.data.dialogues.dialogue import Dialogue
+from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.tasks.sequence.dataset import Ids, Item, SequenceDataset, batched, spans
+from phonate.tasks.sequence.model import SequenceModel, build_model, longest
+from phonate.tasks.sequence.search import beam_search
+from phonate.tasks.sequence.settings import SequenceRecipe
+from phonate.training.checkpoints.trained import open_trained
+from phonate.training.inference import Device, Inference
+from phonate.training.task import move
+
+
+class SequenceGenerator(Inference):
+    """Writes the targets of sources, continues sequences, or tells the labels of sources."""
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        tokenizer: TextTokenizer,
+        labels: Sequence[str],
+        chat: bool,
+        recipe: SequenceRecipe,
+        inference_metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`labels`: the classes of an encoder alone; `chat`: a decoder alone was trained on pairs, and answers;
+        `recipe`: the run's; `inference_metadata`: what the task saved with the checkpoint."""
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.labels = tuple(labels)
+        self.chat = chat
+        self.recipe = recipe
+        self.inference_metadata = dict(inference_metadata or {})
+
+    @classmethod
+    def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
+        """The model of a run (its best checkpoint, or else its newest) or of one checkpoint, on `device` (None: cpu).
+
+        Raises CheckpointError if there is none, or it is damaged or of another task.
+        """
+        trained = open_trained(source, "sequence", SequenceRecipe)
+        metadata = trained.inference_metadata
+        tokenizer = TextTokenizer.from_exported(metadata["tokenizer"])
+        model = build_model(trained.recipe.model, len(tokenizer), len(metadata["labels"]))
+        trained.load_into(model)
+        return cls(model, tokenizer, metadata["labels"], bool(metadata["answered"]), trained.recipe, metadata).to(
+            device
+        )
+
+    @property
+    def networks(self) -> Sequence[nn.Module]:
+        """The transformer."""
+        return (self.model,)
+
+    @overload
+    def generate(self, prompt: str, max_tokens: int | None = None, beam_width: int | None = None) -> str: ...
+
+    @overload
+    def generate(
+        self, prompt: list[str] | tuple[str, ...], max_tokens: int | None = None, beam_width: int | None = None
+    ) -> list[str]: ...
+
+    def generate(
+        self,
+        prompt: str | list[str] | tuple[str, ...],
+        max_tokens: int | None = None,
+        beam_width: int | None = None,
+    ) -> str | list[str]:
+        """The target of a source, the continuation of a sequence, or the label of a source (encoder alone).
+
+        Args:
+            prompt: A text, or a list of them, which are decoded in batches.
+            max_tokens: Tokens to write, at most. None: `data.max_length`.
+            beam_width: Hypotheses kept. None: the recipe's `training.eval_knobs.beam_width`.
+
+        Raises InputError for an empty or too long text, or a number below 1.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        if not all(text.strip() for text in prompts):
+            raise InputError("a text to generate from is empty")
+        if self.model.decoder is None:
+            written = [max(found, key=found.__getitem__) for found in self.classify(prompts)]
+        else:
+            written = self._write([self._encoded(text) for text in prompts], max_tokens, beam_width)
+        return written[0] if isinstance(prompt, str) else written
+
+    def stream(self, prompt: str, max_tokens: int | None = None, beam_width: int | None = None) -> Iterator[str]:
+        """What `generate` gives, in one piece: beam search knows no part of its result before the end."""
+        yield self.generate(prompt, max_tokens, beam_width)
+
+    def answers(self, pairs: Sequence[Dialogue], max_tokens: int | None = None) -> list[str]:
+        """What the model writes for the sources of `pairs`, or as the last turn of conversations."""
+        if self.model.encoder is not None:
+            return self.generate([one.prompt[-1].text for one in pairs], max_tokens)
+        return self._write([_ids(self.tokenizer.encode_context(one)) for one in pairs], max_tokens, None)
+
+    @overload
+    def classify(self, text: str) -> dict[str, float]: ...
+
+    @overload
+    def classify(self, text: list[str] | tuple[str, ...]) -> list[dict[str, float]]: ...
+
+    @torch.no_grad()
+    def classify(self, text: str | list[str] | tuple[str, ...]) -> dict[str, float] | list[dict[str, float]]:
+        """The probability of each label, for an encoder alone. Raises InputError for other models."""
+        if self.model.decoder is not None:
+            raise InputError("this model writes texts; only an encoder alone (model_type encoder) tells labels")
+        sources = [self._encoded(one) for one in ([text] if isinstance(text, str) else text)]
+        found: dict[int, dict[str, float]] = {}
+        for members in self._groups([len(ids) for ids in sources]):
+            items = [Item("", self._windows(sources[index])) for index in members]
+            batch = move(SequenceDataset(items, self.tokenizer.pad).collate(items), self.device)
+            logits_BC, _ = self.model(batch)
+            for index, row in zip(members, logits_BC.float().softmax(-1).tolist(), strict=True):
+                found[index] = dict(zip(self.labels, row, strict=True))
+        ordered = [found[index] for index in range(len(sources))]
+        return ordered[0] if isinstance(text, str) else ordered
+
+    @torch.no_grad()
+    def _write(self, sources: Sequence[Ids], max_tokens: int | None, beam_width: int | None) -> list[str]:
+        """The texts that beam search finds for tokens that an encoder reads, or that a decoder begins with."""
+        width = beam_width if beam_width is not None else self.recipe.training.eval_knobs.beam_width
+        most = max_tokens if max_tokens is not None else self.recipe.data.max_length
+        if width < 1 or most < 1:
+            raise InputError(f"beam width {width} and max tokens {most}: at least 1 each")
+        found: dict[int, str] = {}
+        end = self.tokenizer.end
+        assert end is not None, "a tokenizer trained by phonate has one"
+        for members in self._groups([len(ids) for ids in sources], same=self.model.encoder is None):
+            logits_BV, state = self._begin([sources[index] for index in members])
+            prefix = 1 if self.model.encoder is not None else len(sources[members[0]])
+            ids = beam_search(self.model, logits_BV, state, width=width, end=end, max_tokens=self._room(prefix, most))
+            found |= zip(members, map(self.tokenizer.decode, ids), strict=True)
+        return [found[index] for index in range(len(sources))]
+
+    def _begin(self, sources: Sequence[Ids]) -> tuple[torch.Tensor, Any]:
+        """Logits of the first token to write, and the state before it."""
+        if self.model.encoder is None:
+            return self.model.begin(torch.from_numpy(np.stack(sources)).to(self.device))
+        batch = batched(sources, self.tokenizer.pad, "source")
+        memory = self.model.encode(batch["source"].to(self.device), batch["source_lengths"].to(self.device))
+        first = self.tokenizer.encode_prompt("", chat=False)
+        prefix_B1 = torch.tensor([first] * len(sources), device=self.device)
+        return self.model.begin(prefix_B1, *memory)
+
+    def _groups(self, lengths: Sequence[int], same: bool = False) -> Iterator[list[int]]:
+        """Positions in batches of like length, or, for `same`, of equal length, so that prefixes need no padding."""
+        training = self.recipe.training
+        size = training.eval_knobs.batch_size or training.validation.batch_size or training.batch_size
+        order = sorted(range(len(lengths)), key=lambda index: lengths[index])
+        runs = [list(run) for _, run in itertools.groupby(order, key=lambda index: lengths[index] if same else 0)]
+        for run in runs:
+            yield from (run[start : start + size] for start in range(0, len(run), size))
+
+    def _encoded(self, text: str) -> Ids:
+        """The tokens that the encoder reads, or with which the decoder begins."""
+        if self.model.encoder is None:
+            ids = self.tokenizer.encode_prompt(text, self.chat)
+        else:
+            ids = self.tokenizer.encode(Dialogue.plain("the text", text)).ids.tolist()
+        limit = longest(self.recipe.model)
+        windowed = self.model.decoder is None and self.recipe.training.eval_knobs.sliding_window is not None
+        if limit is not None and len(ids) > limit - (self.model.encoder is None) and not windowed:
+            raise InputError(f"the text has {len(ids)} tokens; the learnable positions of this model reach to {limit}")
+        return _ids(ids)
+
+    def _room(self, prefix: int, most: int) -> int:
+        limit = longest(self.recipe.model)
+        return most if limit is None else min(most, limit - prefix)
+
+    def _windows(self, ids: Ids) -> tuple[Ids, ...]:
+        """A source in windows as in validation."""
+        window = self.recipe.training.eval_knobs.sliding_window
+        if window is None:
+            return (ids,)
+        return tuple(ids[start:end] for start, end in spans(len(ids), window, window // 2))
+
+
+def _ids(ids: Sequence[int]) -> Ids:
+    return np.asarray(ids, dtype=np.int64)

@@ -1,0 +1,143 @@
+"""A transformer over tokens. Shapes: B sequences, N sources, S source tokens, T target tokens, V vocabulary, C classes,
+D width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phonate.config.errors import InputError
+from phonate.nn.masks import frame_mask
+from phonate.nn.transformer.factory import build_decoder, build_encoder
+from phonate.nn.transformer.settings import LayerSettings
+from phonate.nn.transformer.stack import StackState
+from phonate.tasks.sequence.settings import SequenceModelSettings
+
+
+class SequenceModel(nn.Module):
+    """Embeddings, the encoder, the decoder or both, and a layer that predicts tokens or classes.
+
+    Args:
+        settings: Of the transformer.
+        vocabulary: V.
+        classes: C, for an encoder alone.
+    """
+
+    def __init__(self, settings: SequenceModelSettings, vocabulary: int, classes: int) -> None:
+        super().__init__()
+        part = settings.output_settings
+        width = part.d_model
+        self.embedding = _embedding(vocabulary, width)
+        self.encoder = None if settings.encoder is None else build_encoder(settings.encoder)
+        self.decoder = None if settings.decoder is None else build_decoder(settings.decoder, self.encoder is not None)
+        apart = self.encoder is not None and self.decoder is not None and not settings.tie_embeddings
+        self.target_embedding = _embedding(vocabulary, width) if apart else self.embedding
+        tied = self.decoder is not None and settings.tie_embeddings
+        self.output = None if tied else nn.Linear(width, classes if self.decoder is None else vocabulary)
+        self.dropout = nn.Dropout(part.dropout)
+
+    def forward(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+        """A batch of `SequenceDataset` -> logits and, for an encoder alone, an embedding (B, D) of each sequence.
+
+        Logits are (B, T, V), of the token after each of `input`; of an encoder alone (B, C), where those of the windows
+        of a sequence are averaged.
+        """
+        memory: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
+        if self.encoder is not None:
+            memory = self.encode(batch["source"], batch["source_lengths"])
+        if self.decoder is not None:
+            tokens_BT = batch["input"]
+            mask_BT = frame_mask(batch["lengths"], tokens_BT.shape[1])
+            return self._logits(self.decoder(self._embedded(tokens_BT), mask_BT, *memory)), None
+        memory_NSD, mask_NS = memory
+        assert memory_NSD is not None
+        assert mask_NS is not None
+        pooled_ND = _mean(memory_NSD, mask_NS)
+        count = len(batch["label"]) if "label" in batch else int(batch["item"].max()) + 1
+        pooled_BD = _mean_of_items(pooled_ND, batch["item"], count)
+        # the output is linear: the mean of the windows' logits is that of their mean
+        return self._logits(pooled_BD), pooled_BD
+
+    def encode(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, Tensor]:
+        """The encoder's output (N, S, D) and its mask (N, S), True for real tokens."""
+        assert self.encoder is not None
+        mask_NS = frame_mask(lengths_N, source_NS.shape[1])
+        return self.encoder(self.dropout(_scaled(self.embedding, source_NS)), mask_NS), mask_NS
+
+    # -------------------------------------------------- one token after the other (`search.NextToken`)
+
+    def begin(
+        self, prefix_BP: Tensor, memory_BSD: Tensor | None = None, mask_BS: Tensor | None = None
+    ) -> tuple[Tensor, StackState]:
+        """Logits (B, V) of the token after a prefix (B, P), and the state after it. The memory is that of `encode`."""
+        assert self.decoder is not None
+        state = self.decoder.initial_state(len(prefix_BP), memory_BSD, mask_BS)
+        out_BPD = self.decoder.step(self._embedded(prefix_BP), state)
+        return self._logits(out_BPD[:, -1]), state
+
+    def next(self, tokens_N: Tensor, state: StackState) -> tuple[Tensor, StackState]:
+        """Logits (N, V) of what follows the tokens (N,), and the state after them."""
+        assert self.decoder is not None
+        out_N1D = self.decoder.step(self._embedded(tokens_N[:, None]), state)
+        return self._logits(out_N1D[:, 0]), state
+
+    def select(self, state: StackState, rows_M: Tensor) -> StackState:
+        """The state of some rows, which may repeat."""
+        return state.select(rows_M)
+
+    def _logits(self, x_BTD: Tensor) -> Tensor:
+        """(..., D) -> (..., V), or (..., C)."""
+        out: Tensor = F.linear(x_BTD, self.embedding.weight) if self.output is None else self.output(x_BTD)
+        return out
+
+    def _embedded(self, tokens_BT: Tensor) -> Tensor:
+        """(B, T) -> (B, T, D)."""
+        out: Tensor = self.dropout(_scaled(self.target_embedding, tokens_BT))
+        return out
+
+
+def build_model(settings: SequenceModelSettings, vocabulary: int, classes: int) -> SequenceModel:
+    """A new model. Raises InputError where `num_classes` is not what the data have."""
+    part = settings.output_settings
+    wanted = vocabulary if settings.decoder is not None else classes
+    if part.num_classes not in (None, wanted):
+        name = "decoder" if settings.decoder is not None else "encoder"
+        what = "tokens in the vocabulary" if settings.decoder is not None else "labels in the training rows"
+        raise InputError(f"model.{name}.num_classes is {part.num_classes}, and there are {wanted} {what}; leave it out")
+    return SequenceModel(settings, vocabulary, classes)
+
+
+def longest(settings: SequenceModelSettings) -> int | None:
+    """Tokens that the model can take; None: any number."""
+    parts: list[LayerSettings] = [part for part in (settings.encoder, settings.decoder) if part is not None]
+    limits = [part.max_seq_len for part in parts if part.positional_encoding == "learnable"]
+    return min(limits, default=None)
+
+
+def _embedding(vocabulary: int, width: int) -> nn.Embedding:
+    embedding = nn.Embedding(vocabulary, width)
+    nn.init.normal_(embedding.weight, std=width**-0.5)
+    return embedding
+
+
+def _scaled(embedding: nn.Embedding, tokens: Tensor) -> Tensor:
+    """Embeddings times sqrt(D) (Vaswani et al. 2017, section 3.4)."""
+    out: Tensor = embedding(tokens) * embedding.embedding_dim**0.5
+    return out
+
+
+def _mean(x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
+    """The mean (N, D) over real tokens."""
+    real_NS1 = mask_NS[:, :, None]
+    return x_NSD.masked_fill(~real_NS1, 0).sum(1) / real_NS1.sum(1).clamp_min(1)
+
+
+def _mean_of_items(x_ND: Tensor, item_N: Tensor, count: int) -> Tensor:
+    """The mean (B, D) over the windows of each item."""
+    total_BD = x_ND.new_zeros(count, x_ND.shape[1]).index_add(0, item_N, x_ND)
+    windows_B = torch.bincount(item_N, minlength=count).clamp_min(1)
+    return total_BD / windows_B[:, None]

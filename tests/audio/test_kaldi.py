@@ -123,6 +123,14 @@ def test_quiet_bands_beside_loud_ones_are_exact(speech, options):
         assert np.abs(KaldiFeatures(settings)(waveform) - exact(waveform, settings)).max() < 1e-5
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"raw_energy": False}, {"energy_floor": 0.1}, {"feature_type": "mfcc"}], ids=str
+)
+def test_silence_has_the_energy_that_it_has_in_kaldi(options):
+    settings, silence = KaldiSettings(use_energy=True, **options), np.zeros(RATE, dtype=np.float32)
+    np.testing.assert_allclose(KaldiFeatures(settings)(silence), kaldi(silence, settings), atol=1e-4)
+
+
 LHOTSE = {"fbank": (Fbank, FbankConfig), "mfcc": (Mfcc, MfccConfig), "spectrogram": (Spectrogram, SpectrogramConfig)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from recipe_corpora import ami, librispeech, timit, voxconverse, yesno
 from small_corpora import wav
 
 from phonate.config.errors import DataError, InputError
+from phonate.data.datasets import recipes
 from phonate.data.datasets.names import PARTS, recipe_names
 from phonate.data.datasets.settings import DatasetSettings
 from phonate.data.manifests.manifest import list_corpus
@@ -135,7 +137,9 @@ def test_a_corpus_is_downloaded_once(tmp_path, data, monkeypatch):
     for number in range(2):  # without the manifests, the corpus is still there
         assert len(list_corpus(data(entry, output_dir=str(tmp_path / f"again{number}")))[0]) == 60
     assert len(calls) == 1
-    list_corpus(data(entry, force_download=True))
+    monkeypatch.setattr(recipes, "_downloaded_here", set())  # as in another process
+    for _ in range(2):
+        list_corpus(data(entry, force_download=True))
     assert calls[1:] == [(True, "http://mirror")]
 
 
@@ -147,7 +151,7 @@ def test_a_download_that_fails_says_where_to_put_the_corpus(tmp_path, data, monk
     monkeypatch.setattr(lhotse.recipes, "download_ami", download)
     with pytest.raises(DataError, match=rf"ami: the download fails .*unreachable.* into {tmp_path}/data/ami$"):
         list_corpus(data("ami"))
-    assert not list((tmp_path / "manifests").glob("ami*"))
+    assert not list((tmp_path / "manifests").glob("ami/*"))
     with pytest.raises(DataError, match="the download fails"):  # what is left of it is not taken for a corpus
         list_corpus(data("ami"))
 
@@ -158,7 +162,7 @@ def test_a_recipe_that_fails_leaves_no_manifests(tmp_path, data):
     next(folder.glob("*.wav")).unlink()
     with pytest.raises(DataError, match=r"data/yesno: Lhotse's recipe yesno fails: AssertionError"):
         list_corpus(data("yesno"))
-    assert [file.name for file in (tmp_path / "manifests").iterdir()] == [".yesno.lock"]
+    assert [file.name for file in (tmp_path / "manifests" / "yesno").iterdir()] == ["phonate.json"]
 
 
 @pytest.mark.usefixtures("no_download")
@@ -193,10 +197,44 @@ def test_download_params_that_the_recipe_does_not_take_are_refused(data):
 
 
 @pytest.mark.usefixtures("no_download")
+def test_other_files_in_the_output_folder_stay(tmp_path, data):
+    ami(tmp_path / "data" / "ami")
+    (tmp_path / "out" / "notes").mkdir(parents=True)
+    (tmp_path / "out" / "readme.txt").write_text("mine")
+    for mic in ("sdm", "ihm-mix"):
+        list_corpus(data({"name": "ami", "output_dir": str(tmp_path / "out"), "process_params": {"mic": mic}}))
+        manifests = [file.name for file in (tmp_path / "out").glob("*.gz")]
+        assert len(manifests) == 6
+        assert all(name.startswith(f"ami-{mic}_") for name in manifests)
+    assert (tmp_path / "out" / "readme.txt").read_text() == "mine"
+    assert (tmp_path / "out" / "notes").is_dir()
+
+
+@pytest.mark.usefixtures("no_download")
+def test_what_a_killed_process_wrote_is_made_again(tmp_path, data, monkeypatch):
+    ami(tmp_path / "data" / "ami")
+    own = lhotse.recipes.prepare_ami
+
+    def killed(data_dir, output_dir=None, mic="ihm"):
+        own(data_dir, output_dir=output_dir, mic=mic)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lhotse.recipes, "prepare_ami", killed)
+    with pytest.raises(KeyboardInterrupt):
+        list_corpus(data({"name": "ami", "process_params": {"mic": "sdm"}}))
+    monkeypatch.setattr(lhotse.recipes, "prepare_ami", own)
+    rows, _ = list_corpus(data("ami"))
+    assert len(rows) == 3
+    assert all("Mix-Headset" in str(row.path) for row in rows)
+
+
+@pytest.mark.usefixtures("no_download")
 def test_manifests_that_someone_else_wrote_are_used(tmp_path, data):
     corpus = yesno(tmp_path / "elsewhere")
     lhotse.recipes.prepare_yesno(corpus, tmp_path / "manifests" / "yesno")
     assert len(list_corpus(data("yesno"))[0]) == 60
+    with pytest.raises(DataError, match="manifests that phonate did not write"):
+        list_corpus(data("yesno", force_download=True))
 
 
 def test_what_a_recipe_only_returns_is_written(tmp_path, data, monkeypatch):
@@ -209,7 +247,7 @@ def test_what_a_recipe_only_returns_is_written(tmp_path, data, monkeypatch):
     monkeypatch.setattr(lhotse.recipes, "prepare_yesno", prepare_yesno)
     rows, _ = list_corpus(data("yesno"))
     assert {row.split for row in rows} == {"train", "test"}
-    assert json.loads((tmp_path / "manifests" / "yesno" / "phonate.json").read_text())["name"] == "yesno"
+    assert json.loads((tmp_path / "manifests/yesno/phonate.json").read_text())["made_from"]["name"] == "yesno"
 
 
 @pytest.mark.usefixtures("no_download")
@@ -225,6 +263,7 @@ def test_features_are_the_same_on_the_fly_in_memory_and_on_disk(tmp_path, data, 
         assert prepared.cache.width == settings.audio.width
         stored = (prepared.folder / "features.bin").stat().st_size
         assert bool(stored) == (storage == "disk")
+        assert np.array_equal(pickle.loads(pickle.dumps(prepared.cache)).features(1), prepared.cache.features(1))
         count = len(prepared.index)
         found[storage] = [prepared.cache.features(i) for i in range(count)]
         found[f"{storage} in parts"] = [

@@ -20,13 +20,14 @@ import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.kaldi_settings import KaldiSettings, WindowType
-from phonate.config.randomness import derived_seed
+from phonate.config.randomness import derived_seed, generator
 
 BLOCK_FRAMES = 128
 """Frames that are computed together; features have the same bits wherever a recording is cut at multiples of it."""
 _VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
 _NOT_FEATURES = {"min_seconds", "max_seconds"}
 _QUIETEST = float(np.finfo(np.float32).eps)
+"""Least energy of a band or a frame, as in Kaldi."""
 _NOISE_SAMPLES = 1 << 14
 _MOST_SAMPLES = 1 << 20
 
@@ -165,7 +166,7 @@ class KaldiFeatures:
         return values_TW
 
     def _log_energy(self, frames_TL: torch.Tensor) -> torch.Tensor:
-        floor = max(self.settings.energy_floor, _QUIETEST**2)
+        floor = max(self.settings.energy_floor, _QUIETEST)
         return frames_TL.square().sum(1).clamp_min_(floor).log_().float()
 
     def dithered(self, samples_N: FloatArray, start: int) -> FloatArray:
@@ -174,7 +175,7 @@ class KaldiFeatures:
             return samples_N
         first, last = start // _NOISE_SAMPLES, (start + len(samples_N) - 1) // _NOISE_SAMPLES
         parts = [
-            np.random.default_rng([self._seed, number]).standard_normal(_NOISE_SAMPLES, dtype=np.float32)
+            generator(self._seed, number).standard_normal(_NOISE_SAMPLES, dtype=np.float32)
             for number in range(first, last + 1)
         ]
         noise = np.concatenate(parts)[start - first * _NOISE_SAMPLES :][: len(samples_N)]

@@ -63,7 +63,7 @@ class KaldiSettings(Settings):
     raw_energy: bool = True
     """Take the energy before pre-emphasis and window."""
     energy_floor: NonNegativeFloat = 1e-10
-    """Lower energies count as this one."""
+    """Lower energies of a frame count as this one; those under 1.2e-7 always count as 1.2e-7, as in Kaldi."""
     use_fft_mag: bool = False
     """Sum magnitudes, not their squares, in mel bands."""
     norm_filters: bool = False

@@ -57,7 +57,7 @@ def schema(source: str | Path, overrides: list[str] | None = None) -> dict[str, 
 
 
 def _section_schema(content: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
-    """The schema of a top-level key whose options are those of the sections at `paths`, or which is the option there."""
+    """The schema of a top-level key whose options are those of the sections at `paths`, or which is that option."""
     found = [_node(content, path) for path in paths]
     if any("properties" not in one for one in found):
         return found[0]

@@ -6,7 +6,6 @@ import fcntl
 import inspect
 import json
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,8 @@ PREPARED = "phonate.json"
 """In a folder of manifests: what they were made from. In a downloaded corpus: where its recordings are; null until
 the download is complete."""
 _FOLDERS = ("corpus_dir", "data_dir", "target_dir")
+_downloaded_here: set[Path] = set()
+"""Corpora that this process downloaded: force_download downloads them once in a run, not each time they are listed."""
 _FAILURES = (Exception, SystemExit)
 """What recipes raise: AssertionError for files that are not there, ValueError, errors of downloads, ..."""
 
@@ -58,22 +59,22 @@ def _alone(output: Path) -> Iterator[None]:
 def _prepare_once(dataset: DatasetSettings, corpus: Path, output: Path, num_jobs: int) -> None:
     arguments = _arguments(dataset)
     made_from = {"name": dataset.name, "corpus": str(corpus), "arguments": json.loads(json.dumps(arguments))}
-    if not dataset.force_download and output.is_dir() and manifest_pairs(output):
-        written = _record(output)
-        if written is None or written == made_from:
+    written = _record(output)
+    force = bool(dataset.force_download) and corpus not in _downloaded_here
+    if output.is_dir() and manifest_pairs(output):
+        if not force and (written is None or written["made_from"] == made_from):
             return
+        if written is None:
+            raise DataError(f"{output}: has manifests that phonate did not write; give another output_dir")
     prepare = _function("prepare", dataset.name)
     _check_arguments(dataset, prepare, arguments)
-    candidates = _corpus(dataset, corpus, arguments)
-    beside = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        _prepare(dataset, prepare, candidates, beside, arguments, num_jobs)
-        (beside / PREPARED).write_text(json.dumps(made_from), encoding="utf-8")
-        if output.is_dir():
-            shutil.rmtree(output)
-        beside.rename(output)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    candidates = _corpus(dataset, corpus, arguments, force)
+    output.mkdir(parents=True, exist_ok=True)
+    before = written["before"] if written else sorted(entry.name for entry in output.iterdir())
+    # What is not listed here is removed again, should this process be killed.
+    _write_record(output, {"made_from": None, "before": before})
+    _prepare(dataset, prepare, candidates, output, arguments, num_jobs)
+    _write_record(output, {"made_from": made_from, "before": before})
 
 
 def _arguments(dataset: DatasetSettings) -> dict[str, Any]:
@@ -115,12 +116,12 @@ def _folder_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> st
     return next((name for name in _FOLDERS if name in names), names[0])
 
 
-def _corpus(dataset: DatasetSettings, corpus: Path, arguments: Mapping[str, Any]) -> list[Path]:
+def _corpus(dataset: DatasetSettings, corpus: Path, arguments: Mapping[str, Any], force: bool) -> list[Path]:
     """Where the corpus may be: what is there, or what is downloaded now."""
     there = corpus.is_dir() and any(corpus.iterdir())
     downloaded = _record(corpus) if there else None
     finished = downloaded is None or downloaded["corpus"] is not None
-    if there and finished and not dataset.force_download:
+    if there and finished and not force:
         if downloaded is not None:
             return [Path(downloaded["corpus"])]
         # Archives often hold one folder with everything in it.
@@ -149,7 +150,7 @@ def _downloaded(
     logger.info("downloading %s to %s", dataset.name, corpus)
     try:
         corpus.mkdir(parents=True, exist_ok=True)
-        _note_corpus(corpus, None)  # so that a part of it is not taken for the corpus
+        _write_record(corpus, {"corpus": None})  # so that a part of it is not taken for the corpus
         with redirect_stdout(sys.stderr):
             returned = download(**{_folder_of(download, given): corpus}, **given)
     except _FAILURES as error:
@@ -157,12 +158,9 @@ def _downloaded(
             f"{dataset.name}: the download fails ({_said(error)}); without a network put the corpus into {corpus}"
         ) from error
     found = Path(returned) if isinstance(returned, str | Path) else corpus
-    _note_corpus(corpus, str(found.resolve()))
+    _write_record(corpus, {"corpus": str(found.resolve())})
+    _downloaded_here.add(corpus)
     return found
-
-
-def _note_corpus(folder: Path, found: str | None) -> None:
-    (folder / PREPARED).write_text(json.dumps({"corpus": found}), encoding="utf-8")
 
 
 def _prepare(
@@ -180,8 +178,7 @@ def _prepare(
         extra["num_jobs"] = num_jobs
     failures: list[str] = []
     for corpus in candidates:
-        shutil.rmtree(output, ignore_errors=True)
-        output.mkdir(parents=True)
+        _remove_others(output)
         try:
             with redirect_stdout(sys.stderr):
                 returned = prepare(**{_folder_of(prepare, arguments): corpus}, **extra, **arguments)
@@ -193,7 +190,16 @@ def _prepare(
         if any(_length(one) for pair in manifest_pairs(output) for one in pair[:1]):
             return
         failures.append(f"{corpus}: Lhotse's recipe {dataset.name} finds no recordings with supervisions in it")
+    _remove_others(output)
     raise DataError(failures[0])
+
+
+def _remove_others(output: Path) -> None:
+    """Remove what recipes wrote into a folder: all that was not there before."""
+    kept = {PREPARED, *(_record(output) or {"before": []})["before"]}
+    for entry in list(output.iterdir()):
+        if entry.name not in kept:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def _write(returned: Any, output: Path, name: str) -> None:
@@ -225,6 +231,10 @@ def _record(folder: Path) -> dict[str, Any] | None:
         return found if isinstance(found, dict) else None
     except (OSError, ValueError):
         return None
+
+
+def _write_record(folder: Path, facts: Mapping[str, Any]) -> None:
+    (folder / PREPARED).write_text(json.dumps(facts), encoding="utf-8")
 
 
 def _said(error: BaseException) -> str:

@@ -177,8 +177,8 @@ def _task_facts(task: Any, inference: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _recordings(data: Any) -> str | None:
-    """Number and total length of the recordings, or the names of several corpora; None if the corpus is not available or
-    contains only texts."""
+    """Number and total length of the recordings, or the names of several corpora; None if the corpus is not available
+    or contains only texts."""
     if isinstance(data, Mapping) and data.get("datasets"):
         return ", ".join(str(one["name"]) for one in data["datasets"])
     if not isinstance(data, Mapping) or "audio" not in data or not Path(str(data.get("path"))).exists():

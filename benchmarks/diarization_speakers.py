@@ -21,7 +21,7 @@ from phonate.config.randomness import generator
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
 from phonate.data.conversations.writing import write_conversations
 from phonate.tasks.diarization.data_settings import DiarizationData
-from phonate.tasks.diarization.simulation import simulator_of
+from phonate.tasks.diarization.samples.simulators import simulator_of
 from phonate.workflows.demo.embedded_corpus import Speaker, say
 from phonate.workflows.demo.embedded_voice import sentences
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from phonate.config.errors import PhonateError
     from phonate.data.voices.files import VoiceDataDetector
     from phonate.tasks.conversion.inference import Converter
+    from phonate.tasks.diarization.dataset import DiarizationCollator
     from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
     from phonate.tasks.recognition.inference import Transcriber
@@ -31,6 +32,7 @@ __version__: str
 
 __all__ = [
     "Converter",
+    "DiarizationCollator",
     "Diarizer",
     "EnglishTrainingConfig",
     "Generator",
@@ -52,6 +54,7 @@ __all__ = [
 
 _HOMES = {
     "Converter": "phonate.tasks.conversion.inference",
+    "DiarizationCollator": "phonate.tasks.diarization.dataset",
     "Diarizer": "phonate.tasks.diarization.inference",
     "EnglishTrainingConfig": "phonate.tasks.speech.english",
     "Generator": "phonate.tasks.language.inference",

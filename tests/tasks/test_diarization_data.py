@@ -465,3 +465,26 @@ def test_real_meetings_and_clips_of_real_speakers(recordings: Path, data: Any) -
     assert 0.7 < speech < 0.95
     assert all(np.isfinite(one.features_TF).all() for one in simulated)
     assert held_out.lengths.sum() == 3000 * len(held_out.ids)
+
+
+def test_the_collator_takes_cuts_of_lhotse(tmp_path: Path, data: Any) -> None:
+    from torch.utils.data import DataLoader
+
+    from phonate import DiarizationCollator as Exported
+    from phonate.data.manifests.manifest import read_corpus
+
+    settings = data(path=str(meetings(tmp_path / "talk")), validation=0.0, chunk_seconds=20.0)
+    cuts, _ = read_corpus(settings)
+    loader = DataLoader(list(cuts), batch_size=4, collate_fn=Exported())
+    (batch,) = list(loader)
+    train = samples(settings)
+    expected = train.collate([train.get(number, generator(0)) for number in range(4)])
+    assert batch.keys() == expected.keys()
+    for name in ("lengths", "activity", "speaker_count"):
+        assert torch.equal(batch[name], expected[name])
+    torch.testing.assert_close(batch["features"], expected["features"], atol=1e-3, rtol=0)
+    assert (batch["speakers"] == -1).all()
+    cut = next(iter(cuts))
+    cut.supervisions[0].speaker = None
+    with pytest.raises(DataError, match=r"has no speaker; fill it in"):
+        Exported()([cut])

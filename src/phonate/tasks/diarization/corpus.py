@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from phonate.audio.kaldi_settings import KaldiSettings
 from phonate.config.errors import DataError
 from phonate.data.conversations.activity import arrival_activity
 from phonate.data.conversations.clips import ClipBank
@@ -15,7 +16,7 @@ from phonate.data.conversations.sources import Source
 from phonate.data.features import FEATURES, Features
 from phonate.data.store.prepared import Prepared, prepare
 from phonate.tasks.diarization.data_settings import DiarizationData, clip_corpora, has_corpus
-from phonate.tasks.diarization.simulation import build_simulators
+from phonate.tasks.diarization.samples.simulators import build_simulators
 
 NOBODY = -1
 """Number of a speaker who is not in training."""
@@ -24,6 +25,11 @@ Activity = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """(T, S) 1 where a speaker talks, and (S,) the numbers of the speakers in `Corpus.speakers`, NOBODY for one who is not
 in training. Speakers in the order in which they begin, those who begin together by name; who is silent has no
 column."""
+
+
+def frame_centre(audio: KaldiSettings) -> float:
+    """Where the centre of the first frame is, in frames (`KaldiSettings.snip_edges`)."""
+    return 0.5 * audio.window_length / audio.hop_length if audio.snip_edges else 0.5
 
 
 class Corpus:
@@ -119,7 +125,9 @@ class Corpus:
         begin_K = np.asarray(index.segment_start[segments]) * rate - start
         end_K = np.asarray(index.segment_end[segments]) * rate - start
         speaker_K = np.asarray(index.segment_speaker[segments])  # in the order of names
-        activity_TS, speaker_S = arrival_activity(begin_K, end_K, speaker_K, stop - start, self.centre)
+        activity_TS, speaker_S = arrival_activity(
+            begin_K, end_K, speaker_K, stop - start, frame_centre(self.data.audio)
+        )
         return activity_TS, self._numbers([self._name(position, int(one)) for one in speaker_S])
 
     def simulated_activity(self, conversation: Conversation, bank: ClipBank, frames: int) -> Activity:
@@ -127,15 +135,9 @@ class Corpus:
         stretches_K2 = conversation.stretches_K2 / self.data.audio.hop_length
         speaker_K = conversation.speaker_K
         activity_TS, speaker_S = arrival_activity(
-            stretches_K2[:, 0], stretches_K2[:, 1], speaker_K, frames, self.centre
+            stretches_K2[:, 0], stretches_K2[:, 1], speaker_K, frames, frame_centre(self.data.audio)
         )
         return activity_TS, self._numbers([bank.speakers[int(one)] for one in speaker_S])
 
     def _numbers(self, names: list[str]) -> NDArray[np.int64]:
         return np.array([self._number.get(name, NOBODY) for name in names], dtype=np.int64)
-
-    @property
-    def centre(self) -> float:
-        """Where the centre of the first frame is, in frames (`KaldiSettings.snip_edges`)."""
-        audio = self.data.audio
-        return 0.5 * audio.window_length / audio.hop_length if audio.snip_edges else 0.5

@@ -5,19 +5,25 @@ Shapes: B batch, T frames, F features, S speakers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from phonate.audio.kaldi import KaldiFeatures
+from phonate.audio.kaldi_settings import KaldiSettings
 from phonate.data.batches.collators import Collator
+from phonate.data.batches.dataset import Dataset
 from phonate.data.batches.recordings import padded
 from phonate.tasks.diarization.corpus import NOBODY, Corpus
-from phonate.tasks.diarization.samples import Item, RecordedPieces, SimulatedConversations
-from phonate.tasks.diarization.simulation import acoustics_of
+from phonate.tasks.diarization.samples import Item
+from phonate.tasks.diarization.samples.conversations import SimulatedConversations
+from phonate.tasks.diarization.samples.cuts import item_of_cut
+from phonate.tasks.diarization.samples.pieces import RecordedPieces
+from phonate.tasks.diarization.samples.simulators import acoustics_of
 from phonate.training.task import Batch
 
 _SIMULATED_SAMPLES = 1000
@@ -70,16 +76,25 @@ class DiarizationDataset:
 
     def collate(self, items: list[Any]) -> Batch:
         """See `DiarizationCollator`."""
-        most = max(item.activity_TS.shape[1] for item in items)
-        activity = [_widened(item.activity_TS.astype(np.float32), most, 0.0) for item in items]
-        speakers = [np.pad(item.speakers_S, (0, most - len(item.speakers_S)), constant_values=NOBODY) for item in items]
-        return {
-            "features": padded([item.features_TF for item in items]),
-            "lengths": torch.tensor([len(item.features_TF) for item in items]),
-            "activity": padded(activity),
-            "speaker_count": torch.tensor([item.activity_TS.shape[1] for item in items]),
-            "speakers": torch.from_numpy(np.stack(speakers)),
-        }
+        return collated(items)
+
+
+def collated(items: Sequence[Item]) -> Batch:
+    """The batch that `DiarizationCollator` describes."""
+    most = max(item.activity_TS.shape[1] for item in items)
+    activity = [_widened(item.activity_TS.astype(np.float32), most) for item in items]
+    speakers = [np.pad(item.speakers_S, (0, most - len(item.speakers_S)), constant_values=NOBODY) for item in items]
+    return {
+        "features": padded([item.features_TF for item in items]),
+        "lengths": torch.tensor([len(item.features_TF) for item in items]),
+        "activity": padded(activity),
+        "speaker_count": torch.tensor([item.activity_TS.shape[1] for item in items]),
+        "speakers": torch.from_numpy(np.stack(speakers)),
+    }
+
+
+def _widened(values_TS: NDArray[Any], width: int) -> NDArray[Any]:
+    return np.pad(values_TS, ((0, 0), (0, width - values_TS.shape[1])))
 
 
 def _counts(samples: int | None, share: float, recorded: int | None = None) -> tuple[int | None, int]:
@@ -93,10 +108,6 @@ def _counts(samples: int | None, share: float, recorded: int | None = None) -> t
     return recorded, round(recorded * share / (1.0 - share))
 
 
-def _widened(values_TS: NDArray[Any], width: int, value: float) -> NDArray[Any]:
-    return np.pad(values_TS, ((0, 0), (0, width - values_TS.shape[1])), constant_values=value)
-
-
 class DiarizationCollator(Collator):
     """Makes a batch of samples:
 
@@ -104,9 +115,20 @@ class DiarizationCollator(Collator):
     lacks; `lengths` (B,) in frames; `speaker_count` (B,); `speakers` (B, S) numbers in the corpus, -1 for absent ones
     and for those who are not in training.
 
-    A subclass that is registered (`COLLATORS`) and named by `data.collator` adds or changes labels.
+    A subclass that is registered (`COLLATORS`) and named by `data.collator` adds or changes labels. Without a data set
+    it is a `collate_fn` for a loader of your own over a CutSet of Lhotse: features are then those of `audio`, and all
+    `speakers` are -1.
     """
 
-    def __call__(self, cuts: list[Item]) -> Batch:
-        """The batch of `cuts`."""
-        return super().__call__(cuts)
+    def __init__(self, dataset: Dataset | None = None, audio: KaldiSettings | None = None) -> None:
+        self.dataset = cast(Dataset, dataset)
+        self.audio = audio or KaldiSettings()
+        self._features = KaldiFeatures(self.audio)
+
+    def __call__(self, cuts: Iterable[Any]) -> Batch:
+        """The batch of `cuts`: samples of the data set, or cuts of Lhotse.
+
+        Raises DataError as `item_of_cut` does.
+        """
+        items = [cut if isinstance(cut, Item) else item_of_cut(cut, self.audio, self._features) for cut in cuts]
+        return collated(items)

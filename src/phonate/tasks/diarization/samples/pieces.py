@@ -1,38 +1,18 @@
-"""Where samples come from: pieces of recordings, and simulated conversations.
-
-Shapes: T frames, F features, S speakers.
-"""
+"""Samples that are pieces of recordings. Shapes: N samples, T frames, S speakers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.processor import normalised_peak
-from phonate.config.randomness import generator
 from phonate.data.conversations.acoustics import Acoustics
-from phonate.data.conversations.simulator import ConversationSimulator
 from phonate.data.store.prepared import Prepared
 from phonate.tasks.diarization.corpus import Corpus
-
-
-@dataclass(frozen=True)
-class Item:
-    """One sample."""
-
-    features_TF: FloatArray
-    activity_TS: NDArray[np.uint8]
-    """Speakers in the order in which they begin, those who begin together by name."""
-    speakers_S: NDArray[np.int64]
-    """Number of each speaker in `Corpus.speakers`; -1 for one who is not in training."""
-    source: str = ""
-    """The recording it is a piece of; "" for a simulated conversation."""
-    start: float = 0.0
-    """Seconds in that recording at which it begins."""
+from phonate.tasks.diarization.samples.item import Item
+from phonate.tasks.diarization.samples.waveforms import features_of, samples_of
 
 
 class RecordedPieces:
@@ -118,50 +98,3 @@ class RecordedPieces:
         speech = int(activity_TS.any(axis=1).sum()) * hop
         varied = self._acoustics(waveform_N[None], speech or len(waveform_N), rng)
         return features_of(self._corpus, varied)[: len(activity_TS)]
-
-
-class SimulatedConversations:
-    """Conversations out of a simulator, new ones in each epoch of training, always the same ones in validation."""
-
-    def __init__(self, corpus: Corpus, simulator: ConversationSimulator, count: int, training: bool) -> None:
-        self._corpus = corpus
-        self._simulator = simulator
-        self.count = count
-        self._training = training
-        self._samples = samples_of(corpus, corpus.data.chunk_frames)
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Names of conversations."""
-        return [f"simulated#{number}" for number in range(self.count)]
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Frames of each: a chunk."""
-        return np.full(self.count, self._corpus.data.chunk_frames, dtype=np.int64)
-
-    @property
-    def cached(self) -> bool:
-        """Conversations are computed."""
-        return False
-
-    def get(self, number: int, rng: np.random.Generator) -> Item:
-        """Conversation number `number`."""
-        rng = rng if self._training else generator("validation conversation", number)
-        conversation = self._simulator.conversation(self._samples, rng)
-        features = features_of(self._corpus, conversation.waveform_N)
-        activity = self._corpus.simulated_activity(conversation, self._simulator.bank, len(features))
-        return Item(features, *activity)
-
-
-def samples_of(corpus: Corpus, frames: int) -> int:
-    """Samples of a waveform that has so many frames."""
-    audio = corpus.data.audio
-    return (frames - 1) * audio.hop_length + audio.window_length if audio.snip_edges else frames * audio.hop_length
-
-
-def features_of(corpus: Corpus, waveform_N: FloatArray) -> FloatArray:
-    """The features of a waveform that is in no cache."""
-    if corpus.features.normalises_level:
-        waveform_N = normalised_peak(waveform_N)
-    return np.asarray(corpus.features.compute(waveform_N), dtype=np.float32)

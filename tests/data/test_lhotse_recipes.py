@@ -13,7 +13,7 @@ import pytest
 from recipe_corpora import ami, librispeech, timit, voxconverse, yesno
 from small_corpora import wav
 
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, Interrupted
 from phonate.data.datasets import recipes
 from phonate.data.datasets.names import PARTS, recipe_names
 from phonate.data.datasets.settings import DatasetSettings
@@ -211,16 +211,16 @@ def test_other_files_in_the_output_folder_stay(tmp_path, data):
 
 
 @pytest.mark.usefixtures("no_download")
-def test_what_a_killed_process_wrote_is_made_again(tmp_path, data, monkeypatch):
+def test_what_a_stopped_process_wrote_is_made_again(tmp_path, data, monkeypatch):
     ami(tmp_path / "data" / "ami")
     own = lhotse.recipes.prepare_ami
 
-    def killed(data_dir, output_dir=None, mic="ihm"):
+    def stopped(data_dir, output_dir=None, mic="ihm"):
         own(data_dir, output_dir=output_dir, mic=mic)
-        raise KeyboardInterrupt
+        raise Interrupted("stopped", 15)
 
-    monkeypatch.setattr(lhotse.recipes, "prepare_ami", killed)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(lhotse.recipes, "prepare_ami", stopped)
+    with pytest.raises(Interrupted):
         list_corpus(data({"name": "ami", "process_params": {"mic": "sdm"}}))
     monkeypatch.setattr(lhotse.recipes, "prepare_ami", own)
     rows, _ = list_corpus(data("ami"))

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, Interrupted
 from phonate.data.corpora.lhotse import manifest_pairs
 from phonate.data.datasets.names import PARTS
 from phonate.data.datasets.settings import DatasetSettings
@@ -153,6 +153,8 @@ def _downloaded(
         _write_record(corpus, {"corpus": None})  # so that a part of it is not taken for the corpus
         with redirect_stdout(sys.stderr):
             returned = download(**{_folder_of(download, given): corpus}, **given)
+    except Interrupted:
+        raise
     except _FAILURES as error:
         raise DataError(
             f"{dataset.name}: the download fails ({_said(error)}); without a network put the corpus into {corpus}"
@@ -182,6 +184,8 @@ def _prepare(
         try:
             with redirect_stdout(sys.stderr):
                 returned = prepare(**{_folder_of(prepare, arguments): corpus}, **extra, **arguments)
+        except Interrupted:
+            raise
         except _FAILURES as error:
             failures.append(f"{corpus}: Lhotse's recipe {dataset.name} fails: {_said(error)}")
             continue

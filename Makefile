@@ -53,7 +53,7 @@ format: $(READY)  ## Mend style in place
 	$(BIN)/ruff format .
 
 bench: $(BENCH)  ## Measure trainer, checkpoints, batching, features, aligners, precision, memory and start-up
-	set -e; for name in trainer_overhead checkpoint_stall padding feature_cache features alignment \
+	set -e; for name in trainer_overhead checkpoint_stall padding feature_cache features alignment attention \
 	  watch_overhead gradient_checkpointing precision lora_parameters startup; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 

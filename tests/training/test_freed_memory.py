@@ -41,3 +41,36 @@ def test_what_a_step_has_freed_is_returned_after_validation(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout.split()[-1]) < 150
+
+
+LARGE = """
+import re, sys
+from pathlib import Path
+import torch
+from phonate.compute.memory import limit_heap
+
+def resident():
+    return int(re.search(r"^Anonymous:\\s+(\\d+)", Path("/proc/self/smaps_rollup").read_text(), re.M).group(1)) // 1024
+
+if {limited}:
+    limit_heap()
+torch.ones(30 * 2**18)  # 30 MB: once it is freed, glibc would take as much from its heap
+before, kept = resident(), []
+for _ in range(20):
+    block = torch.ones(12 * 2**18)
+    kept.append((torch.ones(25_000), block))
+kept = [small for small, _ in kept]
+del block
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads /proc of Linux")
+@pytest.mark.parametrize("limited", [True, False])
+def test_large_blocks_are_returned_when_they_are_freed(limited: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE.format(limited=limited)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    kept = int(done.stdout.split()[-1])
+    assert kept < 60 if limited else kept > 150

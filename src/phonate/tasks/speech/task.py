@@ -75,7 +75,6 @@ class SpeechTask(Task):
         require_own_loss(recipe.training.loss, "speech")
         check_judges(recipe)
         self._corpus: Corpus | None = None
-        self._judges: Judges | None = None
         self._adversarial = AdversarialPhases(GENERATOR, DISCRIMINATOR, recipe.training.adversarial_start)
         self._crops: PhaseOutput[tuple[Tensor, Tensor, Tensor]] = PhaseOutput()
 
@@ -194,9 +193,9 @@ class SpeechTask(Task):
         clips = [self._clip(recordings[index]) for index in positions if index < self.recipe.data.judged]
         if not clips:
             return {}
-        self._judges = self._judges or Judges(self.recipe.data.language)
+        judges = Judges(self.recipe.data.language)  # loaded anew each time: they take 200 MB that training can use
         synthesiser = self._synthesiser(model)
-        return judged(self._judges, clips, [synthesiser.speak(clip.text, clip.speaker) for clip in clips], self._rate)
+        return judged(judges, clips, [synthesiser.speak(clip.text, clip.speaker) for clip in clips], self._rate)
 
     def derived(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """`quality` = mos - 5 wer, by which checkpoints can be chosen: a loss ranks them the wrong way round, because

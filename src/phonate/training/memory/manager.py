@@ -15,7 +15,7 @@ from enum import IntEnum
 import torch
 
 from phonate.compute.device_type import DeviceType
-from phonate.compute.memory import Usage, release, return_freed_pages, usage_of
+from phonate.compute.memory import Usage, limit_heap, release, return_freed_pages, usage_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +64,11 @@ WORTH_IT = 0.01
 
 
 def memory_manager(device: torch.device) -> AdaptiveMemoryManager:
-    """The manager of a run on `device`. On a GPU, it monitors the host's memory as well."""
+    """The manager of a run on `device`. On a GPU, it monitors the host's memory as well; on a CPU, freed memory is
+    returned to the system."""
     kind = DeviceType.of(device)
+    if kind is DeviceType.CPU:
+        limit_heap()
     host = None if kind is DeviceType.CPU else AdaptiveMemoryManager(torch.device("cpu"))
     return AdaptiveMemoryManager(device, host=host)
 

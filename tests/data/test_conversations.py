@@ -187,17 +187,31 @@ def test_limits_in_the_wrong_order_are_an_error() -> None:
         SimulationSettings(speakers=(4, 2))
 
 
-def test_clips_without_speech_are_left_out_and_nothing_but_them_is_an_error(tmp_path: Path) -> None:
+def test_clips_without_speech_are_left_out_and_nothing_but_them_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = speaker_folder(tmp_path / "speakers", speakers=2, clips=2)
     rng = np.random.default_rng(0)
     for name in ("s0/0.wav", "s0/1.wav"):  # so quiet that nothing stands out, a tenth of a second is left
         sound = np.zeros(RATE, np.float32)
         sound[:1600] = 0.1 * rng.standard_normal(1600)
         soundfile.write(folder / name, sound, RATE, subtype="PCM_16")
-    of_one = ClipBank.of([source(folder, tmp_path / "cache")], RATE, 0.5)
+    with caplog.at_level("WARNING", "phonate"):
+        of_one = ClipBank.of([source(folder, tmp_path / "cache")], RATE, 0.5)
     assert of_one.speakers == ["s1"]
+    assert "2 recordings" in caplog.text
+    assert "s0/0" in caplog.text
     with pytest.raises(DataError, match="no speaker has a clip of 9 s"):
         ClipBank.of([source(folder, tmp_path / "cache")], RATE, 9.0)
+
+
+def test_long_recordings_of_one_speaker_are_several_clips(tmp_path: Path) -> None:
+    (tmp_path / "long" / "ann").mkdir(parents=True)
+    soundfile.write(tmp_path / "long" / "ann" / "talk.wav", voice(150.0, 120.0, 0), RATE, subtype="PCM_16")
+    whole = source(tmp_path / "long", tmp_path / "cache")
+    stretches = whole.speech(0)
+    assert sorted(set(stretches[:, 0].tolist())) == [0, 1, 2]
+    assert (stretches[:, 3] - stretches[:, 2]).sum() == 150 * RATE
 
 
 # Acoustics

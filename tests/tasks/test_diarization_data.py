@@ -257,6 +257,16 @@ def test_official_test_and_validation_speakers_are_kept_apart(tmp_path: Path, da
     assert banks == {"train": list("abcd"), "validation": list("ef")}
 
 
+def test_official_validation_speakers_who_are_in_training_are_no_strangers(tmp_path: Path, data: Any) -> None:
+    for split, names in (("train", "abcd"), ("dev", "cdef")):
+        speakers(tmp_path / "clips" / split, names)
+    corpus = Corpus(data(path=str(tmp_path / "clips"), simulation={"speakers": [2, 2]}))
+    assert corpus.simulators["validation"].bank.speakers == ["e", "f"]
+    few = data(path=str(tmp_path / "clips"), simulation={"speakers": [3, 3]})
+    with pytest.raises(DataError, match="there are 2 in the official validation split"):
+        samples(few)
+
+
 def test_validation_conversations_are_the_same_whatever_the_generator(tmp_path: Path, data: Any) -> None:
     settings = data(path=str(speakers(tmp_path / "clips")), simulation={"speakers": [2, 2]})
     held_out, train = samples(settings, "validation"), samples(settings)
@@ -314,7 +324,7 @@ def test_batches_do_not_depend_on_workers(tmp_path: Path, data: Any) -> None:
 
 def test_too_few_speakers_for_two_splits_are_one_clear_line(tmp_path: Path, data: Any) -> None:
     settings = data(path=str(speakers(tmp_path / "clips", "abc")), simulation={"speakers": [2, 2]})
-    with pytest.raises(DataError, match=r"take clips of 4 speakers or more; there are 3\. Lower"):
+    with pytest.raises(DataError, match=r"2 speakers take as many in each split; there are 1 in training, 2 others"):
         samples(settings)
     assert len(samples(settings.model_copy(update={"validation": 0.0})).ids) == 1000
 

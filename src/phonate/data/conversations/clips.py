@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
 from phonate.data.conversations.sources import CLIP, END, LEVEL, SPEAKER, START, Source
+from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.store.cache import FeatureCache
 
 _FADE_SECONDS = 0.01
@@ -83,32 +84,46 @@ class ClipBank:
         Raises DataError where there are none.
         """
         found: dict[str, list[tuple[int, int, NDArray[np.int64]]]] = {}
+        without: list[str] = []
         for number, source in enumerate(sources):
             for position in source.positions:
-                stretches = source.speech(position)
-                for clip in np.split(stretches, np.flatnonzero(np.diff(stretches[:, CLIP])) + 1):
-                    if len(clip) and clip[-1, END] - clip[0, START] >= min_seconds * sample_rate:
-                        name = source.person(position, int(clip[0, SPEAKER]))
-                        if people is not None and name not in people:
-                            continue
+                clips = _long_clips(source, position, min_seconds * sample_rate)
+                if not clips:
+                    without.append(source.prepared.index.id[position])
+                for clip in clips:
+                    name = source.person(position, int(clip[0, SPEAKER]))
+                    if people is None or name in people:
                         found.setdefault(name, []).append((number, int(position), clip))
+        if people is None:  # else they were named before
+            warn_left_out(f"have no clip of {min_seconds:g} s in which one person talks alone", without)
         if not found:
             raise DataError(
                 f"no speaker has a clip of {min_seconds:g} s in which nobody else talks; lower "
                 "data.simulation.min_clip_seconds, or give other corpora as data.simulation.path"
             )
-        names = sorted(found)
-        every = [clip for name in names for clip in found[name]]
-        counts = [len(found[name]) for name in names]
-        clips = _Clips(
-            first=np.cumsum([0, *counts], dtype=np.int64),
-            source=np.array([number for number, _, _ in every], dtype=np.int64),
-            position=np.array([position for _, position, _ in every], dtype=np.int64),
-            stretch_first=np.cumsum([0, *(len(one) for _, _, one in every)], dtype=np.int64),
-            stretches=np.concatenate([one[:, START : END + 1] for _, _, one in every]),
-            level=np.array([10.0 ** (one[0, LEVEL] / 2000.0) for _, _, one in every]),
-        )
-        return cls(names, [source.prepared.cache for source in sources], clips, sample_rate)
+        caches = [source.prepared.cache for source in sources]
+        return cls(sorted(found), caches, _table(found), sample_rate)
+
+
+def _long_clips(source: Source, position: int, samples: float) -> list[NDArray[np.int64]]:
+    """The clips of a row, each a table as of `Source.speech`, that have so many samples from first to last speech."""
+    stretches = source.speech(position)
+    clips = np.split(stretches, np.flatnonzero(np.diff(stretches[:, CLIP])) + 1)
+    return [clip for clip in clips if len(clip) and clip[-1, END] - clip[0, START] >= samples]
+
+
+def _table(found: dict[str, list[tuple[int, int, NDArray[np.int64]]]]) -> _Clips:
+    """Speaker -> (number of the source, position, clip), as arrays."""
+    names = sorted(found)
+    every = [clip for name in names for clip in found[name]]
+    return _Clips(
+        first=np.cumsum([0, *(len(found[name]) for name in names)], dtype=np.int64),
+        source=np.array([number for number, _, _ in every], dtype=np.int64),
+        position=np.array([position for _, position, _ in every], dtype=np.int64),
+        stretch_first=np.cumsum([0, *(len(one) for _, _, one in every)], dtype=np.int64),
+        stretches=np.concatenate([one[:, START : END + 1] for _, _, one in every]),
+        level=np.array([10.0 ** (one[0, LEVEL] / 2000.0) for _, _, one in every]),
+    )
 
 
 def _part(stretches: NDArray[np.int64], samples: int, rng: np.random.Generator) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,6 +19,9 @@ from phonate.data.store.prepared import Prepared
 _VERSION = 1  # raise it when stretches are found otherwise
 _SHORTEST = 0.3
 """Seconds; shorter times alone are not looked at."""
+
+_LONGEST = 60.0
+"""Seconds; longer times alone are several clips."""
 
 CLIP, SPEAKER, START, END, LEVEL = range(5)
 """Columns of what `Source.speech` returns: number of the clip in the row, number of its speaker in the index, first and
@@ -58,7 +62,8 @@ class Source:
 
 def _speech_of(index: Index, cache: FeatureCache, sample_rate: int, position: int) -> NDArray[np.int64]:
     found: list[tuple[int, ...]] = []
-    for clip, (speaker, start, end) in enumerate(alone(index.segments(position))):
+    parts = (part for one in alone(index.segments(position)) for part in _cut(*one))
+    for clip, (speaker, start, end) in enumerate(parts):
         if end - start < _SHORTEST:
             continue
         first = round(start * sample_rate)
@@ -69,6 +74,14 @@ def _speech_of(index: Index, cache: FeatureCache, sample_rate: int, position: in
             level = round(1000.0 * np.log10(energy / int((stretches[:, 1] - stretches[:, 0]).sum())))
             found += [(clip, speaker, first + int(a), first + int(b), level) for a, b in stretches]
     return np.array(found, dtype=np.int64).reshape(-1, 5)
+
+
+def _cut(speaker: int, start: float, end: float) -> Iterator[tuple[int, float, float]]:
+    """A part in pieces of at most _LONGEST seconds: memory stays bounded, and what counts as quiet is found anew."""
+    pieces = max(1, math.ceil((end - start) / _LONGEST))
+    length = (end - start) / pieces
+    for number in range(pieces):
+        yield speaker, start + number * length, start + (number + 1) * length
 
 
 def alone(segments: Sequence[IndexedSegment]) -> Iterator[tuple[int, float, float]]:

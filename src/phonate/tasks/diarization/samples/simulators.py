@@ -19,7 +19,7 @@ from phonate.data.store.index import SPLITS, Index
 from phonate.data.store.prepared import prepare
 from phonate.tasks.diarization.data_settings import DiarizationData, clip_corpora, noise_corpus
 
-_TRAIN, _VALIDATION, _TEST = (SPLITS.index(name) for name in ("train", "validation", "test"))
+_NONE, _TRAIN, _VALIDATION, _TEST = range(len(SPLITS))
 
 
 def build_simulators(
@@ -32,24 +32,37 @@ def build_simulators(
         own: The recordings at `data.path` that clips may be taken of.
     """
     assert data.simulation is not None
-    sources = _sources(data, own)
-    bank = partial(ClipBank.of, sample_rate=data.audio.sample_rate, min_seconds=data.simulation.min_clip_seconds)
-    acoustics = acoustics_of(data, data.simulation.acoustics)
+    sources, simulation = _sources(data, own), data.simulation
+    acoustics = acoustics_of(data, simulation.acoustics)
+    bank = partial(ClipBank.of, sample_rate=data.audio.sample_rate, min_seconds=simulation.min_clip_seconds)
     if not simulated_validation:
         banks = {"train": bank([_without(source, _VALIDATION, _TEST) for source in sources])}
     elif data.validation == 0.0:
         banks = {"train": bank([_without(source, _TEST) for source in sources])}
     elif any(_VALIDATION in _official(source) for source in sources):
         train = bank([_without(source, _VALIDATION, _TEST) for source in sources])
-        held_out = [_without(source, 0, _TRAIN, _TEST) for source in sources]
-        everybody = bank(held_out).speakers
-        banks = {"train": train, "validation": bank(held_out, people=set(everybody) - set(train.speakers))}
+        held_out = [_without(source, _NONE, _TRAIN, _TEST) for source in sources]
+        strangers = set(bank(held_out).speakers) - set(train.speakers)
+        _require_people(
+            len(strangers), simulation.speakers[1], "the official validation split, who are not in training"
+        )
+        banks = {"train": train, "validation": bank(held_out, people=strangers)}
     else:
         whole = [_without(source, _TEST) for source in sources]
-        kept = _held_out(bank(whole), data.validation, data.simulation.speakers[1])
-        train_people = set(bank(whole).speakers) - kept
-        banks = {"train": bank(whole, people=train_people), "validation": bank(whole, people=kept)}
-    return {split: ConversationSimulator(data.simulation, one, acoustics) for split, one in banks.items()}
+        everybody = bank(whole)
+        kept = _held_out(everybody, data.validation, simulation.speakers[1])
+        others = set(everybody.speakers) - kept
+        _require_people(len(others), simulation.speakers[1], f"training, {len(kept)} others being kept for validation")
+        banks = {"train": bank(whole, people=others), "validation": bank(whole, people=kept)}
+    return {split: ConversationSimulator(simulation, one, acoustics) for split, one in banks.items()}
+
+
+def _require_people(found: int, wanted: int, whose: str) -> None:
+    if found < wanted:
+        raise DataError(
+            f"conversations of {wanted} speakers take as many in each split; there are {found} in {whose}. Lower "
+            "data.simulation.speakers, set data.validation: 0, or give more corpora as data.simulation.path"
+        )
 
 
 def simulator_of(data: DiarizationData) -> ConversationSimulator:
@@ -126,17 +139,11 @@ def _without(source: Source, *splits: int) -> Source:
 
 def _held_out(bank: ClipBank, share: float, least: int) -> set[str]:
     """Who is kept for validation: those whose names hash lowest, until they have `share` of the seconds and are `least`
-    or more. Raises DataError where fewer than `least` would be left to train on."""
+    or more."""
     seconds = dict(zip(bank.speakers, bank.seconds().tolist(), strict=True))
     wanted, kept = share * sum(seconds.values()), set[str]()
     for name in sorted(bank.speakers, key=lambda one: derived_seed("validation", one)):
         if len(kept) >= least and sum(seconds[one] for one in kept) >= wanted:
             break
         kept.add(name)
-    if len(bank.speakers) - len(kept) < least:
-        raise DataError(
-            f"conversations of {least} speakers, with nobody both in training and in validation, take clips of "
-            f"{2 * least} speakers or more; there are {len(bank.speakers)}. Lower data.simulation.speakers, set "
-            "data.validation: 0, or give more corpora as data.simulation.path"
-        )
     return kept

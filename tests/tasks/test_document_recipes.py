@@ -1,0 +1,227 @@
+"""The YAML of the document "Universal Training Pipeline", letter by letter, trains on a corpus laid out as AMI."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recipe_corpora import ami
+
+from phonate.config.resolve import resolve
+
+MODEL = """
+model:
+  model_type: encoder_decoder
+  name: performer_translator
+
+  global_config:
+    dropout: 0.1
+    batch_size: 32
+    d_ff: 4
+
+  encoder:
+    d_model: 512
+    num_layers: 6
+    num_heads: 8
+    attention_type: linear
+
+  decoder:
+    d_model: 512
+    num_layers: 6
+    num_heads: 8
+    attention_type: causal_linear
+"""
+DATA = """
+global_config:
+  corpus_dir: ./data
+  output_dir: ./manifests
+
+  # Feature extraction configuration (unified for all datasets)
+  feature_type: fbank  # Options: fbank, mfcc, spectrogram
+
+  # Basic parameters
+  num_mel_bins: 80
+  frame_length: 0.025  # 25ms
+  frame_shift: 0.01  # 10ms
+  sampling_rate: 16000
+
+  # Window and preprocessing (optional)
+  preemph_coeff: 0.97  # Pre-emphasis
+  window_type: povey  # povey, hanning, hamming
+  dither: 0.0
+  snip_edges: false
+  remove_dc_offset: true
+
+  # Mel filterbank (optional)
+  low_freq: 20.0
+  high_freq: -400.0  # -400 = nyquist - 400
+
+  # MFCC-specific (when feature_type: mfcc)
+  num_ceps: 13
+  cepstral_lifter: 22
+  use_energy: false
+
+  # Feature computation
+  storage_path: null  # null = in-memory
+  num_jobs: 1  # Parallel jobs
+  progress_bar: true
+
+datasets:
+  - name: ami
+"""
+TRAINING = """
+training:
+  # Basic settings
+  epochs: 50
+  batch_size: 32
+  random_seed: 42
+
+  # Optimizer
+  optimizer:
+    type: adamw
+    lr: 2e-4
+    weight_decay: 0.01
+    betas: [0.9, 0.999]
+
+  # Scheduler
+  scheduler:
+    type: cosine
+    min_lr: 1e-6
+    warmup_steps: 1000
+
+  # Training behavior
+  gradient_clipping: 1.0
+  gradient_accumulation_steps: 4
+  mixed_precision: true
+
+  # Performer-specific
+  feature_redraw_interval: 100
+  fixed_projection: false
+
+  # Loss configuration
+  loss:
+    main: cross_entropy
+    label_smoothing: 0.1
+    auxiliary:
+      norm_reg: 0.1
+
+  # Validation
+  validation:
+    interval: 500
+    batch_size: 64
+
+  # Early stopping
+  early_stopping:
+    patience: 5
+    metric: val_loss
+    min_delta: 0.001
+    mode: min
+
+  # Checkpointing
+  checkpoint:
+    save_dir: ./checkpoints
+    interval: 1000
+    save_total_limit: 5
+    resume: null
+
+  # Logging (via Accelerate)
+  logging:
+    interval: 50
+    tensorboard: true
+    wandb: true
+    wandb_project: my-project
+    log_metrics: [loss, accuracy]
+
+  # Performance
+  performance:
+    num_workers: 4
+    pin_memory: true
+
+  # Diarization settings
+  eval_knobs:
+    label_type: binary  # binary, speaker_id, or custom
+    max_duration: null  # for dynamic bucketing
+"""
+MINIMAL = """
+training:
+  epochs: 10
+  batch_size: 32
+
+  optimizer:
+    type: adamw
+    lr: 1e-4
+
+  scheduler:
+    type: cosine
+    min_lr: 1e-6
+
+  checkpoint:
+    save_dir: ./checkpoints
+    interval: 1000
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with `data/ami`, and the document's recipes."""
+    ami(tmp_path / "data" / "ami")
+    (tmp_path / "typical.yaml").write_text(MODEL + DATA + TRAINING)
+    (tmp_path / "minimal.yaml").write_text(MINIMAL)
+    return tmp_path
+
+
+def run(folder: Path, recipe: str, *overrides: str) -> dict[str, Any]:
+    """`phonate train` in `folder`; the last line of the run's metrics for validation."""
+    command = [sys.executable, "-m", "phonate", "train", recipe, *overrides, "--mode", "cpu"]
+    environment = {**os.environ, "WANDB_MODE": "offline", "XDG_CACHE_HOME": str(folder / "cache")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    metrics = (folder / "runs" / recipe.removesuffix(".yaml") / "metrics.jsonl").read_text().splitlines()
+    found: dict[str, Any] = [one for one in map(json.loads, metrics) if one["split"] == "validation"][-1]
+    return found
+
+
+def test_the_documents_numbers_are_what_is_trained(folder: Path) -> None:
+    """Numbers in YAML 1.2, and every key at its place."""
+    recipe: Any = resolve(folder / "typical.yaml").recipe
+    assert recipe.task == "diarization"
+    assert (recipe.training.optimizer.lr, recipe.training.scheduler.min_lr) == (2e-4, 1e-6)
+    assert (recipe.model.encoder.attention_type, recipe.model.decoder.attention_type) == ("linear", "causal_linear")
+    assert [recipe.model.encoder.d_ff, recipe.model.encoder.dropout, recipe.model.decoder.num_layers] == [4, 0.1, 6]
+    assert (recipe.data.audio.num_mel_bins, recipe.data.audio.window_type) == (80, "povey")
+    assert [one.name for one in recipe.data.datasets] == ["ami"]
+    assert (recipe.training.loss.main, recipe.training.loss.label_smoothing) == ("cross_entropy", 0.1)
+
+
+@pytest.mark.slow
+def test_the_documents_recipe_trains(folder: Path) -> None:
+    """80 mel bands into an encoder-decoder of width 512, cross entropy with label smoothing, a penalty on weights, and
+    Weights & Biases offline; its epochs cut short."""
+    pytest.importorskip("wandb")
+    found = run(folder, "typical.yaml", "training.max_steps=2", "training.eval_knobs.max_duration=30.0")
+    assert {"loss", "cross_entropy", "norm_reg", "accuracy", "der"} <= found.keys()
+    assert 0 < found["cross_entropy"] < 2
+    assert list((folder / "runs" / "typical" / "wandb").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label_type", ["speaker_id", "multilabel", "attractors"])
+def test_it_trains_with_other_labels(folder: Path, label_type: str) -> None:
+    """A smaller model, so that the test is short."""
+    small = [f"model.{part}.{key}" for part in ("encoder", "decoder") for key in ("d_model=64", "num_layers=1")]
+    loss = [] if label_type == "speaker_id" else ["training.loss.main=bce_with_logits"]
+    options = ["training.logging.wandb=false", f"training.eval_knobs.label_type={label_type}", "training.max_steps=1"]
+    found = run(folder, "typical.yaml", *small, *loss, *options)
+    assert {"loss", "norm_reg", "accuracy", "der"} <= found.keys()
+
+
+@pytest.mark.slow
+def test_the_minimal_recipe_is_told_its_task_and_its_data(folder: Path) -> None:
+    """It has neither, so they stand on the command line; what is left out has sensible values."""
+    found = run(folder, "minimal.yaml", "task=diarization", "datasets=[{name: ami}]", "training.max_steps=1")
+    assert {"loss", "bce_with_logits", "accuracy", "der"} <= found.keys()

@@ -80,16 +80,22 @@ def refusal(settings: type[Settings], path: tuple[str, ...]) -> str | None:
     )
 
 
-def describe(settings: type[Settings], path: tuple[str, ...]) -> str:
-    """The docstring of the option at `path`, or nothing."""
+def option_at(settings: type[Settings], path: tuple[str, ...]) -> Option | None:
+    """The option at `path`, or none."""
     info: FieldInfo | None = None
     current: type[Settings] | None = settings
     for part in path:
         if current is None or part not in current.model_fields:
-            return ""
+            return None
         info = current.model_fields[part]
         current = section(info.annotation)
-    return " ".join((info.description or "").split()) if info else ""
+    return Option(path, info) if info else None
+
+
+def describe(settings: type[Settings], path: tuple[str, ...]) -> str:
+    """The docstring of the option at `path`, or nothing."""
+    option = option_at(settings, path)
+    return option.description if option else ""
 
 
 def unknown_names(settings: Settings, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, str, str]]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import PydanticUndefined, to_jsonable_python
+
 from phonate.config.documents import read
-from phonate.config.options import describe
+from phonate.config.options import describe, option_at, section
 from phonate.config.overrides import parse_overrides
-from phonate.config.resolve import REQUIRED, Resolved, recipe_class, task_of
+from phonate.config.resolve import REQUIRED, Resolved, recipe_class, task_of, to_yaml
+from phonate.config.settings import Settings
 from phonate.config.tasks import task_info
 
 
@@ -32,6 +37,42 @@ def explain(resolved: Resolved) -> list[Explained]:
         Explained(".".join(path), None if origin == REQUIRED else _at(values, path), origin, describe(kind, path))
         for path, origin in resolved.origins.items()
     ]
+
+
+_KEY = re.compile(r"( *)([^\s#'\"-][^:]*):( |$)")
+
+
+def commented_yaml(resolved: Resolved) -> str:
+    """The complete recipe, with the meaning of each option above it. Sections that are null follow as comments."""
+    kind = type(resolved.recipe)
+    lines: list[str] = []
+    path: list[str] = []
+    for line in resolved.to_yaml().splitlines():
+        found = _KEY.match(line)
+        if found is not None:
+            path = [*path[: len(found[1]) // 2], found[2]]
+            if (option := option_at(kind, tuple(path))) is not None:
+                lines += _comment(option.description, found[1])
+                lines.append(line)
+                if line.endswith(": null") and (inner := section(option.field.annotation)) is not None:
+                    lines += [f"{found[1]}# {one}".rstrip() for one in _defaults(inner)]
+                continue
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    """`text` as lines of comment."""
+    return textwrap.wrap(text, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+
+
+def _defaults(settings: type[Settings]) -> list[str]:
+    """The options of a section with their defaults, as YAML below its key."""
+    values = {}
+    for name, info in settings.model_fields.items():
+        default = info.get_default(call_default_factory=True, validated_data={})
+        values[name] = REQUIRED if default is PydanticUndefined else to_jsonable_python(default)
+    return [f"  {line}" for line in to_yaml(values).splitlines()]
 
 
 def _at(values: Any, path: tuple[str, ...]) -> Any:

@@ -15,9 +15,7 @@ from phonate.cli.parsing import add_recipe
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate explain`."""
     add_recipe(parser)
-    parser.add_argument(
-        "--describe", action="store_true", help="say what each option means (not in a recipe or schema)"
-    )
+    parser.add_argument("--describe", action="store_true", help="say what each option means (in YAML: as comments)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print as JSON")
     form.add_argument("--yaml", action="store_true", help="print the complete recipe, ready to be trained")
@@ -29,17 +27,16 @@ def run(args: argparse.Namespace) -> int:
     from phonate.cli.output import print_json, print_table
     from phonate.config.errors import InputError
     from phonate.config.resolve import resolve
-    from phonate.workflows.explain import explain, schema
+    from phonate.workflows.explain import commented_yaml, explain, schema
 
-    if args.describe and (args.yaml or args.schema):
-        form = "--yaml" if args.yaml else "--schema"
-        raise InputError(f"--describe: has no meaning with {form}; leave it out, or use --json")
+    if args.describe and args.schema:
+        raise InputError("--describe: has no meaning with --schema; leave it out, or use --json")
     if args.schema:
         print_json(schema(args.recipe, args.overrides))
         return 0
     resolved = resolve(args.recipe, args.overrides, incomplete=not args.yaml)  # with --yaml it is to be trained
     if args.yaml:
-        print(resolved.to_yaml(), end="")
+        print(commented_yaml(resolved) if args.describe else resolved.to_yaml(), end="")
         return 0
     values = explain(resolved)
     if args.json:

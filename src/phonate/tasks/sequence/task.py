@@ -39,6 +39,7 @@ class SequenceTask(Task):
 
     def __init__(self, recipe: SequenceRecipe) -> None:
         require("transformers")
+        recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
         self.recipe = recipe
         self.corpus = Corpus(recipe)
         self.writes = recipe.model.decoder is not None

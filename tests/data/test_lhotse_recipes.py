@@ -10,7 +10,6 @@ import sys
 import lhotse.recipes
 import numpy as np
 import pytest
-from recipe_corpora import ami, librispeech, timit, voxconverse, yesno
 from small_corpora import wav
 
 from phonate.config.errors import DataError, InputError, Interrupted
@@ -21,6 +20,7 @@ from phonate.data.manifests.manifest import list_corpus
 from phonate.data.settings import KaldiData
 from phonate.data.store.index import SPLITS
 from phonate.data.store.prepared import prepare
+from recipe_corpora import ami, librispeech, timit, voxconverse, yesno
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recipe_corpora import ami
 
 from phonate.config.resolve import resolve
+from recipe_corpora import ami
 
 MODEL = """
 model:

@@ -53,6 +53,11 @@ SMALL = {
     "recognition": ("size=tiny", "training.batch_size=4"),
     "language": ("model.width=32", "model.layers=1", "model.heads=2", "model.vocabulary=300", "data.max_length=128"),
     "language-lora": ("data.max_length=128",),
+    "sequence": (
+        "data.vocabulary=300",
+        "model.global_config={d_model: 16, num_layers: 1, num_heads: 2}",
+        "training.batch_size=4",
+    ),
 }
 """Recipe -> what makes it small; a recipe file is small already."""
 RECIPE = """\
@@ -285,6 +290,10 @@ _VOICE = "train speech data.path=my_voice"
 _LORA = "train language-lora data.path=my_pairs.jsonl model.name=my_model"
 _NEMO = "train recognition data.path=manifest.json"
 _ENGLISH = "train speech-autoregressive data.path=LJSpeech-1.1"
+_SEARCH = (
+    "train config.yaml training.tuning.library=optuna training.tuning.n_trials=4 "
+    'training.tuning.search_space="{training.optimizer.lr: [1e-4, 3e-4]}"'
+)
 CHECKS: dict[str, Callable[[Path, str], None]] = {
     "data check my_recordings": prints("12 of 12"),
     "data check recordings": prints("24 of 24"),
@@ -328,6 +337,8 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     'speak runs/speech "Text for TTS" --vocoder runs/vocoder -o speech.wav': sounds("speech.wav"),
     "train config.yaml training.epochs=100": trained("runs/config"),
     "explain config.yaml --yaml": prints("task: conversion", "d_model: 32"),
+    _SEARCH: writes("runs/config/best.yaml", "runs/config/trials.csv", "runs/config/trials/trial-0003/metrics.jsonl"),
+    "explain config.yaml --yaml --describe": prints("# Passes over the training samples.", "epochs: 100"),
     "train config.yaml --dry-run": estimates("runs/config"),
     "train config.yaml --resume auto": trained("runs/config", steps=3),
 }
@@ -443,6 +454,10 @@ LEFT_BEHIND = {
 def _recipe(ours: Ours) -> str:
     if ours.section.startswith("LoRA"):
         return "language-lora"
+    if re.match(r"model\.(model_type|encoder)|training\.(eval_knobs|feature_redraw|callbacks=.*pruning)", ours.code):
+        return "sequence"
+    if ours.code.startswith("training.loss.main=cross_entropy"):
+        return "sequence"
     return "speech-autoregressive" if ours.code.startswith("model.checkpoint_segments") else "conversion"
 
 
@@ -456,7 +471,8 @@ def _marked(ours: Ours) -> Any:
 def test_options_are_trained_with(ours: Ours, lay_out: Callable[[list[str]], Path]) -> None:
     recipe, options = _recipe(ours), shlex.split(ours.code)
     words = ["train", recipe, *options, "--output", "runs/it"]
-    given = {"conversion": "my_recordings", "language-lora": "my_pairs.jsonl"}.get(recipe, "LJSpeech-1.1")
+    texts = dict.fromkeys(("language-lora", "sequence"), "my_pairs.jsonl")
+    given = {"conversion": "my_recordings", **texts}.get(recipe, "LJSpeech-1.1")
     words += [f"data.path={given}", *(["model.name=my_model"] if recipe == "language-lora" else [])]
     folder = lay_out(words)
     steps = 22 if "profile_batches" in ours.code else 2

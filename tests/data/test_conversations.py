@@ -106,14 +106,14 @@ def test_overlap_has_the_chosen_share_of_the_speech(bank: ClipBank, settings: di
     counts = [talking(made.conversation(30 * RATE, generator(7, number))).sum(axis=1) for number in range(80)]
     speech = sum(int((count > 0).sum()) for count in counts)
     overlapped = sum(int((count > 1).sum()) for count in counts)
-    assert abs(overlapped / speech - settings["overlap"]) < 0.05
+    assert abs(overlapped / speech - settings["overlap"]) < 0.04
 
 
 def test_turns_and_pauses_have_the_chosen_means(bank: ClipBank) -> None:
     made = simulator(bank, speakers=(3, 3), overlap=0.1, turn_seconds=2.5, pause_seconds=0.8)
     lengths, pauses = list[float](), list[float]()
-    for number in range(30):
-        turns = made.conversation(120 * RATE, generator(3, number)).turns
+    for number in range(60):
+        turns = made.conversation(60 * RATE, generator(3, number)).turns
         lengths += [(turn.end - turn.start) / RATE for turn in turns]
         latest = turns[0].end
         for turn in turns[1:]:
@@ -121,8 +121,9 @@ def test_turns_and_pauses_have_the_chosen_means(bank: ClipBank) -> None:
                 pauses.append((turn.start - latest) / RATE)
             latest = max(latest, turn.end)
     assert abs(np.mean(lengths) - 2.5) < 0.4
-    assert abs(np.mean(pauses) - 0.8) < 0.1
-    assert abs(np.std(pauses) - 0.8) < 0.2  # as of an exponential distribution
+    assert abs(np.mean(pauses) - 0.8) < 0.16
+    assert np.median(pauses) < 0.5  # most are short, some long
+    assert np.percentile(pauses, 95) > 2.0
 
 
 def test_every_number_of_speakers_is_as_likely_and_all_are_heard(bank: ClipBank) -> None:

@@ -33,7 +33,7 @@ class AcousticSettings(Settings):
     """A folder of noise recordings, read with subfolders. Null: synthetic noise, from white to brown."""
     snr_db: tuple[float, float] = (5.0, 30.0)
     """Lowest and highest ratio of speech to noise, in dB."""
-    level_db: tuple[float, float] | None = (-36.0, -16.0)
+    level_db: tuple[float, float] | None = (-46.0, -16.0)
     """Lowest and highest level (RMS) of the speech, in dB relative to full scale. Null: the level is not changed."""
 
     @model_validator(mode="after")
@@ -62,9 +62,9 @@ class SimulationSettings(Settings):
     overlap: Annotated[float, Field(ge=0.0, le=0.8)] = 0.15
     """Share of the speech in which two or more talk at once, on average."""
     pause_seconds: NonNegativeFloat = 0.5
-    """Mean pause between two turns that don't overlap (exponential distribution)."""
+    """Mean pause between two turns that don't overlap; most are shorter, a few much longer."""
     turn_seconds: PositiveFloat = 3.0
-    """Mean length of a turn (gamma distribution of shape 2)."""
+    """Mean length of a turn; many are much shorter, some longer."""
     gain_db: NonNegativeFloat = 5.0
     """Standard deviation of the speakers' levels, in dB."""
     speed: tuple[PositiveFloat, PositiveFloat] | None = (0.9, 1.1)

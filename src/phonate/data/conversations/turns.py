@@ -18,8 +18,10 @@ _FRAME_SECONDS = 0.01
 _OWN_PAUSE = 0.1
 """Seconds between two turns of one speaker, at least."""
 _SHORTEST_TURN = 0.3
-_TURN_SHAPE = 2.0
-"""Of the gamma distribution of turn lengths."""
+_TURN_SHAPE = 1.3
+"""Of the gamma distribution of turn lengths: many are short, as "yes" and "right" are."""
+_PAUSE_SHAPE = 0.6
+"""Of the gamma distribution of pauses: most are short, a few are long."""
 _OVERLAP_SPREAD = 12.0
 """How little the overlap differs from conversation to conversation: the sum of the parameters of its beta
 distribution."""
@@ -75,14 +77,16 @@ def arrange(
     The first turn may begin before the conversation and the last end after it, as in a piece of a longer one.
     """
     overlap = _drawn_overlap(settings.overlap, speakers, rng)
-    pause, frame = settings.pause_seconds * sample_rate, round(_FRAME_SECONDS * sample_rate)
+    mean_pause, frame = settings.pause_seconds * sample_rate, round(_FRAME_SECONDS * sample_rate)
     often = max(0.5, min(2.0 * overlap, 0.95))
     counts = _Overlap(-(-samples // frame), frame)
     share = rng.dirichlet(np.full(speakers, _EVENNESS))
     unheard, turns = list(rng.permutation(speakers)), list[Turn]()
     own_end, latest = [-samples] * speakers, 0  # samples
     while latest < samples:
-        speaker = _next_speaker(turns, unheard, share, (samples - latest) / sample_rate / settings.turn_seconds, rng)
+        turns_left = (samples - latest) / sample_rate / settings.turn_seconds
+        holder = int(np.argmax(own_end)) if turns else None
+        speaker = _next_speaker(holder, unheard, share, turns_left, rng)
         seconds = max(_SHORTEST_TURN, rng.gamma(_TURN_SHAPE, settings.turn_seconds / _TURN_SHAPE))
         utterance = draw(speaker, round(seconds * sample_rate))
         length = len(utterance.waveform_N)
@@ -90,12 +94,12 @@ def arrange(
         ahead = length / frame + _AHEAD * settings.turn_seconds / _FRAME_SECONDS
         missing = frame * (overlap * (counts.speech + ahead) - counts.overlapped) / (1.0 + overlap)
         if not turns:
-            start = -int(rng.integers(length)) if rng.random() < 0.5 else round(rng.exponential(pause))
+            start = -int(rng.integers(length)) if rng.random() < 0.5 else round(rng.gamma(_PAUSE_SHAPE, mean_pause / _PAUSE_SHAPE))
         elif missing > 0.0 and (missing > 0.6 * length or rng.random() < often):
             earliest = max(own_end[speaker] + round(_OWN_PAUSE * sample_rate), turns[-1].start, -length // 2)
             start = max(latest - round(missing * rng.uniform(0.6, 1.4)), earliest)
         else:
-            start = latest + round(rng.exponential(pause))
+            start = latest + round(rng.gamma(_PAUSE_SHAPE, mean_pause / _PAUSE_SHAPE))
         if start >= samples:
             break
         turn = Turn(speaker, start, utterance)
@@ -112,14 +116,15 @@ def _drawn_overlap(mean: float, speakers: int, rng: np.random.Generator) -> floa
 
 
 def _next_speaker(
-    turns: list[Turn], unheard: list[int], share: np.ndarray, turns_left: float, rng: np.random.Generator
+    holder: int | None, unheard: list[int], share: np.ndarray, turns_left: float, rng: np.random.Generator
 ) -> int:
-    """One who has not spoken yet while there is just time for them, else by the speakers' shares, but not the last."""
-    if unheard and (not turns or turns_left <= len(unheard) + 1.0):
+    """One who has not spoken yet while there is just time for them, else by the speakers' shares, but not the `holder`,
+    who talks last of all so far."""
+    if unheard and (holder is None or turns_left <= len(unheard) + 1.0):
         return int(unheard.pop())
     weights = share.copy()
-    if turns and len(share) > 1:
-        weights[turns[-1].speaker] = 0.0
+    if holder is not None and len(share) > 1:
+        weights[holder] = 0.0
     speaker = int(rng.choice(len(share), p=weights / weights.sum()))
     if speaker in unheard:
         unheard.remove(speaker)

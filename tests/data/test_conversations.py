@@ -91,6 +91,28 @@ def test_a_faulty_labelling_of_whole_clips_would_be_noticed(bank: ClipBank) -> N
     assert np.mean(whole != audible) > 0.05
 
 
+def test_pauses_are_labelled_from_a_chosen_length_on(bank: ClipBank) -> None:
+    """The clips have a pause of 0.4 s in the middle."""
+    fine, coarse = (
+        simulator(bank, speakers=(2, 2), overlap=0.0, label_pauses_from=length).conversation(30 * RATE, generator(1))
+        for length in (0.2, 0.5)
+    )
+    assert fine.waveform_N.tobytes() == coarse.waveform_N.tobytes()
+    gaps = [
+        (later - earlier) / RATE
+        for conversation in (fine, coarse)
+        for turn in conversation.turns
+        for earlier, later in zip(turn.utterance.stretches[:-1, 1], turn.utterance.stretches[1:, 0], strict=True)
+    ]
+    assert min(gaps) < 0.4
+    coarse_gaps = [
+        (later - earlier) / RATE
+        for turn in coarse.turns
+        for earlier, later in zip(turn.utterance.stretches[:-1, 1], turn.utterance.stretches[1:, 0], strict=True)
+    ]
+    assert min(coarse_gaps, default=1.0) >= 0.5
+
+
 @pytest.mark.parametrize(
     "settings",
     [

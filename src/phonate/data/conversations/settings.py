@@ -65,6 +65,9 @@ class SimulationSettings(Settings):
     """Mean pause between two turns that don't overlap; most are shorter, a few much longer."""
     turn_seconds: PositiveFloat = 3.0
     """Mean length of a turn; many are much shorter, some longer."""
+    label_pauses_from: Annotated[float, Field(ge=0.2)] = 0.2
+    """Seconds from which a pause within a turn is labelled as silence; shorter ones are labelled as speech. People who
+    annotate meetings often pass over pauses of half a second."""
     gain_db: NonNegativeFloat = 5.0
     """Standard deviation of the speakers' levels, in dB."""
     speed: tuple[PositiveFloat, PositiveFloat] | None = (0.9, 1.1)

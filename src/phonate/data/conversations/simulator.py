@@ -13,6 +13,7 @@ from phonate.config.errors import DataError
 from phonate.data.conversations.acoustics import Acoustics
 from phonate.data.conversations.clips import ClipBank, Utterance
 from phonate.data.conversations.settings import SimulationSettings
+from phonate.data.conversations.speech import joined
 from phonate.data.conversations.turns import Turn, arrange
 
 _GAP_SECONDS = 0.3
@@ -85,7 +86,8 @@ class ConversationSimulator:
                 np.concatenate([utterance.waveform_N, silence, more.waveform_N]),
                 np.concatenate([utterance.stretches, more.stretches + shift]),
             )
-        return utterance
+        pause = round(self.settings.label_pauses_from * self.bank.sample_rate)
+        return Utterance(utterance.waveform_N, joined(utterance.stretches, pause))
 
     def _utterance(self, speaker: int, wanted: int, speed: float, rng: np.random.Generator) -> Utterance:
         utterance = self.bank.utterance(speaker, round(wanted * speed), rng)

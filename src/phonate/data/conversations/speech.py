@@ -21,7 +21,7 @@ _OVER_FLOOR_DB = 6.0
 """... and this much louder than its quiet frames (5th percentile), ..."""
 _SURE_DB = 12.0
 """... but frames that are only this much below the loud ones are always speech."""
-_SHORTEST_PAUSE = 0.2
+SHORTEST_PAUSE = 0.2
 """Seconds; quieter parts that are shorter, such as the closure of a plosive, belong to the speech around them."""
 _SHORTEST_SPEECH = 0.06
 """Seconds; shorter bursts are clicks."""
@@ -45,7 +45,7 @@ def speech_stretches(waveform_N: FloatArray, sample_rate: int) -> Stretches:
         return np.zeros((0, 2), dtype=np.int64)
     threshold = max(loud - _RANGE_DB, min(quiet + _OVER_FLOOR_DB, loud - _SURE_DB))
     runs = _runs(level_T > threshold)
-    runs = _joined(runs, round(_SHORTEST_PAUSE / _FRAME_SECONDS))
+    runs = joined(runs, round(SHORTEST_PAUSE / _FRAME_SECONDS))
     runs = runs[runs[:, 1] - runs[:, 0] >= round(_SHORTEST_SPEECH / _FRAME_SECONDS)]
     margin = round(_MARGIN / _FRAME_SECONDS)
     return np.asarray(np.clip(runs + np.array([-margin, margin]), 0, count) * frame, dtype=np.int64)
@@ -57,8 +57,8 @@ def _runs(mask_T: NDArray[np.bool_]) -> NDArray[np.int64]:
     return changes.reshape(-1, 2).astype(np.int64)
 
 
-def _joined(runs: NDArray[np.int64], gap: int) -> NDArray[np.int64]:
-    """Runs with those joined between which there are fewer than `gap` frames."""
+def joined(runs: NDArray[np.int64], gap: int) -> NDArray[np.int64]:
+    """(K, 2) runs, in order, with those joined between which there are fewer than `gap` frames or samples."""
     if not len(runs):
         return runs
     apart = np.flatnonzero(runs[1:, 0] - runs[:-1, 1] >= gap)

@@ -77,7 +77,11 @@ def arrange(
     The first turn may begin before the conversation and the last end after it, as in a piece of a longer one.
     """
     overlap = _drawn_overlap(settings.overlap, speakers, rng)
-    mean_pause, frame = settings.pause_seconds * sample_rate, round(_FRAME_SECONDS * sample_rate)
+    frame = round(_FRAME_SECONDS * sample_rate)
+
+    def pause() -> int:
+        return round(rng.gamma(_PAUSE_SHAPE, settings.pause_seconds * sample_rate / _PAUSE_SHAPE))
+
     often = max(0.5, min(2.0 * overlap, 0.95))
     counts = _Overlap(-(-samples // frame), frame)
     share = rng.dirichlet(np.full(speakers, _EVENNESS))
@@ -94,12 +98,12 @@ def arrange(
         ahead = length / frame + _AHEAD * settings.turn_seconds / _FRAME_SECONDS
         missing = frame * (overlap * (counts.speech + ahead) - counts.overlapped) / (1.0 + overlap)
         if not turns:
-            start = -int(rng.integers(length)) if rng.random() < 0.5 else round(rng.gamma(_PAUSE_SHAPE, mean_pause / _PAUSE_SHAPE))
+            start = -int(rng.integers(length)) if rng.random() < 0.5 else pause()
         elif missing > 0.0 and (missing > 0.6 * length or rng.random() < often):
             earliest = max(own_end[speaker] + round(_OWN_PAUSE * sample_rate), turns[-1].start, -length // 2)
             start = max(latest - round(missing * rng.uniform(0.6, 1.4)), earliest)
         else:
-            start = latest + round(rng.gamma(_PAUSE_SHAPE, mean_pause / _PAUSE_SHAPE))
+            start = latest + pause()
         if start >= samples:
             break
         turn = Turn(speaker, start, utterance)

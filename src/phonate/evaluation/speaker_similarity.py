@@ -46,11 +46,24 @@ class SpeakerJudge:
         if not np.any(speech):
             return np.zeros((0, EMBEDDING_WIDTH), dtype=np.float32)
         hearing = self._package.hparams
-        louder = self._package.audio.normalize_volume(speech, hearing.audio_norm_target_dBFS, increase_only=True)
         piece = hearing.sampling_rate * hearing.partials_n_frames * hearing.mel_window_step // 1000
-        if len(louder) < piece:
-            louder = np.tile(louder, -(-piece // len(louder)))[:piece]
-        return np.asarray(self._encoder.embed_utterance(louder, return_partials=True)[1], dtype=np.float32)
+        if len(speech) < piece:
+            speech = np.tile(speech, -(-piece // len(speech)))[:piece]
+        return self._pieces(speech, 1.3)[0]
+
+    def embed_continuously(self, waveform: FloatArray, per_second: float) -> tuple[Embedding, FloatArray]:
+        """(P, 256) unit-length embeddings of pieces of 1.6 s of a recording (N,) at 16 kHz, so many in a second, and
+        (P,) the seconds of their middles; none where all samples are zero."""
+        if not np.any(waveform):
+            return np.zeros((0, EMBEDDING_WIDTH), dtype=np.float32), np.zeros(0, dtype=np.float32)
+        return self._pieces(waveform, per_second)
+
+    def _pieces(self, waveform: FloatArray, per_second: float) -> tuple[Embedding, FloatArray]:
+        level = self._package.hparams.audio_norm_target_dBFS
+        louder = self._package.audio.normalize_volume(waveform, level, increase_only=True)
+        _, pieces_PD, places = self._encoder.embed_utterance(louder, return_partials=True, rate=per_second)
+        middles = [(place.start + place.stop) / 2 / JUDGE_RATE for place in places]
+        return np.asarray(pieces_PD, dtype=np.float32), np.asarray(middles, dtype=np.float32)
 
 
 def similarity(embedding: Embedding, clips: Sequence[Embedding]) -> float:

@@ -43,7 +43,7 @@ from phonate.training.inference import Demonstration, Device, Inference
 
 _BATCH = 8
 """Windows that the model reads at once."""
-_SAME_SPEAKERS = ("binary", "speaker_id", "custom")
+SAME_SPEAKERS = ("binary", "speaker_id", "custom")
 """Label types of which a column means the same in every window."""
 
 
@@ -206,22 +206,33 @@ class Diarizer(Inference):
         sample_rate: int | None = None,
     ) -> Analysis:
         """What `decode` makes a diarization of. The other arguments and the errors are those of `diarize`."""
+        name = str(audio) if isinstance(audio, str | Path) else "the recording"
+        return self.analyse_blocks(self._reader(audio, sample_rate), limits, settings, name)
+
+    def analyse_blocks(
+        self,
+        read: Read,
+        limits: SpeakerLimits | None = None,
+        settings: DecodingSettings | None = None,
+        name: str = "the recording",
+    ) -> Analysis:
+        """The same for a recording that `read()` iterates over, as often as it is called, in blocks (samples,) at
+        `self.sample_rate`."""
         settings = settings or self.decoding
-        if limits is not None and (self.label_type in _SAME_SPEAKERS or settings.stitching == "overlap"):
+        if limits is not None and (self.label_type in SAME_SPEAKERS or settings.stitching == "overlap"):
             raise InputError(
                 "a number of speakers can be given where voices are compared (stitching: embeddings) only, and not to "
-                f"a model of label type {', '.join(_SAME_SPEAKERS)}"
+                f"a model of label type {', '.join(SAME_SPEAKERS)}"
             )
         stride, rate = self.model.stride, self.recipe.data.audio.frames_per_second
         chunk = settings.window_seconds or self.recipe.data.chunk_seconds
         length = max(1, round(chunk * rate / stride))
         step = max(1, round(length * (1.0 - settings.window_overlap)))
-        read = self._reader(audio, sample_rate)
         windows = read_windows(read, self.features, length * stride, step * stride, stride)
-        compared = settings.stitching == "embeddings" and self.label_type not in _SAME_SPEAKERS
+        compared = settings.stitching == "embeddings" and self.label_type not in SAME_SPEAKERS
         analysis = self._analysed(windows, settings, compared, limits is not None)
         if not analysis.windows.starts:
-            raise DataError(f"{audio if isinstance(audio, str | Path) else 'the recording'}: is shorter than a frame")
+            raise DataError(f"{name}: is shorter than a frame")
         return analysis
 
     def _analysed(
@@ -263,7 +274,7 @@ class Diarizer(Inference):
 
     def _persons(self, analysis: Analysis, limits: SpeakerLimits, settings: DecodingSettings) -> Persons:
         windows, voices = analysis.windows, analysis.voices
-        if self.label_type in _SAME_SPEAKERS:
+        if self.label_type in SAME_SPEAKERS:
             return same_columns(windows)
         if voices is None:
             return by_overlap(windows)

@@ -125,6 +125,7 @@ SIZES = {
 }
 INFO = TaskInfo(
     inference="phonate.tasks.diarization.inference:Diarizer",
+    evaluation="phonate.tasks.diarization.evaluation:evaluate",
     implied_by=("training.eval_knobs.label_type",),
     sections=KALDI_SECTIONS,
 )

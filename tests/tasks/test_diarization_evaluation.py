@@ -72,14 +72,13 @@ def test_recordings_without_speech_are_refused(trained, tmp_path, capsys):
 
 
 def test_baselines_of_real_meetings(recordings, trained):
-    """Far from what a trained model reaches, and where others measured them: 42 to 44 % with Silero as detector, 74 %
-    for one speaker over detected speech (nine of these extracts)."""
+    """About what others measured: 42 to 44 % with Silero as detector, 57 % on other extracts."""
     from phonate.tasks.diarization.baseline import Baseline
     from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits
 
     data = Diarizer.load(trained / "run").recipe.data
-    baseline = Baseline(0.35)
+    baseline = Baseline(0.4)
     wrong, speech = np.zeros(2), 0.0
     for one in conversations_of(data, str(recordings / "diar_en_ami")):
         count = len({turn.speaker for turn in one.turns})
@@ -89,7 +88,7 @@ def test_baselines_of_real_meetings(recordings, trained):
             wrong[system] += errors.wrong
             assert limits is None or len({turn.speaker for turn in turns}) <= count
         speech += errors.speech
-    assert (wrong / speech > 0.3).all()
+    assert (wrong / speech > 0.4).all()
     assert (wrong / speech < 0.6).all()
 
 
@@ -100,8 +99,8 @@ def test_rows_of_a_corpus_are_read_as_they_are(recordings):
     assert len(found) == 10
     one = found[0]
     waveform = np.concatenate(list(one.read()))
-    np.testing.assert_array_equal(waveform, read_audio(one.file, 16000)[0])
-    assert one.seconds == pytest.approx(len(waveform) / 16000)
+    np.testing.assert_array_equal(waveform, read_audio(one.file, 16000)[0][: len(waveform)])
+    assert one.seconds == 30.0 == len(waveform) / 16000  # as the UEM says
     assert all(0.0 <= turn.start < turn.end <= one.seconds + 1e-6 for turn in one.turns)
 
 

@@ -41,8 +41,8 @@ COLUMNS = {
     "speakers": Column("speakers", "off", "lower"),
     "rtf": Column("RTF", "", "lower"),
 }
-_BASELINE_DISTANCE = 0.35
-"""Average linkage at a cosine of 0.65."""
+_BASELINE_DISTANCE = 0.4
+"""Average linkage at a cosine of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
 System = Callable[[HeldOut], list[SpeakerTurn]]
 
 

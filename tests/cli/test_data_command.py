@@ -173,3 +173,23 @@ def test_a_long_cell_pads_no_other_line(capsys):
     assert len(header) == len("name  ") + 60 + len("  number")
     assert long == f"a     {'x' * 400}  1"
     assert len(short) < 80
+
+
+def test_a_recipe_of_simulated_conversations_stands_for_all_its_corpora(tone_corpus, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    clips = shutil.copytree(tone_corpus, tmp_path / "clips")
+    (clips / "anna/broken.wav").write_text("no audio")
+    recipe.write_text(
+        f"task: diarization\ndata:\n  path: {tone_corpus}\n  cache_dir: {tmp_path / 'cache'}\n"
+        f"  simulation: {{path: {clips}, speakers: [2, 2], acoustics: {{noise_path: {tone_corpus / 'ben'}}}}}\n"
+    )
+    checked = json.loads(phonate("check", recipe, "--json").stdout)
+    assert [checked["usable"], *(one["usable"] for one in checked["further"])] == [18, 18, 6]
+    assert checked["further"][0]["reasons"] == {"unreadable": 1}
+    shown = phonate("check", recipe).stdout
+    assert shown.count("recordings can be used") == 3
+    assert "broken.wav" in shown
+    prepared = json.loads(phonate("prepare", recipe, "--json").stdout)
+    folders = {one["folder"] for one in (prepared, *prepared["further"])}
+    assert len(folders) == 3
+    assert phonate("describe", recipe).stdout.count("sample_rates") == 3

@@ -18,6 +18,7 @@ from phonate.data.annotations import SpeakerTurn, write_rttm, write_uem
 from phonate.data.batches.collators import COLLATORS, with_collator
 from phonate.data.batches.loading import BatchSource
 from phonate.data.features import FEATURES
+from phonate.data.manifests.manifest import read_corpus
 from phonate.tasks.diarization.corpus import Corpus
 from phonate.tasks.diarization.data_settings import DiarizationData
 from phonate.tasks.diarization.dataset import DiarizationCollator, DiarizationDataset
@@ -174,6 +175,40 @@ def test_uem_regions_are_never_left(tmp_path: Path, data: Any) -> None:
         turns = TURNS[item.source.rpartition("-")[0]]
         heard = {name for name, here in zip(names, item.activity_TS[0], strict=True) if here}
         assert heard == {name for start, end, name in turns if start <= at < end}
+
+
+def as_kaldi(folder: Path, target: Path) -> Path:
+    """The meetings as a directory of Kaldi."""
+    target.mkdir()
+    lines: dict[str, list[str]] = {"wav.scp": [], "segments": [], "utt2spk": []}
+    for name, turns in TURNS.items():
+        lines["wav.scp"].append(f"{name} {folder / name}.wav")
+        for number, (start, end, speaker) in enumerate(turns):
+            lines["segments"].append(f"{speaker}-{name}-{number} {name} {start} {end}")
+            lines["utt2spk"].append(f"{speaker}-{name}-{number} {speaker}")
+    for file, content in lines.items():
+        (target / file).write_text("\n".join(content) + "\n")
+    return target
+
+
+def as_cuts(folder: Path, target: Path) -> Path:
+    """The meetings as a CutSet."""
+    cuts, _ = read_corpus(DiarizationData(path=str(folder)))
+    cuts.to_file(target)
+    return target
+
+
+def test_rttm_kaldi_and_lhotse_say_the_same(tmp_path: Path, data: Any) -> None:
+    folder = meetings(tmp_path / "talk")
+    forms = [folder, as_kaldi(folder, tmp_path / "kaldi"), as_cuts(folder, tmp_path / "cuts.jsonl.gz")]
+    found = []
+    for form in forms:
+        corpus = Corpus(data(path=str(form), validation=0.0, chunk_seconds=20.0))
+        train = DiarizationDataset(corpus, "train")
+        items = sorted((train.get(number, generator(0)) for number in range(4)), key=lambda one: one.source)
+        found.append([(one.source, one.activity_TS.tobytes(), one.features_TF.tobytes()) for one in items])
+        assert corpus.speakers == sorted({speaker for turns in TURNS.values() for _, _, speaker in turns})
+    assert found[0] == found[1] == found[2]
 
 
 # Who is held out
@@ -481,7 +516,6 @@ def test_the_collator_takes_cuts_of_lhotse(tmp_path: Path, data: Any) -> None:
     from torch.utils.data import DataLoader
 
     from phonate import DiarizationCollator as Exported
-    from phonate.data.manifests.manifest import read_corpus
 
     settings = data(path=str(meetings(tmp_path / "talk")), validation=0.0, chunk_seconds=20.0)
     cuts, _ = read_corpus(settings)

@@ -23,6 +23,10 @@ from phonate.training.inference import Device, Inference
 from phonate.training.task import move
 
 
+MARGIN = 16
+"""Tokens that a text to be scored may have more than the longest target."""
+
+
 class SequenceGenerator(Inference):
     """Writes the targets of sources, continues sequences, or tells the labels of sources."""
 
@@ -100,8 +104,11 @@ class SequenceGenerator(Inference):
         """What `generate` gives, in one piece: beam search knows no part of its result before the end."""
         yield self.generate(prompt, max_tokens, beam_width)
 
-    def answers(self, pairs: Sequence[Dialogue], max_tokens: int | None = None) -> list[str]:
-        """What the model writes for the sources of `pairs`, or as the last turn of conversations."""
+    def answers(self, pairs: Sequence[Dialogue]) -> list[str]:
+        """What the model writes for the sources of `pairs`, or as the last turn of conversations, to compare with their
+        targets: of a little more tokens than the longest of these, at most."""
+        longest_target = max(len(self.tokenizer.encode_prompt(one.response.text, chat=False)) for one in pairs)
+        max_tokens = min(longest_target + MARGIN, self.recipe.data.max_length)
         if self.model.encoder is not None:
             return self.generate([one.prompt[-1].text for one in pairs], max_tokens)
         return self._write([_ids(self.tokenizer.encode_context(one)) for one in pairs], max_tokens, None)

@@ -35,7 +35,7 @@ class SequenceModel(nn.Module):
         self.encoder = None if settings.encoder is None else build_encoder(settings.encoder)
         self.decoder = None if settings.decoder is None else build_decoder(settings.decoder, self.encoder is not None)
         apart = self.encoder is not None and self.decoder is not None and not settings.tie_embeddings
-        self.target_embedding = _embedding(vocabulary, width) if apart else self.embedding
+        self.target_embedding = _embedding(vocabulary, width) if apart else None
         tied = self.decoder is not None and settings.tie_embeddings
         self.output = None if tied else nn.Linear(width, classes if self.decoder is None else vocabulary)
         self.dropout = nn.Dropout(part.dropout)
@@ -96,7 +96,8 @@ class SequenceModel(nn.Module):
 
     def _embedded(self, tokens_BT: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)."""
-        out: Tensor = self.dropout(_scaled(self.target_embedding, tokens_BT))
+        embedding = self.embedding if self.target_embedding is None else self.target_embedding
+        out: Tensor = self.dropout(_scaled(embedding, tokens_BT))
         return out
 
 

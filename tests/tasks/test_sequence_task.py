@@ -26,6 +26,7 @@ import phonate
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError, RecipeError
 from phonate.config.resolve import resolve
+from phonate.data.batches.loading import padded_to
 from phonate.tasks.sequence.dataset import IGNORED
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.workflows.train import train
@@ -158,6 +159,20 @@ def test_the_loss_is_smoothed_cross_entropy_over_learnt_tokens(folder: Path) -> 
     )
     longs = float(task.loss(model, dataset.collate(long), "main")["nll"][0])
     assert alone + longs == pytest.approx(beside, rel=1e-5)
+
+
+@pytest.mark.parametrize("model_type", ["encoder_decoder", "decoder", "encoder"])
+def test_batches_padded_to_few_shapes_have_the_same_loss(folder: Path, model_type: str) -> None:
+    task = task_of(folder / "pairs.tsv", **kind(model_type, attention_type="causal_linear"))
+    model = task.model(torch.device("cpu")).eval()
+    dataset = task.dataset("train")
+    batch = dataset.collate(dataset.items[:5])
+    padded = padded_to(batch, 64)
+    assert padded["source" if model_type == "encoder" else "labels"].shape[1] == 64
+    ours, theirs = task.loss(model, batch, "main"), task.loss(model, padded, "main")
+    for name, (total, count) in ours.items():
+        assert theirs[name][0].item() == pytest.approx(total.item(), rel=1e-4)
+        assert float(theirs[name][1]) == float(count)
 
 
 def test_counts_are_known_from_the_batch(folder: Path) -> None:

@@ -79,7 +79,7 @@ class SequenceDataset:
             that each belongs to, all of them different but where long sequences are read in windows.
             `input` (B, T), `lengths` (B,): what the decoder has read when it predicts `labels` (B, T), which are
             `IGNORED` where nothing is learnt. `labelled`: number of labels.
-            `label` (B,): classes.
+            `label` (B,): classes; `lengths` is then `source_lengths`.
         """
         batch: dict[str, Any] = {"labelled": float(len(items))}
         windows = [(number, ids) for number, item in enumerate(items) for ids in item.sources]
@@ -88,17 +88,18 @@ class SequenceDataset:
             batch["item"] = torch.tensor([number for number, _ in windows])
         targets = [item.target for item in items if item.target is not None]
         if not targets:
-            return batch | {"label": torch.tensor([item.label for item in items])}
+            labels = torch.tensor([item.label for item in items])
+            return batch | {"label": labels, "lengths": batch["source_lengths"]}
         inputs = batched([one.ids[:-1] for one in targets], self._pad, "input")
-        labels = torch.full(inputs["input"].shape, IGNORED)
+        targets_BT = torch.full(inputs["input"].shape, IGNORED)
         for number, one in enumerate(targets):
             ids = torch.from_numpy(one.ids[1:].astype(np.int64))
-            labels[number, : len(ids)] = torch.where(torch.from_numpy(one.learnt[1:]), ids, IGNORED)
+            targets_BT[number, : len(ids)] = torch.where(torch.from_numpy(one.learnt[1:]), ids, IGNORED)
         return batch | {
             "input": inputs["input"],
             "lengths": inputs["input_lengths"],
-            "labels": labels,
-            "labelled": float((labels != IGNORED).sum()),
+            "labels": targets_BT,
+            "labelled": float((targets_BT != IGNORED).sum()),
         }
 
 

@@ -22,7 +22,6 @@ from phonate.training.checkpoints.trained import open_trained
 from phonate.training.inference import Device, Inference
 from phonate.training.task import move
 
-
 MARGIN = 16
 """Tokens that a text to be scored may have more than the longest target."""
 

@@ -14,11 +14,12 @@ from functools import cached_property
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.evaluation.answers import AnswerScores
+from phonate.nn.masks import frame_mask
 from phonate.nn.pretrained.loading import require
 from phonate.tasks.sequence.corpus import Corpus
 from phonate.tasks.sequence.dataset import IGNORED, SequenceDataset
@@ -64,7 +65,7 @@ class SequenceTask(Task):
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the module."""
         logits, pooled_BD = model(batch)
-        targets = batch["labels"] if self.writes else batch["label"]
+        targets = batch["label"] if "label" in batch else _within(batch["labels"], batch["lengths"])
         terms = self.criterion(logits, targets, model=model, embeddings=pooled_BD, labels=batch.get("label"))
         with torch.no_grad():
             flat, wanted = logits.float().flatten(0, -2), targets.flatten()
@@ -139,6 +140,11 @@ class SequenceTask(Task):
             "labels": list(self.corpus.labels),
             "answered": self._chat,
         }
+
+
+def _within(labels_BT: Tensor, lengths_B: Tensor) -> Tensor:
+    """Labels without those beyond the lengths: `training.performance.batch_shim` pads batches with zeros."""
+    return labels_BT.masked_fill(~frame_mask(lengths_B, labels_BT.shape[1]), IGNORED)
 
 
 def _check(recipe: SequenceRecipe, loss: str) -> None:

@@ -13,7 +13,7 @@ from simulated import DRY, RATE, clip, prepared_folder, simulator, source, speak
 from phonate.config.errors import DataError, InputError
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, read_rttm, write_rttm
-from phonate.data.conversations.acoustics import convolved, room_response
+from phonate.data.conversations.acoustics import Acoustics, convolved, room_response
 from phonate.data.conversations.activity import arrival_activity
 from phonate.data.conversations.clips import ClipBank
 from phonate.data.conversations.noise import ColouredNoise, RecordedNoise
@@ -273,6 +273,15 @@ def test_noise_and_level_are_as_chosen(bank: ClipBank, snr: float) -> None:
     noise = 10 * np.log10(np.mean((two.waveform_N - one.waveform_N) ** 2))
     assert level == pytest.approx(-20.0, abs=0.6)
     assert level - noise == pytest.approx(snr, abs=1.0)
+
+
+def test_a_recording_in_which_nobody_speaks_is_not_made_as_loud_as_speech() -> None:
+    quiet = (1e-3 * np.random.default_rng(0).standard_normal(RATE)).astype(np.float32)
+    acoustics = Acoustics(AcousticSettings(reverberation=0.0, noise=1.0), RATE, ColouredNoise())
+    for number in range(8):
+        made = acoustics(quiet[None], 0, generator(number))
+        assert 0.9e-3 < np.sqrt(np.mean(made**2)) < 1.6e-3
+        assert np.sqrt(np.mean(acoustics(quiet[None], RATE, generator(number)) ** 2)) > 4e-3
 
 
 def test_synthetic_noise_has_level_one_and_many_colours() -> None:

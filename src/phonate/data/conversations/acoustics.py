@@ -18,7 +18,7 @@ _ONSET_SECONDS = 0.003
 _DAMPING = 0.6
 """Coefficient of the one-pole low-pass of reverberation: walls and air absorb high frequencies first."""
 _QUIET = 1e-4
-"""RMS under which speech is not brought to a level: there is none."""
+"""RMS under which nothing is brought to a level."""
 
 
 class Acoustics:
@@ -32,7 +32,8 @@ class Acoustics:
     def __call__(self, sources_PN: FloatArray, speech_samples: int, rng: np.random.Generator) -> FloatArray:
         """The sound (N,) at the microphone of sources (P, N), each at its own place in the room.
 
-        `speech_samples` are those of the N in which somebody speaks; levels are measured over them.
+        `speech_samples` are those of the N in which somebody speaks; levels are measured over them. Where there are
+        none, the level is not changed.
         """
         settings = self.settings
         if rng.random() < settings.reverberation:
@@ -41,14 +42,15 @@ class Acoustics:
             mixed_N = convolved(sources_PN, np.stack(responses))
         else:
             mixed_N = sources_PN.sum(axis=0, dtype=np.float32) if len(sources_PN) != 1 else sources_PN[0].copy()
-        level = np.sqrt(float(np.dot(mixed_N, mixed_N)) / max(1, speech_samples))
-        wanted = level
+        level = np.sqrt(float(np.dot(mixed_N, mixed_N)) / (speech_samples or len(mixed_N)))
         if settings.level_db is not None:
             wanted = 10.0 ** (rng.uniform(*settings.level_db) / 20.0)
-            mixed_N *= np.float32(wanted / level if level > _QUIET else 1.0)
+            if speech_samples and level > _QUIET:
+                mixed_N *= np.float32(wanted / level)
+                level = wanted
         if rng.random() < settings.noise:
             snr = rng.uniform(*settings.snr_db)
-            mixed_N += np.float32(wanted * 10.0 ** (-snr / 20.0)) * self.noise(len(mixed_N), rng)
+            mixed_N += np.float32(level * 10.0 ** (-snr / 20.0)) * self.noise(len(mixed_N), rng)
         return mixed_N
 
     def _response(self, rt60: float, rng: np.random.Generator) -> FloatArray:

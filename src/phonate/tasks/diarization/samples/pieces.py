@@ -96,5 +96,5 @@ class RecordedPieces:
         samples = samples_of(self._corpus, len(activity_TS))
         waveform_N = self._prepared.cache.waveform(position, start * hop, start * hop + samples)
         speech = int(activity_TS.any(axis=1).sum()) * hop
-        varied = self._acoustics(waveform_N[None], speech or len(waveform_N), rng)
+        varied = self._acoustics(waveform_N[None], speech, rng)
         return features_of(self._corpus, varied)[: len(activity_TS)]

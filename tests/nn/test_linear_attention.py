@@ -337,3 +337,13 @@ def test_the_default_number_of_features_is_that_of_the_paper() -> None:
 
     assert LayerSettings(attention_type="linear").features == int(64 * math.log(64)) == 266
     assert LayerSettings().features is None
+
+
+@pytest.mark.parametrize(("batch", "longest"), [(1, 1024), (32, 256), (500, 128)])
+def test_blocks_on_other_devices_are_larger_and_cover_every_frame(batch: int, longest: int) -> None:
+    x = torch.empty(3, batch, 8, 3000, 16, device="meta")
+    assert list(blocks.batch_blocks(x)) == [slice(0, batch)]
+    found = blocks.frame_blocks(x)
+    assert [block.start for block in found] == [0, *(block.stop for block in found[:-1])]
+    assert found[-1].stop == 3000
+    assert found[0].stop == longest

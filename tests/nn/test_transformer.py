@@ -11,6 +11,7 @@ from torch import Tensor
 from phonate.config.errors import InputError
 from phonate.nn.transformer.factory import FrameTransformer, build_decoder, build_encoder, build_transformer
 from phonate.nn.transformer.settings import LayerSettings, TransformerSettings
+from phonate.nn.transformer.stack import StackState
 
 SMALL = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 2, "nb_features": 24}
 KINDS: dict[str, dict[str, Any]] = {
@@ -118,6 +119,48 @@ def test_streaming_equals_offline(kind: str, positions: str, kernel: int | None)
             out, state = model.step(chunk, state)
             parts.append(out)
         assert torch.allclose(torch.cat(parts, dim=1), model(x), atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "grows"), [("linear decoder", False), ("decoder", True)])
+def test_the_state_of_linear_attention_has_a_constant_size(kind: str, grows: bool) -> None:
+    model, x = build(kind), frames(count=400)
+
+    def size(state: StackState) -> int:
+        tensors = [tensor for layer in state.layers for tensor in vars(layer.past).values()]
+        return sum(tensor.numel() for tensor in tensors if isinstance(tensor, Tensor))
+
+    with torch.no_grad():
+        state = model.initial_state(2)
+        model.step(x[:, :1], state)
+        before = size(state)
+        model.step(x[:, 1:], state)
+    assert (size(state) > before) == grows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_no_real_frame_in_float32(kind: str) -> None:
+    model, x = build(kind).float(), frames().float()
+    mask = torch.arange(40) < torch.tensor([[40], [23]])
+    x[1, 23:] = 30.0
+    with torch.no_grad():
+        wanted = model(x[1:, :23])[0]
+        assert float((model(x, mask)[1, :23] - wanted).norm() / wanted.norm()) < 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gpu_computes_the_same(kind: str) -> None:
+    model, x = build(kind), frames(count=3000)
+    mask = torch.arange(3000) < torch.tensor([[3000], [1700]])
+    parameters = list(model.parameters())
+    wanted = model(x, mask)
+    gradients = torch.autograd.grad(wanted[mask].square().sum(), parameters)
+    model.cuda()
+    got = model(x.cuda(), mask.cuda())
+    assert torch.allclose(got.cpu()[mask], wanted[mask], atol=1e-8)
+    found = torch.autograd.grad(got[mask.cuda()].square().sum(), list(model.parameters()))
+    for one, other in zip(gradients, found, strict=True):
+        assert torch.allclose(other.cpu(), one, rtol=1e-6, atol=1e-8)
 
 
 def test_only_causal_models_stream() -> None:
@@ -244,6 +287,7 @@ def test_component_beats_global_beats_default() -> None:
         ({"model_type": "encoder_decoder", "decoder": {"use_cross_attention": False}}, "remove it"),
         ({"encoder": {"use_cross_attention": True}}, "only the decoder of an encoder_decoder"),
         ({"model_type": "encoder_decoder", "encoder": {"d_model": 256}}, "must be equal"),
+        ({"model_type": "encoder_decoder", "encoder": {"num_classes": 3}}, "outputs are the decoder's"),
     ],
 )
 def test_mistakes_in_settings(wrong: dict[str, Any], message: str) -> None:

@@ -17,8 +17,10 @@ Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of the frames, from `RotaryPositions`."""
 
 _CPU_BLOCK = 64
-_GPU_BLOCK = 1024
 _CPU_ROWS = 32
+_GPU_BLOCKS = (128, 1024)
+"""The smallest and the largest; between them a block has `_GPU_CELLS` rows x frames."""
+_GPU_CELLS = 65536
 
 
 def batch_blocks(x_NBHTE: Tensor) -> Iterator[slice]:
@@ -30,8 +32,11 @@ def batch_blocks(x_NBHTE: Tensor) -> Iterator[slice]:
 
 def frame_blocks(x_NBHTE: Tensor) -> list[slice]:
     """Blocks of frames, in order."""
-    frames = x_NBHTE.shape[3]
-    step = _CPU_BLOCK if x_NBHTE.device.type == "cpu" else _GPU_BLOCK
+    batch, heads, frames = x_NBHTE.shape[1:4]
+    step = _CPU_BLOCK
+    if x_NBHTE.device.type != "cpu":
+        smallest, largest = _GPU_BLOCKS
+        step = min(largest, max(smallest, _GPU_CELLS // max(1, batch * heads)))
     return [slice(start, min(frames, start + step)) for start in range(0, frames, step)]
 
 

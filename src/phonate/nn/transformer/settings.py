@@ -162,6 +162,8 @@ class TransformerSettings(Settings):
             raise ValueError(
                 f"decoder.use_cross_attention is {str(wanted).lower()} for model_type {self.model_type}; remove it"
             )
+        if self.encoder is not None and self.encoder.num_classes not in (None, self.decoder.num_classes):
+            raise ValueError("encoder.num_classes: the outputs are the decoder's; set it there")
         if self.encoder is not None and self.encoder.d_model != self.decoder.d_model:
             raise ValueError(
                 f"encoder.d_model {self.encoder.d_model} and decoder.d_model {self.decoder.d_model} must be equal, "

@@ -294,3 +294,14 @@ def test_mistakes_in_settings(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         TransformerSettings(**wrong)
     assert "\n" not in str(error.value)
+
+
+def test_dropout_of_attention_weights_is_that_of_the_layer_unless_said() -> None:
+    def rates(**options: Any) -> tuple[float, float]:
+        model = build("encoder_decoder", dropout=0.3, **options)
+        layer: Any = model.decoder.layers[0]  # type: ignore[union-attr]
+        assert layer.dropout.p == 0.3
+        return layer.attention.dropout, layer.cross_attention.dropout
+
+    assert rates() == (0.3, 0.3)
+    assert rates(attention_dropout=0.0) == (0.0, 0.0)

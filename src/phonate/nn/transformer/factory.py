@@ -109,6 +109,7 @@ def _stack(settings: LayerSettings, causal: bool, memory: bool, segments: Segmen
         memory=memory,
         rezero=settings.use_rezero,
         kernel=settings.conv_kernel,
+        attention_dropout=settings.attention_dropout,
     )
     stack = Stack(shape, settings.num_layers, _positions(settings), segments)
     for module in stack.modules():

@@ -30,6 +30,7 @@ class LayerShape:
         memory: Whether frames also attend to a memory.
         rezero: A learnt factor, 0 at first, on each branch.
         kernel: Frames of a convolution after self-attention; None: there is none.
+        attention_dropout: Share of softmax's attention weights dropped in training; None: `dropout`.
     """
 
     d_model: int
@@ -43,6 +44,7 @@ class LayerShape:
     memory: bool = False
     rezero: bool = False
     kernel: int | None = None
+    attention_dropout: float | None = None
 
 
 @dataclass
@@ -71,10 +73,9 @@ class Layer(nn.Module):
         super().__init__()
         d_model = shape.d_model
         self.post_norm = shape.norm == "post"
-        self.attention = SelfAttention(d_model, shape.n_heads, shape.dropout, shape.features, shape.causal)
-        self.cross_attention = (
-            CrossAttention(d_model, shape.n_heads, shape.dropout, shape.features) if shape.memory else None
-        )
+        rate = shape.dropout if shape.attention_dropout is None else shape.attention_dropout
+        self.attention = SelfAttention(d_model, shape.n_heads, rate, shape.features, shape.causal)
+        self.cross_attention = CrossAttention(d_model, shape.n_heads, rate, shape.features) if shape.memory else None
         self.convolution = ConvolutionModule(d_model, shape.kernel, shape.causal) if shape.kernel else None
         self.feed_forward = feed_forward(d_model, shape.d_ff, shape.dropout, shape.activation)
         self.attention_norm = build_norm(shape.norm, d_model)

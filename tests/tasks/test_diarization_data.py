@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -355,6 +356,18 @@ def test_batches_do_not_depend_on_workers(tmp_path: Path, data: Any) -> None:
     for one, two in zip(alone, helped, strict=True):
         for name in one.batch:
             assert torch.equal(one.batch[name], two.batch[name]), name
+
+
+def test_a_data_set_reaches_workers_that_are_started_anew(tmp_path: Path, data: Any) -> None:
+    """As on macOS, where workers get a pickle."""
+    talk, clips = str(meetings(tmp_path / "talk")), str(speakers(tmp_path / "clips"))
+    train = samples(data(path=talk, validation=0.25, samples=6, augmentation={}, simulation={"path": clips}))
+    again = pickle.loads(pickle.dumps(train))
+    assert list(again.ids) == list(train.ids)
+    for number in (0, 5):
+        one, two = train.get(number, generator(number)), again.get(number, generator(number))
+        assert one.features_TF.tobytes() == two.features_TF.tobytes()
+        assert one.speakers_S.tolist() == two.speakers_S.tolist()
 
 
 def test_too_few_speakers_for_two_splits_are_one_clear_line(tmp_path: Path, data: Any) -> None:

@@ -21,6 +21,9 @@ _GAP_SECONDS = 0.3
 _ENOUGH = 0.7
 """Share of a turn's length that its clips fill at least."""
 
+_SHORTEST_SECONDS = 0.4
+"""Of what is added to a turn, so that it is a word at least."""
+
 
 @dataclass(frozen=True)
 class Conversation:
@@ -79,7 +82,8 @@ class ConversationSimulator:
         utterance = self._utterance(speaker, wanted, speed, rng)
         while len(utterance.waveform_N) < _ENOUGH * wanted:
             gap = round(rng.exponential(_GAP_SECONDS) * self.bank.sample_rate)
-            more = self._utterance(speaker, wanted - len(utterance.waveform_N), speed, rng)
+            missing = max(wanted - len(utterance.waveform_N), round(_SHORTEST_SECONDS * self.bank.sample_rate))
+            more = self._utterance(speaker, missing, speed, rng)
             silence = np.zeros(gap, dtype=np.float32)
             shift = len(utterance.waveform_N) + gap
             utterance = Utterance(

@@ -14,7 +14,7 @@ from phonate.audio.decoding import read_audio
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.evaluation.diarization import score
-from phonate.tasks.diarization.held_out import conversations_of
+from phonate.tasks.diarization.samples.held_out import conversations_of
 
 pytestmark = pytest.mark.skipif(
     find_spec("resemblyzer") is None, reason="needs resemblyzer: pip install 'phonate[eval]'"
@@ -73,8 +73,8 @@ def test_recordings_without_speech_are_refused(trained, tmp_path, capsys):
 
 def test_baselines_of_real_meetings(recordings, trained):
     """About what others measured: 42 to 44 % with Silero as detector, 57 % on other extracts."""
-    from phonate.tasks.diarization.baseline import Baseline
     from phonate.tasks.diarization.inference import Diarizer
+    from phonate.tasks.diarization.segmentation.baseline import Baseline
     from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits
 
     data = Diarizer.load(trained / "run").recipe.data
@@ -114,3 +114,32 @@ def test_custom_labels_are_refused(trained, monkeypatch):
     monkeypatch.setattr(Diarizer, "load", classmethod(lambda *_, **__: Custom()))
     with pytest.raises(InputError, match="custom"):
         evaluation.evaluate(trained / "run")
+
+
+def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
+    """A model whose recipe has a threshold that hardly any frame reaches is as good as another after tuning."""
+    corpus = write_meetings(tmp_path / "corpus", 8)
+    (tmp_path / "recipe.yaml").write_text(recipe(corpus, 40, decoding="{threshold: 0.999}"))
+    run = tmp_path / "run"
+    assert main(["train", str(tmp_path / "recipe.yaml"), "--output", str(run)]) == 0
+    capsys.readouterr()
+
+    def der(*options):
+        assert main(["evaluate", str(run), "--json", *options]) == 0
+        return json.loads(capsys.readouterr().out)["systems"]["the model, voices clustered"]["der"]
+
+    before = der()
+    after = der("--tune")
+    assert after < before - 0.1
+    chosen = json.loads((run / "decoding.json").read_text())
+    assert chosen["threshold"] < 0.9
+    assert der() == after  # kept in the run
+    (run / "decoding.json").write_text("{")
+    assert main(["diarize", str(run), str(corpus / "m0.wav")]) == 2
+    assert "decoding.json" in capsys.readouterr().err
+
+
+def test_other_tasks_have_nothing_to_tune(tmp_path, capsys):
+    (tmp_path / "recipe.yaml").write_text("task: recognition\ndata: {path: x}\n")
+    assert main(["evaluate", str(tmp_path), "--tune"]) == 2
+    assert "nothing to tune" in capsys.readouterr().err

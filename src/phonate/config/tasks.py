@@ -55,6 +55,9 @@ class TaskInfo:
     """The subclass of `phonate.training.inference.Inference` that `phonate.load` returns."""
     evaluation: Reference | None = None
     """`evaluate(run, data, *, device, **options) -> Evaluation`, for `phonate evaluate`."""
+    tuning: Reference | None = None
+    """`tune(run, *, device)`: chooses what inference decides with on validation data and writes it to the run,
+    before `phonate evaluate --tune` evaluates."""
     export: Reference | None = None
     """`export(source, target, form, **options) -> [files]`, for `phonate checkpoints export --format`."""
     formats: tuple[str, ...] = ()

@@ -15,7 +15,12 @@ FIGURES = "evaluation.json"
 
 
 def evaluate(
-    run: str | Path, data: str | None = None, vocoder: str | None = None, *, device: str | None = None
+    run: str | Path,
+    data: str | None = None,
+    vocoder: str | None = None,
+    *,
+    device: str | None = None,
+    tune: bool = False,
 ) -> Evaluation:
     """Evaluate a run on held-out data.
 
@@ -27,6 +32,7 @@ def evaluate(
         data: A corpus; None: what the run's training kept for validation.
         vocoder: For tasks that take one: a run to use instead of the recipe's, or griffin_lim.
         device: Such as "cuda:0"; None: cpu.
+        tune: First choose, on what training kept for validation, the values that inference decides with.
 
     Raises InputError for a folder that is no run, a task that has no evaluation (`TaskInfo.evaluation`), or an option
     that the task has no use for.
@@ -39,6 +45,10 @@ def evaluate(
     if info.evaluation is None:
         raise InputError(f"{run}: the task {task} has no evaluation")
     options = info.require_options(task, {"vocoder": vocoder})
+    if tune:
+        if info.tuning is None:
+            raise InputError(f"--tune: inference of the task {task} has nothing to tune; leave it out")
+        referred(info.tuning)(folder.path, device=device)
     found: Evaluation = referred(info.evaluation)(folder.path, data, device=device, **options)
     folder.write_json(FIGURES, found.document())
     if found.sounds:

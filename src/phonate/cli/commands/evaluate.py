@@ -20,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
     )
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="for diarization: first choose thresholds on what training held out, and keep them in the run",
+    )
     parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps (default: the task's choice)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
@@ -32,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
     from phonate.workflows.evaluate import evaluate
 
-    found = evaluate(args.run, args.data, args.vocoder, device=args.device)
+    found = evaluate(args.run, args.data, args.vocoder, device=args.device, tune=args.tune)
     if args.json:
         print_json(found.document())
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from phonate.config.errors import InputError, PhonateError
@@ -19,10 +19,10 @@ from phonate.data.manifests.rows import Row, official_split
 from phonate.data.progress import track
 from phonate.evaluation.diarization import DiarizationErrors, score
 from phonate.evaluation.tables import Column, Evaluation
-from phonate.tasks.diarization.baseline import Baseline
 from phonate.tasks.diarization.data_settings import has_corpus
-from phonate.tasks.diarization.held_out import HeldOut, conversations_of, kept_for_validation
 from phonate.tasks.diarization.inference import SAME_SPEAKERS, Diarizer
+from phonate.tasks.diarization.samples.held_out import HeldOut, conversations_of, kept_for_validation
+from phonate.tasks.diarization.segmentation.baseline import Baseline
 from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits
 
 logger = logging.getLogger("phonate")
@@ -73,7 +73,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     tallies: dict[str, _Tally] = {name: _Tally() for name in systems}
     items: dict[str, dict[str, object]] = {}
     for one in track("diarizing", found):
-        reference = _reference(diarizer, one)
+        reference = diarizer.comparable(one.turns)
         for name, system in systems.items():
             started = time.perf_counter()
             turns = system(one)
@@ -139,13 +139,6 @@ def _decoded(
     settings = diarizer.decoding if stitching is None else diarizer.decoding.model_copy(update={"stitching": stitching})
     analysis = diarizer.analyse_blocks(one.read, limits, settings, one.id)
     return diarizer.decode(analysis, limits, settings).turns
-
-
-def _reference(diarizer: Diarizer, one: HeldOut) -> list[SpeakerTurn]:
-    """Who speaks when, as the model would say it: whether anybody does, for binary labels."""
-    if diarizer.label_type != "binary":
-        return one.turns
-    return [replace(turn, speaker="speech") for turn in one.turns]
 
 
 def _speakers(turns: Sequence[SpeakerTurn]) -> int:

@@ -6,6 +6,7 @@ Shapes: B batch, T feature frames, F features, U output frames, K speakers of th
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,8 @@ from phonate.training.inference import Demonstration, Device, Inference
 
 _BATCH = 8
 """Windows that the model reads at once."""
+TUNED = "decoding.json"
+"""In a run's folder: what was tuned."""
 SAME_SPEAKERS = ("binary", "speaker_id", "custom")
 """Label types of which a column means the same in every window."""
 
@@ -103,6 +106,8 @@ class Diarizer(Inference):
     def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
         """The diarizer of a run (its best checkpoint, or else its newest) or of one checkpoint.
 
+        What `phonate evaluate RUN --tune` chose (RUN/decoding.json) takes the place of the recipe's `model.decoding`.
+
         Args:
             source: A run's folder or a checkpoint's.
             device: Such as "cuda:0"; None: cpu.
@@ -115,6 +120,7 @@ class Diarizer(Inference):
         diarizer = cls(model, trained.recipe, metadata)
         trained.require_features(diarizer.features.fingerprint)
         trained.load_into(model)
+        diarizer.decoding = _tuned(trained.path.resolve().parent.parent / TUNED, diarizer.decoding)
         return diarizer.to(device)
 
     @property
@@ -314,6 +320,10 @@ class Diarizer(Inference):
         waveform = as_waveform(audio, self.sample_rate, sample_rate)
         return lambda: [waveform]
 
+    def comparable(self, turns: Sequence[SpeakerTurn]) -> list[SpeakerTurn]:
+        """The turns of a reference as the model would say them: of nobody in particular for binary labels."""
+        return [replace(turn, speaker="speech") if self.label_type == "binary" else turn for turn in turns]
+
     def stream(self, blocks: Iterable[FloatArray]) -> Iterator[SpeakerTurn]:
         """The turns of a recording that comes in blocks of samples (N,) at `self.sample_rate`, each as soon as it is
         known to have ended, with constant memory. The recording is one window, so that there are at most as many
@@ -341,6 +351,16 @@ class Diarizer(Inference):
         for block in blocks:
             yield step(features.push(block), False)
         yield step(features.end(), True)
+
+
+def _tuned(path: Path, settings: DecodingSettings) -> DecodingSettings:
+    """`settings` with the values in the file of a run that was tuned. Raises InputError for a damaged one."""
+    if not path.is_file():
+        return settings
+    try:
+        return DecodingSettings.model_validate({**settings.model_dump(), **json.loads(path.read_bytes())})
+    except ValueError as error:  # among them pydantic's
+        raise InputError(f"{path}: not what phonate evaluate --tune writes; delete it or tune again") from error
 
 
 def speaker_limits(

@@ -126,6 +126,7 @@ SIZES = {
 INFO = TaskInfo(
     inference="phonate.tasks.diarization.inference:Diarizer",
     evaluation="phonate.tasks.diarization.evaluation:evaluate",
+    tuning="phonate.tasks.diarization.tuning:tune",
     implied_by=("training.eval_knobs.label_type",),
     sections=KALDI_SECTIONS,
 )

@@ -191,10 +191,11 @@ def test_a_spliced_frame_is_the_middle_one_with_its_neighbours() -> None:
     assert out[0, 0].tolist() == [0.0, 0.0, *[float(number) for number in range(13)]]
 
 
-@pytest.mark.parametrize("kind", ["none", "mean", "mean_variance", "causal_mean"])
+@pytest.mark.parametrize("kind", ["none", "global", "mean", "mean_variance", "causal_mean"])
 def test_padding_changes_no_real_frame(front_end: FrontEnd, kind: str) -> None:
     """Not even padding of a million."""
-    normalisation = FeatureNormalisation(kind)  # type: ignore[arg-type]
+    normalisation = FeatureNormalisation(kind, 4).double()  # type: ignore[arg-type]
+    normalisation.fit(torch.randn(100, 4) * 3 + 5)
     for frames in (1, 5, 33):
         x = torch.randn(2, frames, 4, dtype=torch.float64)
         alone = front_end(normalisation(x))
@@ -205,10 +206,12 @@ def test_padding_changes_no_real_frame(front_end: FrontEnd, kind: str) -> None:
         assert torch.allclose(padded[:, : alone.shape[1]], alone, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["causal_mean", "global"])
 @pytest.mark.parametrize("block", [1, 3, 7, 50])
-def test_blocks_of_a_stream_give_what_the_whole_gives(front_end: FrontEnd, block: int) -> None:
+def test_blocks_of_a_stream_give_what_the_whole_gives(front_end: FrontEnd, block: int, kind: str) -> None:
     """To rounding, for every length of blocks."""
-    normalisation = FeatureNormalisation("causal_mean")
+    normalisation = FeatureNormalisation(kind, 4).double()  # type: ignore[arg-type]
+    normalisation.fit(torch.randn(100, 4) * 3 + 5)
     for frames in (1, 5, 101):
         x = torch.randn(2, frames, 4, dtype=torch.float64)
         stream = FeatureStream(normalisation, front_end)
@@ -219,7 +222,7 @@ def test_blocks_of_a_stream_give_what_the_whole_gives(front_end: FrontEnd, block
 
 def test_a_stream_keeps_no_more_than_its_reach(front_end: FrontEnd) -> None:
     """Constant memory."""
-    stream = FeatureStream(FeatureNormalisation("causal_mean"), front_end)
+    stream = FeatureStream(FeatureNormalisation("causal_mean", 4), front_end)
     state = stream.initial_state(torch.zeros(1, 0, 4, dtype=torch.float64))
     for _ in range(50):
         stream.step(torch.randn(1, 13, 4, dtype=torch.float64), state)
@@ -227,11 +230,17 @@ def test_a_stream_keeps_no_more_than_its_reach(front_end: FrontEnd) -> None:
 
 
 def test_means_are_of_what_they_say() -> None:
-    """Of the item, with or without its deviation, or of the frames so far."""
+    """Of the training set, of the item, with or without the deviation, or of the frames so far."""
     x = torch.randn(2, 30, 3, dtype=torch.float64) * 5 + 7
-    assert torch.allclose(FeatureNormalisation("mean")(x), x - x.mean(1, keepdim=True))
-    scaled = FeatureNormalisation("mean_variance")(x)
+    assert torch.allclose(FeatureNormalisation("mean", 3)(x), x - x.mean(1, keepdim=True))
+    scaled = FeatureNormalisation("mean_variance", 3)(x)
     assert torch.allclose(scaled.std(1, correction=0), torch.ones(2, 3, dtype=torch.float64), atol=1e-5)
     so_far = torch.stack([x[:, : frame + 1].mean(1) for frame in range(30)], dim=1)
-    assert torch.allclose(FeatureNormalisation("causal_mean")(x), x - so_far)
-    assert torch.equal(FeatureNormalisation("none")(x), x)
+    assert torch.allclose(FeatureNormalisation("causal_mean", 3)(x), x - so_far)
+    assert torch.equal(FeatureNormalisation("none", 3)(x), x)
+    fixed = FeatureNormalisation("global", 3).double()
+    fixed.fit(x.flatten(0, 1))
+    assert torch.allclose(fixed(x).flatten(0, 1).mean(0), torch.zeros(3, dtype=torch.float64), atol=1e-6)
+    assert torch.allclose(fixed(x).flatten(0, 1).std(0), torch.ones(3, dtype=torch.float64))
+    assert torch.allclose(fixed(x + 9) - fixed(x), 9 / fixed.deviation_F)  # louder stays louder
+    assert fixed.state_dict().keys() == {"mean_F", "deviation_F"}

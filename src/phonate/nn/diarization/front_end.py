@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from phonate.nn.convolution import Downsampling, zero_padding
 
-Normalisation = Literal["none", "mean", "mean_variance", "causal_mean"]
+Normalisation = Literal["none", "global", "mean", "mean_variance", "causal_mean"]
 _FLATTEST = 1e-5
 
 
@@ -29,24 +29,38 @@ class RunningMean:
 
 
 class FeatureNormalisation(nn.Module):
-    """Subtracts the mean of each feature, which removes the channel and the level.
+    """Subtracts the mean of each feature, which removes the channel and, unless it is `global`, the level.
 
     Args:
-        kind: `mean` is that of the item, `mean_variance` also divides by its standard deviation, `causal_mean` is that
-            of the frames up to each one (for streams), `none` changes nothing.
+        kind: `global` subtracts the mean of the training set and divides by its standard deviation (`fit`). `mean` is
+            that of the item, `mean_variance` also divides by its standard deviation, `causal_mean` is that of the
+            frames up to each one (for streams). `none` changes nothing.
+        features: F.
     """
 
-    def __init__(self, kind: Normalisation) -> None:
+    def __init__(self, kind: Normalisation, features: int) -> None:
         super().__init__()
         self.kind = kind
-        self.causal = kind in {"none", "causal_mean"}
+        self.causal = kind in {"none", "global", "causal_mean"}
+        if kind == "global":
+            self.mean_F: Tensor
+            self.register_buffer("mean_F", torch.zeros(features))
+            self.deviation_F: Tensor
+            self.register_buffer("deviation_F", torch.ones(features))
+
+    def fit(self, frames_NF: Tensor) -> None:
+        """Take the mean and the standard deviation of `global` from frames (N, F)."""
+        if self.kind == "global":
+            deviation_F, mean_F = torch.std_mean(frames_NF.double(), dim=0)
+            self.mean_F.copy_(mean_F)
+            self.deviation_F.copy_(deviation_F.clamp_min(_FLATTEST))
 
     def forward(self, x_BTF: Tensor, mask_BT: Tensor | None = None) -> Tensor:
         """(B, T, F) -> (B, T, F), with zeros in padding. `mask_BT` None: every frame is real."""
         if self.kind == "causal_mean":
             return zero_padding(x_BTF - self._means(zero_padding(x_BTF, mask_BT), None), mask_BT)
-        if self.kind == "none":
-            return zero_padding(x_BTF, mask_BT)
+        if self.kind in {"none", "global"}:
+            return zero_padding(self._fixed(x_BTF), mask_BT)
         real_BTF = zero_padding(x_BTF, mask_BT)
         frames_B11 = x_BTF.shape[1] if mask_BT is None else mask_BT.sum(1).clamp_min(1)[:, None, None]
         centred_BTF = zero_padding(x_BTF - real_BTF.sum(1, keepdim=True) / frames_B11, mask_BT)
@@ -61,7 +75,10 @@ class FeatureNormalisation(nn.Module):
 
     def step(self, x_BTF: Tensor, state: RunningMean) -> Tensor:
         """`forward` for the next frames; changes `state`."""
-        return x_BTF - self._means(x_BTF, state) if self.kind == "causal_mean" else x_BTF
+        return x_BTF - self._means(x_BTF, state) if self.kind == "causal_mean" else self._fixed(x_BTF)
+
+    def _fixed(self, x_BTF: Tensor) -> Tensor:
+        return (x_BTF - self.mean_F) / self.deviation_F if self.kind == "global" else x_BTF
 
     def _means(self, x_BTF: Tensor, state: RunningMean | None) -> Tensor:
         """(B, T, F): the mean up to each frame."""

@@ -42,7 +42,7 @@ class SpeakerActivityModel(nn.Module):
 
     def __init__(self, settings: DiarizationModel, features: int, labels: LabelType) -> None:
         super().__init__()
-        self.normalisation = FeatureNormalisation(settings.front_end.normalisation)
+        self.normalisation = FeatureNormalisation(settings.front_end.normalisation, features)
         self.front_end = build_front_end(settings.front_end, features)
         self.transformer = build_transformer(settings, self.front_end.width)
         self.upsampling = settings.upsampling
@@ -102,7 +102,7 @@ class SpeakerActivityModel(nn.Module):
         if not self.transformer.causal:
             return "its transformer looks at later frames; train one with model_type decoder"
         if not self.normalisation.causal:
-            return "its features are normalised over the chunk; train one with front_end.normalisation causal_mean"
+            return "its features are normalised over the chunk; train one with front_end.normalisation global"
         if isinstance(self.head, EncoderDecoderAttractors):
             return "its attractors are made of all frames; train one with another label type, such as arrival"
         return None

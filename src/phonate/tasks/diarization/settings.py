@@ -29,9 +29,11 @@ class FrontEndSettings(Settings):
     """Frames on each side that a spliced frame has."""
     width: PositiveInt = 256
     """Width of the convolutions."""
-    normalisation: Literal["none", "mean", "mean_variance", "causal_mean"] = "mean"
-    """What is subtracted from each feature: its mean over the chunk (mean; mean_variance also divides by its standard
-    deviation), over the frames so far (causal_mean, for streams), or nothing."""
+    normalisation: Literal["none", "global", "mean", "mean_variance", "causal_mean"] = "global"
+    """What is subtracted from each feature: its mean over the training set, divided by its standard deviation there
+    (global: the model hears how loud a recording is); its mean over the chunk (mean; mean_variance also divides by its
+    standard deviation); its mean over the frames so far (causal_mean); or nothing. Streams need global, causal_mean or
+    none."""
 
 
 class DiarizationModel(TransformerSettings):

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from phonate.config.randomness import generator
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
 from phonate.tasks.diarization.corpus import Corpus
 from phonate.tasks.diarization.dataset import DiarizationDataset
@@ -30,6 +31,8 @@ from phonate.tasks.diarization.segmentation.turns import active
 from phonate.tasks.diarization.settings import DiarizationRecipe
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
 
+_FITTED = 32
+"""Training samples whose features are normalised to mean 0 and deviation 1."""
 _PREVIEWED = 8
 _STRIPE = 6
 
@@ -60,7 +63,17 @@ class DiarizationTask(Task):
 
     def model(self, device: torch.device) -> nn.Module:
         """A model for the corpus's features."""
-        return build_model(self.recipe, self.corpus.features.width, self.corpus.speakers).to(device)
+        model = build_model(self.recipe, self.corpus.features.width, self.corpus.speakers)
+        if model.normalisation.kind == "global":
+            model.normalisation.fit(torch.from_numpy(self._training_frames()))
+        return model.to(device)
+
+    def _training_frames(self) -> NDArray[np.float32]:
+        """Feature frames (N, F) of training samples, the same in every process."""
+        samples = self.dataset("train")
+        chosen = np.unique(np.linspace(0, len(samples.ids) - 1, _FITTED).astype(int))
+        items = [samples.get(int(index), generator("normalisation", int(index))) for index in chosen]
+        return np.concatenate([item.features_TF for item in items])
 
     def dataset(self, split: str) -> DiarizationDataset:
         """Chunks of recordings and simulated conversations."""

@@ -101,7 +101,7 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
     assert error == "error: unrecognized arguments: --dry; see phonate train --help\n"
 
 
-@pytest.mark.parametrize("form", ["--yaml", "--schema"])
+@pytest.mark.parametrize("form", ["--schema"])
 def test_meanings_are_refused_where_none_are_shown(recipe: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(recipe), "--plugin", TOY, "--describe", form]) == 2
     printed = capsys.readouterr()

@@ -191,8 +191,9 @@ def test_columns_that_mean_the_same_in_every_window(label_type):
 
 @pytest.mark.parametrize("sizes", [[160], [1600], [37, 5000, 1], [100_000]])
 @pytest.mark.parametrize("label_type", ["multilabel", "powerset", "binary"])
-def test_a_stream_is_equal_to_the_whole(sizes, label_type):
-    own = diarizer(CAUSAL, label_type)
+@pytest.mark.parametrize("more", ["", "  upsampling: 2\n"])
+def test_a_stream_is_equal_to_the_whole(sizes, label_type, more):
+    own = diarizer(CAUSAL + more, label_type)
     rng = np.random.default_rng(1)
     waveform = (rng.normal(size=7 * RATE) * np.repeat(rng.random(70), RATE // 10) * 0.3).astype(np.float32)
     features = torch.from_numpy(own.features.compute(waveform))[None]

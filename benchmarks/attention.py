@@ -8,7 +8,8 @@
    would take minutes at a length are left out there (-).
 2. Cost a frame of phonate alone, up to 64k frames.
 3. Training: one forward and one backward pass of a causal self-attention of 4 heads of 32 with its projections, in a
-   process of its own, with the most memory that it takes above what it had.
+   process of its own, with the most memory that it takes above what it had; and of an encoder of six whole layers, with
+   and without gradient checkpointing.
 4. Approximation: the relative error of the output to that of softmax, for inputs of standard deviation 0.5, averaged
    over draws; and the error of the mean of all values, which knows nothing of queries and keys.
 """
@@ -26,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +40,7 @@ with contextlib.redirect_stdout(io.StringIO()):  # it prints that it has no CUDA
 
 from phonate.nn.transformer.attention import SelfAttention
 from phonate.nn.transformer.causal import causal_attention
+from phonate.nn.transformer.factory import build_encoder
 from phonate.nn.transformer.features import draw_projection
 from phonate.nn.transformer.linear import key_sums, read_sums
 from phonate.nn.transformer.settings import LayerSettings
@@ -47,6 +50,15 @@ DEFAULT = LayerSettings(d_model=HEADS * DIM, num_heads=HEADS, attention_type="li
 LONG = (4096, 16384, 65536)
 LONGEST = {"torch": 16384, "performer-pytorch": 16384, "performer-pytorch, causal": 4096}
 """Frames after which a side is left out."""
+ENCODER: dict[str, Any] = {
+    "d_model": 128,
+    "num_heads": 4,
+    "num_layers": 6,
+    "nb_features": FEATURES,
+    "attention_type": "causal_linear",
+}
+ENCODERS = {"phonate, 6 layers": None, "phonate, 6 layers in 6 segments": 6}
+"""Segments of gradient checkpointing."""
 Side = Callable[[Tensor], Tensor]
 
 
@@ -141,7 +153,9 @@ def train_once(kind: str, frames: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     module: torch.nn.Module
-    if kind == "performer-pytorch":
+    if kind in ENCODERS:
+        module = build_encoder(LayerSettings(**ENCODER, checkpoint_segments=ENCODERS[kind]))
+    elif kind == "performer-pytorch":
         with contextlib.redirect_stdout(io.StringIO()):
             module = PerformerAttention(128, causal=True, heads=4, dim_head=32, nb_features=FEATURES)
     else:
@@ -169,7 +183,7 @@ def training() -> None:
     """Time and memory of a training pass."""
     print("\nTraining, causal, 4 heads of 32\n\n| | frames | s | MB |\n|---|---|---|---|")
     runs = [("phonate", 4096), ("phonate", 16384), ("phonate", 65536), ("torch", 4096), ("torch", 16384)]
-    for kind, frames in [*runs, ("performer-pytorch", 4096)]:
+    for kind, frames in [*runs, ("performer-pytorch", 4096), *((kind, 65536) for kind in ENCODERS)]:
         command = [sys.executable, __file__, "--train-once", kind, str(frames)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         seconds, megabytes = map(float, done.stdout.split())

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from phonate.config.errors import InputError
 from phonate.nn.transformer.factory import FrameTransformer, build_decoder, build_encoder, build_transformer
+from phonate.nn.transformer.features import RandomFeatures
 from phonate.nn.transformer.settings import LayerSettings, TransformerSettings
 from phonate.nn.transformer.stack import StackState
 
@@ -249,6 +250,46 @@ def test_cross_attention_needs_its_memory() -> None:
         decoder(torch.randn(1, 3, 32))
     with pytest.raises(ValueError, match="memory"):
         build_encoder(LayerSettings(**SMALL))(torch.randn(1, 3, 32), None, torch.randn(1, 3, 32))
+
+
+def test_segments_keep_less_for_the_backward_pass_and_change_no_gradient() -> None:
+    def run(segments: int | None) -> tuple[int, list[Tensor]]:
+        torch.manual_seed(0)
+        options = {**SMALL, "num_layers": 4, "attention_type": "causal_linear", "checkpoint_segments": segments}
+        model = build_transformer(TransformerSettings(encoder=options), input_dim=7).train()
+        held: dict[int, int] = {}
+
+        def count(tensor: Tensor) -> Tensor:
+            held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        torch.manual_seed(1)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            out = model(frames(count=200).float())
+        return sum(held.values()), list(torch.autograd.grad(out.square().sum(), list(model.parameters())))
+
+    (all_bytes, wanted), (fewer, found) = run(None), run(4)
+    assert fewer < 0.4 * all_bytes
+    assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
+
+
+def test_the_documents_translator_trains_on_80_bands() -> None:
+    """Its settings as they stand. A width of 512 from 80 bands needs the input projection."""
+    torch.manual_seed(0)
+    settings = TransformerSettings(
+        model_type="encoder_decoder",
+        name="performer_translator",
+        global_config={"dropout": 0.1, "batch_size": 32, "d_ff": 4},
+        encoder={"d_model": 512, "num_layers": 6, "num_heads": 8, "attention_type": "linear"},
+        decoder={"d_model": 512, "num_layers": 6, "num_heads": 8, "attention_type": "causal_linear"},
+    )
+    model = build_transformer(settings, input_dim=80)
+    features = [module for module in model.modules() if isinstance(module, RandomFeatures)]
+    assert len(features) == 6 + 2 * 6  # cross-attention is linear too
+    assert {tuple(one.projection_ME.shape) for one in features} == {(266, 64)}
+    mask = torch.arange(30) < torch.tensor([[30], [11]])
+    model(torch.randn(2, 30, 80), mask)[mask].square().mean().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def test_learnt_positions_end() -> None:

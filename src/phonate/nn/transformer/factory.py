@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from phonate.nn.checkpointing import Segments
 from phonate.nn.positions import LearntPositions, Positions, RotaryPositions, SinusoidalPositions
 from phonate.nn.transformer.features import RandomFeatures
 from phonate.nn.transformer.layer import LayerShape
@@ -15,19 +14,19 @@ _FIRST_POSITIONS = 4096
 """Sinusoids that are computed at once; longer sequences make more."""
 
 
-def build_encoder(settings: LayerSettings, segments: Segments = None) -> Stack:
+def build_encoder(settings: LayerSettings) -> Stack:
     """An encoder over (B, T, D), with its positions. `causal_linear` makes it causal."""
-    return _stack(settings, settings.attention_type == "causal_linear", memory=False, segments=segments)
+    return _stack(settings, settings.attention_type == "causal_linear", memory=False)
 
 
-def build_decoder(settings: LayerSettings, memory: bool, segments: Segments = None) -> Stack:
+def build_decoder(settings: LayerSettings, memory: bool) -> Stack:
     """A causal decoder over (B, T, D), with its positions. `memory`: with cross-attention."""
-    return _stack(settings, causal=True, memory=memory, segments=segments)
+    return _stack(settings, causal=True, memory=memory)
 
 
-def build_transformer(settings: TransformerSettings, input_dim: int, segments: Segments = None) -> FrameTransformer:
+def build_transformer(settings: TransformerSettings, input_dim: int) -> FrameTransformer:
     """The model over frames of `input_dim` features that the settings describe."""
-    return FrameTransformer(settings, input_dim, segments)
+    return FrameTransformer(settings, input_dim)
 
 
 class FrameTransformer(nn.Module):
@@ -39,16 +38,15 @@ class FrameTransformer(nn.Module):
     Args:
         settings: Of the model.
         input_dim: F.
-        segments: See `phonate.nn.checkpointing`.
     """
 
-    def __init__(self, settings: TransformerSettings, input_dim: int, segments: Segments = None) -> None:
+    def __init__(self, settings: TransformerSettings, input_dim: int) -> None:
         super().__init__()
         encoder, decoder = settings.encoder, settings.decoder
         self.width = settings.output_settings.d_model
         self.input = nn.Linear(input_dim, self.width)
-        self.encoder = None if encoder is None else build_encoder(encoder, segments)
-        self.decoder = None if decoder is None else build_decoder(decoder, encoder is not None, segments)
+        self.encoder = None if encoder is None else build_encoder(encoder)
+        self.decoder = None if decoder is None else build_decoder(decoder, encoder is not None)
 
     @property
     def causal(self) -> bool:
@@ -96,7 +94,7 @@ class FrameTransformer(nn.Module):
         return stack
 
 
-def _stack(settings: LayerSettings, causal: bool, memory: bool, segments: Segments) -> Stack:
+def _stack(settings: LayerSettings, causal: bool, memory: bool) -> Stack:
     shape = LayerShape(
         settings.d_model,
         settings.num_heads,
@@ -111,7 +109,7 @@ def _stack(settings: LayerSettings, causal: bool, memory: bool, segments: Segmen
         kernel=settings.conv_kernel,
         attention_dropout=settings.attention_dropout,
     )
-    stack = Stack(shape, settings.num_layers, _positions(settings), segments)
+    stack = Stack(shape, settings.num_layers, _positions(settings), settings.checkpoint_segments)
     for module in stack.modules():
         if isinstance(module, RandomFeatures):
             module.redraw_interval = settings.feature_redraw_interval

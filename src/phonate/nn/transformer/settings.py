@@ -57,6 +57,9 @@ class LayerOptions(Settings):
     """rope (rotary), sinusoidal, learnable or none."""
     max_seq_len: PositiveInt = 5000
     """The longest sequence, for learnable positions; the others have no limit."""
+    checkpoint_segments: PositiveInt | Literal["auto"] | None = None
+    """Gradient checkpointing: the layers are cut into so many segments, whose activations are computed again in the
+    backward pass. auto: by the device's memory. Null: none."""
     feature_redraw_interval: PositiveInt | None = None
     """Optimizer steps between redraws of the random features. Null: training.feature_redraw_interval, or 1000."""
     auto_check_redraw: bool = True

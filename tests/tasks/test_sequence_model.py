@@ -116,6 +116,16 @@ def test_no_token_sees_a_later_one(model_type: str, attention: str) -> None:
     assert float((before[2, 5:16] - after[2, 5:16]).detach().abs().max()) > 1e-3
 
 
+@pytest.mark.parametrize("positions", ["rope", "sinusoidal", "learnable", "none"])
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+def test_the_order_of_tokens_matters_but_without_positions(attention: str, positions: str) -> None:
+    model = model_of("encoder", attention, positional_encoding=positions)
+    (item,) = items("encoder", (9,))
+    turned = Item("", (item.sources[0][::-1].copy(),))
+    change = float((logits_of(model, [item])[0] - logits_of(model, [turned])[0]).detach().abs().max())
+    assert (change > 1e-6) == (positions != "none")
+
+
 def test_the_target_sees_the_source_and_gradients_reach_it() -> None:
     model = model_of("encoder_decoder", "linear", "causal_linear")
     chosen = items("encoder_decoder")

@@ -179,6 +179,8 @@ def test_a_search_without_hope_ends(recipe: Path) -> None:
 def test_mistakes_are_found_before_anything_is_trained(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match=r"no option 'training.optimizer.lrr'; did you mean training.optimizer.lr\?"):
         search(recipe, settings({"training.optimizer.lrr": [1, 2]}))
+    with pytest.raises(RecipeError, match=r"no option 'lr'; did you mean training.optimizer.lr\?"):
+        search(recipe, settings({"lr": [1e-4, 3e-4]}))
     assert not (recipe.parent / "run").exists()
     with pytest.raises(RecipeError, match="search_space is empty"):
         search(recipe, settings({}))

@@ -91,6 +91,7 @@ def tune(
     resolved = resolve(source, overrides)
     settings: TrainingSettings = resolved.recipe.training
     _check(resolved, settings)
+    resume = resume or settings.checkpoint.resume
     run = Run(Path(output if output is not None else _resumed(resume) or Path("runs") / resolved.name))
     with run.opened(resuming=resume is not None):
         run.write("recipe.yaml", resolved.to_yaml())
@@ -123,7 +124,9 @@ def _check(resolved: Resolved, settings: TrainingSettings) -> None:
     known = {".".join(path) for path in resolved.origins}
     for path in settings.tuning.search_space:
         if path not in known and not any(one.startswith(f"{path}.") for one in known):
-            raise RecipeError(f"training.tuning.search_space: no option {path!r}; {nearest(path, sorted(known))}")
+            ends = sorted(one for one in known if one.endswith(f".{path}"))
+            hint = f"did you mean {' or '.join(ends)}?" if ends else nearest(path, sorted(known))
+            raise RecipeError(f"training.tuning.search_space: no option {path!r}; {hint}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("training.tuning: a search is one process; start it without torchrun or accelerate launch")
 

@@ -101,12 +101,28 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
     assert error == "error: unrecognized arguments: --dry; see phonate train --help\n"
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("form", ["--schema"])
 def test_meanings_are_refused_where_none_are_shown(recipe: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(recipe), "--plugin", TOY, "--describe", form]) == 2
+=======
+def test_meanings_are_refused_where_none_are_shown(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(recipe), "--plugin", TOY, "--describe", "--schema"]) == 2
+>>>>>>> e8cc352 (Each option of a search changes something; explain --yaml --describe gives the recipe with comments)
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err == f"error: --describe: has no meaning with {form}; leave it out, or use --json\n"
+    assert printed.err == "error: --describe: has no meaning with --schema; leave it out, or use --json\n"
+
+
+def test_a_recipe_with_meanings_is_the_recipe(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Comments above the options, and the options of null sections as comments below them."""
+    assert main(["explain", str(recipe), "--plugin", TOY, "--yaml"]) == 0
+    plain = capsys.readouterr().out
+    assert main(["explain", str(recipe), "--plugin", TOY, "--yaml", "--describe"]) == 0
+    described = capsys.readouterr().out
+    assert [line for line in described.splitlines() if not line.lstrip().startswith("#")] == plain.splitlines()
+    assert "  # Passes over the training samples.\n  epochs: " in described
+    assert "  early_stopping: null\n  #   patience: 10\n" in described
 
 
 def test_overrides_may_stand_between_options() -> None:

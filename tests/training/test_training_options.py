@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +24,7 @@ from phonate.training.settings import TrainingSettings
 from phonate.training.task import Picture
 from phonate.training.trainer import Trainer
 from phonate.workflows import train as workflow
+from phonate.workflows.tuning.search import tune
 
 
 class ChosenLossTask(RegressionTask):
@@ -482,6 +484,61 @@ def callbacks(tmp_path, m):
 PLATEAU = {"type": "plateau", "patience": 0, "gamma": 0.5}
 RESTARTS = {"type": "cosine_restarts", "cycle_steps": 4}
 
+PLUGIN = Path(__file__).parent / "plugin_task.py"
+
+
+def search(folder, space=None, library="optuna", **tuning):
+    """A search over learning rates with the task of plugin_task.py; the best run for `library` None."""
+    pytest.importorskip("optuna", reason="needs optuna: pip install 'phonate[tuning]'")
+    folder.mkdir(parents=True)
+    (folder / "plugin.yaml").write_text("task: plugin\n")
+    changes = {
+        "training.max_steps": 6,
+        "training.random_seed": 1,
+        "training.validation": {"interval": 2, "previews": False},
+        "training.performance.num_workers": 0,
+        "training.logging": {"interval": 6, "tensorboard": False, "system": False},
+        "training.tuning": {"library": library, "search_space": space or {RATE: [1e-2, 0.0]}, **tuning},
+    }
+    run = tune if library else workflow.train
+    return run(folder / "plugin.yaml", changes, plugins=[PLUGIN], mode="cpu", output=folder / "run")
+
+
+RATE = "training.optimizer.lr"
+
+
+def tuning_library(tmp_path, monkeypatch):
+    """A search leaves runs in a folder of their own, and a single run leaves checkpoints."""
+    search(tmp_path / "a", n_trials=2)
+    search(tmp_path / "b", library=None)
+    left = [{path.name for path in (tmp_path / name / "run").iterdir()} for name in ("a", "b")]
+    return "trials" in left[0] - left[1] and "checkpoints" in left[1] - left[0]
+
+
+def tuning_search_space(tmp_path, monkeypatch):
+    """Values come from the space."""
+    rates = [1e-3, 2e-3]
+    return {one.values[RATE] for one in search(tmp_path / "a", {RATE: rates}, n_trials=3).trials} <= {*rates}
+
+
+def tuning_direction(tmp_path, monkeypatch):
+    """What learns is best, or worst."""
+    best = [
+        search(tmp_path / direction, n_trials=4, pruning=False, direction=direction).best.values[RATE]
+        for direction in ("minimize", "maximize")
+    ]
+    return best == [1e-2, 0.0]
+
+
+def tuning_pruning(tmp_path, monkeypatch):
+    """Runs that learn nothing are stopped, or not."""
+    states = [
+        {one.state for one in search(tmp_path / str(pruning), n_trials=14, pruning=pruning).trials}
+        for pruning in (True, False)
+    ]
+    return states == [{"complete", "pruned"}, {"complete"}]
+
+
 OBSERVED = {
     "epochs": epochs,
     "max_steps": max_steps,
@@ -686,6 +743,14 @@ OBSERVED = {
     "init_from": init_from,
     "profiling": lambda t, m: bool(train(t / "a", profiling=True)) and any((t / "a/profile").glob("trace*.json")),
     "device": device_option,
+    "tuning.library": tuning_library,
+    "tuning.search_space": tuning_search_space,
+    "tuning.n_trials": lambda t, m: len(search(t / "a", n_trials=3).trials) == 3,
+    "tuning.metric": lambda t, m: (
+        search(t / "a", n_trials=2, metric="weight").best.metric != search(t / "b", n_trials=2).best.metric
+    ),
+    "tuning.direction": tuning_direction,
+    "tuning.pruning": tuning_pruning,
 }
 
 

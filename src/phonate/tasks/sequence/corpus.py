@@ -67,8 +67,8 @@ class Corpus:
         """The samples of "train" or "validation". Raises DataError if there is nothing to train on."""
         window = self.recipe.training.eval_knobs.sliding_window if split == "validation" else None
         rows = self.dialogues[split != "train"]
-        encoder = Encoder(self.recipe, self.tokenizer, self.labels, window)
-        items, refused = encoder.encode_all(rows)
+        maker = ItemMaker(self.recipe, self.tokenizer, self.labels, window)
+        items, refused = maker.make_all(rows)
         warn_refused(Path(self.data.path), refused)
         if split == "train" and not items:
             raise DataError(f"{self.data.path}: nothing to train on; {refused[0].place}: {refused[0].reason}")
@@ -76,7 +76,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Encoder:
+class ItemMaker:
     """Rows -> samples."""
 
     recipe: SequenceRecipe
@@ -86,18 +86,18 @@ class Encoder:
     """`eval_knobs.sliding_window`, for validation and evaluation: long sequences are read in windows of that many
     tokens, each half a window into the one before. None: long plain texts are cut, and other long rows refused."""
 
-    def encode_all(self, rows: Sequence[Dialogue]) -> tuple[list[Item], list[Refused]]:
+    def make_all(self, rows: Sequence[Dialogue]) -> tuple[list[Item], list[Refused]]:
         """Samples, and the rows that can't be used."""
         items: list[Item] = []
         refused: list[Refused] = []
         for row in rows:
             try:
-                items += self.encode(row)
+                items += self.make(row)
             except DataError as error:
                 refused.append(Refused(row.id, str(error).removeprefix(f"{row.id}: ")))
         return items, refused
 
-    def encode(self, row: Dialogue) -> list[Item]:
+    def make(self, row: Dialogue) -> list[Item]:
         """The samples of one row. Raises DataError if it can't be used."""
         kind = self.recipe.model.model_type
         if kind == "decoder":

@@ -23,7 +23,7 @@ from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.reading import warn_refused
 from phonate.evaluation.answers import AnswerScores
 from phonate.evaluation.tables import Column, Evaluation
-from phonate.tasks.sequence.corpus import Corpus, Encoder
+from phonate.tasks.sequence.corpus import Corpus, ItemMaker
 from phonate.tasks.sequence.dataset import IGNORED, Item, SequenceDataset
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import build_model
@@ -86,7 +86,7 @@ def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) ->
     if not rows:
         raise InputError(f"{path}: no validation rows (data.validation); give rows by --data")
     window = generator.recipe.training.eval_knobs.sliding_window
-    items, refused = Encoder(generator.recipe, generator.tokenizer, generator.labels, window).encode_all(rows)
+    items, refused = ItemMaker(generator.recipe, generator.tokenizer, generator.labels, window).make_all(rows)
     warn_refused(Path(path), refused)
     if not items:
         raise InputError(f"{path}: nothing to evaluate on; {refused[0].place}: {refused[0].reason}")

@@ -101,14 +101,8 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
     assert error == "error: unrecognized arguments: --dry; see phonate train --help\n"
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("form", ["--schema"])
-def test_meanings_are_refused_where_none_are_shown(recipe: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(recipe), "--plugin", TOY, "--describe", form]) == 2
-=======
 def test_meanings_are_refused_where_none_are_shown(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(recipe), "--plugin", TOY, "--describe", "--schema"]) == 2
->>>>>>> e8cc352 (Each option of a search changes something; explain --yaml --describe gives the recipe with comments)
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "error: --describe: has no meaning with --schema; leave it out, or use --json\n"

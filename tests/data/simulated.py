@@ -21,11 +21,13 @@ DRY = AcousticSettings(reverberation=0.0, noise=0.0, level_db=None)
 
 
 def voice(seconds: float, pitch: float, seed: int) -> np.ndarray:
-    """A buzz with harmonics and a little breath, float32 at 16 kHz, RMS near 0.1."""
+    """A buzz with harmonics and a little breath, float32 at 16 kHz, RMS near 0.1; four times a second it is softer for
+    a moment, as between syllables."""
     rng = np.random.default_rng(seed)
     at = np.arange(round(seconds * RATE)) / RATE
     sound = sum(np.sin(2 * np.pi * pitch * h * at) / h for h in range(1, 12))
-    return (0.1 * sound + 0.005 * rng.standard_normal(len(at))).astype(np.float32)
+    softer = np.where((4 * at) % 1.0 > 0.8, 0.2, 1.0)
+    return (softer * (0.1 * sound + 0.005 * rng.standard_normal(len(at)))).astype(np.float32)
 
 
 def clip(parts: list[tuple[float, float]], pitch: float, seed: int, floor: float = 1e-4) -> np.ndarray:

@@ -37,7 +37,8 @@ def tone(seconds: float, pitch: float, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     at = np.arange(round(seconds * RATE)) / RATE
     sound = 0.1 * sum(np.sin(2 * np.pi * pitch * h * at) / h for h in range(1, 8))
-    return (sound + 0.003 * rng.standard_normal(len(at))).astype(np.float32)
+    softer = np.where((4 * at) % 1.0 > 0.8, 0.2, 1.0)  # as between syllables
+    return (softer * (sound + 0.003 * rng.standard_normal(len(at)))).astype(np.float32)
 
 
 def meetings(folder: Path, turns: dict[str, list[tuple[float, float, str]]] = TURNS, seconds: float = 14.0) -> Path:
@@ -338,6 +339,18 @@ def test_clips_of_the_corpus_itself_are_those_of_training_recordings(tmp_path: P
     assert people(corpus, "train") - set(bank) <= {"hal"}  # who never talks alone
     assert {f"clips/{name}" for name in "abcdefgh"} <= set(bank)
     assert len(corpus.speakers) == len(set(corpus.speakers)) == 6 + 8  # people of real recordings have one number
+
+
+def test_clips_of_one_of_several_data_sets(tmp_path: Path, data: Any) -> None:
+    one, two = meetings(tmp_path / "one"), meetings(tmp_path / "two")
+    datasets = [{"name": "first", "path": str(one)}, {"name": "second", "path": str(two)}]
+    simulation = {"path": [str(two)], "speakers": [2, 2]}
+    corpus = Corpus(data(datasets=datasets, validation=0.2, simulation=simulation))
+    bank = set(corpus.simulators["train"].bank.speakers)
+    assert bank
+    assert bank <= people(corpus, "train")
+    assert all(name.startswith("second/") for name in bank)
+    assert {name.partition("/")[0] for name in corpus.speakers} == {"first", "second"}
 
 
 def test_batches_do_not_depend_on_workers(tmp_path: Path, data: Any) -> None:

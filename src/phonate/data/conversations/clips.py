@@ -95,7 +95,7 @@ class ClipBank:
                     if people is None or name in people:
                         found.setdefault(name, []).append((number, int(position), clip))
         if people is None:  # else they were named before
-            warn_left_out(f"have no clip of {min_seconds:g} s in which one person talks alone", without)
+            warn_left_out(f"have no clip of {min_seconds:g} s in which one person talks alone, over the noise", without)
         if not found:
             raise DataError(
                 f"no speaker has a clip of {min_seconds:g} s in which nobody else talks; lower "

@@ -16,7 +16,7 @@ from phonate.data.store.derived import DerivedFeatures, open_derived
 from phonate.data.store.index import Index, IndexedSegment
 from phonate.data.store.prepared import Prepared
 
-_VERSION = 1  # raise it when stretches are found otherwise
+_VERSION = 2  # raise it when stretches are found otherwise
 _SHORTEST = 0.3
 """Seconds; shorter times alone are not looked at."""
 

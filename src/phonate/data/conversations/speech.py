@@ -15,6 +15,7 @@ Stretches = NDArray[np.int64]
 """(K, 2) first and end samples of K stretches of speech, in order."""
 
 _FRAME_SECONDS = 0.01
+_SILENCE_DB = -90.0
 _RANGE_DB = 35.0
 """Speech is no quieter than this below the clip's loud frames (their 95th percentile) ..."""
 _OVER_FLOOR_DB = 6.0
@@ -23,6 +24,8 @@ _SURE_DB = 12.0
 """... but frames that are only this much below the loud ones are always speech."""
 SHORTEST_PAUSE = 0.2
 """Seconds; quieter parts that are shorter, such as the closure of a plosive, belong to the speech around them."""
+_LEAST_RANGE_DB = 10.0
+"""Between quiet and loud frames of speech, even without a pause; where there is less, noise hides the speech."""
 _SHORTEST_SPEECH = 0.06
 """Seconds; shorter bursts are clicks."""
 _MARGIN = 0.02
@@ -30,7 +33,7 @@ _MARGIN = 0.02
 
 
 def speech_stretches(waveform_N: FloatArray, sample_rate: int) -> Stretches:
-    """The stretches of speech in a clip; none for a silent one."""
+    """The stretches of speech in a clip; none for one that is silent, or as loud throughout as noise is."""
     frame = round(_FRAME_SECONDS * sample_rate)
     count = len(waveform_N) // frame
     if count == 0:
@@ -41,7 +44,7 @@ def speech_stretches(waveform_N: FloatArray, sample_rate: int) -> Stretches:
     smooth_T = np.convolve(power_T, np.full(3, 1.0 / 3.0), mode="same")
     level_T = 10.0 * np.log10(np.maximum(smooth_T, 1e-10))
     quiet, loud = np.percentile(level_T, (5.0, 95.0))
-    if loud <= -90.0:
+    if loud <= _SILENCE_DB or loud - quiet < _LEAST_RANGE_DB:
         return np.zeros((0, 2), dtype=np.int64)
     threshold = max(loud - _RANGE_DB, min(quiet + _OVER_FLOOR_DB, loud - _SURE_DB))
     runs = _runs(level_T > threshold)

@@ -245,6 +245,30 @@ def test_what_the_task_says_of_itself(folder: Path) -> None:
     assert named.inference_metadata(model_of(named))["speakers"] == ["ann", "ben"]
 
 
+def test_too_many_speakers_are_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Before training."""
+    model_of(task_of(folder))
+    assert "more than" not in caplog.text
+    model_of(task_of(folder, **{"model.num_speakers": 1, "model.max_simultaneous": 1}))
+    assert "training samples looked at have more than 1 speakers" in caplog.text
+
+
+@pytest.mark.parametrize("label_type", LABEL_TYPES)
+def test_half_precision_trains(folder: Path, label_type: str) -> None:
+    """bf16, as on a GPU: finite gradients, and about the loss of fp32."""
+    task = task_of(folder, **{"training.eval_knobs.label_type": label_type, "model.global_config.dropout": 0.0})
+    model = model_of(task)
+    batch = batch_of(task, 3)
+    exact = task.loss(model, batch, "main")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        terms = task.loss(model, batch, "main")
+    for name, (total, count) in terms.items():
+        assert total.item() == pytest.approx(exact[name][0].item(), rel=0.05)
+        assert count == exact[name][1]
+    torch.stack([total for total, _ in terms.values()]).sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
 def test_previews_show_a_chunk(folder: Path) -> None:
     """Its features; the model's speakers under those of the reference."""
     task = task_of(folder)

@@ -27,11 +27,12 @@ def pairwise_cost(logits_BUK: Tensor, activity_BUK: Tensor, mask_BU: Tensor) -> 
 
     softplus(x) - x y, of which only the second part depends on both columns.
     """
-    logits_BUK = logits_BUK.float().masked_fill(~mask_BU[:, :, None], 0)
-    real_BU1 = mask_BU[:, :, None].float()
-    silent_BK = (F.softplus(logits_BUK) * real_BU1).sum(1)
-    active_BKK = logits_BUK.transpose(1, 2) @ (activity_BUK.float() * real_BU1)
-    return silent_BK[:, :, None] - active_BKK
+    with torch.autocast(logits_BUK.device.type, enabled=False):  # sums over many frames
+        logits_BUK = logits_BUK.float().masked_fill(~mask_BU[:, :, None], 0)
+        real_BU1 = mask_BU[:, :, None].float()
+        silent_BK = (F.softplus(logits_BUK) * real_BU1).sum(1)
+        active_BKK = logits_BUK.transpose(1, 2) @ (activity_BUK.float() * real_BU1)
+        return silent_BK[:, :, None] - active_BKK
 
 
 def among_present(cost_BKK: Tensor, present_B: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -113,6 +114,18 @@ def _size(width: int, layers: int, heads: int, lr: float) -> dict[str, Any]:
     return {"model": {"global_config": part}, "training": {"optimizer": {"lr": lr}}}
 
 
+def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Rows of a report's table."""
+    minutes, recordings = inference_metadata.get("seconds", 0.0) / 60, inference_metadata.get("recordings", 0)
+    simulated = inference_metadata.get("simulated_share", 0.0)
+    return {
+        "Labels": str(inference_metadata.get("label_type", "")),
+        "Training recordings": f"{recordings}, {minutes:.0f} min" if recordings else "none",
+        "Simulated conversations": f"{simulated:.0%} of the samples",
+        "Training speakers": str(inference_metadata.get("training_speakers", "")),
+    }
+
+
 DiarizationRecipe = Recipe[DiarizationData, DiarizationModel, DiarizationTraining]
 
 DATA = DiarizationData
@@ -131,4 +144,5 @@ INFO = TaskInfo(
     tuning="phonate.tasks.diarization.tuning:tune",
     implied_by=("training.eval_knobs.label_type",),
     sections=KALDI_SECTIONS,
+    facts=facts,
 )

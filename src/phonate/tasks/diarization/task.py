@@ -10,6 +10,7 @@ Shapes: B items, T feature frames, U output frames, S speakers of the reference,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
@@ -31,8 +32,12 @@ from phonate.tasks.diarization.segmentation.turns import active
 from phonate.tasks.diarization.settings import DiarizationRecipe
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
 
-_FITTED = 32
-"""Training samples whose features are normalised to mean 0 and deviation 1."""
+logger = logging.getLogger("phonate")
+
+_EXAMPLES = 32
+"""Training samples by which features are normalised."""
+_MANY = {"multilabel", "powerset", "arrival", "attractors"}
+"""Label types that tell `num_speakers` speakers apart."""
 _PREVIEWED = 8
 _STRIPE = 6
 
@@ -64,16 +69,22 @@ class DiarizationTask(Task):
     def model(self, device: torch.device) -> nn.Module:
         """A model for the corpus's features."""
         model = build_model(self.recipe, self.corpus.features.width, self.corpus.speakers)
-        if model.normalisation.kind == "global":
-            model.normalisation.fit(torch.from_numpy(self._training_frames()))
+        examples = self._examples()
+        model.normalisation.fit(torch.from_numpy(np.concatenate([one.features_TF for one in examples])))
+        crowded = sum(one.activity_TS.shape[1] > model.speakers for one in examples)
+        if crowded and self.label_type in _MANY:
+            logger.warning(
+                "%d of %d training samples looked at have more than %d speakers; only those who speak most are learnt: "
+                "raise model.num_speakers, or lower data.chunk_seconds",
+                *(crowded, len(examples), model.speakers),
+            )
         return model.to(device)
 
-    def _training_frames(self) -> NDArray[np.float32]:
-        """Feature frames (N, F) of training samples, the same in every process."""
+    def _examples(self) -> list[Item]:
+        """Some training samples, the same in every process."""
         samples = self.dataset("train")
-        chosen = np.unique(np.linspace(0, len(samples.ids) - 1, _FITTED).astype(int))
-        items = [samples.get(int(index), generator("normalisation", int(index))) for index in chosen]
-        return np.concatenate([item.features_TF for item in items])
+        chosen = np.unique(np.linspace(0, len(samples.ids) - 1, _EXAMPLES).astype(int))
+        return [samples.get(int(index), generator("example", int(index))) for index in chosen]
 
     def dataset(self, split: str) -> DiarizationDataset:
         """Chunks of recordings and simulated conversations."""

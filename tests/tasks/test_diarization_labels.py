@@ -153,6 +153,17 @@ def test_the_documents_loss_is_smoothed_cross_entropy_of_two_classes() -> None:
     assert count == 12 + 8 + 1
 
 
+def test_smoothed_labels_of_speakers_are_learnt() -> None:
+    """`bce_with_logits` with label smoothing, of targets that were put in order."""
+    smoothing = LossSettings(main="bce_with_logits", label_smoothing=0.1)
+    trained = Trained("multilabel", smoothing)
+    batch = batch_of()
+    reference, output = reference_of(batch, 10), trained.output(batch)
+    targets = trained.labels.targets(output, reference).values * 0.9 + 0.05
+    cells = F.binary_cross_entropy_with_logits(output.scores_BUC.float(), targets, reduction="none")
+    assert torch.isclose(trained.terms(batch)["bce_with_logits"][0], cells[reference.mask_BU].sum())
+
+
 @pytest.mark.parametrize("label_type", LABEL_TYPES)
 @pytest.mark.parametrize("upsampling", [1, 5])
 def test_padding_reaches_no_loss(label_type: str, upsampling: int) -> None:

@@ -215,6 +215,30 @@ def test_validation_counts_seconds(folder: Path) -> None:
     assert one["der"][0] == pytest.approx(sum(one[name][0] for name in ("miss", "false_alarm", "confusion")))
 
 
+@pytest.mark.parametrize("label_type", LABEL_TYPES)
+def test_every_label_type_is_scored(folder: Path, label_type: str) -> None:
+    """In seconds and frames, not in batches; a rate of 0 to 1 for the parts in which nothing is invented."""
+    task = task_of(folder, **{"training.eval_knobs.label_type": label_type, "training.validation.batch_size": 1})
+    samples = task.dataset("validation")
+    with torch.no_grad():
+        sums = task.evaluate(model_of(task), samples, range(len(samples.ids)))
+    seconds = sum(samples.lengths) / 100
+    right, counted = sums["accuracy"]
+    assert 0 <= right <= counted <= 10 * seconds + len(samples.ids)
+    assert 0 <= sums["miss"][0] <= sums["miss"][1] <= 2 * seconds
+    assert sums["der"][0] == pytest.approx(sum(sums[name][0] for name in ("miss", "false_alarm", "confusion")))
+    assert set(sums) <= (task.validation_metrics or set())
+
+
+@pytest.mark.parametrize("feature_type", ["fbank", "mfcc", "spectrogram"])
+@pytest.mark.parametrize("front_end", ["splice", "convolution"])
+def test_every_feature_is_read(folder: Path, feature_type: str, front_end: str) -> None:
+    """Of whatever width, and at whatever scale."""
+    task = task_of(folder, **{"data.audio.feature_type": feature_type, "model.front_end.type": front_end})
+    (total, count), *_ = task.loss(model_of(task), batch_of(task), "main").values()
+    assert 0.1 < total.item() / float(count) < 3
+
+
 def test_of_a_binary_model_detection_is_scored(folder: Path) -> None:
     """Speech of several is speech of one."""
     task = task_of(folder, **{"training.eval_knobs.label_type": "binary"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ from torch.nn import functional as F
 
 import phonate
 from phonate.cli import main
-from phonate.config.errors import DataError, InputError, RecipeError
+from phonate.config.errors import DataError, InputError, MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.data.batches.loading import padded_to
 from phonate.tasks.sequence.dataset import IGNORED
@@ -81,7 +82,7 @@ def test_a_translation_is_learnt_and_holds_for_unseen_sentences(tmp_path: Path) 
 def test_a_handful_of_pairs_is_memorised(tmp_path: Path, attention: str) -> None:
     rows = [(word, word[::-1]) for word in WORDS]
     path = write_pairs(tmp_path / "pairs.tsv", rows)
-    changes = {**SLOWLY, "training.max_steps": 60, "training.batch_size": 8, "data.validation": 0.0}
+    changes = {**SLOWLY, "training.max_steps": 100, "training.batch_size": 8, "data.validation": 0.0}
     changes |= kind("encoder_decoder", attention_type=attention, dropout=0.0) | {"training.optimizer.lr": 1e-2}
     train("sequence", settings(path, **changes), output=tmp_path / "run")
     generator = SequenceGenerator.load(tmp_path / "run")
@@ -91,7 +92,7 @@ def test_a_handful_of_pairs_is_memorised(tmp_path: Path, attention: str) -> None
 def test_a_decoder_continues_and_answers(tmp_path: Path) -> None:
     sequences = [" ".join(one for one in [*WORDS][start:] + [*WORDS][:start]) for start in range(8)]
     write_lines(tmp_path / "lines.jsonl", sequences)
-    changes = {**SLOWLY, "training.max_steps": 60, "training.batch_size": 8, "data.validation": 0.0}
+    changes = {**SLOWLY, "training.max_steps": 100, "training.batch_size": 8, "data.validation": 0.0}
     changes |= kind("decoder", attention_type="causal_linear", dropout=0.0) | {"training.optimizer.lr": 1e-2}
     train("sequence", settings(tmp_path / "lines.jsonl", **changes), output=tmp_path / "run")
     generator = SequenceGenerator.load(tmp_path / "run")
@@ -199,6 +200,23 @@ def test_counts_are_known_from_the_batch(folder: Path) -> None:
 def test_settings_that_make_no_sense(folder: Path, tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         train("sequence", settings(folder / "pairs.tsv", **changes), output=tmp_path / "run")
+
+
+def test_packages_that_compare_texts_are_needed_where_texts_are_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    hidden = lambda name, *rest: None if name.startswith("sacrebleu") else find(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", hidden)
+    with pytest.raises(MissingPackageError, match=r"needs the package sacrebleu.*pip install 'phonate\[eval\]'"):
+        task_of(folder / "pairs.tsv")
+    answering = task_of(folder / "pairs.tsv", **kind("decoder"))
+    with pytest.raises(MissingPackageError, match="sacrebleu"):
+        answering.dataset("train")
+    assert task_of(folder / "pairs.tsv", **kind("encoder")).dataset("train").items
+    assert (
+        task_of(write_lines(tmp_path / "l.jsonl", ["one two", "three four"]), **kind("decoder")).dataset("train").items
+    )
 
 
 def test_a_contrastive_loss_needs_labels(folder: Path, tmp_path: Path) -> None:

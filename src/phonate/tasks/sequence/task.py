@@ -44,10 +44,11 @@ class SequenceTask(Task):
         self.recipe = recipe
         self.corpus = Corpus(recipe)
         self.writes = recipe.model.decoder is not None
-        self._scores = AnswerScores() if self.writes else None  # a missing package is told now
         self.criterion = build_loss(recipe.training.loss, default="cross_entropy")
         self.coupling = self.criterion.coupling
         _check(recipe, self.criterion.main)
+        if recipe.model.model_type == "encoder_decoder":
+            _ = self._scores  # a missing package is told now
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """The losses of the recipe; `nll` and `accuracy` are reported, not trained on."""
@@ -60,6 +61,8 @@ class SequenceTask(Task):
 
     def dataset(self, split: str) -> SequenceDataset:
         """The samples of "train" or "validation"."""
+        if self.writes and self._chat:
+            _ = self._scores  # a decoder alone needs it for pairs only
         return self.corpus.dataset(split)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
@@ -100,7 +103,7 @@ class SequenceTask(Task):
         items = cast(SequenceDataset, dataset).items
         rows = [items[index].row for index in positions if index < DECODED]
         pairs = [row for row in rows if row is not None and not row.is_plain]
-        if self._scores is None or not pairs:
+        if not self.writes or not pairs:
             return {}
         written = self._generator(model).answers(pairs)
         references = [pair.response.text for pair in pairs]
@@ -115,6 +118,11 @@ class SequenceTask(Task):
     def _generator(self, model: nn.Module) -> SequenceGenerator:
         corpus = self.corpus
         return SequenceGenerator(cast(SequenceModel, model), corpus.tokenizer, corpus.labels, self._chat, self.recipe)
+
+    @cached_property
+    def _scores(self) -> AnswerScores:
+        """Raises MissingPackageError without the packages that compare texts."""
+        return AnswerScores()
 
     @cached_property
     def _chat(self) -> bool:

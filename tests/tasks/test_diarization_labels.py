@@ -14,7 +14,7 @@ from phonate.tasks.diarization.labels import Output, PowersetLabels, Reference, 
 from phonate.tasks.diarization.losses import EXISTENCE, PERMUTATION, DiarizationLoss, speaker_views
 from phonate.tasks.diarization.model import SpeakerActivityModel
 from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
-from phonate.training.losses import LOSSES
+from phonate.training.losses import LOSSES, LossRegistry
 from phonate.training.settings import LossSettings
 from phonate.training.task import Terms
 
@@ -151,6 +151,26 @@ def test_the_documents_loss_is_smoothed_cross_entropy_of_two_classes() -> None:
     total, count = trained.terms(batch)["cross_entropy"]
     assert torch.isclose(total, expected)
     assert count == 12 + 8 + 1
+
+
+class HingeLoss(torch.nn.Module):
+    """A loss of another package: a scalar, and no mask."""
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean over the batch."""
+        return (1 - outputs * (2 * targets - 1)).clamp_min(0).mean()
+
+
+def test_a_registered_loss_gets_logits_and_aligned_activity() -> None:
+    """`LossRegistry.register`, as the document has it."""
+    LossRegistry.register("hinge", HingeLoss)
+    trained = Trained("multilabel", LossSettings(main="hinge"))
+    batch = batch_of()
+    first = trained.terms(batch)["hinge"]
+    other = trained.terms({**batch, "activity": batch["activity"][..., [1, 2, 0]]})["hinge"]
+    assert torch.isclose(first[0], other[0])
+    assert first[1] == 3
+    assert trained.criterion.counts(trained.labels, reference_of(batch, 10)) is None
 
 
 def test_smoothed_labels_of_speakers_are_learnt() -> None:

@@ -21,11 +21,9 @@ from phonate.config.errors import InputError
 from phonate.nn.diarization.activity import most_active, subsampled
 from phonate.nn.diarization.permutation import among_present, best_permutation, pairwise_cost, permuted
 from phonate.nn.diarization.powerset import Powerset
+from phonate.nn.losses._classes import IGNORED
 from phonate.nn.masks import frame_mask
 from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
-
-IGNORED = -100
-"""Custom labels with this value are not learnt."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,16 @@ from phonate.config.errors import InputError
 from phonate.nn.losses._base import Loss
 from phonate.nn.losses.bce_with_logits import BCEWithLogitsLoss
 from phonate.nn.losses.kl_div import KLDivLoss
-from phonate.tasks.diarization.labels import Arrival, AttractorLabels, LabelType, Output, Reference, Targets
-from phonate.tasks.diarization.labels import default_loss as default_of
-from phonate.tasks.diarization.labels import over_classes as form_of
+from phonate.tasks.diarization.labels import (
+    Arrival,
+    AttractorLabels,
+    LabelType,
+    Output,
+    Reference,
+    Targets,
+    default_loss,
+    over_classes,
+)
 from phonate.tasks.diarization.settings import LabelTypeName
 from phonate.training.losses import CompositeLoss, LossRegistry, build_loss, compute
 from phonate.training.settings import LossSettings
@@ -33,14 +40,14 @@ def targets_are_classes(label_type: LabelTypeName, settings: LossSettings) -> bo
 
     Raises InputError for a main loss, or an auxiliary one, that can't be compared with its targets.
     """
-    main = settings.main or default_of(label_type)
+    main = settings.main or default_loss(label_type)
     loss = LossRegistry.get(main)
     if getattr(loss, "takes", "outputs") != "outputs":
         raise InputError(
             f"training.loss.main: {main} does not compare scores with labels; name it in training.loss.auxiliary"
         )
     _check_scores(main, loss, "main")
-    classes = form_of(label_type, main, getattr(loss, "over_classes", None))
+    classes = over_classes(label_type, main, getattr(loss, "over_classes", None))
     for name in settings.auxiliary:
         auxiliary = LossRegistry.get(name)
         if getattr(auxiliary, "takes", "outputs") == "outputs":
@@ -72,7 +79,7 @@ class DiarizationLoss(nn.Module):
     def __init__(self, settings: LossSettings, label_type: LabelTypeName) -> None:
         super().__init__()
         self.classes = targets_are_classes(label_type, settings)
-        self.composite: CompositeLoss = build_loss(settings, default=default_of(label_type))
+        self.composite: CompositeLoss = build_loss(settings, default=default_loss(label_type))
         for name, loss in self.composite.losses.items():
             if getattr(loss, "takes", "outputs") == "outputs":
                 self.composite.losses[name] = FromScores(loss, self.classes)

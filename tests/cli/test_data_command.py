@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 
 def phonate(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -193,3 +195,22 @@ def test_a_recipe_of_simulated_conversations_stands_for_all_its_corpora(tone_cor
     folders = {one["folder"] for one in (prepared, *prepared["further"])}
     assert len(folders) == 3
     assert phonate("describe", recipe).stdout.count("sample_rates") == 3
+
+
+def test_conversations_are_prepared_once_for_the_command_and_for_training(tone_corpus, tmp_path):
+    sounds = [soundfile.read(tone_corpus / f"{name}/00.wav", dtype="float32")[0] for name in ("anna", "ben")]
+    talk = tmp_path / "talk"
+    talk.mkdir()
+    for name in ("m1", "m2"):
+        soundfile.write(talk / f"{name}.wav", np.concatenate(sounds), 22050)
+    turns = [
+        f"SPEAKER {name} 1 {start} 0.8 <NA> <NA> {who}{name} <NA> <NA>\n"
+        for name in ("m1", "m2")
+        for start, who in ((0.0, "a"), (0.8, "b"))
+    ]
+    (talk / "all.rttm").write_text("".join(turns))
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"task: diarization\ndata:\n  path: {talk}\n  cache_dir: {tmp_path / 'cache'}\n")
+    alone = json.loads(phonate("prepare", talk, "--cache-dir", tmp_path / "cache", "--json").stdout)
+    assert alone == json.loads(phonate("prepare", recipe, "--json").stdout)
+    assert (alone["train"], alone["validation"]) == (1, 1)

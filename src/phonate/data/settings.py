@@ -14,7 +14,7 @@ from phonate.config.errors import InputError
 from phonate.config.registry import Named, Registry
 from phonate.config.settings import Settings
 from phonate.data.datasets.settings import DatasetSettings
-from phonate.data.manifests.requirements import Requirements
+from phonate.data.manifests.requirements import ConversationRequirements, Requirements
 
 CORPORA: Registry[object] = Registry("corpus format", "phonate.data.corpora", suffix="rows", group="phonate.corpora")
 """Name -> a function `rows(path)` that lists the recordings of a corpus. One with a second parameter, `cache`, is given
@@ -237,6 +237,23 @@ class KaldiData(RecordingData):
     def separate(self) -> list[Self]:
         """These settings for each corpus alone."""
         return [self.model_copy(update={"datasets": (one,)}) for one in self.datasets] or [self]
+
+
+class ConversationData(KaldiData):
+    """Corpora of recordings in which any number of people speak."""
+
+    unit: Literal["auto", "recording", "segment"] = "recording"
+    """What is read where segments have times: whole recordings; segment takes each segment for a clip."""
+
+    @property
+    def requirements(self) -> Requirements:
+        """Recordings of any length whose segments all name their speakers."""
+        return ConversationRequirements(min_seconds=self.audio.min_seconds, max_seconds=self.audio.max_seconds)
+
+    @property
+    def strangers(self) -> Literal["corpus", "recording"] | None:
+        """Validation hears speakers who are never in training."""
+        return "corpus"
 
 
 KALDI_SECTIONS = {"global_config": ("data.audio", "data"), "datasets": ("data.datasets",)}

@@ -11,22 +11,11 @@ import numpy as np
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import check_corpus, list_corpus
-from phonate.data.manifests.requirements import Requirements
 from phonate.data.manifests.rows import Row
 from phonate.data.manifests.validation import Progress, validate
-from phonate.data.settings import RecordingData, VoiceData
+from phonate.data.settings import ConversationData, RecordingData, VoiceData
 
 FURTHER = "further"
-
-
-class Conversations(VoiceData):
-    """A corpus whose recordings may have several speakers and any length: what `phonate data` takes such for, where no
-    recipe adds to it."""
-
-    @property
-    def requirements(self) -> Requirements:
-        """Recordings that can be read."""
-        return Requirements(min_seconds=self.audio.min_seconds)
 
 
 def corpus_settings(source: str, cache_dir: str | None = None) -> RecordingData:
@@ -42,10 +31,10 @@ def corpus_settings(source: str, cache_dir: str | None = None) -> RecordingData:
     return data if cache_dir is None else data.model_copy(update={"cache_dir": cache_dir})
 
 
-def _suited(data: VoiceData) -> VoiceData:
-    """The settings for a corpus without a recipe: `Conversations` where a recording has several speakers."""
+def _suited(data: VoiceData) -> RecordingData:
+    """The settings for a corpus without a recipe: conversations where a recording has several speakers."""
     several = any(isinstance(row, Row) and len(row.speakers) > 1 for row in list_corpus(data)[0])
-    return Conversations(path=data.path) if several else data
+    return ConversationData(path=data.path) if several else data
 
 
 def check(settings: RecordingData, progress: Progress | None = None) -> dict[str, Any]:

@@ -7,17 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
-from phonate.data.manifests.requirements import ConversationRequirements, Requirements
-from phonate.data.settings import KaldiData, RecordingData
+from phonate.data.settings import ConversationData, KaldiData, RecordingData
 
 SHORTEST_SECONDS = 1.0
 
 
-class DiarizationData(KaldiData):
+class DiarizationData(ConversationData):
     """Recordings with who speaks when in them, or clips of single speakers to simulate conversations from."""
 
-    unit: Literal["auto", "recording", "segment"] = "recording"
-    """What is read where segments have times: whole recordings; segment takes each segment for a clip."""
     chunk_seconds: Annotated[float, Field(ge=SHORTEST_SECONDS)] = 30.0
     """Length of a sample: of a piece of a recording, cut at random in training and side by side in validation, and of a
     simulated conversation."""
@@ -35,11 +32,6 @@ class DiarizationData(KaldiData):
     augmentation: AcousticSettings | None = None
     """Reverberation, noise and level with which real recordings are varied in training. Null: they are taken as they
     are."""
-
-    @property
-    def requirements(self) -> Requirements:
-        """Recordings of any length whose segments all name their speakers."""
-        return ConversationRequirements(min_seconds=self.audio.min_seconds, max_seconds=self.audio.max_seconds)
 
     @property
     def strangers(self) -> Literal["corpus", "recording"] | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from phonate.cli.parsing import add_recipe
 
 if TYPE_CHECKING:
+    from phonate.config.resolve import Resolved
     from phonate.workflows.train import Trained
 
 
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from phonate.workflows.train import run_folder, train
 
     if resolved.recipe.training.tuning.library is not None and not args.dry_run:
-        return _search(args)
+        return _search(args, resolved)
 
     args.logs = run_folder(resolved, args.resume, args.output) / "logs"  # an error leaves its traceback there
     trained = train(
@@ -70,11 +71,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _search(args: argparse.Namespace) -> int:
+def _search(args: argparse.Namespace, resolved: Resolved) -> int:
     """Search for hyperparameters, then print the table of runs."""
     from phonate.cli.output import print_json, print_table
-    from phonate.workflows.tuning.search import BEST, tune
+    from phonate.workflows.tuning.search import BEST, folder_of, tune
 
+    args.logs = folder_of(resolved, args.resume, args.output) / "logs"
     found = tune(
         args.recipe,
         args.overrides,

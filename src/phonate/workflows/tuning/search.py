@@ -92,7 +92,7 @@ def tune(
     settings: TrainingSettings = resolved.recipe.training
     _check(resolved, settings)
     resume = resume or settings.checkpoint.resume
-    run = Run(Path(output if output is not None else _resumed(resume) or Path("runs") / resolved.name))
+    run = Run(folder_of(resolved, resume, output))
     with run.opened(resuming=resume is not None):
         run.write("recipe.yaml", resolved.to_yaml())
         experiment = Experiment(source, overrides, settings.tuning, run.path, {**options, "plugins": tuple(plugins)})
@@ -115,13 +115,16 @@ def _trials(experiment: Experiment, seed: int) -> Iterator[Trial]:
     return ray_search(experiment, seed)
 
 
-def _resumed(resume: str | None) -> Path | None:
-    return None if resume in (None, "auto") else Path(str(resume))
+def folder_of(resolved: Resolved, resume: str | None, output: str | Path | None) -> Path:
+    """Where a search writes: `output`, or else the search that is resumed, or runs/<recipe>."""
+    if output is not None:
+        return Path(output)
+    return Path("runs") / resolved.name if resume in (None, "auto") else Path(str(resume))
 
 
 def _check(resolved: Resolved, settings: TrainingSettings) -> None:
     """Raise RecipeError for a path that is no option, InputError for several processes."""
-    known = {".".join(path) for path in resolved.origins}
+    known = {".".join(path) for path in resolved.origins if path[:2] != ("training", "tuning")}
     for path in settings.tuning.search_space:
         if path not in known and not any(one.startswith(f"{path}.") for one in known):
             ends = sorted(one for one in known if one.endswith(f".{path}"))

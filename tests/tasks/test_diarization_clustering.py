@@ -10,6 +10,12 @@ from hypothesis import strategies as st
 from phonate.tasks.diarization.segmentation.clustering import LocalSpeakers, SpeakerLimits, cluster
 
 
+def local_speakers(windows, embeddings, seconds, tracks=None):
+    """Each is a track of its own unless `tracks` says otherwise."""
+    windows, seconds = np.asarray(windows), np.asarray(seconds, dtype=np.float32)
+    return LocalSpeakers(windows, embeddings, seconds, np.arange(len(windows)) if tracks is None else np.array(tracks))
+
+
 def unit(vectors):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
@@ -25,7 +31,7 @@ def conversation(seed, persons, windows, noise=0.3, at_once=3):
         where += [window] * len(there)
     embeddings = unit(voices[who] + noise * rng.normal(size=(len(who), 16)) / 4)
     seconds = rng.uniform(1.0, 9.0, len(who)).astype(np.float32)
-    return LocalSpeakers(np.array(where), embeddings, seconds), np.array(who)
+    return local_speakers(where, embeddings, seconds), np.array(who)
 
 
 def same(labels, truth):
@@ -57,7 +63,7 @@ def test_without_the_constraint_like_voices_merge():
 
     rng = np.random.default_rng(0)
     embeddings = unit(np.ones((8, 16)) + 0.02 * rng.normal(size=(8, 16)))
-    found = LocalSpeakers(np.array([0, 0, 1, 1, 2, 2, 3, 3]), embeddings, np.full(8, 5.0, dtype=np.float32))
+    found = local_speakers([0, 0, 1, 1, 2, 2, 3, 3], embeddings, np.full(8, 5.0))
     assert len(set(fcluster(linkage(embeddings, "average", "cosine"), 0.4, "distance"))) == 1
     labels = cluster(found, 0.4).reshape(4, 2)
     assert (labels[:, 0] != labels[:, 1]).all()
@@ -83,15 +89,34 @@ def test_short_turns_do_not_make_speakers():
     embeddings = found.embeddings_ND.copy()
     embeddings[short] = unit(embeddings[short] + rng.normal(size=(short.sum(), 16)) / 2)
     seconds = np.where(short, 0.4, 5.0).astype(np.float32)
-    assert len(set(cluster(LocalSpeakers(found.windows_N, embeddings, seconds), 0.5).tolist())) == 2
-    assert len(set(cluster(LocalSpeakers(found.windows_N, embeddings, seconds + 5.0), 0.5).tolist())) > 2
+    assert len(set(cluster(local_speakers(found.windows_N, embeddings, seconds), 0.5).tolist())) == 2
+    assert len(set(cluster(local_speakers(found.windows_N, embeddings, seconds + 5.0), 0.5).tolist())) > 2
 
 
 def test_nobody_speaks():
-    empty = LocalSpeakers(np.zeros(0, int), np.zeros((0, 16), np.float32), np.zeros(0, np.float32))
+    empty = local_speakers([], np.zeros((0, 16), np.float32), [])
     assert cluster(empty, 0.4).shape == (0,)
 
 
 def test_silence_that_was_taken_for_speech_has_no_voice():
-    found = LocalSpeakers(np.array([0, 0]), np.zeros((2, 16), np.float32), np.array([2.0, 0.0], np.float32))
-    assert sorted(cluster(found, 0.4).tolist()) in ([0, 0], [0, 1])
+    found = local_speakers([0, 0], np.zeros((2, 16), np.float32), [2.0, 0.0])
+    assert sorted(cluster(found, 0.4).tolist()) == [0, 1]
+
+
+def test_tracks_stay_together_and_their_voices_are_averaged():
+    """Single windows are so noisy that clustering them fails; tracks through five windows each are not."""
+    found, truth = conversation(2, 3, 60, noise=1.3, at_once=1)
+    tracks = truth + 100 * (np.arange(len(truth)) // 15)
+    one = local_speakers(found.windows_N, found.embeddings_ND, found.seconds_N)
+    two = local_speakers(found.windows_N, found.embeddings_ND, found.seconds_N, tracks)
+    three = SpeakerLimits(3, 3)
+    assert not same(cluster(one, 0.4, three), truth)
+    assert same(cluster(two, 0.4, three), truth)
+
+
+def test_who_has_no_free_place_is_a_person_of_his_own():
+    """A short turn beside the only two known voices is a third speaker, unless there may be no third."""
+    voices = np.eye(16, dtype=np.float32)[[0, 1, 0, 1, 0]]
+    found = local_speakers([0, 0, 1, 1, 1], voices, [9.0, 9.0, 9.0, 9.0, 0.3])
+    assert cluster(found, 0.4).tolist() == [0, 1, 0, 1, 2]
+    assert cluster(found, 0.4, SpeakerLimits(2, 2)).tolist() == [0, 1, 0, 1, 0]

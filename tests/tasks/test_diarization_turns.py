@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.tasks.diarization.decoding_settings import DecodingSettings
-from phonate.tasks.diarization.segmentation.stitching import NOBODY, Segmentation, by_overlap, joined, same_columns
+from phonate.tasks.diarization.segmentation.stitching import (
+    NOBODY,
+    Segmentation,
+    by_overlap,
+    joined,
+    same_columns,
+    tracks,
+)
 from phonate.tasks.diarization.segmentation.turns import TurnStream, speaker_turns
 from phonate.tasks.diarization.segmentation.windows import _Samples, _sliding
 
@@ -118,3 +125,12 @@ def test_joined_windows_fade_and_take_the_likeliest_of_one_person():
     persons = np.array([[0, NOBODY], [0, 0]])
     found = joined(windows, persons)[:, 0]
     assert found.tolist() == pytest.approx([1.0, 1.0, 2.5 / 3, 2 / 3, 0.5, 0.5])
+
+
+def test_tracks_follow_activity_that_windows_share():
+    active = [np.zeros((10, 3), dtype=np.uint8) for _ in range(2)]
+    active[0][4:9, 0] = active[1][0:4, 2] = 1  # the same person: shared frames begin at frame 5 of the first window
+    active[0][6:7, 1] = active[1][1:2, 0] = 1  # together for a single frame
+    windows = Segmentation([0, 5], [one.astype(np.float32) for one in active])
+    assert tracks(windows, active, 2).tolist() == [[0, 1, 2], [3, 4, 0]]
+    assert tracks(windows, active, 1).tolist() == [[0, 1, 2], [1, 4, 0]]

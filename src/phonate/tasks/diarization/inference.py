@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from phonate.tasks.diarization.segmentation.stitching import (
     by_overlap,
     joined,
     same_columns,
+    tracks,
 )
 from phonate.tasks.diarization.segmentation.turns import TurnStream, active, speaker_turns
 from phonate.tasks.diarization.segmentation.voices import Voices
@@ -44,6 +46,8 @@ from phonate.training.inference import Demonstration, Device, Inference
 
 _BATCH = 8
 """Windows that the model reads at once."""
+_TRACKED_SECONDS = 0.3
+"""Speakers of two windows who talk together for less may be the same by chance."""
 TUNED = "decoding.json"
 """In a run's folder: what was tuned."""
 SAME_SPEAKERS = ("binary", "speaker_id", "custom")
@@ -284,9 +288,11 @@ class Diarizer(Inference):
             return same_columns(windows)
         if voices is None:
             return by_overlap(windows)
+        active_WUK = [active(own_UK, settings.threshold, settings.median) for own_UK in windows.probabilities]
+        frames = math.ceil(_TRACKED_SECONDS * self.frames_per_second)
+        found, columns_N = voices.found(tracks(windows, active_WUK, frames))
         persons_WK = np.full((len(windows.starts), self.model.speakers), NOBODY)
-        found = voices.found
-        persons_WK[found.windows_N, voices.columns] = cluster(found, settings.cluster_distance, limits)
+        persons_WK[found.windows_N, columns_N] = cluster(found, settings.cluster_distance, limits)
         return persons_WK
 
     def _named(self, probabilities_UG: FloatArray, settings: DecodingSettings, seconds: float) -> Diarization:

@@ -62,7 +62,7 @@ class Baseline:
             kept_P = np.arange(len(middle_P))
         clustered_P = np.zeros(len(kept_P), dtype=np.float32)
         clustered_P[:: -(-len(kept_P) // _MOST_CLUSTERED)] = 10.0
-        found = LocalSpeakers(np.arange(len(kept_P)), pieces_PD[kept_P], clustered_P)
+        found = LocalSpeakers(np.arange(len(kept_P)), pieces_PD[kept_P], clustered_P, np.arange(len(kept_P)))
         labels_P = cluster(found, self._distance, limits or SpeakerLimits())
         time_U = (np.arange(len(voiced_U)) + 0.5) * _FRAME_SECONDS
         label_U = labels_P[np.rint(np.interp(time_U, middle_P[kept_P], np.arange(len(kept_P)))).astype(int)]

@@ -5,7 +5,7 @@ Shapes: W windows, U output frames (of a window, or of the recording), K speaker
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from phonate.audio.decoding import FloatArray
 
 NOBODY = -1
+_SAME_SHARE = 0.5
 Persons = NDArray[np.int64]
 """(W, K): the speaker of the recording that each speaker of a window is; NOBODY for those who are silent."""
 
@@ -61,6 +62,28 @@ def by_overlap(windows: Segmentation) -> Persons:
         begin, before_UK = start, np.empty_like(own_UK)
         before_UK[:, persons_WK[number]] = own_UK
     return persons_WK
+
+
+def tracks(windows: Segmentation, active: Sequence[NDArray[np.uint8]], frames: int) -> Persons:
+    """(W, K): a number for each speaker of a window, the same for one of the next window who is active when he is.
+
+    Args:
+        active: (U, K) of each window, 1 where a speaker is active.
+        frames: In so many shared frames both must be active, and in at least half of those in which one of them is.
+    """
+    count = windows.probabilities[0].shape[1]
+    tracks_WK = np.arange(len(active) * count).reshape(len(active), count)
+    for number in range(1, len(active)):
+        before_UK = active[number - 1][windows.starts[number] - windows.starts[number - 1] :].astype(np.int64)
+        own_UK = active[number][: len(before_UK)].astype(np.int64)
+        before_UK = before_UK[: len(own_UK)]
+        both_KK = before_UK.T @ own_UK
+        either_KK = before_UK.sum(0)[:, None] + own_UK.sum(0) - both_KK
+        share_KK = both_KK / np.maximum(either_KK, 1)
+        for one, other in zip(*linear_sum_assignment(share_KK, maximize=True), strict=True):
+            if share_KK[one, other] >= _SAME_SHARE and both_KK[one, other] >= frames:
+                tracks_WK[number, other] = tracks_WK[number - 1, one]
+    return tracks_WK
 
 
 def joined(windows: Segmentation, persons_WK: Persons) -> FloatArray:

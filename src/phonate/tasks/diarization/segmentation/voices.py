@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray, resample
 from phonate.evaluation.speaker_similarity import EMBEDDING_WIDTH, JUDGE_RATE, SpeakerJudge
 from phonate.tasks.diarization.segmentation.clustering import LocalSpeakers
+from phonate.tasks.diarization.segmentation.stitching import Persons
 
 _SHORTEST_SECONDS = 0.5
 """Who talks alone for less is embedded with the overlapped speech, too."""
@@ -56,16 +57,9 @@ class Voices:
         pieces_PD = self._judge.embed_pieces(speech_N)
         return pieces_PD.mean(axis=0) if len(pieces_PD) else np.zeros(EMBEDDING_WIDTH, dtype=np.float32)
 
-    @property
-    def columns(self) -> NDArray[np.int64]:
-        """(N,) the column of each in its window."""
-        return np.array(self._columns, dtype=np.int64)
-
-    @property
-    def found(self) -> LocalSpeakers:
-        """All of them."""
-        return LocalSpeakers(
-            np.array(self._windows, dtype=np.int64),
-            np.stack(self._embeddings) if self._embeddings else np.zeros((0, EMBEDDING_WIDTH), dtype=np.float32),
-            np.array(self._seconds, dtype=np.float32),
-        )
+    def found(self, tracks_WK: Persons) -> tuple[LocalSpeakers, NDArray[np.int64]]:
+        """All of them, with the tracks of speakers of windows, and (N,) the column of each in its window."""
+        windows_N, columns_N = np.array(self._windows, dtype=np.int64), np.array(self._columns, dtype=np.int64)
+        embeddings_ND = np.stack(self._embeddings) if self._embeddings else np.zeros((0, EMBEDDING_WIDTH), np.float32)
+        seconds_N = np.array(self._seconds, dtype=np.float32)
+        return LocalSpeakers(windows_N, embeddings_ND, seconds_N, tracks_WK[windows_N, columns_N]), columns_N

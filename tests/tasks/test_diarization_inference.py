@@ -14,6 +14,7 @@ from phonate.data.annotations import SpeakerTurn, read_rttm
 from phonate.evaluation.diarization import score
 from phonate.tasks.diarization.inference import Diarizer
 from phonate.tasks.diarization.model import build_model
+from phonate.tasks.diarization.segmentation.windows import read_windows
 
 RATE = 16_000
 CAUSAL = """
@@ -226,3 +227,23 @@ def test_turns_of_a_stream_are_those_of_the_whole():
 def test_a_model_that_looks_ahead_refuses_a_stream():
     with pytest.raises(InputError, match="looks at later frames"):
         list(diarizer().stream([np.zeros(RATE, dtype=np.float32)]))
+
+
+def test_a_long_recording_is_read_as_it_is_needed():
+    """Never more than a window and two blocks ahead, however long the recording is."""
+    own, ahead, given_back = diarizer(), [], 0
+    size = 5 * RATE
+    read_by = [0, 0]  # the features and the samples are read apart
+
+    def read():
+        reader = 0 if not read_by[0] else 1
+        for number in range(120):
+            read_by[reader] = (number + 1) * size
+            yield np.full(size, 1e-3 * (number % 7), dtype=np.float32)
+
+    for window in read_windows(read, own.features, 400, 200, 10):
+        ahead.append(max(read_by) - window.start * 160)
+        given_back += 1
+    assert given_back == 299
+    assert max(ahead) <= 4 * RATE + 2 * size
+    assert read_by == [120 * size, 120 * size]

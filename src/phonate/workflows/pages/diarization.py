@@ -76,7 +76,7 @@ def write_diarization_page(path: str | Path, recording: str | Path, found: Diari
         "figures": [
             {"value": str(count), "label": "speakers"},
             {"value": duration(found.seconds), "label": "length"},
-            {"value": duration(speech), "label": "of speech; of two at once, twice"},
+            {"value": duration(speech), "label": "of speech; overlaps count twice"},
             {"value": f"{overlapped(found.turns):.1f} s", "label": "in which several speak"},
         ],
         "speakers": [_speaker(number, found, speech) for number in range(count)],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phonate.config.errors import MissingPackageError
-from phonate.evaluation import packages
+from phonate.config.packages import optional_package
 from phonate.evaluation.transcription import character_error_rate, plain, word_error_rate
 
 pytest.importorskip("jiwer")
@@ -40,7 +40,7 @@ def test_an_empty_reference_is_refused() -> None:
 
 def test_a_missing_judge_is_one_clear_line() -> None:
     with pytest.raises(MissingPackageError) as caught:
-        packages.judge_package("a_package_that_is_not_there", "predicted MOS")
+        optional_package("a_package_that_is_not_there", "predicted MOS")
     assert "pip install 'phonate[eval]'" in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -171,7 +171,7 @@ def test_a_recording_that_is_damaged_far_in_leaves_nothing(tmp_path: Path, monke
     (tmp_path / "in").mkdir()
     soundfile.write(tmp_path / "in/nan.wav", sound, rate, subtype="FLOAT")
     soundfile.write(tmp_path / "in/good.wav", np.nan_to_num(sound), rate, subtype="FLOAT")
-    monkeypatch.setattr(from_recordings, "judge_package", lambda *_: None)
+    monkeypatch.setattr(from_recordings, "optional_package", lambda *_: None)
     report = make_dataset(tmp_path / "in", tmp_path / "out", split=True, transcribe=None)
     assert report["why"]["unreadable"] == 1
     names = {file.stem.rpartition("-")[0] for file in (tmp_path / "out/wavs").iterdir()}

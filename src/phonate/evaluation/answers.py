@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from phonate.evaluation.packages import judge_package
+from phonate.config.packages import optional_package
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 
@@ -33,11 +33,11 @@ class AnswerScores:
     def __init__(self) -> None:
         """Raises MissingPackageError if sacrebleu or rouge-score is not installed."""
         purpose = "comparing answers with responses"
-        bleu = judge_package("sacrebleu", purpose).BLEU
+        bleu = optional_package("sacrebleu", purpose).BLEU
         # force: no warning about full stops separated by a space, as in some corpora
         self._bleu, self._bleu_of_one = bleu(force=True), bleu(force=True, effective_order=True)
-        judge_package("rouge_score", purpose)
-        scorer = judge_package("rouge_score.rouge_scorer", purpose)
+        optional_package("rouge_score", purpose)
+        scorer = optional_package("rouge_score.rouge_scorer", purpose)
         self._rouge = scorer.RougeScorer(_ROUGE, tokenizer=Words())
 
     @property

@@ -19,7 +19,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.mel import MelSpectrum, mel_filters
 from phonate.audio.pitch import f0
 from phonate.config.errors import DataError
-from phonate.evaluation.packages import judge_package
+from phonate.config.packages import optional_package
 
 COEFFICIENTS = 13
 _BANDS = 80
@@ -67,7 +67,7 @@ def distances(made: FloatArray, natural: FloatArray, sample_rate: int, name: str
 
     Raises DataError with the recording's `name` if either is silent or empty.
     """
-    dtw = judge_package("librosa", "aligning two recordings").sequence.dtw
+    dtw = optional_package("librosa", "aligning two recordings").sequence.dtw
     made_cepstra, made_speaks = _cepstra(made, sample_rate, f"{name} as synthesised")
     natural_cepstra, natural_speaks = _cepstra(natural, sample_rate, f"{name} as recorded")
     _, path = dtw(made_cepstra.T, natural_cepstra.T, metric="euclidean")

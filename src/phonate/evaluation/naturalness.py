@@ -15,7 +15,8 @@ import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
-from phonate.evaluation.packages import empty_torchaudio, judge_package
+from phonate.config.packages import optional_package
+from phonate.evaluation.packages import empty_torchaudio
 
 SAMPLE_RATE = 16000
 LOWEST = 1.0
@@ -31,8 +32,8 @@ class NaturalnessJudge:
     def __init__(self) -> None:
         """Raises MissingPackageError if distillmos or xls-r-sqa is not installed."""
         with empty_torchaudio():
-            judge_package("xls_r_sqa", "predicted MOS", _INSTALL)
-            package = judge_package("distillmos", "predicted MOS", _INSTALL)
+            optional_package("xls_r_sqa", "predicted MOS", _INSTALL)
+            package = optional_package("distillmos", "predicted MOS", _INSTALL)
         with contextlib.redirect_stdout(io.StringIO()):  # it prints the path of its weights
             self._model = package.ConvTransformerSQAModel()
         self._model.eval()

@@ -1,24 +1,13 @@
-"""Imports of optional packages for evaluation, with clear errors."""
+"""Stand-ins for packages that those of evaluation import without needing them."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import importlib.util
 import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from phonate.config.errors import MissingPackageError
-
-
-def judge_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> Any:
-    """The module `name`. Raises MissingPackageError with the purpose and the `pip install` command if it is absent."""
-    if importlib.util.find_spec(name.partition(".")[0]) is None:
-        raise MissingPackageError(f"{purpose} needs the package {name}, which is not installed; pip install {install}")
-    return importlib.import_module(name)
 
 
 @contextmanager

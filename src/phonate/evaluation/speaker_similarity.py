@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
-from phonate.evaluation.packages import judge_package, old_pkg_resources
+from phonate.config.packages import optional_package
+from phonate.evaluation.packages import old_pkg_resources
 
 Embedding = npt.NDArray[np.float32]
 EMBEDDING_WIDTH = 256
@@ -22,7 +23,7 @@ class SpeakerJudge:
 
     def __init__(self) -> None:
         with old_pkg_resources():
-            self._package = judge_package("resemblyzer", "speaker similarity")
+            self._package = optional_package("resemblyzer", "speaker similarity")
         self._encoder = self._package.VoiceEncoder("cpu", verbose=False)
 
     def embed(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> Embedding:

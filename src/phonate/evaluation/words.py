@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass, replace
 from functools import cache
 from typing import Any
 
-from phonate.evaluation.packages import judge_package
+from phonate.config.packages import optional_package
 
 _LONGEST_REPEAT = 4
 _SPOKEN = {
@@ -86,7 +86,7 @@ def _errors(text: Words, heard: Words) -> WordErrors:
 
 def _compared(text: Words, heard: Words) -> WordErrors:
     """The errors of an alignment with minimum edits."""
-    output = judge_package("jiwer", "word errors").process_words(" ".join(text), " ".join(heard))
+    output = optional_package("jiwer", "word errors").process_words(" ".join(text), " ".join(heard))
     chunks = output.alignments[0]
     insertions = [chunk for chunk in chunks if chunk.type == "insert"]
     inserted = {at for chunk in insertions for at in range(chunk.hyp_start_idx, chunk.hyp_end_idx)}
@@ -101,7 +101,7 @@ def _compared(text: Words, heard: Words) -> WordErrors:
 
 @cache
 def _normaliser() -> Any:
-    return judge_package("whisper_normalizer.english", "comparing words").EnglishTextNormalizer()
+    return optional_package("whisper_normalizer.english", "comparing words").EnglishTextNormalizer()
 
 
 def _joined(words: Words, other: Words) -> Words:
@@ -141,7 +141,7 @@ def _skipped(region: list[Any], text: Words, heard: Words) -> int:
     deleted: int = sum(chunk.ref_end_idx - chunk.ref_start_idx for chunk in region if chunk.type == "delete")
     if not deleted:
         return 0
-    distance = judge_package("rapidfuzz.distance", "word errors").Levenshtein.distance
+    distance = optional_package("rapidfuzz.distance", "word errors").Levenshtein.distance
     sound = "".join(heard[region[0].hyp_start_idx : region[-1].hyp_end_idx])
     spoken = text[region[0].ref_start_idx : region[-1].ref_end_idx]
     for skipped in range(deleted):

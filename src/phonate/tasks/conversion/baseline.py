@@ -13,7 +13,7 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
 from phonate.audio.processor import AudioProcessor
-from phonate.evaluation.packages import judge_package
+from phonate.config.packages import optional_package
 from phonate.tasks.conversion.voices import long_term
 
 
@@ -31,7 +31,7 @@ class Baseline:
         own = median_f0(waveform, self._rate)
         if np.isfinite(own) and np.isfinite(self._pitch):
             semitones = 12.0 * float(np.log2(self._pitch / own))
-            waveform = judge_package("librosa", "the pitch-shift baseline").effects.pitch_shift(
+            waveform = optional_package("librosa", "the pitch-shift baseline").effects.pitch_shift(
                 waveform, sr=self._rate, n_steps=semitones
             )
         mel_TM = self._processor.mel(waveform)

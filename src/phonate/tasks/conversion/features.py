@@ -9,10 +9,11 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor
+from phonate.audio.whisper import WhisperEncoder
 from phonate.tasks.conversion.content import Content
 from phonate.tasks.conversion.prosody import Prosody, Register, transposed
 from phonate.tasks.conversion.settings import ConversionData
-from phonate.tasks.conversion.whisper import WhisperEncoder, at_frames, normalised
+from phonate.tasks.conversion.whisper import at_frames, normalised
 
 EVERYTHING = slice(None)
 
@@ -40,7 +41,7 @@ class FeatureExtractor:
     def whisper(self) -> WhisperEncoder:
         """The Whisper encoder, loaded when it is first needed."""
         if self._whisper is None:
-            self._whisper = WhisperEncoder(self.data.whisper_model)
+            self._whisper = WhisperEncoder(self.data.whisper_model, "data.content: whisper")
         return self._whisper
 
     @property

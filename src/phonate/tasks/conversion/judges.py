@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
+from phonate.audio.whisper import weights_fingerprint, whisper_model
 from phonate.config.errors import DataError
 from phonate.evaluation.held_out import Clip
 from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge, profiles
-from phonate.evaluation.transcription import Recogniser, plain, weights_fingerprint, whisper_model
+from phonate.evaluation.transcription import Recogniser, plain
 from phonate.tasks.conversion.inference import Converter
 
 RANKED_SPEAKERS = 50

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.audio.processor import normalised_peak
+from phonate.audio.whisper import FEATURES_PER_SECOND
 from phonate.config.errors import InputError
 from phonate.nn.masks import frame_mask
 from phonate.tasks.conversion.corpus import Corpus
@@ -22,7 +23,6 @@ from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.conversion.settings import ConversionRecipe
-from phonate.tasks.conversion.whisper import FEATURES_PER_SECOND
 from phonate.training.losses import build_loss
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sound, Sums, Task, Terms
 

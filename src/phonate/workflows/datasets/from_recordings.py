@@ -19,10 +19,10 @@ from phonate.audio.decoding import (
     write_audio,
 )
 from phonate.config.errors import DataError, InputError
+from phonate.config.packages import optional_package
 from phonate.data.manifests.rows import audio_files, printable
 from phonate.data.manifests.text_checks import has_words
 from phonate.data.manifests.validation import Progress
-from phonate.evaluation.packages import judge_package
 from phonate.workflows.datasets.pauses import WINDOW, Piece, Window, windows_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def make_dataset(
     What is left out is in the report, with times and reasons. Raises DataError if nothing remains.
     """
     if split:
-        judge_package("faster_whisper", "splitting")  # before anything is written
+        optional_package("faster_whisper", "splitting")  # before anything is written
     files = _recordings(Path(source))
     folder = _new_folder(Path(output))
     result = _Result()

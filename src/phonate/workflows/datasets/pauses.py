@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phonate.audio.decoding import FloatArray, resample
-from phonate.evaluation.packages import judge_package
+from phonate.config.packages import optional_package
 
 SHORTEST, LONGEST = 2.0, 14.0
 """Length of a piece in seconds."""
@@ -66,7 +66,7 @@ def speech_in(waveform: FloatArray, rate: int) -> list[Piece]:
 
     Raises MissingPackageError without faster-whisper, which includes the detector.
     """
-    vad = judge_package("faster_whisper.vad", "finding speech")
+    vad = optional_package("faster_whisper.vad", "finding speech")
     samples = waveform if rate == _VAD_RATE else resample(waveform, rate, _VAD_RATE)
     options = vad.VadOptions(min_silence_duration_ms=_MIN_PAUSE_MS, speech_pad_ms=0)
     found = vad.get_speech_timestamps(samples, options)

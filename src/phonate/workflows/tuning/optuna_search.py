@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from phonate.config.packages import optional_package
 from phonate.config.randomness import derived_seed
-from phonate.evaluation.packages import judge_package
 from phonate.training.tuning import RangeSettings, TuningSettings
 from phonate.workflows.tuning.trial import Experiment, Trial
 
@@ -26,7 +26,7 @@ _BEFORE_PRUNING = 5
 
 def search(experiment: Experiment, seed: int) -> Iterator[Trial]:
     """The outcome of each run, first those of earlier calls. Raises MissingPackageError without optuna."""
-    optuna = judge_package("optuna", "training.tuning.library optuna", "'phonate[tuning]'")
+    optuna = optional_package("optuna", "training.tuning.library optuna", "'phonate[tuning]'")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     settings = experiment.settings
     study = _study(optuna, experiment.folder, settings, seed)

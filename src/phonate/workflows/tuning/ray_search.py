@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from phonate.config.packages import optional_package
 from phonate.config.randomness import derived_seed
-from phonate.evaluation.packages import judge_package
 from phonate.training.tuning import RangeSettings, TuningSettings
 from phonate.workflows.tuning.trial import Experiment, Trial
 
@@ -51,7 +51,7 @@ def search(experiment: Experiment, seed: int) -> Iterator[Trial]:
 
 
 def _package(name: str) -> Any:
-    return judge_package(name, "training.tuning.library raytune", "'phonate[raytune]'")
+    return optional_package(name, "training.tuning.library raytune", "'phonate[raytune]'")
 
 
 def _train(config: dict[str, Any], experiment: Experiment) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray, resample
+from phonate.config.packages import optional_package
 from phonate.data.annotations import SpeakerTurn, turns_from_activity
-from phonate.evaluation.packages import judge_package, old_pkg_resources
+from phonate.evaluation.packages import old_pkg_resources
 from phonate.evaluation.speaker_similarity import JUDGE_RATE, SpeakerJudge
 from phonate.tasks.diarization.segmentation.clustering import LocalSpeakers, SpeakerLimits, cluster
 
@@ -43,7 +44,7 @@ class Baseline:
     @cached_property
     def _detector(self) -> Any:
         with old_pkg_resources():
-            return judge_package("webrtcvad", "voice activity").Vad(_AGGRESSIVENESS)
+            return optional_package("webrtcvad", "voice activity").Vad(_AGGRESSIVENESS)
 
     def diarize(
         self, blocks: Iterable[FloatArray], sample_rate: int, limits: SpeakerLimits | None = None

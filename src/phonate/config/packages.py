@@ -1,0 +1,16 @@
+"""Imports of optional packages, with clear errors."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from phonate.config.errors import MissingPackageError
+
+
+def optional_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> Any:
+    """The module `name`. Raises MissingPackageError with the purpose and the `pip install` command if it is absent."""
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        raise MissingPackageError(f"{purpose} needs the package {name}, which is not installed; pip install {install}")
+    return importlib.import_module(name)

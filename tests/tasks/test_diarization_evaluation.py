@@ -131,6 +131,7 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     before = der()
     after = der("--tune")
     assert after < before - 0.1
+    assert "these recordings" in json.loads((run / "evaluation.json").read_text())["notes"]["tuned_on"]
     chosen = json.loads((run / "decoding.json").read_text())
     assert chosen["threshold"] < 0.9
     assert der() == after  # kept in the run

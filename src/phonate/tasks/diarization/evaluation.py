@@ -93,7 +93,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         }
         for name, tally in tallies.items()
     }
-    notes = {
+    notes: dict[str, object] = {
         "recordings": len(found),
         "seconds": round(seconds, 1),
         "speech": round(tallies[focus].errors.speech, 1),
@@ -101,6 +101,10 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         "decoding": diarizer.decoding.model_dump(mode="json"),
         "trained_on": 0 if data is None else _trained_on(diarizer, found),
     }
+    if diarizer.decoding != diarizer.recipe.model.decoding:
+        notes["tuned_on"] = (
+            "these recordings, so the figures are a little too good" if data is None else "validation data"
+        )
     return Evaluation("diarization", results, focus, _LEGEND, notes, items, columns=COLUMNS)
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from phonate.audio.decoding import read_audio
+from phonate.config import packages
 from phonate.config.errors import MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.evaluation import packages
 from phonate.tasks.conversion.content import Content
 from phonate.tasks.conversion.features import FeatureExtractor
 from phonate.tasks.conversion.inference import Converter

@@ -18,10 +18,10 @@ from language_texts import ANIMALS, sentences, settings, write_texts
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from phonate.cli import main
+from phonate.config import packages
 from phonate.config.resolve import resolve
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.evaluation import packages
 from phonate.tasks.language import answers, evaluation
 from phonate.tasks.language.inference import Generator
 from phonate.workflows.train import train

@@ -25,7 +25,7 @@ from phonate.config.randomness import derived_seed, generator
 BLOCK_FRAMES = 128
 """Frames that are computed together; features have the same bits wherever a recording is cut at multiples of it."""
 _VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
-_NOT_FEATURES = {"min_seconds", "max_seconds"}
+_NOT_FEATURES = {"min_seconds", "max_seconds", "whisper_model", "whisper_with_fbank"}
 _QUIETEST = float(np.finfo(np.float32).eps)
 """Least energy of a band or a frame, as in Kaldi."""
 _NOISE_SAMPLES = 1 << 14
@@ -36,7 +36,10 @@ class KaldiFeatures:
     """Computes the features that `settings` describe, of recordings at `settings.sampling_rate`."""
 
     def __init__(self, settings: KaldiSettings, seed: int = 0) -> None:
-        """`seed` is that of the dither; without dither it has no effect."""
+        """`seed` is that of the dither; without dither it has no effect. Raises ValueError for features that are not
+        Kaldi's."""
+        if settings.feature_type == "whisper":
+            raise ValueError("feature_type whisper is not computed by KaldiFeatures, but by phonate.data.features")
         self.settings = settings
         self._seed = seed
         length = settings.window_length

@@ -1,4 +1,5 @@
-"""Settings of Kaldi's features: filter banks, cepstra and spectrograms, under the names that Lhotse gives them."""
+"""Settings of features: Kaldi's filter banks, cepstra and spectrograms, under the names that Lhotse gives them, and
+those of a Whisper encoder."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from phonate.config.settings import Settings
 
-FeatureType = Literal["fbank", "mfcc", "spectrogram"]
+FeatureType = Literal["fbank", "mfcc", "spectrogram", "whisper"]
 WindowType = Literal["povey", "hanning", "hamming", "blackman", "rectangular"]
 
+WHISPER_SHIFT = 0.02
+"""Time from one frame of a Whisper encoder to the next, in seconds."""
 _ROUNDING = 1e-6
 """0.035 s at 16 kHz are 560 samples, though the product of the two floats is a little over or under."""
 
@@ -24,13 +27,17 @@ class KaldiSettings(Settings):
 
     feature_type: FeatureType = "fbank"
     """fbank: logarithms of mel bands. mfcc: cepstral coefficients of these. spectrogram: the power of each frequency of
-    the transform."""
+    the transform. whisper: the output of the encoder of a Whisper model, 50 frames a second (needs phonate[eval])."""
+    whisper_model: str = "tiny.en"
+    """Whisper model of feature_type whisper: a faster-whisper name, or a folder."""
+    whisper_with_fbank: bool = False
+    """Add the values of fbank to each frame of whisper, which contains little of who speaks."""
     sampling_rate: PositiveInt = 16000
     """Sample rate in Hz; recordings of other rates are resampled."""
     frame_length: Annotated[float, Field(gt=0.0, le=1.0)] = 0.025
     """Length of the window, in seconds."""
     frame_shift: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01
-    """Time from one frame to the next, in seconds."""
+    """Time from one frame to the next, in seconds. whisper has 0.02, also where this is not set."""
     num_mel_bins: PositiveInt | None = None
     """Mel bands of fbank, and of mfcc where num_filters is null. Null: 80 for fbank, 23 for mfcc."""
     num_filters: PositiveInt | None = None
@@ -75,6 +82,20 @@ class KaldiSettings(Settings):
     """Shorter recordings are refused when a corpus is prepared."""
     max_seconds: PositiveFloat | None = None
     """Longer recordings are refused when a corpus is prepared. Null: of any length."""
+
+    @model_validator(mode="after")
+    def _whisper_frames(self) -> Self:
+        if self.feature_type != "whisper":
+            if self.whisper_with_fbank:
+                raise ValueError("whisper_with_fbank is for feature_type whisper; leave it out")
+            return self
+        if "frame_shift" not in self.model_fields_set:
+            self.__dict__["frame_shift"] = WHISPER_SHIFT
+        fixed = {"sampling_rate": 16000, "frame_shift": WHISPER_SHIFT, "snip_edges": False}
+        for name, value in fixed.items():
+            if getattr(self, name) != value:
+                raise ValueError(f"feature_type whisper needs {name} {str(value).lower()}; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -162,7 +183,7 @@ class KaldiSettings(Settings):
 
     @property
     def width(self) -> int:
-        """Values of a frame."""
+        """Values of a frame of Kaldi's features; the width of a Whisper encoder is known to its model only."""
         if self.feature_type == "mfcc":
             return self.num_ceps
         if self.feature_type == "spectrogram":

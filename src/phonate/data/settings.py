@@ -143,7 +143,8 @@ _OTHER_FILES = {
 
 
 class KaldiData(RecordingData):
-    """Corpora of recordings of any length and any number of speakers, with Kaldi's features."""
+    """Corpora of recordings of any length and any number of speakers, with Kaldi's features or
+    those of a Whisper encoder."""
 
     refused_keys: ClassVar = {
         "mix_eagerly": "mixtures are mixed as waveforms, before features are computed; leave it out",
@@ -213,7 +214,7 @@ class KaldiData(RecordingData):
 
     @property
     def feature_name(self) -> str:
-        """fbank, mfcc or spectrogram."""
+        """fbank, mfcc, spectrogram or whisper."""
         return self.audio.feature_type
 
     @property

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 
 if TYPE_CHECKING:
+    from phonate.audio.kaldi import FeatureStream
     from phonate.data.settings import Framing, RecordingData
 
 Frames = NDArray[Any]
@@ -66,3 +67,8 @@ class Features(ABC):
         """The same for a long recording: `read()` iterates over its waveform in blocks, as often as it is called;
         yields features in blocks. The default holds the whole waveform in memory."""
         yield self.compute(np.concatenate(list(read())))
+
+    def stream(self) -> FeatureStream | None:
+        """These features of a waveform that comes in blocks, as soon as the samples of a frame are there. None, the
+        default, where later samples are needed too."""
+        return None

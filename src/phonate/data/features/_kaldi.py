@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.kaldi import KaldiFeatures
+from phonate.audio.kaldi import FeatureStream, KaldiFeatures
 from phonate.data.features._base import Features
 from phonate.data.settings import KaldiData
 
@@ -58,3 +58,7 @@ class KaldiFrames(Features):
     def compute_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
         """The features in blocks, equal to the bits of those of the whole."""
         return self.kaldi.blocks(read())
+
+    def stream(self) -> FeatureStream | None:
+        """Frames as soon as their samples are there."""
+        return FeatureStream(self.kaldi)

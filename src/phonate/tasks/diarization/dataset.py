@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from phonate.audio.kaldi import KaldiFeatures
 from phonate.audio.kaldi_settings import KaldiSettings
 from phonate.data.batches.collators import Collator
 from phonate.data.batches.dataset import Dataset
 from phonate.data.batches.recordings import padded
+from phonate.data.features import FEATURES
+from phonate.data.settings import KaldiData
 from phonate.tasks.diarization.corpus import NOBODY, Corpus
 from phonate.tasks.diarization.samples import Item
 from phonate.tasks.diarization.samples.conversations import SimulatedConversations
@@ -123,7 +124,7 @@ class DiarizationCollator(Collator):
     def __init__(self, dataset: Dataset | None = None, audio: KaldiSettings | None = None) -> None:
         self.dataset = cast(Dataset, dataset)
         self.audio = audio or KaldiSettings()
-        self._features = KaldiFeatures(self.audio)
+        self._features = FEATURES.get(self.audio.feature_type)(KaldiData(audio=self.audio))
 
     def __call__(self, cuts: Iterable[Any]) -> Batch:
         """The batch of `cuts`: samples of the data set, or cuts of Lhotse.

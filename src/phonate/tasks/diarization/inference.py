@@ -19,7 +19,6 @@ from torch import nn
 
 from phonate.audio.decoding import FloatArray, read_blocks
 from phonate.audio.inputs import Audio, AudioT, as_waveform
-from phonate.audio.kaldi import FeatureStream, KaldiFeatures
 from phonate.config.errors import DataError, InputError
 from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches.recordings import padded
@@ -347,7 +346,12 @@ class Diarizer(Inference):
     def stream_probabilities(self, blocks: Iterable[FloatArray]) -> Iterator[FloatArray]:
         """How likely each speaker of the model is active, (U, K) for the frames that each block completes."""
         stream = ActivityStream(self.model)
-        features = FeatureStream(KaldiFeatures(self.recipe.data.audio))
+        features = self.features.stream()
+        if features is None:
+            raise InputError(
+                f"this model can't diarize a stream: its features, {self.recipe.data.feature_name}, are made of later "
+                "samples too; train one with data.audio.feature_type fbank"
+            )
         state = stream.initial_state(torch.zeros(1, 0, self.features.width, device=self.device))
 
         def step(features_TF: FloatArray, last: bool) -> FloatArray:

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from phonate.audio.kaldi import KaldiFeatures
 from phonate.audio.kaldi_settings import KaldiSettings
 from phonate.config.errors import DataError
 from phonate.data.conversations.activity import arrival_activity
+from phonate.data.features import Features
 from phonate.tasks.diarization.corpus import NOBODY, frame_centre
 from phonate.tasks.diarization.samples import Item
 
 
-def item_of_cut(cut: Any, audio: KaldiSettings, features: KaldiFeatures) -> Item:
+def item_of_cut(cut: Any, audio: KaldiSettings, features: Features) -> Item:
     """The sample of a cut of Lhotse with audio: the mean of its channels, resampled; its supervisions are who speaks.
 
     Speakers are not numbered, for they are of no corpus. Raises DataError for audio that comes from a command or an
@@ -26,7 +26,7 @@ def item_of_cut(cut: Any, audio: KaldiSettings, features: KaldiFeatures) -> Item
             if source.type not in ("file", "memory"):
                 raise DataError(f"cut {cut.id}: its audio is a {source.type}, not a file; save the recording to a file")
     waveform_CN = np.atleast_2d(cut.resample(audio.sample_rate).load_audio())
-    features_TF = features(np.asarray(waveform_CN.mean(axis=0), dtype=np.float32))
+    features_TF = features.compute(np.asarray(waveform_CN.mean(axis=0), dtype=np.float32))
     unnamed = next((one.id for one in cut.supervisions if one.speaker is None), None)
     if unnamed is not None:
         raise DataError(f"cut {cut.id}: supervision {unnamed} has no speaker; fill it in")

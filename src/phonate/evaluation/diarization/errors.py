@@ -12,15 +12,15 @@ class DiarizationErrors:
     speech: float = 0.0
     """Seconds of speech in the reference; a second of two speakers counts as two."""
     miss: float = 0.0
-    """Seconds of speech of which the hypothesis has no speaker."""
+    """Seconds of speech for which the hypothesis has no speaker."""
     false_alarm: float = 0.0
-    """Seconds of speakers in the hypothesis where the reference has none for them."""
+    """Seconds of speakers in the hypothesis beyond those in the reference."""
     confusion: float = 0.0
-    """Seconds of speech that are given to another speaker."""
+    """Seconds of speech attributed to the wrong speaker."""
     jaccard: float = 0.0
     """Sum of the Jaccard errors of the reference's speakers."""
     speakers: int = 0
-    """Speakers of the reference; someone who speaks in two recordings counts twice."""
+    """Speakers of the reference, counted in each recording."""
     scored: float = 0.0
     """Seconds of the recordings that were scored."""
 
@@ -40,7 +40,7 @@ class DiarizationErrors:
 
     @property
     def jer(self) -> float:
-        """Jaccard error rate: the mean over the reference's speakers of the share of the time of a speaker, or of the
-        one of the hypothesis that stands for him, in which only one of the two talks (Ryant et al. 2019, "The Second
-        DIHARD Diarization Challenge"). Without any speaker as `der`."""
+        """Jaccard error rate: one minus the Jaccard index of each reference speaker and the speaker mapped to it,
+        averaged over the reference's speakers (Ryant et al. 2019, "The Second DIHARD Diarization Challenge"). Without
+        any speaker as `der`."""
         return self.jaccard / self.speakers if self.speakers else float(self.wrong > 0.0)

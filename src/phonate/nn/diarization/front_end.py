@@ -49,11 +49,14 @@ class FeatureNormalisation(nn.Module):
             self.register_buffer("deviation_F", torch.ones(features))
 
     def fit(self, frames_NF: Tensor) -> None:
-        """Take the mean and the standard deviation of `global` from frames (N, F)."""
+        """Take the mean and the standard deviation of `global` from frames (N, F).
+
+        A feature that is constant in them, such as a band above what recordings hold, is not scaled.
+        """
         if self.kind == "global":
-            deviation_F, mean_F = torch.std_mean(frames_NF.double(), dim=0)
+            deviation_F, mean_F = torch.std_mean(frames_NF.double(), dim=0, correction=0)
             self.mean_F.copy_(mean_F)
-            self.deviation_F.copy_(deviation_F.clamp_min(_FLATTEST))
+            self.deviation_F.copy_(deviation_F.masked_fill(deviation_F <= _FLATTEST * mean_F.abs(), 1.0))
 
     def forward(self, x_BTF: Tensor, mask_BT: Tensor | None = None) -> Tensor:
         """(B, T, F) -> (B, T, F), with zeros in padding. `mask_BT` None: every frame is real."""

@@ -9,6 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
+import soundfile
 
 from phonate.audio.decoding import read_audio
 from phonate.audio.kaldi import KaldiFeatures
@@ -19,6 +20,7 @@ from phonate.config.errors import InputError, MissingPackageError
 from phonate.data.features import FEATURES, whisper
 from phonate.data.features.whisper import WINDOW
 from phonate.data.settings import KaldiData
+from phonate.data.store.prepared import prepare
 
 RATE, HOP = 16000, 320
 SECONDS_30 = 30 * RATE
@@ -231,3 +233,22 @@ def test_a_worker_loads_its_own_model(method):
         worker.kill()
     assert process != os.getpid()
     np.testing.assert_array_equal(there, here)
+
+
+@needs_whisper
+@pytest.mark.slow
+def test_what_is_stored_is_what_is_computed(tmp_path):
+    """By two threads, and block by block for a recording of more than two minutes; parts of it too."""
+    (tmp_path / "corpus").mkdir()
+    for number, seconds in enumerate((3, 125, 4, 5)):
+        soundfile.write(tmp_path / "corpus" / f"{number}.wav", noise(seconds * RATE, number), RATE, subtype="PCM_16")
+    common = {"path": str(tmp_path / "corpus"), "cache_dir": str(tmp_path / "cache"), "num_jobs": 2}
+    audio = KaldiSettings(feature_type="whisper", whisper_with_fbank=True)
+    stored, computed = (
+        prepare(KaldiData(**common, audio=audio, storage_type=kind)).cache for kind in ("disk", "on_the_fly")
+    )
+    for position in range(4):
+        np.testing.assert_array_equal(stored.features(position), computed.features(position))
+    assert len(stored.features(1)) == 125 * 50
+    for first, last in [(1490, 1510), (5900, 6250), (6000, 6010)]:
+        np.testing.assert_array_equal(computed.features(1, first, last), stored.features(1)[first:last])

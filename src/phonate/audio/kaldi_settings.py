@@ -31,7 +31,7 @@ class KaldiSettings(Settings):
     whisper_model: str = "tiny.en"
     """Whisper model of feature_type whisper: a faster-whisper name, or a folder."""
     whisper_with_fbank: bool = False
-    """Add the values of fbank to each frame of whisper, which contains little of who speaks."""
+    """Add the values of fbank to each frame of whisper; they contain more of the voice and of the level."""
     sampling_rate: PositiveInt = 16000
     """Sample rate in Hz; recordings of other rates are resampled."""
     frame_length: Annotated[float, Field(gt=0.0, le=1.0)] = 0.025

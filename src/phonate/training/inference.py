@@ -13,6 +13,7 @@ from torch import nn
 
 from phonate.audio.decoding import FloatArray
 from phonate.compute.device import choose
+from phonate.training.speech_service import SpeechService
 
 Device = str | torch.device
 
@@ -58,6 +59,11 @@ class Inference(ABC):
     def demonstration(self, recording: Path | None, text: str | None) -> Demonstration | None:
         """What the model makes of one training example, of which there is a recording, a text, both or neither. None:
         there is nothing to show."""
+        return None
+
+    def speech_service(self, max_batch: int = 8) -> SpeechService | None:
+        """The model as a server uses it, working on up to `max_batch` requests at once; None: it makes no speech of
+        text."""
         return None
 
     @property

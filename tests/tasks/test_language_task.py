@@ -24,7 +24,10 @@ from safetensors.torch import load_file, save_file
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
+from phonate.nn.pretrained.adapters import merge_adapters
 from phonate.nn.pretrained.loading import require
+from phonate.nn.pretrained.merging import MergeRequest
+from phonate.tasks.language import export
 from phonate.tasks.language import model as models
 from phonate.tasks.language.inference import Generator
 from phonate.tasks.language.task import LanguageTask
@@ -227,6 +230,73 @@ def test_fresh_adapters_change_nothing_and_trained_ones_merge(adapted: Path, fol
     assert again("The red cat")["input_ids"] == generator.tokenizer.tokenizer("The red cat")["input_ids"]
     assert again.chat_template == generator.tokenizer.tokenizer.chat_template
     assert main(["checkpoints", "export", str(adapted), "--format", "transformers", "-o", str(tmp_path / "out")]) == 2
+
+
+def test_merging_measures_what_it_wrote(adapted: Path, folder: Path, tmp_path: Path, capsys: Any) -> None:
+    merged = ["checkpoints", "merge", str(adapted), "--json", "-o"]
+    assert main([*merged, str(tmp_path / "fp32")]) == 0
+    exact = json.loads(capsys.readouterr().out)
+    assert exact["merge_difference"] <= 1e-4 * max(1.0, exact["largest_logit"])
+    assert (exact["dtype"], exact["quantization"], exact["stored_agreement"]) == ("float32", None, 1.0)
+    assert exact["stored_error"] < 1e-4
+    written = json.loads((tmp_path / "fp32" / "merge.json").read_text())
+    assert written == {key: value for key, value in exact.items() if key != "target"}
+    assert main([*merged, str(tmp_path / "bf16"), "--dtype", "bf16"]) == 0
+    half = json.loads(capsys.readouterr().out)
+    assert half["bytes"] < 0.6 * exact["bytes"]
+    assert 1e-4 < half["stored_error"] < 0.05
+    assert {tensor.dtype for tensor in load_file(tmp_path / "bf16" / "model.safetensors").values()} == {torch.bfloat16}
+    assert main([*merged, str(tmp_path / "fp32")]) == 2  # it exists
+    assert main(["checkpoints", "merge", str(folder / "nothing"), "-o", str(tmp_path / "x")]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bf16", "fp32"]
+
+
+def test_a_merge_that_changes_the_model_writes_nothing(adapted: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    def wrong(model: Any) -> Any:
+        found = merge_adapters(model)
+        next(found.parameters()).data.mul_(1.01)
+        return found
+
+    monkeypatch.setattr("phonate.nn.pretrained.merging.merge_adapters", wrong)
+    with pytest.raises(CheckpointError, match=r"logits differ by .* nothing was written"):
+        export.merge(MergeRequest(best_or_latest(adapted), tmp_path / "merged"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_quantised_models_load_in_transformers(kind: Any, folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes: pip install 'phonate[qlora]'")
+    save_base(folder / "lines.txt", tmp_path / "base", **{"model.width": 192, "model.heads": 4})
+    changes = {"training.max_steps": 2, "training.validation.interval": 2, "model.name": str(tmp_path / "base")}
+    train("language-lora", adapters(folder, **changes), output=tmp_path / "run")
+    source = best_or_latest(tmp_path / "run")
+    report = export.merge(MergeRequest(source, tmp_path / "merged", quantization=kind))
+    plain = export.merge(MergeRequest(source, tmp_path / "plain"))
+    assert report.bytes < 0.9 * plain.bytes  # most of this small model is its embedding, which is not quantised
+    assert plain.stored_error < report.stored_error < 0.2
+    from transformers import AutoModelForCausalLM
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    name = {"int8": "Linear8bitLt", "int4": "Linear4bit"}[kind]
+    assert any(type(module).__name__ == name for module in loaded.modules())
+
+
+def test_adapters_load_in_plain_peft(adapted: Path, folder: Path, tmp_path: Path) -> None:
+    command = ["checkpoints", "export", str(adapted), "--format", "peft", "-o", str(tmp_path / "adapter")]
+    assert main(command) == 0
+    assert {path.name for path in (tmp_path / "adapter").iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base: Any = AutoModelForCausalLM.from_pretrained(folder / "base")
+    plain = PeftModel.from_pretrained(base, str(tmp_path / "adapter")).eval()
+    ids, positions = torch.arange(10)[None], torch.arange(10)[None]
+    with torch.no_grad():
+        ours = models.logits(Generator.load(adapted).model, ids, positions)
+        assert torch.allclose(models.logits(plain, ids, positions), ours, atol=1e-5)
 
 
 def test_adapters_load_and_answer_the_same_and_only_on_their_base(adapted: Path, folder: Path, tmp_path: Path) -> None:
@@ -464,5 +534,5 @@ def test_four_bits_train_where_bitsandbytes_runs(folder: Path, tmp_path: Path) -
     generator = Generator.load(tmp_path / "run")
     assert any(type(module).__name__ == "Linear4bit" for module in generator.model.modules())
     assert isinstance(generator.generate("What?", max_tokens=4), str)
-    with pytest.raises(InputError, match="4-bit"):
-        generator.merged()
+    assert main(["checkpoints", "merge", str(tmp_path / "run"), "-o", str(tmp_path / "merged")]) == 2
+    assert not (tmp_path / "merged").exists()

@@ -21,7 +21,10 @@ COMMANDS = {
     "resources": ("phonate.cli.commands.resources", "list the GPUs, cores and memory available for training"),
     "explain": ("phonate.cli.commands.explain", "print every value of a recipe and where it comes from"),
     "report": ("phonate.cli.commands.report", "write an HTML report of a run: curves, audio and figures"),
-    "checkpoints": ("phonate.cli.commands.checkpoints", "list, verify, prune, export and compare a run's checkpoints"),
+    "checkpoints": (
+        "phonate.cli.commands.checkpoints",
+        "list, verify, prune, export, merge and compare a run's checkpoints",
+    ),
     "new": ("phonate.cli.commands.new", "scaffold a loss, callback, corpus format or task with its test"),
 }
 """Command -> (module, imported only when the command is called; one-line help)."""

@@ -62,6 +62,8 @@ class TaskInfo:
     """`export(source, target, form, **options) -> [files]`, for `phonate checkpoints export --format`."""
     formats: tuple[str, ...] = ()
     """What `export` writes: onnx, for example."""
+    merge: Reference | None = None
+    """`merge(request: MergeRequest) -> MergeReport`, for `phonate checkpoints merge`: adapters added to their base."""
     options: tuple[str, ...] = ()
     """Names of the options that inference, evaluation and export take as keywords, such as vocoder."""
     session: SessionInfo | None = None

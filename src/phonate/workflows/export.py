@@ -1,14 +1,19 @@
-"""Write a checkpoint in a form that other programs run, by its task's own export."""
+"""Write a checkpoint in a form that other programs run, by its task's own export or merge."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve
 from phonate.config.tasks import referred, task_info
 from phonate.training.checkpoints import files
+
+if TYPE_CHECKING:
+    from phonate.nn.pretrained.merging import MergeReport, Stored
+    from phonate.nn.pretrained.settings import Dtype
 
 
 def export(source: Path, target: Path, form: str, vocoder: str | None = None) -> list[Path]:
@@ -27,3 +32,19 @@ def export(source: Path, target: Path, form: str, vocoder: str | None = None) ->
     options = info.require_options(task, {"vocoder": vocoder})
     written: list[Path] = referred(info.export)(source, target, form, **options)
     return written
+
+
+def merge(source: Path, target: Path, dtype: Dtype = "auto", quantization: Stored | None = None) -> MergeReport:
+    """Write the model of the checkpoint `source`, its adapters added to the weights of their base, to the new folder
+    `target`.
+
+    Raises InputError for a task without adapters, and what its own merge raises.
+    """
+    from phonate.nn.pretrained.merging import MergeRequest
+
+    task = resolve(source / files.RECIPE).recipe.task
+    info = task_info(task)
+    if info.merge is None:
+        raise InputError(f"{source}: models of the task {task} have no adapters to merge; export it instead")
+    report: MergeReport = referred(info.merge)(MergeRequest(source, target, dtype, quantization))
+    return report

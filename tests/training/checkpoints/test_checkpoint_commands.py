@@ -120,6 +120,22 @@ def test_compare(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert any(line.split()[:1] == ["metrics.val_loss"] for line in capsys.readouterr().out.splitlines())
 
 
+def test_ranked_by_a_metric(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranked = call_json(capsys, "compare", run, "--metric", "loss")["checkpoints"]
+    values = [row["value"] for row in ranked]
+    assert len(values) > 2
+    assert values == sorted(values)
+    assert call_json(capsys, "compare", run, "1", "2", "3")["checkpoints"][0] in ranked
+    upwards = call_json(capsys, "compare", run, "--metric", "val_loss", "--higher-is-better")["checkpoints"]
+    assert [row["value"] for row in upwards] == values[::-1]
+    assert call("compare", run, "1", "2", "3") == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:3]] == ["step-00000002", "step-00000001"]
+    with pytest.raises(InputError, match=r"no checkpoint has the metric vall_loss; did you mean val_loss\?"):
+        call("compare", run, "--metric", "vall_loss")
+    with pytest.raises(InputError, match="name two checkpoints"):
+        call("compare", run, "1")
+
+
 def test_no_such_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such run"):
         call("list", tmp_path / "nothing")

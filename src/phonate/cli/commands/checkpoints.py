@@ -1,7 +1,7 @@
-"""List, verify, prune, export and compare the checkpoints of a run.
+"""List, verify, prune, export, merge and compare the checkpoints of a run.
 
-RUN is a run's folder, its folder of checkpoints, or (for verify and export) one checkpoint. A checkpoint of a run is
-named by its step (500), its folder (step-00000500), its version (v3), `latest` or `best`.
+RUN is a run's folder, its folder of checkpoints, or (for verify, export and merge) one checkpoint. A checkpoint of a
+run is named by its step (500), its folder (step-00000500), its version (v3), `latest` or `best`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
     leave = sub_command("export", "write what inference needs: weights without the training state, or another format")
     _add_export_arguments(leave)
-    compare = sub_command("compare", "show how the metadata and the weights of two checkpoints differ")
-    compare.add_argument("first", metavar="A")
-    compare.add_argument("second", metavar="B")
+    merge = sub_command("merge", "add a run's adapters to the weights of their base and write the model")
+    _add_merge_arguments(merge)
+    compare = sub_command(
+        "compare", "show how the metadata and the weights of two checkpoints differ, or rank several by a metric"
+    )
+    compare.add_argument("names", metavar="CHECKPOINT", nargs="*", help="two or more; with --metric default: all")
+    compare.add_argument("--metric", help="rank by this metric (default for more than two: val_loss)")
+    compare.add_argument(
+        "--higher-is-better",
+        action="store_true",
+        default=None,
+        help="the metric improves upwards (default: as the run says, else not)",
+    )
 
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,12 +71,23 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="a new folder")
+    parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
+    parser.add_argument(
+        "--dtype", choices=("auto", "fp32", "fp16", "bf16"), default="auto", help="of the weights; auto: as in the base"
+    )
+    parser.add_argument(
+        "--quantize", choices=("int8", "int4"), help="store the linear layers so (needs phonate[qlora])"
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the sub-command; returns the exit code."""
     if not args.run.is_dir():
         raise InputError(f"{args.run}: no such run or checkpoint")
-    actions = {"list": _list, "verify": _verify, "prune": _prune, "export": _export, "compare": _compare}
-    return actions[args.action](args)
+    actions = {"list": _list, "verify": _verify, "prune": _prune, "export": _export, "merge": _merge}
+    return (actions | {"compare": _compare})[args.action](args)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -188,14 +209,56 @@ def _exported(run: Path, name: str | None) -> Path:
     return find(folder, name)
 
 
+def _merge(args: argparse.Namespace) -> int:
+    from phonate.workflows.export import merge
+
+    source = _exported(args.run, args.checkpoint)
+    report = merge(source, args.output, args.dtype, args.quantize)
+    if args.json:
+        print_json({"target": str(args.output), **asdict(report)})
+        return 0
+    rows = [
+        ("merged into", f"{report.base} ({report.quantization or report.dtype}, {report.bytes / 1e6:.1f} MB)"),
+        (
+            "largest difference of a logit by merging, fp32",
+            f"{report.merge_difference:.2g} of {report.largest_logit:.3g}",
+        ),
+        ("error of the logits as stored", f"{report.stored_error:.2%}"),
+        ("most likely tokens unchanged", f"{report.stored_agreement:.2%}"),
+        ("written to", str(args.output)),
+    ]
+    print_table(rows, ("merged", source.name))
+    return 0
+
+
 def _compare(args: argparse.Namespace) -> int:
+    if args.metric is None and len(args.names) < 2:
+        raise InputError("compare: name two checkpoints, such as latest best, or rank them all with --metric loss")
+    if args.metric is None and len(args.names) == 2:
+        return _differences(args)
+    folder = checkpoints_folder(args.run)
+    infos = [listing.info(find(folder, name)) for name in args.names] or listing.scan(folder)
+    metric = args.metric or "val_loss"
+    ranked = listing.rank_by(infos, metric, args.higher_is_better)
+    if args.json:
+        print_json({"metric": metric, "checkpoints": [{"name": item.name, "value": value} for item, value in ranked]})
+        return 0
+    cells = [
+        (str(place), item.name, "not measured" if value is None else f"{value:.6g}")
+        for place, (item, value) in enumerate(ranked, start=1)
+    ]
+    print_table(cells, ("", "checkpoint", metric))
+    return 0
+
+
+def _differences(args: argparse.Namespace) -> int:
     from phonate.training.checkpoints.comparison import compare
     from phonate.training.checkpoints.loading import load
 
     def named(text: str) -> Path:
         return Path(text) if is_checkpoint(Path(text)) else find(checkpoints_folder(args.run), text)
 
-    first, second = (load(named(text), weights_only=True) for text in (args.first, args.second))
+    first, second = (load(named(text), weights_only=True) for text in args.names)
     result = compare(first, second)
     if args.json:
         print_json({"first": str(first.path), "second": str(second.path), **asdict(result)})

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import importlib.util
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
@@ -39,7 +39,7 @@ def from_config(values: Mapping[str, Any]) -> nn.Module:
 def load_pretrained(
     name: str,
     dtype: Dtype = "fp32",
-    quantization: Quantization | None = None,
+    quantization: Quantization | Literal["int8"] | None = None,
     device: torch.device | None = None,
     loader: Any = None,
 ) -> nn.Module:
@@ -48,7 +48,8 @@ def load_pretrained(
     Args:
         name: A folder, or a name on the hub, which is then downloaded.
         dtype: What the weights are held in; "auto": as in their files.
-        quantization: Hold linear layers in 4 bits instead, and compute in `dtype` ("auto": bf16).
+        quantization: Hold linear layers in 4 bits (nf4, fp4) or 8 (int8) instead; with 4 bits, compute in `dtype`
+            ("auto": bf16).
         device: Where each weight is put as it is read, not by way of host memory; None: the CPU.
         loader: The class whose `from_pretrained` is called; None: AutoModelForCausalLM.
 
@@ -107,8 +108,9 @@ def _quiet_transformers() -> Iterator[None]:
             settings.enable_progress_bar()
 
 
-def _quantization(kind: Quantization, dtype: Dtype) -> Any:
-    """4-bit weights (Dettmers et al. 2023, https://arxiv.org/abs/2305.14314).
+def _quantization(kind: Quantization | Literal["int8"], dtype: Dtype) -> Any:
+    """4-bit weights (Dettmers et al. 2023, https://arxiv.org/abs/2305.14314), or 8-bit ones (Dettmers et al. 2022,
+    https://arxiv.org/abs/2208.07339).
 
     Raises InputError if bitsandbytes does not run on this machine.
     """
@@ -118,6 +120,8 @@ def _quantization(kind: Quantization, dtype: Dtype) -> Any:
     require("bitsandbytes")
     try:
         importlib.import_module("bitsandbytes")
+        if kind == "int8":
+            return make(load_in_8bit=True)
         return make(
             load_in_4bit=True,
             bnb_4bit_quant_type=kind,
@@ -126,5 +130,5 @@ def _quantization(kind: Quantization, dtype: Dtype) -> Any:
         )
     except (ImportError, OSError, RuntimeError) as error:
         raise InputError(
-            f"model.strategy: qlora: bitsandbytes does not run here ({' '.join(str(error).split())}); use lora"
+            f"{kind} weights: bitsandbytes does not run here ({' '.join(str(error).split())}); leave them unquantised"
         ) from error

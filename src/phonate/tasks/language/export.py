@@ -1,23 +1,82 @@
-"""Export of a trained language model as a folder that transformers loads."""
+"""Export of a trained language model: as a folder that transformers loads, or its adapters as peft writes them."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+import torch
+from torch import Tensor, nn
+
 from phonate.config.errors import InputError
+from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.nn.pretrained import merging
+from phonate.nn.pretrained.loading import load_pretrained
+from phonate.nn.pretrained.merging import Mergeable, MergeReport, MergeRequest, Stored
+from phonate.tasks.language import model as models
 from phonate.tasks.language.inference import Generator
+
+_PROBE_TOKENS = 64
 
 
 def export(source: Path, target: Path, form: str) -> list[Path]:
-    """Write the checkpoint `source`, adapters merged, with its tokenizer to the new folder `target`; returns the
-    files.
+    """Write the checkpoint `source` to the new folder `target`: with `form` transformers the model, adapters merged,
+    and its tokenizer; with peft the adapters alone. Returns the files.
 
-    Raises InputError for a folder that is not empty, or for 4-bit weights.
+    Raises InputError for a folder that is not empty, for 4-bit weights, or for adapters where there are none.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"{target}: already exists; name a new folder")
     generator = Generator.load(source)
-    model = generator.merged()
-    model.save_pretrained(target)  # type: ignore[operator]  # of transformers
-    generator.tokenizer.tokenizer.save_pretrained(target)
+    adapted = generator.recipe.model.adapted
+    if form == "peft":
+        if not adapted:
+            raise InputError(f"--format peft: {source} has no adapters; use --format transformers")
+        return merging.export_adapters(generator.model, target)
+    if adapted:
+        merge(MergeRequest(source, target))
+    else:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise InputError(f"{target}: already exists; name a new folder")
+        _save(generator.tokenizer, generator.model, target)
     return sorted(file for file in target.iterdir() if file.is_file())
+
+
+def merge(request: MergeRequest) -> MergeReport:
+    """Write the model with its adapters merged.
+
+    Raises:
+        InputError: It has no adapters, its base has 4-bit weights, or the folder is not empty.
+        CheckpointError: The merged model differs from the one with adapters.
+    """
+    generator = Generator.load(request.source)
+    settings = generator.recipe.model
+    if not settings.adapted:
+        raise InputError(f"{request.source}: has no adapters to merge; export it with --format transformers")
+    if settings.trains == "qlora":
+        raise InputError("adapters can't be merged into 4-bit weights; merge them into the base in full precision")
+    assert settings.name is not None
+    made = Mergeable(
+        model=generator.model,
+        base=settings.name,
+        base_fingerprint=generator.inference_metadata["base"],
+        logits=partial(_probed, len(generator.tokenizer)),
+        save=partial(_save, generator.tokenizer),
+        read=_read,
+    )
+    return merging.merge(request, made)
+
+
+def _probed(vocabulary: int, model: nn.Module) -> Tensor:
+    """Logits (L, V) for tokens spread over the vocabulary."""
+    length = min(_PROBE_TOKENS, getattr(model.config, "max_position_embeddings", _PROBE_TOKENS))
+    ids = torch.linspace(0, vocabulary - 1, length).long()[None]
+    return models.logits(model, ids, torch.arange(length)[None])[0]
+
+
+def _save(tokenizer: TextTokenizer, model: nn.Module, folder: Path) -> None:
+    model.save_pretrained(folder)  # type: ignore[operator]  # of transformers
+    tokenizer.tokenizer.save_pretrained(folder)
+
+
+def _read(folder: Path, quantization: Stored | None) -> nn.Module:
+    kind = "nf4" if quantization == "int4" else quantization
+    return load_pretrained(str(folder), "auto", kind)

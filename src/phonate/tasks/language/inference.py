@@ -15,7 +15,6 @@ from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.randomness import derived_seed
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.nn.pretrained.adapters import merge_adapters
 from phonate.nn.pretrained.loading import from_config, require
 from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
 from phonate.tasks.language import model as models
@@ -238,14 +237,6 @@ class Generator(Inference):
     @property
     def _config(self) -> Any:
         return self.model.config
-
-    def merged(self) -> nn.Module:
-        """The model with adapters, if it has any, added to its weights. Raises InputError for 4-bit weights."""
-        if not self.recipe.model.adapted:
-            return self.model
-        if self.recipe.model.trains == "qlora":
-            raise InputError("adapters can't be merged into 4-bit weights; merge them into the base in full precision")
-        return merge_adapters(self.model)
 
 
 def _check_options(max_tokens: int, temperature: float) -> None:

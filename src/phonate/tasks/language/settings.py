@@ -102,6 +102,7 @@ INFO = TaskInfo(
     inference="phonate.tasks.language.inference:Generator",
     evaluation="phonate.tasks.language.evaluation:evaluate",
     export="phonate.tasks.language.export:export",
-    formats=("transformers",),
+    formats=("transformers", "peft"),
+    merge="phonate.tasks.language.export:merge",
     session=SessionInfo("texts", default_for="texts", pretrained_recipe="language-lora"),
 )

@@ -14,6 +14,7 @@ from typing import Literal, TypeVar, get_args
 from pydantic import AwareDatetime, ValidationError
 
 from phonate.config.errors import InputError
+from phonate.config.registry import nearest
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import FileProblemError
 from phonate.training.checkpoints.metadata import CheckpointMetadata, Document
@@ -170,6 +171,38 @@ def ranking(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
 def _measured(metadata: CheckpointMetadata, name: str) -> float | None:
     """The value of a validation metric, which may be named without its `val_`."""
     return metadata.metrics.get(name, metadata.metrics.get(f"val_{name}"))
+
+
+def rank_by(
+    infos: Sequence[CheckpointInfo], metric: str, higher_is_better: bool | None = None
+) -> list[tuple[CheckpointInfo, float | None]]:
+    """Checkpoints with their values of a validation metric, best first, those without one last.
+
+    Args:
+        infos: The checkpoints.
+        metric: Its name, with or without `val_`.
+        higher_is_better: None: as the run says for the metric that chooses its best checkpoint, else False.
+
+    Raises InputError where no checkpoint has the metric.
+    """
+    found = [(item, _measured(item.metadata, metric) if item.metadata else None) for item in infos]
+    if all(value is None for _, value in found):
+        names = sorted({name for item in infos if item.metadata for name in item.metadata.metrics})
+        raise InputError(f"no checkpoint has the metric {metric}; {nearest(metric, names)}")
+    if higher_is_better is None:
+        higher_is_better = any(
+            item.metadata.best_metric_mode == "max"
+            for item in infos
+            if item.metadata
+            and (item.metadata.best_metric_name or "").removeprefix("val_") == metric.removeprefix("val_")
+        )
+    sign = -1.0 if higher_is_better else 1.0
+    return sorted(found, key=lambda pair: _last_if_missing(pair[1], sign))
+
+
+def _last_if_missing(value: float | None, sign: float) -> tuple[bool, float]:
+    missing = value is None or value != value
+    return missing, 0.0 if value is None or missing else sign * value
 
 
 def best_of(infos: Sequence[CheckpointInfo]) -> Best | None:

@@ -171,3 +171,50 @@ def test_without_a_network_a_hub_name_is_one_line() -> None:
     with pytest.raises(InputError, match=r"^model\.name: no/such-model: the model can't be loaded") as caught:
         load_pretrained("no/such-model")
     assert "\n" not in str(caught.value)
+
+
+def test_modules_are_trained_whole_and_in_full_precision() -> None:
+    """Beside a base of 16 bits, and merged like adapters."""
+    untied: Any = from_config({**CONFIG, "tie_word_embeddings": False})
+    settings = LoRASettings(rank=4, dropout=0.0, targets=("q_proj",), modules_to_save=("lm_head", "embed_tokens"))
+    model = randomised(add_adapters(untied.to(torch.bfloat16), settings))
+    saved = saved_tensors(model, trained_only=True)
+    whole = {name for name in saved if "lora_" not in name}
+    assert {name.split(".modules_to_save")[0].rpartition(".")[2] for name in whole} == {"lm_head", "embed_tokens"}
+    assert {tensor.dtype for tensor in saved.values()} == {torch.float32}
+    expected = logits(model)
+    assert expected.dtype == torch.bfloat16
+    merged = merge_adapters(model)
+    assert not [name for name, _ in merged.named_parameters() if "modules_to_save" in name]
+    assert torch.allclose(logits(merged).float(), expected.float(), atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lm_hed", r"no module's name ends in lm_hed; did you mean lm_head\?"),
+        ("head", r"no module's name ends in head; did you mean lm_head\?"),
+        ("input_layernorm", "names 2 modules, such as model.layers.0.input_layernorm and"),
+        ("lm_head", "lm_head shares its weight with model.embed_tokens.weight"),
+    ],
+)
+def test_a_module_to_save_is_one_module_of_its_own(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"model.lora.modules_to_save: .*{message}"):
+        add_adapters(base(), LoRASettings(modules_to_save=(name,)))
+
+
+def test_biases_are_trained_where_there_are_some() -> None:
+    biased = {**CONFIG, "attention_bias": True}
+    trained = {}
+    for bias in ("all", "lora_only"):
+        model = add_adapters(from_config(biased), LoRASettings(targets=("q_proj", "up_proj"), bias=bias))
+        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        trained[bias] = {name.split("self_attn.")[1] for name in names if name.endswith("bias")}
+    assert trained["lora_only"] == {"q_proj.base_layer.bias"}
+    assert trained["all"] == {"q_proj.base_layer.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"}
+    for model, message in (
+        (from_config(CONFIG), "no layer of this model has a bias"),
+        (from_config(biased).to(torch.bfloat16), "bias is held in bfloat16"),
+    ):
+        with pytest.raises(InputError, match=f"model.lora.bias: all; .*{message}"):
+            add_adapters(model, LoRASettings(bias="all"))

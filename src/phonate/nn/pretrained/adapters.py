@@ -1,12 +1,13 @@
-"""Low-rank adapters beside the linear layers of a pretrained model."""
+"""Low-rank adapters beside the linear layers of a pretrained model, and modules that are trained whole beside them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
@@ -14,32 +15,43 @@ from phonate.nn.pretrained.loading import require
 from phonate.nn.pretrained.settings import LoRASettings
 
 
-def add_adapters(model: nn.Module, settings: LoRASettings) -> nn.Module:
+def add_adapters(model: nn.Module, settings: LoRASettings, targets: Sequence[str] | None = None) -> nn.Module:
     """`model` with freshly initialised adapters, which change nothing yet; its own weights are frozen.
 
     Args:
         model: A model of transformers.
-        settings: Kind and size of the adapters, and the layers that get one.
+        settings: Kind and size of the adapters, the layers that get one, and what else is trained.
+        targets: The layers, by the ends of their names, instead of `settings.targets`.
 
-    Raises InputError for a target that matches no linear layer, naming the nearest one.
+    Raises InputError for a target that matches no linear layer or a module to save that is not one module, naming the
+    nearest ones, and for biases that can't be trained.
     """
     require("peft")
     from peft import LoraConfig, get_peft_model
 
-    check_targets(model, settings.targets or ())
+    targets = settings.targets if targets is None else targets
+    check_targets(model, targets or ())
+    whole = [_whole_module(model, name) for name in settings.modules_to_save or ()]
+    dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]  # any number will do
         lora_dropout=settings.dropout,
-        target_modules=list(settings.targets) if settings.targets else "all-linear",
+        target_modules=list(targets) if targets else "all-linear",
         use_rslora=settings.rslora,
         use_dora=settings.dora,
+        bias=settings.bias,
+        modules_to_save=whole or None,
         task_type="CAUSAL_LM",
     )
     with warnings.catch_warnings():
         # peft enables gradient checkpointing by its former name
         warnings.simplefilter("ignore", FutureWarning)
         adapted: nn.Module = get_peft_model(model, config)
+    for name in whole:
+        _hold_in_fp32(adapted.get_submodule(f"base_model.model.{name}.modules_to_save.default"), dtype)
+    if settings.bias != "none":
+        _check_biases(adapted, settings)
     return adapted
 
 
@@ -47,10 +59,10 @@ def check_targets(model: nn.Module, targets: Sequence[str]) -> None:
     """Raise InputError for a target that matches no linear layer; peft ignores it as long as another one matches."""
     linear = [name for name, module in model.named_modules() if is_linear(module)]
     for target in targets:
-        if not any(name == target or name.endswith(f".{target}") for name in linear):
-            parts = target.count(".") + 1
-            ends = sorted({".".join(name.split(".")[-parts:]) for name in linear})
-            raise InputError(f"model.lora.targets: no linear layer's name ends in {target}; {nearest(target, ends)}")
+        if not any(_ends_in(name, target) for name in linear):
+            raise InputError(
+                f"model.lora.targets: no linear layer's name ends in {target}; {nearest(target, _ends(linear, target))}"
+            )
 
 
 def is_linear(module: nn.Module) -> bool:
@@ -63,3 +75,67 @@ def merge_adapters(model: nn.Module) -> nn.Module:
     adapted: Any = model
     merged: nn.Module = adapted.merge_and_unload()
     return merged
+
+
+def _whole_module(model: nn.Module, end: str) -> str:
+    """The full name of the only module whose name ends in `end`. (peft would take lm_head for audio_lm_head too.)"""
+    owned: list[str] = [name for name, module in model.named_modules() if any(True for _ in module.parameters())]
+    found = [name for name in owned if name and _ends_in(name, end)]
+    where = "model.lora.modules_to_save"
+    if not found:
+        alike = [name for name in _ends(owned, end) if name.endswith(end)]
+        hint = f"did you mean {' or '.join(alike)}?" if alike else nearest(end, _ends(owned, end))
+        raise InputError(f"{where}: no module's name ends in {end}; {hint}")
+    if len(found) > 1:
+        raise InputError(f"{where}: {end} names {len(found)} modules, such as {found[0]} and {found[1]}; name one")
+    weights = {id(parameter) for parameter in model.get_submodule(found[0]).parameters()}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if id(parameter) in weights and not name.startswith(f"{found[0]}."):
+            raise InputError(f"{where}: {end} shares its weight with {name}, so it can't be trained apart from it")
+    return found[0]
+
+
+def _hold_in_fp32(module: nn.Module, dtype: torch.dtype) -> None:
+    """Train `module` in fp32, in a model that is held in `dtype` and computes in it."""
+    if dtype == torch.float32:
+        return
+    module.float()
+
+    def widen(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(one.float() if one.is_floating_point() else one for one in inputs)
+
+    def narrow(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return output.to(dtype)
+
+    before: Callable[..., Any] = widen
+    after: Callable[..., Any] = narrow
+    module.register_forward_pre_hook(before)
+    module.register_forward_hook(after)
+
+
+def _check_biases(adapted: nn.Module, settings: LoRASettings) -> None:
+    """Raise InputError if no bias is trained, or in a precision in which small updates are lost."""
+    trained = [
+        (name, parameter)
+        for name, parameter in adapted.named_parameters()
+        if parameter.requires_grad and name.endswith(".bias")
+    ]
+    if not trained:
+        owner = "layer" if settings.bias == "all" else "layer with an adapter"
+        raise InputError(f"model.lora.bias: {settings.bias}; no {owner} of this model has a bias, set it to none")
+    for name, parameter in trained:
+        if parameter.dtype != torch.float32:
+            raise InputError(
+                f"model.lora.bias: {settings.bias}; {name.removeprefix('base_model.model.')} is held in "
+                f"{str(parameter.dtype).removeprefix('torch.')}, too coarse to train it; set model.dtype to fp32"
+            )
+
+
+def _ends_in(name: str, end: str) -> bool:
+    return name == end or name.endswith(f".{end}")
+
+
+def _ends(names: Sequence[str], like: str) -> list[str]:
+    """The last parts of `names`, as many as `like` has."""
+    parts = like.count(".") + 1
+    return sorted({".".join(name.split(".")[-parts:]) for name in names})

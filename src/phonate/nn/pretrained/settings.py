@@ -29,3 +29,8 @@ class LoRASettings(Settings):
     dora: bool = False
     """Train the magnitude of each weight vector apart from its direction (DoRA; Liu et al. 2024,
     https://arxiv.org/abs/2402.09353)."""
+    bias: Literal["none", "all", "lora_only"] = "none"
+    """Biases that are trained as well: those of every layer, or of the layers that have an adapter."""
+    modules_to_save: tuple[str, ...] | None = None
+    """Ends of the names of modules that are trained whole, in fp32, and get no adapter, such as [lm_head]. Each names
+    one module."""

@@ -1,0 +1,1 @@
+"""The Higgs Audio v2 model: loading, adapters, and the forward pass of training."""

@@ -16,7 +16,17 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 from higgs import small_model, small_tokenizer
 from phonate.config.errors import InputError
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.tasks.cloning.sequence import BOS, EOS, IGNORED, audio_labels, delayed, training_sequence, undelayed
+from phonate.tasks.cloning.sequence import (
+    BOS,
+    EOS,
+    IGNORED,
+    Example,
+    TrainingSequence,
+    audio_labels,
+    delayed,
+    training_sequence,
+    undelayed,
+)
 from phonate.tasks.cloning.tokens import CloningTokenizer
 
 SYSTEM = "You are a helpful assistant."
@@ -79,17 +89,11 @@ def processed(processor: Any, codes: tuple[np.ndarray, ...], text: str) -> Any:
     return processor(text=[text], audio=[one.T for one in codes], output_labels=True)
 
 
-def sequence_of(tokenizer: CloningTokenizer, codes: tuple[np.ndarray, np.ndarray], **options: Any) -> Any:
-    return training_sequence(
-        tokenizer,
-        "one",
-        reference_text=REFERENCE_TEXT,
-        reference_codes=codes[0],
-        target_text=TARGET_TEXT,
-        target_codes=codes[1],
-        system=SYSTEM,
-        **options,
-    )
+def sequence_of(
+    tokenizer: CloningTokenizer, codes: tuple[np.ndarray, np.ndarray], learn_text: bool = False
+) -> TrainingSequence:
+    script = tokenizer.script(REFERENCE_TEXT, TARGET_TEXT, SYSTEM)
+    return training_sequence(tokenizer, Example("one", "anna", script, *codes), learn_text)
 
 
 # --- the delay pattern ----------------------------------------------------------------------------------------------
@@ -151,7 +155,9 @@ def test_a_sequence_is_the_released_templates_token_by_token(
     assert prompt.input_ids.tolist() == theirs["input_ids"][0].tolist()
     assert prompt.input_ids[-1] == special.audio_start
     assert np.array_equal(prompt.frames, theirs["audio_input_ids"][0].numpy())
-    assert tokenizer.text.decode(prompt.input_ids[prompt.target_text]) == TARGET_TEXT.strip()
+    script = tokenizer.script(REFERENCE_TEXT, TARGET_TEXT, SYSTEM)
+    assert tokenizer.text.decode(script.after[script.target_text]) == TARGET_TEXT.strip()
+    assert len(Example("one", None, script, *codes)) == len(ours)
 
 
 def test_a_reference_without_a_text_has_no_users_turn(tokenizer: CloningTokenizer) -> None:

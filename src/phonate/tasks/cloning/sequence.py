@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from phonate.tasks.cloning.tokens import CloningTokenizer
+    from phonate.tasks.cloning.tokens import CloningTokenizer, Script
 
 Ints = NDArray[np.int64]
 
@@ -85,58 +85,56 @@ class TrainingSequence:
         return len(self.input_ids)
 
 
-def training_sequence(
-    tokenizer: CloningTokenizer,
-    id: str,
-    *,
-    reference_text: str | None,
-    reference_codes: NDArray[np.integer],
-    target_text: str,
-    target_codes: NDArray[np.integer],
-    system: str | None = None,
-    speaker: str | None = None,
-    learn_text: bool = False,
-) -> TrainingSequence:
+@dataclass(frozen=True)
+class Example:
+    """A sample: its texts as tokens, and its codes."""
+
+    id: str
+    speaker: str | None
+    script: Script
+    reference_codes: NDArray[np.integer]
+    """(T, K)"""
+    target_codes: NDArray[np.integer]
+    """(T, K)"""
+
+    def __len__(self) -> int:
+        """Tokens of its sequence, L."""
+        codes = (self.reference_codes, self.target_codes)
+        # frames, <|audio_eos|> and <|eot_id|>
+        spoken = sum(len(one) + one.shape[1] + 3 for one in codes)
+        return len(self.script.before) + len(self.script.after) + spoken
+
+
+def training_sequence(tokenizer: CloningTokenizer, example: Example, learn_text: bool = False) -> TrainingSequence:
     """The sequence of a sample.
 
     Audio labels are those of the target; nothing of the prompt, the reference included, has any. Text labels are what
     the model writes in its own turn: <|audio_out_bos|> after the header, <|audio_eos|> after the last frame, <|eot_id|>
     after that; with `learn_text` also the tokens of the target's text and the <|eot_id|> that ends it, although they
     are the user's.
-
-    Args:
-        tokenizer: The model's.
-        id: The sample's name.
-        reference_text: What the reference says; None: unknown.
-        reference_codes: (T, K).
-        target_text: What is to be spoken.
-        target_codes: (T, K).
-        system: The system message; None: the tokenizer's default.
-        speaker: Who speaks.
-        learn_text: Whether the target's text is learnt too.
-
-    Raises InputError for a text that can't be written.
     """
-    prompt = tokenizer.prompt(reference_text, reference_codes, target_text, system)
-    frames = delayed(target_codes)
+    prompt = tokenizer.fill(example.script, example.reference_codes)
+    frames = delayed(example.target_codes)
     start = len(prompt.input_ids)
     end = start + len(frames)
     input_ids = np.concatenate([prompt.input_ids, tokenizer.response_ids(len(frames))])
     positions = [start - 2, end - 1, end]
     if learn_text:
-        positions = [*range(prompt.target_text.start - 1, prompt.target_text.stop), *positions]
+        script = example.script
+        offset = start - len(script.after)
+        positions = [*range(offset + script.target_text.start - 1, offset + script.target_text.stop), *positions]
     text_positions = np.array(positions, dtype=np.int64)
     return TrainingSequence(
-        id=id,
-        speaker=speaker,
+        id=example.id,
+        speaker=example.speaker,
         input_ids=input_ids,
         frames=np.concatenate([prompt.frames, frames]),
         frame_positions=np.concatenate([prompt.frame_positions, np.arange(start, end)]),
         text_positions=text_positions,
         text_labels=input_ids[text_positions + 1],
         audio_positions=np.arange(start, end - 1),
-        audio_labels=audio_labels(target_codes),
-        pools=np.concatenate([_pools(reference_codes, REFERENCE), _pools(target_codes, TARGET)]),
+        audio_labels=audio_labels(example.target_codes),
+        pools=np.concatenate([_pools(example.reference_codes, REFERENCE), _pools(example.target_codes, TARGET)]),
     )
 
 

@@ -60,6 +60,18 @@ class SpecialTokens:
 
 
 @dataclass(frozen=True)
+class Script:
+    """The tokens of a prompt without those of its reference."""
+
+    before: Ints
+    """Up to and including the <|audio_out_bos|> of the reference."""
+    after: Ints
+    """The user's turn with the text to speak, up to and including the <|audio_out_bos|> of the speech."""
+    target_text: slice
+    """Where in `after` the tokens of the text itself stand."""
+
+
+@dataclass(frozen=True)
 class Prompt:
     """What generation starts from: all up to and including <|audio_out_bos|> of the speech to write."""
 
@@ -69,8 +81,6 @@ class Prompt:
     """(A, K): the reference's, under the delay pattern."""
     frame_positions: Ints
     """(A,) where they stand in `input_ids`."""
-    target_text: slice
-    """Where the tokens of the target's text stand."""
 
 
 class CloningTokenizer:
@@ -118,28 +128,33 @@ class CloningTokenizer:
         target_text: str,
         system: str | None = None,
     ) -> Prompt:
-        """The prompt that makes the model speak a text in the voice of a reference.
+        """The prompt that makes the model speak a text in the voice of a reference, whose codes (T, K) are not delayed.
+        For the texts see `script`."""
+        return self.fill(self.script(reference_text, target_text, system), reference_codes)
+
+    def script(self, reference_text: str | None, target_text: str, system: str | None = None) -> Script:
+        """The texts of a prompt as tokens.
 
         Args:
             reference_text: What the reference says; None: unknown, its turn is left out.
-            reference_codes: (T, K) of the reference, not delayed.
             target_text: What is to be spoken.
             system: The system message; None: `SYSTEM`.
 
         Raises InputError for a text that is empty, not UTF-8, or holds a special token.
         """
-        special = self.specials
-        frames = delayed(reference_codes)
-        ids = [special.begin, *self._text_turn("system", system or SYSTEM)[0]]
+        before = [self.specials.begin, *self._text_turn("system", system or SYSTEM)[0]]
         if reference_text is not None:
-            ids += self._text_turn("user", reference_text)[0]
-        ids += self._speech_header()
-        first = len(ids)
-        ids += self.response_ids(len(frames)).tolist()
+            before += self._text_turn("user", reference_text)[0]
+        before += self._speech_header()
         turn, text = self._text_turn("user", target_text)
-        target = slice(len(ids) + text.start, len(ids) + text.stop)
-        ids += [*turn, *self._speech_header()]
-        return Prompt(np.array(ids, dtype=np.int64), frames, first + np.arange(len(frames)), target)
+        after = [*turn, *self._speech_header()]
+        return Script(np.array(before, dtype=np.int64), np.array(after, dtype=np.int64), text)
+
+    def fill(self, script: Script, reference_codes: NDArray[np.integer]) -> Prompt:
+        """The prompt of a script and the codes (T, K) of its reference."""
+        frames = delayed(reference_codes)
+        input_ids = np.concatenate([script.before, self.response_ids(len(frames)), script.after])
+        return Prompt(input_ids, frames, len(script.before) + np.arange(len(frames)))
 
     def response_ids(self, frames: int) -> Ints:
         """(F + 2,): the tokens of an assistant's turn after <|audio_out_bos|>: a place for each frame, <|audio_eos|>

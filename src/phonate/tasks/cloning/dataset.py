@@ -1,0 +1,136 @@
+"""Samples -> training sequences, several of them packed into one row of a batch.
+
+Rows are packed once and stay the same in every epoch: sequences in one row do not see each other, so packing affects
+nothing but which of them share a batch, and batches are shuffled in every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from phonate.data.batches.packing import pack
+from phonate.tasks.cloning.sequence import NO_POOL, Example, TrainingSequence, training_sequence
+from phonate.tasks.cloning.tokens import CloningTokenizer
+from phonate.training.task import Batch
+
+
+class CloningDataset:
+    """Rows of one or more samples, at most `max_length` tokens each.
+
+    Args:
+        examples: The samples, none of them longer than `max_length`.
+        tokenizer: Writes them.
+        max_length: Tokens of a row.
+        packing: Whether rows hold several samples.
+        learn_text: Whether the targets' texts are learnt too.
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        tokenizer: CloningTokenizer,
+        max_length: int,
+        *,
+        packing: bool = True,
+        learn_text: bool = False,
+    ) -> None:
+        self.examples = examples
+        self.tokenizer = tokenizer
+        self.learn_text = learn_text
+        lengths = [len(one) for one in examples]
+        self.rows = pack(lengths, max_length) if packing else [[i] for i in range(len(examples))]
+        """Positions in `examples` of what each row holds."""
+        names = sorted({one.speaker for one in examples if one.speaker is not None})
+        self._speakers = {name: number for number, name in enumerate(names)}
+        self.lengths: NDArray[np.int64] = np.array([sum(lengths[i] for i in row) for row in self.rows], dtype=np.int64)
+        """(N,) tokens of each row."""
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        """The id of a row's first sample, and how many more there are."""
+        names = ((self.examples[row[0]].id, len(row) - 1) for row in self.rows)
+        return [f"{name} and {more} more" if more else name for name, more in names]
+
+    @property
+    def frames_per_second(self) -> None:
+        """None: lengths are tokens."""
+        return None
+
+    @property
+    def cached(self) -> bool:
+        """True: texts are tokens already, and codes lie in memory or in a memory-mapped file."""
+        return True
+
+    def get(self, index: int, rng: np.random.Generator) -> list[tuple[TrainingSequence, int]]:
+        """The sequences of a row, each with the number of its speaker. Nothing about it is random."""
+        return [self._sequence(i) for i in self.rows[index]]
+
+    def _sequence(self, index: int) -> tuple[TrainingSequence, int]:
+        example = self.examples[index]
+        # A sample of an unknown speaker is of a speaker of its own.
+        number = len(self._speakers) + index if example.speaker is None else self._speakers[example.speaker]
+        return training_sequence(self.tokenizer, example, self.learn_text), number
+
+    def collate(self, items: list[Any]) -> Batch:
+        """Rows as a batch of S samples. Positions are indices into a flattened (B * L).
+
+        Returns:
+            `input_ids` (B, L).
+            `position_ids` (B, L): they start again at 0 with every sequence, which is how attention tells sequences
+            apart. So do those of the padding, which nothing else attends to.
+            `frames` (A, K), `frame_positions` (A,): the audio, and where it is read.
+            `other_positions` (B * L - A,): all other positions, padding included.
+            `text_positions` (M,), `text_labels` (M,), `audio_positions` (P,), `audio_labels` (P, K): the label of a
+            position is what comes after it.
+            `pools` (A,): 2 s for the frames of sample s's reference, 2 s + 1 for its target's, -1 for frames around
+            the codes.
+            `speakers` (S,): a number for each speaker.
+        """
+        length = max(sum(len(one) for one, _ in row) for row in items)
+        input_ids = torch.full((len(items), length), self.tokenizer.pad)
+        position_ids = torch.arange(length).repeat(len(items), 1)
+        sequences: list[TrainingSequence] = []
+        starts: list[int] = []
+        for number, row in enumerate(items):
+            start = 0
+            for one, _ in row:
+                end = start + len(one)
+                input_ids[number, start:end] = torch.from_numpy(one.input_ids)
+                position_ids[number, start:end] = torch.arange(len(one))
+                sequences.append(one)
+                starts.append(number * length + start)
+                start = end
+            position_ids[number, start:] = torch.arange(length - start)
+        frame_positions = _shifted([one.frame_positions for one in sequences], starts)
+        others = torch.ones(input_ids.numel(), dtype=torch.bool)
+        others[frame_positions] = False
+        pools = [np.where(one.pools == NO_POOL, NO_POOL, 2 * s + one.pools) for s, one in enumerate(sequences)]
+        return {
+            "input_ids": input_ids,
+            "position_ids": position_ids,
+            "frames": _joined([one.frames for one in sequences]),
+            "frame_positions": frame_positions,
+            "other_positions": others.nonzero()[:, 0],
+            "text_positions": _shifted([one.text_positions for one in sequences], starts),
+            "text_labels": _joined([one.text_labels for one in sequences]),
+            "audio_positions": _shifted([one.audio_positions for one in sequences], starts),
+            "audio_labels": _joined([one.audio_labels for one in sequences]),
+            "pools": _joined(pools),
+            "speakers": torch.tensor([speaker for row in items for _, speaker in row]),
+        }
+
+
+def _joined(arrays: Sequence[NDArray[np.int64]]) -> Tensor:
+    return torch.from_numpy(np.concatenate(arrays))
+
+
+def _shifted(positions: Sequence[NDArray[np.int64]], starts: Sequence[int]) -> Tensor:
+    """Positions within sequences as positions within the batch."""
+    return _joined([one + start for one, start in zip(positions, starts, strict=True)])

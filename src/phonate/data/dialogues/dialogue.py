@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from phonate.config.randomness import derived_seed
 
 Role = Literal["system", "user", "assistant"]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,22 @@ def split_dialogues(dialogues: Sequence[Dialogue], share: float) -> tuple[list[D
     The side of a dialogue is a function of its contents, so copies end up on the same side. With `share` above 0 and
     at least two different dialogues, neither side is empty.
     """
-    if share == 0.0:
-        return list(dialogues), []
-    keys = [derived_seed("validation", *_contents(dialogue)) for dialogue in dialogues]
+    return split_by_contents(dialogues, [_contents(dialogue) for dialogue in dialogues], share)
+
+
+def split_by_contents(
+    items: Sequence[Item], contents: Sequence[Sequence[str]], share: float
+) -> tuple[list[Item], list[Item]]:
+    """`split_dialogues` for anything whose contents are strings."""
+    if share == 0.0 or not items:
+        return list(items), []
+    keys = [derived_seed("validation", *one) for one in contents]
     limit = max(min(keys) + 1, int(share * 2**63))
     if limit > max(keys):
         limit = max(keys)
-    sides: tuple[list[Dialogue], list[Dialogue]] = ([], [])
-    for key, dialogue in zip(keys, dialogues, strict=True):
-        sides[key < limit].append(dialogue)
+    sides: tuple[list[Item], list[Item]] = ([], [])
+    for key, item in zip(keys, items, strict=True):
+        sides[key < limit].append(item)
     return sides
 
 

@@ -1,0 +1,1 @@
+"""Recordings as codes of a neural codec: measured, encoded once, and kept on disk."""

@@ -1,0 +1,200 @@
+"""The decoding loop against transformers' `generate`, its end, its sampling, and rows that come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cloning_prompts import BEGIN, END, GREEDY, collected, disciplined_model, end_after, generated, prompts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phonate.config.errors import InputError
+from phonate.tasks.cloning.decoding.delay import DelayedStream
+from phonate.tasks.cloning.decoding.loop import Decoder, Job
+from phonate.tasks.cloning.decoding.sampling import NO_CODE, Sampling, allowed, choose
+from phonate.tasks.cloning.sequence import delayed
+from phonate.tasks.cloning.tokens import Prompt
+
+LIMIT = 24
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return disciplined_model()
+
+
+def reference(model: Any, prompt: Prompt, frames: int) -> np.ndarray:
+    """Frames (frames, K) that transformers' `generate` gives after the prompt, which begin with the begin of stream.
+
+    transformers makes a codebook end one frame later than in training if the model does not end it in time, as this one
+    does not; the processor sets that right.
+    """
+    from transformers import InfNanRemoveLogitsProcessor, LogitsProcessorList
+
+    class EndsAsTrained(InfNanRemoveLogitsProcessor):  # generate accepts few types
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            ended = int((input_ids[0] == model.config.audio_delay_token_id).flip(0).cumprod(0).sum())
+            if ended:
+                scores = scores.clone()
+                scores[: ended + 1] = -torch.inf
+                scores[: ended + 1, END] = 0.0
+            return scores
+
+    model.generation_config.ras_win_len = None
+    made = model.generate(
+        input_ids=torch.from_numpy(prompt.input_ids)[None],
+        attention_mask=torch.ones(1, len(prompt.input_ids), dtype=torch.long),
+        audio_input_ids=torch.from_numpy(prompt.frames)[None],
+        audio_input_ids_mask=torch.ones(1, len(prompt.frames), dtype=torch.bool),
+        logits_processor=LogitsProcessorList([EndsAsTrained()]),
+        do_sample=False,
+        max_new_tokens=frames,
+    )
+    return np.asarray(made[0, len(prompt.frames) :].numpy())
+
+
+def test_greedy_codes_are_those_of_generate_for_prompts_of_different_lengths(model: Any) -> None:
+    given = prompts(3)
+    for prompt, codes in zip(given, generated(model, given, LIMIT), strict=True):
+        assert len(codes) == LIMIT
+        np.testing.assert_array_equal(delayed(codes)[: LIMIT + 1], reference(model, prompt, LIMIT + 1))
+
+
+def test_generation_stops_where_generate_stops(model: Any) -> None:
+    prompt = prompts(1)[0]
+    first = generated(model, [prompt], LIMIT)[0][:, 0]
+    wanted = next(at for at in range(9, LIMIT) if first[at] not in first[:at])
+    ends = disciplined_model()
+    end_after(ends, int(first[wanted]))
+    codes = generated(ends, [prompt], LIMIT)[0]
+    assert len(codes) == wanted
+    np.testing.assert_array_equal(delayed(codes), reference(ends, prompt, 4 * LIMIT))
+
+
+def test_a_row_that_joins_late_gets_the_codes_it_gets_alone(model: Any) -> None:
+    given, sampling = prompts(4), Sampling(temperature=1.0)
+    limits = [4, LIMIT, LIMIT, LIMIT]
+    alone = [generated(model, [given[index]], limits[index], sampling, [index])[0] for index in range(4)]
+    decoder: Decoder[int] = Decoder(model, 3, 256)
+    made: list[list[np.ndarray]] = [[] for _ in given]
+    waiting = [0, 1, 2, 3]
+    while waiting or decoder.owners:
+        if waiting and decoder.free:
+            index = waiting.pop(0)
+            decoder.join(Job(given[index], limits[index], sampling, index, index))
+        for step in decoder.step():
+            made[step.owner] += [] if step.codes is None else [step.codes]
+    for index, codes in enumerate(made):
+        np.testing.assert_array_equal(codes, alone[index])
+
+
+def test_a_row_that_leaves_changes_nothing_for_the_others(model: Any) -> None:
+    given = prompts(3)
+    expected = generated(model, given, LIMIT)
+    decoder: Decoder[int] = Decoder(model, 3, 256)
+    for index, prompt in enumerate(given):
+        decoder.join(Job(prompt, LIMIT, GREEDY, 0, index))
+    for _ in range(3):
+        decoder.step()
+    decoder.leave(0)
+    assert decoder.owners == [2, 1]
+    made = collected(decoder, 3)
+    assert not len(made[0])
+    for index in (1, 2):
+        np.testing.assert_array_equal(made[index], expected[index])
+
+
+def test_seeds(model: Any) -> None:
+    prompt, sampling = prompts(1)[0], Sampling(temperature=1.0)
+    one, other, again = generated(model, [prompt] * 3, 12, sampling, [1, 2, 1])
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 12), st.integers(1, 12), st.integers(1, 9), st.integers(0, 2**31))
+def test_a_stream_ends_by_the_delay_pattern_or_at_its_limit(length: int, limit: int, books: int, seed: int) -> None:
+    """A model that follows the pattern of `length` frames, for any length, 0 too, and any limit."""
+    codes = np.random.default_rng(seed).integers(0, 1024, (length, books))
+    stream = DelayedStream(books, BEGIN, END, limit)
+    made: list[np.ndarray] = []
+    for written in delayed(codes)[1:]:
+        frame, complete = stream.accept(written)
+        if length <= limit:
+            np.testing.assert_array_equal(frame, written)
+        made += [] if complete is None else [complete]
+        if stream.done:
+            break
+    assert stream.done
+    assert stream.cut_short == (length > limit)
+    assert len(made) == min(length, limit)
+    if made:
+        np.testing.assert_array_equal(np.array(made), codes[:limit])
+
+
+def sampled(logits: torch.Tensor, sampling: Sampling, recent: torch.Tensor | None = None) -> torch.Tensor:
+    """2000 draws for logits (V,)."""
+    rows, size = 250, len(logits)
+    logits_RKV = logits.expand(rows, 8, size)
+    window = torch.full((rows, 7, 8), NO_CODE) if recent is None else recent.expand(rows, 7, 8)
+    draws = torch.rand(rows, 8, 2, generator=torch.Generator().manual_seed(0))
+    return choose(logits_RKV, [sampling] * rows, draws, window, size - 1)
+
+
+def test_draws_follow_the_distribution_in_each_codebook() -> None:
+    probabilities = torch.tensor([0.5, 0.25, 0.15, 0.07, 0.03])
+    found = sampled(probabilities.log(), Sampling(1.0, 0, 1.0)).flatten().bincount(minlength=5) / 2000
+    assert (found - probabilities).abs().max() < 0.03
+    colder = sampled(probabilities.log(), Sampling(0.5, 0, 1.0)).flatten().bincount(minlength=5) / 2000
+    expected = probabilities**2 / (probabilities**2).sum()
+    assert (colder - expected).abs().max() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("sampling", "kept"),
+    [(Sampling(1.0, 2, 1.0), {0, 1}), (Sampling(1.0, 0, 0.7), {0, 1}), (Sampling(1.0, 0, 0.8), {0, 1, 2})],
+)
+def test_top_k_and_top_p(sampling: Sampling, kept: set[int]) -> None:
+    logits = torch.tensor([0.5, 0.25, 0.15, 0.07, 0.03]).log()
+    assert set(sampled(logits, sampling).flatten().tolist()) == kept
+
+
+def test_repeated_codes_are_drawn_again_and_never_end_the_stream() -> None:
+    """transformers draws again from all of the raw logits, and so ends sentences in the middle."""
+    narrow = Sampling(1.0, 1, 1.0)
+    speaking = torch.tensor([0.0, 1.0, 3.0, 0.5, 2.9])  # the last one is the end of stream
+    repeated = torch.full((7, 8), NO_CODE)
+    repeated[2:4] = 2
+    found = sampled(speaking, narrow, repeated).flatten()
+    assert (found == 4).sum() == 0
+    assert len(found.unique()) == 4
+    once = torch.full((7, 8), NO_CODE)
+    once[2] = 2
+    assert (sampled(speaking, narrow, once) == 2).all()
+    assert (torch.multinomial(speaking.softmax(-1), 2000, replacement=True) == 4).any()  # as transformers draws
+
+
+def test_begin_and_end_of_stream_are_allowed_where_they_belong() -> None:
+    logits = torch.zeros(2, 8, 1026)
+    found = allowed(logits, torch.tensor([True, False]), BEGIN, END)
+    assert (found[:, :, BEGIN] == -torch.inf).all()
+    assert found[0, 0, END] == 0.0
+    assert (found[0, 1:, END] == -torch.inf).all()
+    assert (found[1, :, END] == -torch.inf).all()
+    assert (found[:, :, :BEGIN] == 0.0).all()
+
+
+def test_what_does_not_fit_is_refused(model: Any) -> None:
+    decoder: Decoder[int] = Decoder(model, 1, 64)
+    with pytest.raises(InputError, match=r"the prompt has \d+ tokens .* at most 56 together"):
+        decoder.join(Job(prompts(1)[0], 60, GREEDY, 0, 0))
+    assert decoder.free == 1
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"temperature": 1e-4}, {"top_k": -1}, {"top_p": 0.0}])
+def test_numbers_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong)).replace("_", " ")):
+        Sampling(**wrong)

@@ -32,7 +32,6 @@ def add_adapters(model: nn.Module, settings: LoRASettings, targets: Sequence[str
     targets = settings.targets if targets is None else targets
     check_targets(model, targets or ())
     whole = [_whole_module(model, name) for name in settings.modules_to_save or ()]
-    dtype = next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]  # any number will do
@@ -49,7 +48,7 @@ def add_adapters(model: nn.Module, settings: LoRASettings, targets: Sequence[str
         warnings.simplefilter("ignore", FutureWarning)
         adapted: nn.Module = get_peft_model(model, config)
     for name in whole:
-        _hold_in_fp32(adapted.get_submodule(f"base_model.model.{name}.modules_to_save.default"), dtype)
+        _train_in_fp32(adapted.get_submodule(f"base_model.model.{name}"))
     if settings.bias != "none":
         _check_biases(adapted, settings)
     return adapted
@@ -72,7 +71,12 @@ def is_linear(module: nn.Module) -> bool:
 
 def merge_adapters(model: nn.Module) -> nn.Module:
     """`model`, made by `add_adapters`, with its adapters added to the weights: a model that needs no peft."""
+    from peft.utils import ModulesToSaveWrapper
+
     adapted: Any = model
+    for module in model.modules():
+        if isinstance(module, ModulesToSaveWrapper):
+            module.modules_to_save.to(_original_dtype(module))
     merged: nn.Module = adapted.merge_and_unload()
     return merged
 
@@ -95,22 +99,24 @@ def _whole_module(model: nn.Module, end: str) -> str:
     return found[0]
 
 
-def _hold_in_fp32(module: nn.Module, dtype: torch.dtype) -> None:
-    """Train `module` in fp32, in a model that is held in `dtype` and computes in it."""
-    if dtype == torch.float32:
-        return
-    module.float()
+def _train_in_fp32(wrapper: nn.Module) -> None:
+    """Hold the trained copy of a module in fp32; what goes in and out of it stays as the rest of the model needs it."""
+    wrapper.get_submodule("modules_to_save").float()
 
     def widen(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(one.float() if one.is_floating_point() else one for one in inputs)
 
-    def narrow(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        return output.to(dtype)
+    def narrow(owner: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return output.to(_original_dtype(owner))
 
     before: Callable[..., Any] = widen
     after: Callable[..., Any] = narrow
-    module.register_forward_pre_hook(before)
-    module.register_forward_hook(after)
+    wrapper.register_forward_pre_hook(before)
+    wrapper.register_forward_hook(after)
+
+
+def _original_dtype(wrapper: nn.Module) -> torch.dtype:
+    return next(wrapper.get_submodule("original_module").parameters()).dtype
 
 
 def _check_biases(adapted: nn.Module, settings: LoRASettings) -> None:

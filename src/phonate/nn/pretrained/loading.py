@@ -42,6 +42,7 @@ def load_pretrained(
     quantization: Quantization | Literal["int8"] | None = None,
     device: torch.device | None = None,
     loader: Any = None,
+    **more: Any,
 ) -> nn.Module:
     """A pretrained model with all of its weights.
 
@@ -52,6 +53,7 @@ def load_pretrained(
             ("auto": bf16).
         device: Where each weight is put as it is read, not by way of host memory; None: the CPU.
         loader: The class whose `from_pretrained` is called; None: AutoModelForCausalLM.
+        more: Keywords for `from_pretrained`; with a `state_dict`, weights are taken from it, and none are read.
 
     Raises:
         InputError: There is no such model, or its file lacks weights or has some of other shapes.
@@ -62,15 +64,15 @@ def load_pretrained(
         from transformers import AutoModelForCausalLM
 
         loader = AutoModelForCausalLM
-    options: dict[str, Any] = {"dtype": "auto" if dtype == "auto" else DTYPES[dtype]}
+    options: dict[str, Any] = {**more, "dtype": "auto" if dtype == "auto" else DTYPES[dtype]}
     if quantization is not None:
         options["quantization_config"] = _quantization(quantization, dtype)
     if device is not None and device.type != "cpu":
         options["device_map"] = {"": device}
-    with _quiet_transformers():
+    with quiet_transformers():
         try:
             model, found = loader.from_pretrained(
-                name,
+                None if "state_dict" in more else name,
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
@@ -92,7 +94,7 @@ def load_pretrained(
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """No warnings and progress bars of transformers on the console."""
     from transformers.utils import logging
 

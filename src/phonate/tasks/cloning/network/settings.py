@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from phonate.config.settings import Settings
-from phonate.nn.pretrained.settings import LoRASettings
+from phonate.nn.pretrained.settings import Dtype, LoRASettings, Quantization
 
 Mode = Literal["comprehensive", "audio_focused", "attention_only", "custom"]
 
@@ -44,3 +44,24 @@ class WhisperProjector(Settings):
     """Condition on Whisper's features."""
     model: str = "base"
     """The encoder: a size such as base or large-v3, or a folder with a model of faster-whisper."""
+
+
+class NetworkSettings(Settings):
+    """The network: the pretrained model, and what is trained beside it."""
+
+    name: str = "bosonai/higgs-audio-v2-generation-3B-base"
+    """A folder with a model of Higgs Audio v2, in transformers' form or as it was released, or its name on the hub."""
+    lora: CloningLoRA = CloningLoRA()
+    """Adapters."""
+    dtype: Dtype = "auto"
+    """What the frozen weights are held in; auto: as in their files. Trained weights are always fp32."""
+    quantization: Quantization | None = None
+    """Hold the frozen linear layers in 4 bits (Dettmers et al. 2023, https://arxiv.org/abs/2305.14314; needs
+    phonate[qlora])."""
+    text_head: bool = True
+    """Whether the model must have a text head, as the loss on text needs. One that the files have is always kept."""
+    gradient_checkpointing: Literal["auto"] | bool = "auto"
+    """Recompute activations in the backward pass: less memory, more time. auto: where memory would not suffice
+    otherwise."""
+    whisper: WhisperProjector = WhisperProjector()
+    """Features of a Whisper encoder beside the reference's codes."""

@@ -1,6 +1,6 @@
 """Recordings opened for reading, block by block. What a header promises is never taken as a size to allocate.
 
-libsndfile reads most formats, FFmpeg (through PyAV) reads m4a and aac.
+libsndfile reads most formats, FFmpeg (through PyAV) reads m4a, aac and webm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FloatArray = npt.NDArray[np.float32]
 
 # FFmpeg is given the container's name instead of guessing it: a text file that looks like a playlist would
 # otherwise make it open other files and addresses.
-_AV_CONTAINERS = {".m4a": "mov", ".aac": "aac"}
+_AV_CONTAINERS = {".m4a": "mov", ".aac": "aac", ".webm": "matroska"}
 _LOWEST_RATE, _HIGHEST_RATE = 1_000, 1_000_000  # Hz
 _UNKNOWN = 2**62  # libsndfile reports more frames than this when a header, such as a streamed FLAC's, gives none
 _BLOCK = 2**18  # samples of each channel that are decoded at once

@@ -16,6 +16,7 @@ COMMANDS = {
     "transcribe": ("phonate.cli.commands.transcribe", "transcribe a recording"),
     "diarize": ("phonate.cli.commands.diarize", "find out who speaks when in a recording"),
     "score": ("phonate.cli.commands.score", "score a diarization (RTTM): DER with its parts, and JER"),
+    "serve": ("phonate.cli.commands.serve", "serve a model that speaks over HTTP, with a page to try it"),
     "evaluate": ("phonate.cli.commands.evaluate", "evaluate a run, with a baseline and a ceiling"),
     "data": ("phonate.cli.commands.data", "check, prepare and describe a corpus"),
     "resources": ("phonate.cli.commands.resources", "list the GPUs, cores and memory available for training"),

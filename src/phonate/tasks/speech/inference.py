@@ -25,11 +25,13 @@ from phonate.text.phonemes import Word
 from phonate.text.sentences import sentences
 from phonate.training.checkpoints.trained import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
+from phonate.training.speech_service import SpeechService
 
 _PEAK = 0.95
 _STREAM_PEAK = 0.6
 """Of full scale: a stream can't be scaled by its loudest sample, which is not known yet."""
-_PAUSE_SECONDS = 0.25
+PAUSE_SECONDS = 0.25
+"""Of silence between two sentences."""
 _LONGEST = 400
 """Characters of a sentence that are spoken in one go."""
 _BATCH = 16
@@ -97,6 +99,12 @@ class Synthesiser(Inference):
         summary, command = f'It says "{one_line(text)}"', 'phonate speak {run} "..." -o out.wav'
         return Demonstration(summary, command, self.speak(text))
 
+    def speech_service(self, max_batch: int = 8) -> SpeechService:
+        """See `Inference.speech_service`."""
+        from phonate.tasks.speech.service import SynthesiserService  # which imports this module
+
+        return SynthesiserService(self, max_batch)
+
     def speaker(self, name: str | None) -> int:
         """Number of a speaker; the first when none is named. Raises InputError with the nearest name."""
         if name is None:
@@ -144,7 +152,7 @@ class Synthesiser(Inference):
 
     def _joined(self, mels: Sequence[_Mel]) -> FloatArray:
         """The sound (N,) of sentences with pauses between them."""
-        pause = np.zeros(int(_PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
+        pause = np.zeros(int(PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
         parts = [part for mel in mels for part in (self.render(*mel), pause)]
         return _PEAK * normalised_peak(np.concatenate(parts[:-1]))
 
@@ -152,12 +160,12 @@ class Synthesiser(Inference):
         self, text: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
     ) -> Iterator[FloatArray]:
         """As `speak` for one text, in pieces (N,) as they are ready, sentence by sentence, at a fixed level."""
-        pause = np.zeros(int(_PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
+        pause = np.zeros(int(PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
         for number, words in enumerate(self.sentences(text)):
             if number:
                 yield pause
             for piece in self.render.stream(*self.mel(words, speaker, speed, semitones)):
-                yield np.clip(_STREAM_PEAK * piece, -1.0, 1.0)
+                yield streamed_level(piece)
 
     def sentences(self, text: str) -> Iterator[list[Word]]:
         """The words of each sentence with something to say. Raises InputError when there is none."""
@@ -201,6 +209,11 @@ class Synthesiser(Inference):
             ):
                 found[i] = mel_TM.cpu().numpy(), None if f0_T is None else f0_T.cpu().numpy()
         return [found[i] for i in range(len(tokens))]
+
+
+def streamed_level(piece: FloatArray) -> FloatArray:
+    """A rendered piece (n,) at the level of streams."""
+    return np.asarray(np.clip(_STREAM_PEAK * piece, -1.0, 1.0))
 
 
 def parallel(synthesiser: Synthesiser, purpose: str) -> ParallelModel:

@@ -13,14 +13,16 @@ from phonate.config.errors import InputError
 from phonate.data.manifests.rows import printable
 
 
-def render(template: str, page: Mapping[str, Any]) -> str:
+def render(template: str, page: Mapping[str, Any], package: str = "phonate.workflows.pages") -> str:
     """The HTML that a template makes of `page`, which it knows as `r`, with when and by which version it was made.
 
-    Every text is escaped, but for what is Markup already.
+    Every text is escaped, but for what is Markup already. `package`: where the template is; the ones here are found
+    from everywhere.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("phonate.workflows.pages", "templates")
+    packages = dict.fromkeys([package, "phonate.workflows.pages"])
+    loader = ChoiceLoader([PackageLoader(name, "templates") for name in packages])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     made = {"version": version("phonate"), "made": f"{datetime.now(UTC):%d %B %Y}"}
     return environment.get_template(template).render(r={**made, **page})

@@ -1,0 +1,99 @@
+"""Runs the application until a signal comes, then lets running requests finish."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import socket
+from types import FrameType
+
+import uvicorn
+
+from phonate.config.errors import InputError
+from phonate.serving.app import create_app
+from phonate.serving.guard import Gate
+from phonate.serving.settings import ServingSettings
+from phonate.training.speech_service import SpeechService
+
+_log = logging.getLogger(__name__)
+_CUT_SECONDS = 1
+
+
+def serve(service: SpeechService, settings: ServingSettings, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Serve until SIGTERM or Ctrl-C, then refuse new requests (503), finish running ones for at most
+    `settings.stop_seconds`, and close the service. The signal is raised again at the end. A second one ends at once.
+
+    Raises InputError where the address can't be used.
+    """
+    app = create_app(service, settings)
+    listening = _listening(host, port)
+    if not settings.api_keys and not _is_loopback(host):
+        _log.warning("anyone who reaches %s can use this server: there is no key; set --api-key-file", host)
+    shown = f"[{host}]" if ":" in host else host
+    _log.info("serving %s at http://%s:%d", settings.model_name, shown, listening.getsockname()[1])
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_CUT_SECONDS,
+    )
+    server = _Server(config, app.state.server.gate, settings.stop_seconds)
+    try:
+        server.run(sockets=[listening])
+    finally:
+        listening.close()
+        service.close()
+    if server.received is not None:
+        signal.raise_signal(server.received)
+
+
+class _Server(uvicorn.Server):
+    """Listens on while running requests finish, so that others are told why they are refused."""
+
+    def __init__(self, config: uvicorn.Config, gate: Gate, stop_seconds: float) -> None:
+        super().__init__(config)
+        self._gate = gate
+        self._stop_seconds = stop_seconds
+        self._stop_by: float | None = None
+        self.received: int | None = None
+        """The signal that ended it."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """On the first signal begin to drain, on the second stop at once."""
+        if self._gate.draining:
+            super().handle_exit(sig, frame)
+            return
+        self.received = sig
+        self._gate.draining = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; whether to stop."""
+        if self._gate.draining and not self.should_exit:
+            now = asyncio.get_running_loop().time()
+            if self._stop_by is None:
+                self._stop_by = now + self._stop_seconds
+                _log.info("stopping; %d requests are finished first", self._gate.running)
+            if self._gate.running and now >= self._stop_by:
+                _log.warning("%d requests are cut off: their %g s are over", self._gate.running, self._stop_seconds)
+            self.should_exit = not self._gate.running or now >= self._stop_by
+        return await super().on_tick(counter)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens at the address. Raises InputError."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"--host {host} --port {port}: can't listen there ({reason}); choose another") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

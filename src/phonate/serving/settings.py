@@ -1,0 +1,40 @@
+"""Limits of the server. Torch-free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from phonate.config.settings import Settings
+
+
+class ServingSettings(Settings):
+    """What the server allows."""
+
+    model_name: str = Field(default="phonate", min_length=1)
+    """The model's name in `/v1/models`, which requests must give."""
+    voices: Path | None = None
+    """Folder for the voices that are uploaded. None: none can be uploaded."""
+    api_keys: tuple[str, ...] = Field(default=(), repr=False)
+    """Keys, one of which a request must bring. None: all requests are served."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins of other sites whose pages may call the server."""
+    max_batch: int = Field(default=8, ge=1)
+    """Requests that are worked on at once."""
+    max_queue: int = Field(default=32, ge=0)
+    """Requests that wait; further ones are refused (429)."""
+    max_text: int = Field(default=4096, ge=1)
+    """Characters of a text."""
+    max_body: int = Field(default=25 * 2**20, ge=1024)
+    """Bytes of a request."""
+    max_reference_seconds: float = Field(default=30.0, gt=0)
+    """Length of a reference recording."""
+    max_voices: int = Field(default=1000, ge=1)
+    """Voices that are stored."""
+    request_seconds: float = Field(default=300.0, gt=0)
+    """Time for a request, from its arrival to its last sound."""
+    decode_seconds: float = Field(default=10.0, gt=0)
+    """Processor time for decoding an uploaded recording; three times as much by the clock."""
+    stop_seconds: float = Field(default=30.0, ge=0)
+    """Time for finishing running requests after SIGTERM."""

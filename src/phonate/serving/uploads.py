@@ -1,0 +1,189 @@
+"""Recordings that clients send: decoded in other processes, with limits on time, memory and length.
+
+Decoders are large programs in C that parse what strangers send. One that hangs, allocates or crashes ends its process,
+not the server. What comes back is plain samples.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import queue
+import re
+import resource
+import tempfile
+import time
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray, read_blocks, sample_rate_of
+from phonate.config.errors import DataError, InputError, PhonateError
+
+FORMATS_READ = "WAV, FLAC, MP3, Ogg, Opus, M4A, AAC or WebM"
+_SIGNATURES = (
+    (re.compile(rb"RIFF....WAVE", re.DOTALL), ".wav"),
+    (re.compile(rb"fLaC"), ".flac"),
+    (re.compile(rb"OggS"), ".ogg"),
+    (re.compile(rb"\x1aE\xdf\xa3"), ".webm"),
+    (re.compile(rb"....ftyp", re.DOTALL), ".m4a"),
+    (re.compile(rb"\xff[\xf0\xf1\xf8\xf9]"), ".aac"),
+    (re.compile(rb"ID3|\xff[\xe2-\xfb]"), ".mp3"),
+)
+_MEMORY = 2 * 2**30
+"""Bytes of address space beyond what a process has at its start."""
+_CLOCK = 3.0
+"""Seconds by the clock for one of processor time: the machine may be busy."""
+_BLOCK_SECONDS = 1.0
+_REUSED = 200
+"""Recordings that a process decodes before it is replaced, in case a decoder leaks."""
+_START_SECONDS = 60.0
+
+
+class Decoders:
+    """Processes that decode, started when they are needed. May be called from several threads."""
+
+    def __init__(self, count: int) -> None:
+        """`count`: recordings that are decoded at once; others wait."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        forkserver.ensure_running()  # begins to import; decoders are forked from it within milliseconds
+        self._free: queue.LifoQueue[_Decoder | None] = queue.LifoQueue()
+        for _ in range(count):
+            self._free.put(None)
+
+    def decoded(
+        self, recording: bytes, limit: float, seconds: float, name: str = "reference_audio"
+    ) -> tuple[FloatArray, int]:
+        """The samples (N,) of a recording, its channels mixed, and its rate in Hz. Blocks for as long as that takes.
+
+        Args:
+            recording: A whole file in memory.
+            limit: Longest length in seconds.
+            seconds: Processor time for decoding.
+            name: What errors call it.
+
+        Raises InputError where it is of no known format, can't be decoded in time, is longer, or has no sound.
+        """
+        suffix = _suffix(recording)
+        if suffix is None:
+            raise InputError(f"{name}: not a recording that can be read; send {FORMATS_READ}")
+        with tempfile.NamedTemporaryFile(prefix="phonate-", suffix=suffix) as file:
+            file.write(recording)
+            file.flush()
+            found = self._decoded(Path(file.name), limit, seconds)
+        if isinstance(found, str):
+            raise InputError(f"{name}: {found}")
+        return found
+
+    def _decoded(self, path: Path, limit: float, seconds: float) -> tuple[FloatArray, int] | str:
+        decoder = self._free.get()
+        try:
+            decoder = decoder or _Decoder()
+            found = decoder.decode(path, limit, seconds)
+            if not decoder.usable:
+                decoder.end()
+                decoder = None
+            return found
+        finally:
+            self._free.put(decoder)
+
+    def close(self) -> None:
+        """End the processes."""
+        while not self._free.empty():
+            decoder = self._free.get_nowait()
+            if decoder is not None:
+                decoder.end()
+
+
+def _suffix(recording: bytes) -> str | None:
+    """The suffix of the format that a file's first bytes tell."""
+    return next((suffix for signature, suffix in _SIGNATURES if signature.match(recording)), None)
+
+
+class _Decoder:
+    """One process that decodes recordings one after the other."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("forkserver")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_decode_all, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._left = _REUSED
+        if not self._connection.poll(_START_SECONDS):
+            raise PhonateError("the process that decodes recordings did not start")
+        self._connection.recv()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may decode another one."""
+        return self._left > 0
+
+    def decode(self, path: Path, limit: float, seconds: float) -> tuple[FloatArray, int] | str:
+        """Samples and rate of a recording, or what is wrong with it."""
+        try:
+            self._connection.send((path, limit, seconds))
+            if not self._connection.poll(_CLOCK * seconds):
+                self._left = 0
+                return "takes too long to decode; convert it to WAV"
+            answer = self._connection.recv()
+            self._left -= 1
+            if isinstance(answer, str):
+                return answer
+            return np.frombuffer(self._connection.recv_bytes(), dtype=np.float32), int(answer)
+        except (EOFError, OSError):  # the process was ended by a limit or a crash
+            self._left = 0
+            return "can't be decoded; is it damaged? Convert it to WAV"
+
+    def end(self) -> None:
+        """End the process."""
+        self._connection.close()
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+
+
+def _decode_all(connection: Connection[Any, Any]) -> None:
+    """Answer each path with the rate and then the samples, or with what is wrong as a string. Runs in its own process,
+    until the other end is closed."""
+    _limit_memory()
+    connection.send("ready")
+    while True:
+        try:
+            path, limit, seconds = connection.recv()
+        except EOFError:
+            return
+        used = time.process_time() + seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used), resource.RLIM_INFINITY))
+        try:
+            rate, waveform = _limited(path, limit)
+        except DataError as error:
+            connection.send(str(error).removeprefix(f"{path}: "))
+        except MemoryError:
+            connection.send("needs too much memory to decode")
+        else:
+            connection.send(rate)
+            connection.send_bytes(waveform.tobytes())
+
+
+def _limit_memory() -> None:
+    statm = Path("/proc/self/statm")
+    if statm.exists():  # other systems enforce no such limit
+        most = int(statm.read_text().split()[0]) * resource.getpagesize() + _MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _limited(path: Path, limit: float) -> tuple[int, FloatArray]:
+    """Rate and samples of a recording of at most `limit` seconds, of which no more is decoded. Raises DataError."""
+    blocks: list[FloatArray] = []
+    rate, held = sample_rate_of(path), 0
+    for block in read_blocks(path, block_seconds=_BLOCK_SECONDS):
+        blocks.append(block)
+        held += len(block)
+        if held > limit * rate:
+            raise DataError(f"{path}: longer than {limit:g} s, which is the limit; cut it")
+    return rate, np.concatenate(blocks)

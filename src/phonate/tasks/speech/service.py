@@ -1,0 +1,200 @@
+"""A synthesiser that serves several callers at once: a thread speaks one sentence of each in turn, in batches."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.config.errors import InputError, PhonateError
+from phonate.tasks.speech.inference import PAUSE_SECONDS, Synthesiser, streamed_level
+from phonate.text.phonemes import Word
+from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
+
+_END = None
+"""What follows the last chunk of a request in its queue."""
+
+
+class Utterance(SpeechResult):
+    """The speech of one request. Its methods may be called from any thread."""
+
+    def __init__(self, request: SpeechRequest, sentences: Iterator[list[Word]]) -> None:
+        self.request = request
+        self.sentences = sentences
+        self.begun = False
+        """Whether a sentence was spoken."""
+        self.cancelled = False
+        self._made: queue.SimpleQueue[FloatArray | Exception | None] = queue.SimpleQueue()
+
+    def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
+        """See `SpeechResult.chunks`."""
+        while True:
+            try:
+                made = self._made.get(timeout=timeout)
+            except queue.Empty:
+                raise TimeoutError(f"no sound within {timeout:g} s") from None
+            if made is _END:
+                return
+            if isinstance(made, Exception):
+                raise made
+            yield made
+
+    def cancel(self) -> None:
+        """See `SpeechResult.cancel`."""
+        self.cancelled = True
+        self._made.put(_END)
+
+    def put(self, chunk: FloatArray) -> None:
+        """Add a chunk (n,)."""
+        self._made.put(chunk)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing more will come; `error`: why."""
+        self._made.put(_END if error is None else error)
+
+
+class SynthesiserService(SpeechService):
+    """Speaks the sentences of up to `max_batch` requests in turn. Sentences of one voice and speed are read in one
+    batch, and their waveforms are rendered piece by piece in turn, so that none waits for another's last piece.
+
+    What a request gets is what `Synthesiser.stream` gives for its text.
+    """
+
+    needs_reference = False
+
+    def __init__(self, synthesiser: Synthesiser, max_batch: int) -> None:
+        if max_batch < 1:
+            raise InputError(f"max_batch {max_batch} must be at least 1")
+        self.sample_rate = synthesiser.sample_rate
+        self._synthesiser = synthesiser
+        self._max_batch = max_batch
+        self._pause = np.zeros(int(PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
+        self._waiting: deque[Utterance] = deque()
+        self._active: list[Utterance] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        # a daemon, so that a server that is told to stop at once need not wait for it
+        self._thread = threading.Thread(target=self._work, name="synthesiser", daemon=True)
+        self._thread.start()
+
+    @property
+    def voices(self) -> Sequence[str]:
+        """The speakers of the run."""
+        return self._synthesiser.speakers
+
+    @property
+    def active(self) -> int:
+        """See `SpeechService.active`."""
+        return len(self._active)
+
+    @property
+    def waiting(self) -> int:
+        """See `SpeechService.waiting`."""
+        return len(self._waiting)
+
+    def check(self, request: SpeechRequest) -> None:
+        """See `SpeechService.check`."""
+        self._sentences(request)
+
+    def submit(self, request: SpeechRequest) -> Utterance:
+        """See `SpeechService.submit`."""
+        utterance = Utterance(request, self._sentences(request))
+        with self._changed:
+            if self._closed:
+                raise PhonateError("the service is closed; it takes no more requests")
+            self._waiting.append(utterance)
+            self._changed.notify()
+        return utterance
+
+    def close(self) -> None:
+        """See `SpeechService.close`."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _sentences(self, request: SpeechRequest) -> Iterator[list[Word]]:
+        """The sentences of a request that can be met. Raises InputError for others."""
+        if request.reference is not None:
+            raise InputError(
+                "this model speaks in the voices that it was trained on and clones none; leave the reference out"
+            )
+        for name in ("temperature", "top_k", "top_p"):
+            if getattr(request, name) is not None:
+                raise InputError(f"{name}: this model draws nothing at random; leave it out")
+        if not request.speed > 0:
+            raise InputError(f"speed {request.speed:g} must be over 0; 1.2 is a fifth faster")
+        self._synthesiser.speaker(request.voice)
+        sentences = self._synthesiser.sentences(request.text)
+        return itertools.chain([next(sentences)], sentences)
+
+    def _work(self) -> None:
+        while self._admit():
+            for utterances, sentences in self._next_sentences():
+                self._speak(utterances, sentences)
+
+    def _admit(self) -> bool:
+        """Make room for waiting requests, after waiting for the first; False once closed and done."""
+        with self._changed:
+            while not (self._active or self._waiting or self._closed):
+                self._changed.wait()
+            self._active = [one for one in self._active if not one.cancelled]
+            while self._waiting and len(self._active) < self._max_batch:
+                utterance = self._waiting.popleft()
+                if not utterance.cancelled:
+                    self._active.append(utterance)
+            return bool(self._active or self._waiting or not self._closed)
+
+    def _next_sentences(self) -> list[tuple[list[Utterance], list[list[Word]]]]:
+        """The next sentence of each active request, grouped by voice and speed. Requests without one are ended."""
+        groups: dict[tuple[str | None, float], tuple[list[Utterance], list[list[Word]]]] = {}
+        for utterance in list(self._active):
+            try:
+                words = next(utterance.sentences, None)
+            except Exception as error:  # noqa: BLE001 - any error is that of one request, and others go on
+                self._end(utterance, error)
+                continue
+            if words is None:
+                self._end(utterance)
+                continue
+            utterances, sentences = groups.setdefault((utterance.request.voice, utterance.request.speed), ([], []))
+            utterances.append(utterance)
+            sentences.append(words)
+        return list(groups.values())
+
+    def _speak(self, utterances: list[Utterance], sentences: list[list[Word]]) -> None:
+        """Speak one sentence of each of `utterances`, which are of one voice and speed."""
+        request = utterances[0].request
+        try:
+            mels = self._synthesiser.mels(sentences, request.voice, request.speed)
+        except Exception as error:  # noqa: BLE001 - as above
+            for utterance in utterances:
+                self._end(utterance, error)
+            return
+        rendered = deque(
+            (utterance, self._synthesiser.render.stream(*mel)) for utterance, mel in zip(utterances, mels, strict=True)
+        )
+        for utterance in utterances:
+            if utterance.begun:
+                utterance.put(self._pause)
+            utterance.begun = True
+        while rendered:
+            utterance, pieces = rendered.popleft()
+            try:
+                piece = None if utterance.cancelled else next(pieces, None)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._end(utterance, error)
+                continue
+            if piece is not None:
+                utterance.put(streamed_level(piece))
+                rendered.append((utterance, pieces))
+
+    def _end(self, utterance: Utterance, error: Exception | None = None) -> None:
+        with self._changed:
+            self._active.remove(utterance)
+        utterance.end(error)

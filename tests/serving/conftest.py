@@ -1,0 +1,64 @@
+"""Servers for tests: applications in this process, and real ones."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if any(importlib.util.find_spec(name) is None for name in ("fastapi", "openai", "uvicorn")):
+    collect_ignore_glob = ["test_*.py"]  # without phonate[serve]
+else:
+    from fastapi.testclient import TestClient
+    from servers import STAND_IN, Serve, Server, recording
+    from stand_in import StandIn
+
+    from phonate.serving.app import create_app
+    from phonate.serving.settings import ServingSettings
+
+
+@pytest.fixture(scope="session")
+def wav() -> bytes:
+    """A recording of a second, of 300 Hz."""
+    return recording()
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serve]:
+    """A function that makes a client of a stand-in with the given settings; `client.service` is the stand-in."""
+    with ExitStack() as clients:
+
+        def make(seconds: float = 0.0, **settings: Any) -> TestClient:
+            service = StandIn(seconds)
+            values = {"model_name": "stand-in", "voices": tmp_path / "voices", **settings}
+            app = create_app(service, ServingSettings(**values))
+            client = clients.enter_context(TestClient(app, raise_server_exceptions=False))
+            client.service = service
+            return client
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def small_voice(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the task speech with two voices."""
+    pytest.importorskip("pocketsphinx", reason="needs forced alignment: pip install 'phonate[align]'")
+    from small_voice import small_run
+
+    return small_run(tmp_path_factory.mktemp("voice"))
+
+
+@pytest.fixture
+def stand_in_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """A function that starts a stand-in server with settings."""
+    with ExitStack() as servers:
+
+        def start(**settings: object) -> Server:
+            words = [f"{name}={value}" for name, value in settings.items()]
+            return servers.enter_context(Server(str(STAND_IN), str(tmp_path / "voices"), *words))
+
+        yield start

@@ -1,0 +1,86 @@
+"""Recordings, answers and real servers for tests of the server."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+from fastapi.testclient import TestClient
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+
+Serve = Callable[..., TestClient]
+"""Makes a client of a stand-in with the given settings; `client.service` is the stand-in."""
+
+
+def recording(seconds: float = 1.0, pitch: float = 300.0, rate: int = 16_000, kind: str = "WAV") -> bytes:
+    """A file with a tone."""
+    file = io.BytesIO()
+    tone = 0.3 * np.sin(2 * np.pi * pitch * np.arange(int(seconds * rate)) / rate)
+    soundfile.write(file, tone, rate, format=kind)
+    return file.getvalue()
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, *command: str, **environment: str) -> None:
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, *command],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        self._begun = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert self._begun.wait(300), "the server did not start"
+        found = re.search(r"(http://\S+)", "".join(self.lines))
+        assert found, self.lines
+        self.url = found[1]
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if "serving" in line:
+                self._begun.set()
+        self._begun.set()
+
+    def stop(self, number: int = signal.SIGTERM, timeout: float = 60.0) -> int:
+        """Send a signal; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(timeout)
+        self._reader.join(10)
+        return code
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join(10)
+
+
+def assert_error(answer: Any, status: int, said: str, param: str | None = None) -> None:
+    """An answer is an error in OpenAI's form whose message matches `said`."""
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert re.search(said, error["message"]), error
+    if param is not None:
+        assert error["param"] == param

@@ -1,0 +1,128 @@
+"""A service that clones without a model: it hums at the pitch of the reference, a tenth of a second for each character.
+
+As a program it serves itself, for tests that need a real server:
+
+    python stand_in.py FOLDER [name=value ...]
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.config.errors import InputError
+from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
+
+RATE = 24_000
+CHUNK = RATE // 10
+
+
+class _Result(SpeechResult):
+    def __init__(self) -> None:
+        self.made: queue.SimpleQueue[FloatArray | Exception | None] = queue.SimpleQueue()
+        self.cancelled = False
+
+    def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
+        while True:
+            try:
+                made = self.made.get(timeout=timeout)
+            except queue.Empty:
+                raise TimeoutError("nothing came") from None
+            if made is None:
+                return
+            if isinstance(made, Exception):
+                raise made
+            yield made
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.made.put(None)
+
+
+class StandIn(SpeechService):
+    """`seconds`: for each chunk. A text with "fail" fails after its first chunk."""
+
+    sample_rate = RATE
+    needs_reference = True
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.requests: list[SpeechRequest] = []
+        self.results: list[_Result] = []
+        self._seconds = seconds
+        self._threads: list[threading.Thread] = []
+        self._active = 0
+
+    @property
+    def voices(self) -> list[str]:
+        return ["own"]
+
+    @property
+    def active(self) -> int:
+        return self._active
+
+    @property
+    def waiting(self) -> int:
+        return 0
+
+    def check(self, request: SpeechRequest) -> None:
+        if "\x00" in request.text:
+            raise InputError("a text with a NUL can't be spoken")
+
+    def submit(self, request: SpeechRequest) -> SpeechResult:
+        self.check(request)
+        self.requests.append(request)
+        result = _Result()
+        self.results.append(result)
+        thread = threading.Thread(target=self._work, args=(request, result), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return result
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, request: SpeechRequest, result: _Result) -> None:
+        self._active += 1
+        pitch = 200.0
+        if request.reference is not None:
+            waveform = request.reference.waveform
+            pitch = np.count_nonzero(np.diff(np.signbit(waveform))) / 2 / len(waveform) * request.reference.sample_rate
+        hum = 0.3 * np.sin(2 * np.pi * pitch * np.arange(CHUNK * len(request.text)) / RATE)
+        for chunk in np.split(hum.astype(np.float32), len(request.text)):
+            time.sleep(self._seconds)
+            if result.cancelled:
+                break
+            result.made.put(chunk)
+            if "fail" in request.text:
+                result.made.put(RuntimeError("the model broke"))
+                break
+        self._active -= 1
+        result.made.put(None)
+
+
+def main() -> None:
+    """Serve a stand-in at a free port, which is printed."""
+    from phonate.cli.output import log_to_console
+    from phonate.serving.server import serve
+    from phonate.serving.settings import ServingSettings
+    from phonate.training.signals import interruptible
+
+    log_to_console()
+    values = dict(argument.split("=", 1) for argument in sys.argv[2:])
+    seconds = float(values.pop("seconds", 0.0))
+    keys = tuple(filter(None, [values.pop("key", "")]))
+    settings = ServingSettings(model_name="stand-in", voices=Path(sys.argv[1]), api_keys=keys, **values)
+    with interruptible():
+        serve(StandIn(seconds), settings, port=0)
+
+
+if __name__ == "__main__":
+    main()

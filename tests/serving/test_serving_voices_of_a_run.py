@@ -1,0 +1,156 @@
+"""A text-to-speech run as a server uses it: several requests at once get what `Synthesiser.stream` gives each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from phonate.config.errors import InputError, PhonateError
+from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.service import SynthesiserService
+from phonate.training.speech_service import Reference, SpeechRequest, SpeechResult
+
+LONG = "The rain ends. Nobody knows when!"
+
+
+@pytest.fixture(scope="module")
+def synthesiser(small_voice: Path) -> Synthesiser:
+    return Synthesiser.load(small_voice)
+
+
+@pytest.fixture
+def service(synthesiser: Synthesiser) -> Iterator[SynthesiserService]:
+    service = synthesiser.speech_service(max_batch=3)
+    assert isinstance(service, SynthesiserService)
+    yield service
+    service.close()
+
+
+def spoken(result: SpeechResult) -> np.ndarray:
+    return np.concatenate(list(result.chunks(60.0)))
+
+
+def test_requests_that_are_spoken_together_get_what_each_would_alone(
+    synthesiser: Synthesiser, service: SynthesiserService
+) -> None:
+    first, second = synthesiser.speakers
+    requests = [
+        SpeechRequest(LONG, first),
+        SpeechRequest("Good morning.", second),
+        SpeechRequest("It is late. Go home.", first, speed=1.5),
+        SpeechRequest("Good morning.", first),
+        SpeechRequest("The rain has ended.", None),
+    ]
+    results = [service.submit(request) for request in requests]
+    for request, result in zip(requests, results, strict=True):
+        alone = np.concatenate(list(synthesiser.stream(request.text, request.voice, request.speed)))
+        together = spoken(result)
+        assert len(together) == len(alone) > 0.5 * synthesiser.sample_rate
+        assert np.abs(together - alone).max() < 1e-3
+    assert len(spoken(service.submit(requests[2]))) < 0.8 * len(
+        np.concatenate(list(synthesiser.stream(requests[2].text, first)))
+    )
+
+
+class Blocked(SynthesiserService):
+    """Works only once it is let."""
+
+    def __init__(self, synthesiser: Synthesiser, max_batch: int) -> None:
+        self.let = threading.Event()
+        super().__init__(synthesiser, max_batch)
+
+    def _work(self) -> None:
+        self.let.wait()
+        super()._work()
+
+
+def test_sentences_are_batched_and_each_request_is_heard_before_another_is_done(
+    synthesiser: Synthesiser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+    original = synthesiser.mels
+
+    def counted(sentences: list, *rest: object) -> list:
+        batches.append(len(sentences))
+        return original(sentences, *rest)
+
+    monkeypatch.setattr(synthesiser, "mels", counted)
+    service = Blocked(synthesiser, max_batch=2)
+    results = [service.submit(SpeechRequest(LONG)) for _ in range(3)]
+    assert (service.active, service.waiting) == (0, 3)
+    service.let.set()
+    for result in results:
+        spoken(result)
+    assert batches == [2, 2, 1, 1]  # two sentences each; the third request waits for a place
+    service.close()
+    assert (service.active, service.waiting) == (0, 0)
+
+
+def test_a_cancelled_request_makes_room(synthesiser: Synthesiser) -> None:
+    service = Blocked(synthesiser, max_batch=1)
+    gone, heard = service.submit(SpeechRequest(LONG * 50)), service.submit(SpeechRequest("Good morning."))
+    gone.cancel()
+    service.let.set()
+    assert list(gone.chunks(60.0)) == []
+    assert len(spoken(heard))
+    service.close()
+
+
+def test_an_error_is_that_of_one_request(
+    synthesiser: Synthesiser, service: SynthesiserService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(synthesiser, "mels", broken)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            spoken(service.submit(SpeechRequest("Good morning.")))
+    assert len(spoken(service.submit(SpeechRequest("Good morning."))))
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (SpeechRequest("Hello.", "nobody"), "nobody"),
+        (SpeechRequest("***"), "nothing"),
+        (SpeechRequest("Hello.", speed=0.0), "speed"),
+        (SpeechRequest("Hello.", temperature=1.0), "temperature"),
+        (SpeechRequest("Hello.", reference=Reference(np.zeros(9, np.float32), 16_000)), "clones none"),
+    ],
+)
+def test_requests_that_cannot_be_met_are_refused(
+    service: SynthesiserService, request_: SpeechRequest, said: str
+) -> None:
+    for call in (service.check, service.submit):
+        with pytest.raises(InputError, match=said):
+            call(request_)
+
+
+def test_waiting_for_sound_has_a_limit(synthesiser: Synthesiser) -> None:
+    service = Blocked(synthesiser, max_batch=1)
+    with pytest.raises(TimeoutError):
+        list(service.submit(SpeechRequest("Hello.")).chunks(0.01))
+    service.let.set()
+    service.close()
+
+
+def test_a_closed_service_finishes_and_takes_no_more(synthesiser: Synthesiser) -> None:
+    service = SynthesiserService(synthesiser, 2)
+    results = [service.submit(SpeechRequest("Good morning.")) for _ in range(3)]
+    service.close()
+    assert all(len(spoken(result)) for result in results)
+    with pytest.raises(PhonateError, match="closed"):
+        service.submit(SpeechRequest("Hello."))
+    assert torch.is_grad_enabled()
+
+
+def test_a_model_that_makes_no_speech_offers_no_service() -> None:
+    from phonate.tasks.recognition.inference import Transcriber
+
+    assert Transcriber.speech_service(Transcriber.__new__(Transcriber)) is None

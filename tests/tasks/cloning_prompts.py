@@ -10,7 +10,7 @@ import torch
 
 from higgs import small_model, small_tokenizer
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.tasks.cloning.decoding.loop import Decoder, Job
+from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece
 from phonate.tasks.cloning.decoding.sampling import Sampling
 from phonate.tasks.cloning.tokens import CloningTokenizer, Prompt
 
@@ -54,7 +54,7 @@ def generated(
     """Codes (T, K) of all prompts, decoded together."""
     decoder: Decoder[int] = Decoder(model, len(given), 256)
     for index, prompt in enumerate(given):
-        decoder.join(Job(prompt, limit, sampling, seeds[index] if seeds else index, index))
+        decoder.join(Job(Piece(prompt, limit), sampling, seeds[index] if seeds else index, index))
     return collected(decoder, len(given))
 
 

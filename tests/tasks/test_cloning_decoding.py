@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+
 from cloning_prompts import BEGIN, END, GREEDY, collected, disciplined_model, end_after, generated, prompts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
 from phonate.tasks.cloning.decoding.delay import DelayedStream
-from phonate.tasks.cloning.decoding.loop import Decoder, Job
+from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece
 from phonate.tasks.cloning.decoding.sampling import NO_CODE, Sampling, allowed, choose
 from phonate.tasks.cloning.sequence import delayed
 from phonate.tasks.cloning.tokens import Prompt
@@ -84,7 +87,7 @@ def test_a_row_that_joins_late_gets_the_codes_it_gets_alone(model: Any) -> None:
     while waiting or decoder.owners:
         if waiting and decoder.free:
             index = waiting.pop(0)
-            decoder.join(Job(given[index], limits[index], sampling, index, index))
+            decoder.join(Job(Piece(given[index], limits[index]), sampling, index, index))
         for step in decoder.step():
             made[step.owner] += [] if step.codes is None else [step.codes]
     for index, codes in enumerate(made):
@@ -96,7 +99,7 @@ def test_a_row_that_leaves_changes_nothing_for_the_others(model: Any) -> None:
     expected = generated(model, given, LIMIT)
     decoder: Decoder[int] = Decoder(model, 3, 256)
     for index, prompt in enumerate(given):
-        decoder.join(Job(prompt, LIMIT, GREEDY, 0, index))
+        decoder.join(Job(Piece(prompt, LIMIT), GREEDY, 0, index))
     for _ in range(3):
         decoder.step()
     decoder.leave(0)
@@ -190,7 +193,7 @@ def test_begin_and_end_of_stream_are_allowed_where_they_belong() -> None:
 def test_what_does_not_fit_is_refused(model: Any) -> None:
     decoder: Decoder[int] = Decoder(model, 1, 64)
     with pytest.raises(InputError, match=r"the prompt has \d+ tokens .* at most 56 together"):
-        decoder.join(Job(prompts(1)[0], 60, GREEDY, 0, 0))
+        decoder.join(Job(Piece(prompts(1)[0], 60), GREEDY, 0, 0))
     assert decoder.free == 1
 
 

@@ -9,25 +9,13 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import PhonateError
-from phonate.config.randomness import derived_seed
-from phonate.tasks.cloning.decoding.loop import Decoder, Job, Step
+from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece, Step, piece_seed
 from phonate.tasks.cloning.decoding.sampling import Sampling
-from phonate.tasks.cloning.tokens import Prompt
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of a text that is generated in one go."""
-
-    prompt: Prompt
-    limit: int
-    """Frames, at most."""
 
 
 class Generation:
@@ -37,10 +25,8 @@ class Generation:
         self.cut_short = False
         """Whether a piece reached its limit before the model ended it."""
         self.cancelled = threading.Event()
-        self._jobs = deque(
-            Job(piece.prompt, piece.limit, sampling, derived_seed(seed, number), self)
-            for number, piece in enumerate(pieces)
-        )
+        self.jobs = deque(Job(piece, sampling, piece_seed(seed, number), self) for number, piece in enumerate(pieces))
+        """The pieces that have not been begun."""
         self._made: queue.SimpleQueue[NDArray[np.int16] | Exception | None] = queue.SimpleQueue()
 
     def cancel(self) -> None:
@@ -70,7 +56,7 @@ class Generation:
 
     def next_job(self) -> Job[Generation] | None:
         """The next piece; None: there is none."""
-        return self._jobs.popleft() if self._jobs else None
+        return self.jobs.popleft() if self.jobs else None
 
     def add(self, step: Step[Generation]) -> None:
         """Take what a step made."""

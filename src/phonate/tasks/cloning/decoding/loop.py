@@ -7,6 +7,8 @@ two frames. Shapes: R rows (utterances that are being generated), L tokens, K co
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -25,12 +27,24 @@ OwnerT = TypeVar("OwnerT")
 
 
 @dataclass(frozen=True)
-class Job(Generic[OwnerT]):
-    """An utterance to generate."""
+class Piece:
+    """A text, or a part of a long one, that is generated in one go."""
 
     prompt: Prompt
     limit: int
     """Frames, at most."""
+
+
+def piece_seed(seed: int, number: int) -> int:
+    """The seed of a text's part, so that it gives the same codes wherever it is generated."""
+    return derived_seed("clone", seed, number)
+
+
+@dataclass(frozen=True)
+class Job(Generic[OwnerT]):
+    """An utterance to generate."""
+
+    piece: Piece
     sampling: Sampling
     seed: int
     owner: OwnerT
@@ -59,7 +73,7 @@ class _Row(Generic[OwnerT]):
 
     def __post_init__(self) -> None:
         # on the CPU, so that every device draws the same numbers
-        self.generator = torch.Generator().manual_seed(derived_seed("clone", self.job.seed))
+        self.generator = torch.Generator().manual_seed(self.job.seed)
 
 
 class SlotCache:
@@ -135,11 +149,12 @@ class Decoder(Generic[OwnerT]):
 
     def check(self, job: Job[Any]) -> None:
         """Raise InputError for an utterance that does not fit."""
-        prompt = len(job.prompt.input_ids)
-        if prompt + job.limit + self.codebooks > self.length:
+        prompt, limit = job.piece.prompt, job.piece.limit
+        tokens = len(prompt.input_ids)
+        if tokens + limit + self.codebooks > self.length:
             raise InputError(
-                f"the prompt has {prompt} tokens ({len(job.prompt.frames)} of the reference), up to {job.limit} frames "
-                f" are to follow, at most {self.length - self.codebooks} together; shorten the reference or the text"
+                f"the prompt has {tokens} tokens ({len(prompt.frames)} of the reference), up to {limit} frames "
+                f"are to follow, at most {self.length - self.codebooks} together; shorten the reference or the text"
             )
 
     @torch.inference_mode()
@@ -147,10 +162,10 @@ class Decoder(Generic[OwnerT]):
         """Begin an utterance: its prompt is read now. Raises InputError as `check`; there must be a free slot."""
         assert self.free, "no free slot"
         self.check(job)
-        slot, length = len(self._rows), len(job.prompt.input_ids) + 1
+        slot, length = len(self._rows), len(job.piece.prompt.input_ids) + 1
         begin_1K = np.full((1, self.codebooks), self.begin, dtype=np.int64)
-        frames = torch.from_numpy(np.concatenate([job.prompt.frames, begin_1K]))[None].to(self.device)
-        ids = np.append(job.prompt.input_ids, self.model.config.audio_token_id)
+        frames = torch.from_numpy(np.concatenate([job.piece.prompt.frames, begin_1K]))[None].to(self.device)
+        ids = np.append(job.piece.prompt.input_ids, self.model.config.audio_token_id)
         self._cache.prefill(slot, length)
         output = self.model.model(
             input_ids=torch.from_numpy(ids)[None].to(self.device),
@@ -161,7 +176,7 @@ class Decoder(Generic[OwnerT]):
             past_key_values=self._cache,
         )
         self._logits[slot] = self._heads(output.last_hidden_state[:, -1])[0]
-        stream = DelayedStream(self.codebooks, self.begin, self.end, job.limit)
+        stream = DelayedStream(self.codebooks, self.begin, self.end, job.piece.limit)
         self._rows.append(_Row(job, stream, length))
 
     @torch.inference_mode()
@@ -229,3 +244,12 @@ class Decoder(Generic[OwnerT]):
         """Logits (R, K, V) in fp32."""
         logits: Tensor = self.model.audio_lm_head(hidden_RH).float()
         return logits.view(len(hidden_RH), self.codebooks, self.codebook_size)
+
+
+def run(decoder: Decoder[OwnerT], jobs: Iterable[Job[OwnerT]]) -> Iterator[Step[OwnerT]]:
+    """What all `jobs` make, as many at once as there is room for. Raises InputError for one that does not fit."""
+    waiting = deque(jobs)
+    while waiting or decoder.owners:
+        while waiting and decoder.free:
+            decoder.join(waiting.popleft())
+        yield from decoder.step()

@@ -1,0 +1,117 @@
+"""Recordings of voices that are to be cloned: where they come from, and their codes, each made once."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import AUDIO_SUFFIXES, read_audio
+from phonate.audio.higgs_codec import HiggsCodec
+from phonate.audio.inputs import as_waveform
+from phonate.config.errors import InputError
+from phonate.training.speech_service import Reference
+
+MAX_SECONDS = 60.0
+"""Of a reference; the model's examples have 5 to 30."""
+_KEPT = 64
+
+
+class ReferenceCodes:
+    """The codes (T, K) of references, the last 64 of which are kept. For several threads."""
+
+    def __init__(self, codec: HiggsCodec) -> None:
+        self._codec = codec
+        self._kept: OrderedDict[str, NDArray[np.int16]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, reference: Reference) -> NDArray[np.int16]:
+        """Raises InputError for a recording that is too short, too long or no sound."""
+        check_reference(reference)
+        waveform = np.ascontiguousarray(reference.waveform, dtype=np.float32)
+        key = hashlib.sha256(waveform.tobytes() + str(reference.sample_rate).encode()).hexdigest()
+        with self._lock:
+            if (codes := self._kept.get(key)) is not None:
+                self._kept.move_to_end(key)
+                return codes
+        codes = self._codec.encode(waveform, reference.sample_rate)
+        with self._lock:
+            self._kept[key] = codes
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return codes
+
+
+def check_reference(reference: Reference) -> None:
+    """Raise InputError for a recording that is silent, or longer than `MAX_SECONDS`."""
+    seconds = len(reference.waveform) / reference.sample_rate
+    if seconds > MAX_SECONDS:
+        raise InputError(f"the reference has {seconds:.1f} s, at most {MAX_SECONDS:g} s are allowed; cut it to 5 to 30")
+    if not np.any(reference.waveform):
+        raise InputError("the reference is silent; record it again")
+
+
+def as_reference(
+    audio: str | Path | NDArray[Any] | BinaryIO | Reference, text: str | None, sample_rate: int | None, own_rate: int
+) -> Reference:
+    """A recording with its text.
+
+    Args:
+        audio: A file, an open one, samples (N,) at `sample_rate` Hz (None: at `own_rate`), or a `Reference`.
+        text: What is said in it; None: what the `Reference` says, or unknown.
+
+    Raises InputError or DataError for what is no recording.
+    """
+    if isinstance(audio, Reference):
+        return audio if text is None else Reference(audio.waveform, audio.sample_rate, text)
+    if isinstance(audio, str | Path):
+        if sample_rate is not None:
+            raise InputError(f"{audio}: a file has its own sample rate; sample_rate is for arrays")
+        return Reference(*read_audio(audio), text)
+    if isinstance(audio, np.ndarray):
+        return Reference(as_waveform(audio, sample_rate or own_rate), sample_rate or own_rate, text)
+    if not hasattr(audio, "read"):
+        raise InputError(f"a reference is a file, samples (N,) in an array or a Reference, not {type(audio).__name__}")
+    return Reference(*_read_open(audio), text)
+
+
+def _read_open(file: BinaryIO) -> tuple[NDArray[np.float32], int]:
+    with tempfile.NamedTemporaryFile(suffix=Path(str(getattr(file, "name", ""))).suffix) as copy:
+        copy.write(file.read())
+        copy.flush()
+        return read_audio(copy.name)
+
+
+def read_voices(folder: str | Path) -> dict[str, Reference]:
+    """The voices in a folder: NAME.wav (or .flac, ...), with what is said in it in NAME.txt, if that is there.
+
+    Raises InputError for a folder that is missing or has no recordings, DataError for one that can't be read.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; make it, with NAME.wav and NAME.txt for each voice")
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in AUDIO_SUFFIXES)
+    if not files:
+        raise InputError(f"{folder}: has no recordings; put NAME.wav and NAME.txt there for each voice")
+    voices: dict[str, Reference] = {}
+    for path in files:
+        if path.stem in voices:
+            raise InputError(f"{path}: there are two recordings of {path.stem}; remove one")
+        voices[path.stem] = Reference(*read_audio(path), _text_of(path))
+    return voices
+
+
+def _text_of(recording: Path) -> str | None:
+    file = recording.with_suffix(".txt")
+    if not file.is_file():
+        return None
+    try:
+        return " ".join(file.read_text(encoding="utf-8-sig").split()) or None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: is not UTF-8; save it so") from error

@@ -73,7 +73,10 @@ class HiggsCodec:
                 )
             except Exception as error:  # damaged files: each reader raises its own errors
                 why = " ".join(str(error).split())
-                raise InputError(f"{source}: the codec can't be loaded ({why})") from error
+                raise InputError(
+                    f"{source}: the codec can't be loaded ({why}); give a folder or a name on the hub with "
+                    f"transformers' HiggsAudioV2TokenizerModel in safetensors, such as {CODEC}"
+                ) from error
         if missing := sorted(found["missing_keys"]):
             raise InputError(f"{source}: no codec of Higgs Audio: {len(missing)} weights are missing ({missing[0]})")
         return cls(model.to(device or torch.device("cpu")), str(source))

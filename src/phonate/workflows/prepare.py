@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from phonate.data.manifests.manifest import check_corpus, list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.data.manifests.validation import Progress, validate
 from phonate.data.settings import ConversationData, RecordingData, VoiceData
+from phonate.tasks.cloning.data_settings import CloningData
 
 FURTHER = "further"
+_START = 1 << 16
+_MESSAGES = re.compile(r'\s*[\[{].*"messages"\s*:', re.DOTALL)
 
 
 def corpus_settings(source: str, cache_dir: str | None = None) -> RecordingData:
@@ -41,6 +45,32 @@ def check(settings: RecordingData, progress: Progress | None = None) -> dict[str
     """Look at every recording; returns the report, which may be one of refusals alone. As in all three, `further` are
     the outcomes of the other corpora that the settings name (of clips or noise, for simulations)."""
     return _each(_check, settings, progress)
+
+
+def chatml_settings(source: str) -> CloningData | None:
+    """The settings of pairs for voice cloning: of a recipe of that task, or of a file of conversations with defaults.
+    None: `source` is another corpus."""
+    suffix = Path(source).suffix.lower()
+    if suffix in {".yaml", ".yml"}:
+        read = resolve(source).recipe.data
+        return read if isinstance(read, CloningData) else None
+    return CloningData(path=source) if suffix in {".json", ".jsonl"} and is_chatml(source) else None
+
+
+def is_chatml(path: str) -> bool:
+    """Whether a JSON file holds conversations, as its first row says."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            return _MESSAGES.match(file.read(_START)) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def check_chatml(settings: CloningData) -> dict[str, Any]:
+    """Look at every pair and recording; returns the report, which may be one of refusals alone."""
+    from phonate.tasks.cloning.checking import check_pairs
+
+    return check_pairs(settings).report.to_json()
 
 
 def _each(

@@ -1,7 +1,8 @@
 """Check a corpus, describe it, prepare it for training, or make one from long recordings or texts.
 
-check: which recordings can be used, and why the others can't. prepare: build the index and the cache that training
-reads. describe: speakers, minutes and lengths. PATH is a folder, a metadata file, or a recipe.
+check: which recordings can be used, and why the others can't; also for ChatML, the conversations of voice cloning.
+prepare: build the index and the cache that training reads. describe: speakers, minutes and lengths. PATH is a folder,
+a metadata file, or a recipe.
 
 prepare PATH --split --transcribe -o FOLDER makes a data set from a long recording or a folder of them: cut at pauses,
 transcribed by Whisper. check PATH --page OUT.html (prepare too) writes a page with the twenty worst clips, to listen
@@ -13,6 +14,7 @@ prepare PATH -o OUT.jsonl makes prompts and responses from a folder of texts, fo
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Any
 
 SHOWN = 20
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _outcome(args: argparse.Namespace) -> dict[str, Any]:
+    from phonate.config.errors import InputError
     from phonate.data.progress import report_progress as progress
     from phonate.workflows import prepare
 
@@ -66,6 +69,10 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
         from phonate.workflows.datasets.from_texts import build_pairs
 
         return build_pairs(args.path, args.output, progress)
+    if args.action == "check" and (pairs := prepare.chatml_settings(args.path)) is not None:
+        if args.page is not None:
+            raise InputError("--page: not supported for conversations; leave it out")
+        return prepare.check_chatml(pairs)
     recogniser = None
     if args.transcribe:
         from phonate.workflows.datasets.from_recordings import recogniser as load_recogniser
@@ -159,7 +166,8 @@ def _print_report(outcome: dict[str, Any]) -> None:
     for kind in ("refused", "warnings"):
         problems = outcome[kind]
         if problems:
-            print(f"\n{len(problems)} {kind}:")
+            counts = Counter(problem["reason"] for problem in problems).most_common()
+            print(f"\n{len(problems)} {kind}: {', '.join(f'{count} {reason}' for reason, count in counts)}")
             print_table([[p["reason"], p["place"], p["detail"]] for p in problems[:SHOWN]], ["why", "where", "detail"])
             if len(problems) > SHOWN:
                 print(f"... and {len(problems) - SHOWN} more; --json lists all")

@@ -62,7 +62,7 @@ def measure(
     stamps = {audio: _stamp(audio) for audio in distinct}
     found: dict[Audio, Found] = {
         audio: known[stamp] for audio, stamp in stamps.items() if stamp is not None and stamp in known
-    }
+    }  # of any length, since the limit may have been another
     missing = [audio for audio in distinct if audio not in found]
     with ThreadPoolExecutor(threads or cores()) as pool:
         for done, facts in enumerate(pool.map(lambda audio: _measured(audio, max_seconds), missing), start=1):
@@ -70,7 +70,17 @@ def measure(
             report_progress(Stage.CHECKING, done, len(missing))
     if remembered is not None and missing:
         _write(remembered, [(stamps[audio], facts) for audio, facts in found.items()])
-    return found
+    return {audio: _limited(audio, facts, max_seconds) for audio, facts in found.items()}
+
+
+def _limited(audio: Audio, facts: Found, max_seconds: float) -> Found:
+    if isinstance(facts, AudioFacts) and facts.quality.duration > max_seconds:
+        return _too_long(audio, facts.quality.duration, max_seconds)
+    return facts
+
+
+def _too_long(audio: Audio, seconds: float, max_seconds: float) -> Unusable:
+    return Unusable("too long", f"{audio.path}: {seconds:.1f} s, longer than data.max_seconds {max_seconds:g}")
 
 
 def _measured(audio: Audio, max_seconds: float) -> Found:
@@ -86,7 +96,7 @@ def _measured(audio: Audio, max_seconds: float) -> Found:
             part = f"seconds {audio.start:g} to {end:g} of {path}, which has {length:.3f}"
             return Unusable("no such part", f"{part}; correct the times")
         if (seconds := min(end, length) - audio.start) > max_seconds:
-            return Unusable("too long", f"{path}: {seconds:.1f} s, longer than data.max_seconds {max_seconds:g}")
+            return _too_long(audio, seconds, max_seconds)
         waveform, rate = read_audio(path, offset=audio.start, duration=None if audio.end is None else end - audio.start)
     except (DataError, OSError, ValueError, RuntimeError, MemoryError) as error:  # as decoders raise for damaged files
         return Unusable("unreadable", " ".join(str(error).split()))

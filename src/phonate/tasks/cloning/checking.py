@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from phonate.config.errors import DataError
 from phonate.data.codes.facts import AudioFacts, Found, Unusable, measure
@@ -51,11 +50,6 @@ def check_pairs(data: CloningData, remembered: Path | None = None) -> CheckedPai
     facts = {audio: one for audio, one in found.items() if isinstance(one, AudioFacts)}
     report.warnings += _duplicates(usable, facts)
     return CheckedPairs(report, usable, facts)
-
-
-def check(path: str) -> dict[str, Any]:
-    """The report of `phonate data check` on a ChatML file, with the limits that are usual. Raises as `check_pairs`."""
-    return check_pairs(CloningData(path=path)).report.to_json()
 
 
 def _samples(dialogues: Sequence[Dialogue], report: Report) -> Iterator[CloningSample]:

@@ -56,8 +56,6 @@ class Corpus:
         samples = [self._normalised(sample) for sample in self.checked.samples]
         contents = [[facts[sample.target].digest] for sample in samples]
         train, validation = split_by_contents(samples, contents, self.data.validation)
-        if not train:
-            raise DataError(f"{self.data.path}: all pairs have the same target; add others, or set data.validation: 0")
         logger.info("%s: %d pairs for training, %d for validation", self.data.path, len(train), len(validation))
         return train, validation
 

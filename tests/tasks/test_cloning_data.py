@@ -236,7 +236,7 @@ def test_codes_are_made_once_and_are_those_of_the_codec(corpus: Path, tmp_path: 
     assert len(samples) == 6
     assert not loaded
     made.codes(samples[0].target)
-    for one in [audio for sample in samples for audio in (sample.reference, sample.target)]:
+    for one in [part for sample in samples for part in (sample.reference, sample.target)]:
         np.testing.assert_array_equal(made.codes(one), loaded[0].encode(*read_audio(one.path)))
         assert made.frames(one) == len(made.codes(one))
         assert made.seconds(one) == pytest.approx(made.frames(one) / 25, abs=0.05)

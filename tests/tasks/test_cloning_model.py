@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from higgs import SPECIALS, small_model_folder, small_tokenizer
 from phonate.config.errors import InputError
+from phonate.nn.pretrained.adapters import merge_adapters
 from phonate.nn.pretrained.weights import copy_tensors, saved_tensors
 from phonate.tasks.cloning.network import conversion
 from phonate.tasks.cloning.network.adapters import resolved_targets
@@ -452,3 +453,50 @@ def test_the_projector_changes_nothing_at_first_and_learns(network: CloningNetwo
         conditioned.whisper_projector.gate += 0.5  # type: ignore[union-attr]
     assert not torch.allclose(plain.hidden, conditioned(**batch, **heard).hidden, atol=1e-2)
     assert "whisper_projector.linear.weight" in saved_tensors(conditioned, trained_only=True)
+
+
+# 4-bit weights, and merging
+
+
+def test_adapters_on_4_bit_weights(folder: Path, base: Any) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes: pip install 'phonate[qlora]'")
+    made = load_network(network_settings(folder, quantization="nf4", dtype="fp32"), CPU)
+    kinds = {type(module).__name__ for module in made.base.model.layers.modules()}
+    assert "Linear4bit" in kinds
+    assert made.base.text_lm_head.weight.dtype == torch.float32  # heads keep their precision
+    batch = make_batch(made.config)
+    gradients = _gradients(made, batch)
+    assert gradients
+    assert all(torch.isfinite(one).all() for one in gradients.values())
+    with torch.no_grad():
+        found, exact = made(**batch).hidden, CloningNetwork(base)(**batch).hidden
+    assert 0 < float((found - exact).norm() / exact.norm()) < 0.5
+
+
+def _adapted(folder: Path, dtype: str) -> CloningNetwork:
+    made = load_network(network_settings(folder, dtype=dtype), CPU).eval()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.requires_grad:
+                parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return made
+
+
+@torch.no_grad()
+def test_merging_is_exact_in_fp32_and_rounds_once_in_bf16(folder: Path) -> None:
+    """Adapters are added in fp32 and the sum is cast. Casting them first, and then the sum, rounds twice."""
+    adapted = _adapted(folder, "bf16")
+    layer: Any = adapted.base.model.layers[0].self_attn.q_proj
+    weight, delta = layer.base_layer.weight.clone(), layer.get_delta_weight("default").clone()
+    batch = make_batch(adapted.config)
+    exact_network = adapted.float()
+    expected = exact_network(**batch).audio_logits
+    merged = CloningNetwork(merge_adapters(exact_network.model))
+    assert float((merged(**batch).audio_logits - expected).abs().max()) < 1e-5 * max(1.0, float(expected.abs().max()))
+    stored = merged.base.to(torch.bfloat16).model.layers[0].self_attn.q_proj.weight
+    assert torch.equal(stored, (weight.float() + delta.float()).bfloat16())
+    assert not torch.equal(stored, weight + delta.bfloat16())
+    found = merged(**batch).audio_logits.float()
+    agreement = float((found.argmax(-1) == expected.argmax(-1)).float().mean())
+    assert agreement > 0.95

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import torch
@@ -42,6 +42,7 @@ def load_pretrained(
     quantization: Quantization | Literal["int8"] | None = None,
     device: torch.device | None = None,
     loader: Any = None,
+    unquantized: Sequence[str] = (),
     **more: Any,
 ) -> nn.Module:
     """A pretrained model with all of its weights.
@@ -53,6 +54,7 @@ def load_pretrained(
             ("auto": bf16).
         device: Where each weight is put as it is read, not by way of host memory; None: the CPU.
         loader: The class whose `from_pretrained` is called; None: AutoModelForCausalLM.
+        unquantized: Names of linear layers that are not quantised; none: the head, as transformers knows it.
         more: Keywords for `from_pretrained`; with a `state_dict`, weights are taken from it, and none are read.
 
     Raises:
@@ -66,7 +68,7 @@ def load_pretrained(
         loader = AutoModelForCausalLM
     options: dict[str, Any] = {**more, "dtype": "auto" if dtype == "auto" else DTYPES[dtype]}
     if quantization is not None:
-        options["quantization_config"] = _quantization(quantization, dtype)
+        options["quantization_config"] = _quantization(quantization, dtype, unquantized)
     if device is not None and device.type != "cpu":
         options["device_map"] = {"": device}
     with quiet_transformers():
@@ -110,7 +112,7 @@ def quiet_transformers() -> Iterator[None]:
             settings.enable_progress_bar()
 
 
-def _quantization(kind: Quantization | Literal["int8"], dtype: Dtype) -> Any:
+def _quantization(kind: Quantization | Literal["int8"], dtype: Dtype, unquantized: Sequence[str]) -> Any:
     """4-bit weights (Dettmers et al. 2023, https://arxiv.org/abs/2305.14314), or 8-bit ones (Dettmers et al. 2022,
     https://arxiv.org/abs/2208.07339).
 
@@ -120,12 +122,14 @@ def _quantization(kind: Quantization | Literal["int8"], dtype: Dtype) -> Any:
 
     make: Any = BitsAndBytesConfig  # untyped
     require("bitsandbytes")
+    skipped = list(unquantized) or None
     try:
         importlib.import_module("bitsandbytes")
         if kind == "int8":
-            return make(load_in_8bit=True)
+            return make(load_in_8bit=True, llm_int8_skip_modules=skipped)
         return make(
             load_in_4bit=True,
+            llm_int8_skip_modules=skipped,  # of 4-bit weights too, despite its name
             bnb_4bit_quant_type=kind,
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=torch.bfloat16 if dtype == "auto" else DTYPES[dtype],

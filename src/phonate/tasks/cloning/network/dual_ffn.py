@@ -29,18 +29,32 @@ class Paths:
     """(N - A,)"""
 
 
-def block_causal_mask(position_ids: Tensor) -> Tensor:
-    """Who attends to whom (B, 1, L, L), True where it may: a token to itself and those before it in its own sequence.
+_MASK_ALIGNMENT = 16
+"""CUDA's kernels copy a mask, in every layer, unless its rows begin at multiples of this."""
 
-    A row holds several sequences; one begins wherever `position_ids` (B, L) do not go up by 1.
+
+def block_causal_mask(position_ids: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores of attention (B, 1, L, L): 0 where a token may look, which is at itself and at those
+    before it in its own sequence, -inf elsewhere.
+
+    A row holds several sequences; one begins wherever `position_ids` (B, L) do not go up by 1. `dtype` is that of the
+    queries: a mask of another type would be converted, and kept, in every layer.
     """
     begins_BL = torch.ones_like(position_ids, dtype=torch.bool)
     begins_BL[:, 1:] = position_ids[:, 1:] != position_ids[:, :-1] + 1
     sequence_BL = begins_BL.cumsum(1)
-    length = position_ids.shape[1]
+    rows, length = position_ids.shape
     causal_LL = torch.ones(length, length, dtype=torch.bool, device=position_ids.device).tril()
-    same_BLL = sequence_BL[:, :, None] == sequence_BL[:, None, :]
-    return (same_BLL & causal_LL)[:, None]
+    seen_BLL = (sequence_BL[:, :, None] == sequence_BL[:, None, :]) & causal_LL
+    width = -(-length // _MASK_ALIGNMENT) * _MASK_ALIGNMENT
+    mask = torch.zeros(rows, 1, length, width, dtype=dtype, device=position_ids.device)[..., :length]
+    return mask.masked_fill_(~seen_BLL[:, None], -torch.inf)
+
+
+def query_dtype(hidden: Tensor) -> torch.dtype:
+    """The type that attention computes in: autocast's, or that of the hidden states."""
+    kind = hidden.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 
 def run_layers(
@@ -58,7 +72,7 @@ def run_layers(
         layers: Of transformers' HiggsAudioV2Model, adapters or not.
         hidden_BLH: Embeddings of tokens and frames.
         position_embeddings: What the model's `rotary_emb` gives.
-        mask: (B, 1, L, keys), True where attention may look; None: all tokens of a row are one sequence.
+        mask: (B, 1, L, keys) as `block_causal_mask` gives it; None: all tokens of a row are one sequence.
         paths: Which tokens are audio frames.
         cache: Keys and values of earlier tokens, with transformers' `update`.
         checkpointing: Recompute each layer in the backward pass instead of keeping its activations.

@@ -87,6 +87,7 @@ def load_base(
             "false, or use the model as it was released"
         )
     options: dict[str, Any] = {"use_text_head": has_head, "attn_implementation": "sdpa", "config": config}
+    options["unquantized"] = ("audio_lm_head", "text_lm_head")
     if original:
         options["state_dict"] = _converted_weights(name)
     model: Any = load_pretrained(name, dtype, quantization, device, HiggsAudioV2ForConditionalGeneration, **options)

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from phonate.tasks.cloning.network.dual_ffn import Paths, block_causal_mask, run_layers
+from phonate.tasks.cloning.network.dual_ffn import Paths, block_causal_mask, query_dtype, run_layers
 from phonate.tasks.cloning.network.whisper_projector import WhisperProjector
 
 
@@ -93,7 +93,7 @@ class CloningNetwork(nn.Module):
             base.model.layers,
             embedded_BLH,
             base.model.rotary_emb(embedded_BLH, position_ids),
-            block_causal_mask(position_ids),
+            block_causal_mask(position_ids, query_dtype(embedded_BLH)),
             Paths(frame_positions, other_positions),
             checkpointing=self.checkpointing,
         )

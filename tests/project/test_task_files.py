@@ -10,7 +10,7 @@ import pytest
 import phonate
 from phonate.config.tasks import referred, task_info
 
-TASKS = sorted(path.parent.name for path in (Path(phonate.__file__).parent / "tasks").glob("*/settings.py"))
+TASKS = sorted(path.parent.name for path in (Path(phonate.__file__).parent / "tasks").glob("*/inference.py"))
 ROLES = ("settings", "corpus", "dataset", "model", "task", "inference")
 
 

@@ -35,6 +35,55 @@ def test_the_recipes_weights_come_before_the_tasks(tmp_path):
         assert row["loss"] == pytest.approx(row["mse"] + 2.0 * row["size"])
 
 
+class Ramp(RegressionTask):
+    """`size` comes in slowly, and the task counts the steps it has seen; an item counts as three samples."""
+
+    dropout = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = Counter()
+
+    @property
+    def own_state(self):
+        return self.own
+
+    def loss(self, model, batch, phase):
+        if torch.is_grad_enabled():
+            self.own.seen += 1
+        return super().loss(model, batch, phase)
+
+    def loss_shares(self, step):
+        return {"size": min(1.0, step / 4)}
+
+    def samples(self, batch, items):
+        assert items == len(batch["ids"])
+        return 3 * items
+
+
+class Counter:
+    seen = 0
+
+    def state(self):
+        return {"seen": self.seen}
+
+    def restore(self, state):
+        self.seen = state["seen"]
+
+
+def test_shares_are_of_the_recipes_weights_too_and_own_state_is_resumed(tmp_path):
+    options = {"logging": {"interval": 1}, "loss": {"weights": {"size": 2.0}}}
+    train(tmp_path / "run", Ramp(), max_steps=3, **options)
+    rows = lines(tmp_path / "run", "train")
+    for row in rows:
+        assert row["loss"] == pytest.approx(row["mse"] + 0.5 * (row["step"] - 1) * row["size"])
+    items = rows[0]["samples_per_second"] / rows[0]["steps_per_second"]
+    assert items == pytest.approx(12)  # a batch of four
+    resumed = Ramp()
+    train(tmp_path / "run", resumed, max_steps=5, resume=tmp_path / "run/checkpoints/step-00000003", **options)
+    assert resumed.own.seen == 5
+
+
 class Judged(RegressionTask):
     """Metrics in sums and counts, and what follows from them."""
 

@@ -152,7 +152,7 @@ def test_resume_is_exact_to_the_bit_from_every_step(tmp_path, workers):
 
 
 def _plain(row):
-    return {k: v for k, v in row.items() if k not in {"steps_per_second", "data_wait", "time"}}
+    return {k: v for k, v in row.items() if k not in {"steps_per_second", "samples_per_second", "data_wait", "time"}}
 
 
 def test_global_randomness_in_a_sample_is_what_breaks_resume(tmp_path):

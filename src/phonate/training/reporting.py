@@ -103,6 +103,7 @@ class Reporter:
                 **{name: float(value) for name, value in self.train_step.grad_norms.items()},
                 **self._loss_scale(),
                 "steps_per_second": (step - before) / seconds,
+                "samples_per_second": self._samples() / seconds,
                 "data_wait": wait,
                 **(self.memory.metrics() if self.memory is not None and watched else {}),
             }
@@ -110,6 +111,11 @@ class Reporter:
         self._advise_on_data(wait, before, step)
         self.waited = 0.0
         self._logged_at = (step, now)
+
+    def _samples(self) -> float:
+        """Samples since the last log line, on all ranks."""
+        samples, self.train_step.samples = self.train_step.samples, 0
+        return self.ranks.sum([float(samples)])[0]
 
     def end_epoch(self) -> dict[str, float]:
         """Send the means over the epoch and begin the next; returns them, names beginning with `train_`."""

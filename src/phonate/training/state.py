@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,20 +13,7 @@ from phonate.training.best import Best
 from phonate.training.checkpoints import Checkpoint
 from phonate.training.checkpoints.comparison import changed_settings, misfits
 from phonate.training.steps.ema import EMA
-from phonate.training.task import Task
-
-
-class Stateful(Protocol):
-    """A part of a run's state."""
-
-    def state(self) -> Any:
-        """The state: nested dictionaries and lists of JSON values and tensors. All ranks call it together."""
-        ...
-
-    def restore(self, state: Any) -> None:
-        """Restore what `state` returned, in this or an earlier version."""
-        ...
-
+from phonate.training.task import Stateful, Task
 
 Parts = Mapping[str, Stateful | None]
 """The parts of a run's state by their name in the checkpoint. None: this run has no such part."""

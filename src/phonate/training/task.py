@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ __all__ = [
     "Picture",
     "Preview",
     "Sound",
+    "Stateful",
     "Sums",
     "Task",
     "Terms",
@@ -101,6 +102,18 @@ class Picture:
 Preview = Sound | Picture
 
 
+class Stateful(Protocol):
+    """A part of a run's state."""
+
+    def state(self) -> Any:
+        """The state: nested dictionaries and lists of JSON values and tensors. All ranks call it together."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Restore what `state` returned, in this or an earlier version."""
+        ...
+
+
 class Task(ABC):
     """What is trained. Only `model`, `dataset` and `loss` are required."""
 
@@ -149,6 +162,21 @@ class Task(ABC):
         The recipe's `training.loss.weights` take precedence.
         """
         return {}
+
+    def loss_shares(self, step: int) -> Mapping[str, float]:
+        """Share of its weight, whether the task's or the recipe's, that a term has in optimizer step `step`, such as a
+        curriculum's. Terms that are not named have all of it."""
+        return {}
+
+    def samples(self, batch: Batch, items: int) -> int:
+        """Samples in a micro-batch of `items` items of the data set, for the reported speed; more than the items where
+        an item packs several."""
+        return items
+
+    @property
+    def own_state(self) -> Stateful | None:
+        """What a resume restores besides the model, such as running means that the loss depends on. None: nothing."""
+        return None
 
     @property
     def higher_is_better(self) -> frozenset[str]:

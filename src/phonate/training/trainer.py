@@ -156,6 +156,7 @@ class Trainer:
             "meters": self.meters,
             "callbacks": self.callbacks,
             "random": self.generators,
+            "task": self.task.own_state,
         }
         state = (parts, self.progress, weights, self.meters)
         return Saver(self.checkpoints, *state, self.train_step, self.run.name, self.recipe_yaml)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from phonate.config.errors import DataError, InputError
 from phonate.data.batches.packing import pack
+from phonate.data.dialogues.reading import Refused, warn_refused
+from phonate.tasks.cloning.corpus import Corpus
+from phonate.tasks.cloning.data_settings import CloningData
+from phonate.tasks.cloning.samples import CloningSample
 from phonate.tasks.cloning.sequence import NO_POOL, Example, TrainingSequence, training_sequence
 from phonate.tasks.cloning.tokens import CloningTokenizer
 from phonate.training.task import Batch
@@ -92,6 +98,8 @@ class CloningDataset:
             `pools` (A,): 2 s for the frames of sample s's reference, 2 s + 1 for its target's, -1 for frames around
             the codes.
             `speakers` (S,): a number for each speaker.
+            `references` and `target_lengths`, on the host: for each sample where in `frames` its reference begins and
+            ends, and the frames T of its target.
         """
         length = max(sum(len(one) for one, _ in row) for row in items)
         input_ids = torch.full((len(items), length), self.tokenizer.pad)
@@ -124,7 +132,52 @@ class CloningDataset:
             "audio_labels": _joined([one.audio_labels for one in sequences]),
             "pools": _joined(pools),
             "speakers": torch.tensor([speaker for row in items for _, speaker in row]),
+            "references": _spans(sequences),
+            "target_lengths": [len(one.audio_labels) - one.audio_labels.shape[1] for one in sequences],
         }
+
+
+def _spans(sequences: Sequence[TrainingSequence]) -> list[tuple[int, int]]:
+    """Where in the joined frames of `sequences` those of each reference begin and end."""
+    spans, start = [], 0
+    for one in sequences:
+        end = start + len(one.frames)
+        # the target has one frame more than it has labels
+        spans.append((start, end - len(one.audio_labels) - 1))
+        start = end
+    return spans
+
+
+def examples_of(corpus: Corpus, split: str, tokenizer: CloningTokenizer, data: CloningData) -> list[Example]:
+    """The samples of "train" or "validation" as tokens and codes. Those that can't be written or are too long are
+    named in the log. Raises DataError if there is nothing to train on."""
+    examples: list[Example] = []
+    refused: list[Refused] = []
+    for sample in corpus.samples(split):
+        try:
+            example = _example(corpus, sample, tokenizer, data)
+        except InputError as error:
+            refused.append(Refused(sample.id, str(error)))
+            continue
+        if len(example) > data.max_length:
+            why = f"{len(example)} tokens, over data.max_length {data.max_length}; raise it"
+            refused.append(Refused(sample.id, why))
+        else:
+            examples.append(example)
+    warn_refused(Path(data.path), refused)
+    if split == "train" and not examples:
+        why = f"; {refused[0].place}: {refused[0].reason}" if refused else ""
+        raise DataError(f"{data.path}: nothing to train on{why}")
+    return examples
+
+
+def _example(corpus: Corpus, sample: CloningSample, tokenizer: CloningTokenizer, data: CloningData) -> Example:
+    """Raises InputError for a text that can't be written, or is too long."""
+    script = tokenizer.script(sample.reference_text, sample.target_text, sample.system)
+    tokens = script.target_text.stop - script.target_text.start
+    if tokens > data.max_tokens:
+        raise InputError(f"a text of {tokens} tokens, over data.max_tokens {data.max_tokens}; raise it")
+    return Example(sample.id, sample.speaker, script, corpus.codes(sample.reference), corpus.codes(sample.target))
 
 
 def _joined(arrays: Sequence[NDArray[np.int64]]) -> Tensor:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-BOS, EOS = 1024, 1025
-"""What stands before and after the codes 0..1023 of every codebook."""
+CODEBOOKS, CODEBOOK_SIZE = 8, 1024
+"""K, and how many codes each codebook has."""
+BOS, EOS = CODEBOOK_SIZE, CODEBOOK_SIZE + 1
+"""What stands before and after the codes of every codebook."""
 IGNORED = -100
 """The label of a codebook that has nothing to predict at a position."""
 NO_POOL, REFERENCE, TARGET = -1, 0, 1
@@ -102,7 +104,8 @@ class Example:
         codes = (self.reference_codes, self.target_codes)
         # frames, <|audio_eos|> and <|eot_id|>
         spoken = sum(len(one) + one.shape[1] + 3 for one in codes)
-        return len(self.script.before) + len(self.script.after) + spoken
+        length: int = len(self.script.before) + len(self.script.after) + spoken
+        return length
 
 
 def training_sequence(tokenizer: CloningTokenizer, example: Example, learn_text: bool = False) -> TrainingSequence:

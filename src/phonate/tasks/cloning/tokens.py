@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from phonate.config.errors import InputError
 from phonate.data.dialogues.rows import SURROGATE
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.tasks.cloning.sequence import Ints, delayed
+from phonate.tasks.cloning.sequence import CODEBOOKS, Ints, delayed
 
 SYSTEM = "Generate audio following instruction."
 """The system message where there is no other; the model's template demands one."""
@@ -28,8 +28,6 @@ _NAMES = {
     "audio_end": "<|audio_eos|>",
     "frame": "<|AUDIO_OUT|>",
     "delay": "<|reserved_special_token_6|>",
-    "heard_start": "<|audio_bos|>",
-    "heard": "<|AUDIO|>",
 }
 
 
@@ -53,10 +51,6 @@ class SpecialTokens:
     """<|AUDIO_OUT|>: stands where a frame of codes is read."""
     delay: int
     """<|reserved_special_token_6|>: the same for the last K - 1 frames of an audio."""
-    heard_start: int
-    """<|audio_bos|>"""
-    heard: int
-    """<|AUDIO|>: stands where features of a recording are read."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,7 @@ class CloningTokenizer:
     Raises InputError if one of the special tokens is missing.
     """
 
-    def __init__(self, text: TextTokenizer, codebooks: int = 8) -> None:
+    def __init__(self, text: TextTokenizer, codebooks: int = CODEBOOKS) -> None:
         self.text = text
         self.codebooks = codebooks
         vocabulary = text.tokenizer.get_vocab()
@@ -103,7 +97,7 @@ class CloningTokenizer:
         self._never_text = tuple({*text.tokenizer.get_added_vocab(), *text.tokenizer.all_special_tokens})
 
     @classmethod
-    def load(cls, name: str, codebooks: int = 8) -> CloningTokenizer:
+    def load(cls, name: str, codebooks: int = CODEBOOKS) -> CloningTokenizer:
         """The tokenizer of the model in a folder or on the hub. Raises InputError if there is none, or another one."""
         return cls(TextTokenizer.load(name), codebooks)
 

@@ -101,6 +101,8 @@ class TrainStep:
         """Of the latest step."""
         self.meter = Meter()
         """Losses since the last log line."""
+        self.samples = 0
+        """Samples since then, on this rank."""
         self.grad_norms: dict[str, Tensor] = {}
         self._stepped = False
         self._unseen = settings.loss.weights.keys() - task.loss_weights(0).keys()
@@ -111,6 +113,9 @@ class TrainStep:
         self.task.step = step
         self.weights = self.loss_weights(step)
         parts = self.recovery.load(group)
+        self.samples += sum(
+            self.task.samples(planned.batch, len(planned.ids)) for planned in group if planned.weight == 1.0
+        )
         self.mark("data")
         due = self.phases.due(step)
         for phase in due:
@@ -271,8 +276,10 @@ class TrainStep:
     # ------------------------------------------------------------- weights of loss terms
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
-        """The weights of loss terms in step `step`: the task's, then the recipe's."""
-        return {**self.task.loss_weights(step), **self.settings.loss.weights}
+        """The weights of loss terms in step `step`: the task's, then the recipe's, times the share that is due."""
+        weights = {**self.task.loss_weights(step), **self.settings.loss.weights}
+        shares = self.task.loss_shares(step)
+        return {name: weight * shares.get(name, 1.0) for name, weight in weights.items()} if shares else weights
 
     def _check_weights(self, step: int) -> None:
         """Refuse a weight of an unknown term as soon as every phase has shown its terms."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("phonate.metrics")
 
-_ASIDE = frozenset({"data_wait", "grad_norm", "grad_scale"})
+_ASIDE = frozenset({"data_wait", "grad_norm", "grad_scale", "samples_per_second"})
 """Shown only with `verbosity: debug`, like metrics in a group (`system/memory_gb`)."""
 REFRESH = 0.5
 """Seconds between redraws of the bar. A redraw takes milliseconds, so it must be rare."""

@@ -1,0 +1,262 @@
+"""Voice cloning as a task: Higgs Audio v2 reads a reference and a text, and predicts the codes of the target.
+
+Terms: `text` and `audio`, the cross entropy of text tokens and of codes in nats; where their weights are above 0,
+`contrastive` and `similarity`, the likeness of the voice, and `l2`, the sum of the squares of what is trained. For
+information, with weight 0: `accuracy`, the share of codes (ends included) that are the likeliest given those before,
+and `codebook/0` and so on, the parts of `audio`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from phonate.audio.higgs_codec import HiggsCodec
+from phonate.config.errors import InputError
+from phonate.nn.pretrained.loading import require
+from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
+from phonate.tasks.cloning import model as models
+from phonate.tasks.cloning.corpus import Corpus
+from phonate.tasks.cloning.dataset import CloningDataset, examples_of
+from phonate.tasks.cloning.losses import tokens as losses
+from phonate.tasks.cloning.losses.curriculum import share
+from phonate.tasks.cloning.losses.settings import TERMS, VOICE_TERMS
+from phonate.tasks.cloning.losses.similarity import VoiceSimilarity
+from phonate.tasks.cloning.losses.voices import contrastive_loss
+from phonate.tasks.cloning.sequence import CODEBOOK_SIZE, CODEBOOKS, IGNORED
+from phonate.tasks.cloning.settings import CloningRecipe
+from phonate.tasks.cloning.tokens import CloningTokenizer
+from phonate.training.task import Batch, Count, Coupling, Stateful, Task, Terms
+
+ACCURACY = "accuracy"
+
+
+class CloningTask(Task):
+    """Trains a CloningNetwork as `recipe` says."""
+
+    def __init__(self, recipe: CloningRecipe) -> None:
+        require("transformers", *(["peft"] if recipe.model.strategy == "lora" else []))
+        self.recipe = recipe
+        self.settings = recipe.training.loss
+        check_loss(recipe)
+        if self._weighs("contrastive"):
+            self.coupling = Coupling.MICRO_BATCH
+        self.corpus = Corpus(recipe.data, lambda: self.codec)
+        self._adaptive = losses.AdaptiveWeights(CODEBOOKS) if self.settings.codebooks == "adaptive" else None
+        self._similarity: VoiceSimilarity | None = None
+        self._base: str | None = None
+        """The fingerprint of the frozen weights, once the model is built."""
+
+    @cached_property
+    def tokenizer(self) -> CloningTokenizer:
+        """The model's."""
+        return CloningTokenizer.load(self.recipe.model.name)
+
+    @cached_property
+    def codec(self) -> HiggsCodec:
+        """The model's, on the CPU; loaded when it is first needed."""
+        codec = HiggsCodec.load(self.recipe.model.codec)
+        codec.require(CODEBOOKS, CODEBOOK_SIZE)
+        return codec
+
+    @property
+    def _full(self) -> bool:
+        return self.recipe.model.strategy == "full"
+
+    def _weighs(self, term: str) -> bool:
+        return self.settings.weight(term) > 0.0
+
+    def model(self, device: torch.device) -> nn.Module:
+        """The network on `device`, with adapters or wholly trained. Raises InputError if data and model do not fit."""
+        network = models.build(self.recipe.model, device)
+        models.check_fit(network, self.tokenizer, self.recipe.data.max_length)
+        if self._weighs("similarity"):
+            self._similarity = VoiceSimilarity(HiggsCodec.load(self.recipe.model.codec, device=device), device)
+        if not self._full:
+            self._base = base_fingerprint(network)
+        return network
+
+    def dataset(self, split: str) -> CloningDataset:
+        """Rows of samples of "train" or "validation"."""
+        data = self.recipe.data
+        examples = examples_of(self.corpus, split, self.tokenizer, data)
+        return CloningDataset(
+            examples,
+            self.tokenizer,
+            data.max_length,
+            packing=data.packing,
+            learn_text=self.settings.text == "target",
+        )
+
+    # ------------------------------------------------------------------ loss
+
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
+        """The terms that the module's docstring describes."""
+        output = model(
+            batch["input_ids"],
+            batch["position_ids"],
+            batch["frames"],
+            batch["frame_positions"],
+            batch["other_positions"],
+            batch["text_positions"],
+            batch["audio_positions"],
+        )
+        counts = self._counts(batch)
+        sums = self._audio_sums(model.training, output.audio_logits, batch["audio_labels"])
+        if "text" in counts:
+            sums["text"] = losses.text_loss(output.text_logits, batch["text_labels"], self.settings.label_smoothing)
+        sums |= self._voice_sums(output, batch)
+        if self._weighs("l2"):
+            trained = [p.float().square().sum() for p in model.parameters() if p.requires_grad]
+            sums["l2"] = torch.stack(trained).sum() * counts["l2"]
+        return {name: (sums[name], count) for name, count in counts.items()}
+
+    def _audio_sums(self, training: bool, logits_PKV: Tensor, labels_PK: Tensor) -> dict[str, Tensor]:
+        """The sums of `audio` and of what is reported about it."""
+        losses_K = losses.code_losses(logits_PKV, labels_PK, self.settings.audio_label_smoothing)
+        weights_K = self._codebook_weights(training, losses_K, labels_PK)
+        parts = {f"codebook/{k}": one for k, one in enumerate(losses_K.detach())}
+        correct = losses.correct_codes(logits_PKV.detach(), labels_PK)
+        return {"audio": (weights_K * losses_K).sum(), ACCURACY: correct.to(losses_K.dtype), **parts}
+
+    def _codebook_weights(self, training: bool, losses_K: Tensor, labels_PK: Tensor) -> Tensor:
+        if self.settings.codebooks == "weighted":
+            return losses.falling_weights(len(losses_K)).to(losses_K)
+        if self._adaptive is None or not training:
+            return torch.ones_like(losses_K)
+        weights_K = self._adaptive.weights(self.step).to(losses_K)
+        self._adaptive.observe(losses_K, (labels_PK != IGNORED).sum(0))
+        return weights_K
+
+    def _voice_sums(self, output: Any, batch: Batch) -> dict[str, Tensor]:
+        """The sums of the terms about the likeness of the voice."""
+        sums: dict[str, Tensor] = {}
+        if self._weighs("contrastive"):
+            where = (batch["frame_positions"], batch["pools"], batch["speakers"])
+            sums["contrastive"] = contrastive_loss(output.hidden, *where, self.settings.temperature)[0]
+        if self._weighs("similarity"):
+            assert self._similarity is not None
+            heard = [batch["frames"][start:end] for start, end in batch["references"]]
+            sums["similarity"] = self._similarity.loss(output.audio_logits, batch["target_lengths"], heard)[0]
+        return sums
+
+    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
+        """Labels, and samples or voices."""
+        return self._counts(batch)
+
+    def _counts(self, batch: Batch) -> dict[str, Count]:
+        """The counts of the terms of this run, all of them known on the host."""
+        samples = len(batch["target_lengths"])
+        each = float(sum(batch["target_lengths"]) + samples)  # with one end
+        codebooks = batch["frames"].shape[1]
+        counts: dict[str, Count] = {"text": float(len(batch["text_labels"]))} if self.recipe.model.text_head else {}
+        counts |= {"audio": each * codebooks, ACCURACY: each * codebooks}
+        counts |= {f"codebook/{k}": each for k in range(codebooks)}
+        counts |= {"contrastive": 2.0 * samples} if self._weighs("contrastive") else {}
+        return counts | {name: float(samples) for name in ("similarity", "l2") if self._weighs(name)}
+
+    def loss_weights(self, step: int) -> Mapping[str, float]:
+        """Text and audio weigh 1; the other terms nothing, unless the recipe says so."""
+        reported = {f"codebook/{k}": 0.0 for k in range(CODEBOOKS)}
+        return {**TERMS, ACCURACY: 0.0, **reported}
+
+    def loss_shares(self, step: int) -> Mapping[str, float]:
+        """The curriculum of the terms about the likeness of the voice."""
+        due = share(step, self.settings.curriculum_steps)
+        return {} if due == 1.0 else dict.fromkeys(VOICE_TERMS, due)
+
+    def samples(self, batch: Batch, items: int) -> int:
+        """Samples, of which a row may hold several."""
+        return len(batch["target_lengths"])
+
+    # --------------------------------------------------------------- metrics
+
+    @property
+    def validation_metrics(self) -> frozenset[str]:
+        """The loss terms."""
+        terms = {name for name in TERMS if self._weighs(name)} | {"audio"}
+        if not self.recipe.model.text_head:
+            terms -= {"text"}
+        return frozenset({*terms, ACCURACY, *(f"codebook/{k}" for k in range(CODEBOOKS))})
+
+    @property
+    def higher_is_better(self) -> frozenset[str]:
+        """`accuracy`."""
+        return frozenset({ACCURACY})
+
+    def metric_names(self) -> Mapping[str, str]:
+        """Names that dashboards of fine-tuning scripts for Higgs Audio have."""
+        terms = {f"train/{name}": f"loss/{name}_loss" for name in ("text", "audio", "contrastive", "similarity")}
+        return {
+            **terms,
+            "train/loss": "loss/total_loss",
+            "train/learning_rate": "metrics/learning_rate",
+            "train/samples_per_second": "metrics/samples_per_second",
+            "system/gpu_memory_gb": "metrics/gpu_memory_gb",
+        }
+
+    # ----------------------------------------------------------- checkpoints
+
+    @property
+    def own_state(self) -> Stateful | None:
+        """The running means of adaptive codebook weights."""
+        return self._adaptive
+
+    def saved(self, model: nn.Module) -> dict[str, Tensor]:
+        """What is trained: adapters and the modules beside them, or every weight."""
+        return saved_tensors(model, trained_only=not self._full)
+
+    def restore(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+        """Put `saved` tensors back. Raises CheckpointError if they do not fit."""
+        copy_tensors(self.saved(model), tensors)
+
+    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
+        """A checkpoint of another tokenizer or codec, or of adapters to another base, can't be resumed."""
+        again = "give it the one it was begun with, or start a new run"
+        if exported.get("tokenizer") != self.tokenizer.fingerprint:
+            return f"was trained with another tokenizer than model.name={self.recipe.model.name} has; {again}"
+        if exported.get("codec") != self.codec.fingerprint:
+            return f"was trained on codes of another codec than model.codec={self.recipe.model.codec}; {again}"
+        if exported.get("base") != self._base:
+            return (
+                f"was trained on other base weights than model.name={self.recipe.model.name} has now, or "
+                f"other adapters beside them; {again}"
+            )
+        return None
+
+    def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
+        """Fingerprints of what the weights belong to, and the system message that most samples have."""
+        return {
+            "tokenizer": self.tokenizer.fingerprint,
+            "codec": self.codec.fingerprint,
+            "base": self._base,
+            "system": self._system,
+        }
+
+    @cached_property
+    def _system(self) -> str | None:
+        systems = Counter(sample.system for sample in self.corpus.samples("train"))
+        return systems.most_common(1)[0][0] if systems else None
+
+
+def check_loss(recipe: CloningRecipe) -> None:
+    """Raise InputError for options of the loss that have no effect here, or can't be met."""
+    loss = recipe.training.loss
+    for name in ("main", "reduction", "auxiliary"):
+        if getattr(loss, name) != type(loss).model_fields[name].get_default(call_default_factory=True):
+            raise InputError(
+                f"training.loss.{name}: has no effect, because the task cloning has a fixed loss; remove it, or weight "
+                "its terms with training.loss.weights"
+            )
+    if not recipe.model.text_head and (loss.text == "target" or loss.weights.get("text", 0.0) > 0.0):
+        raise InputError("training.loss.weights.text: the loss of text needs model.text_head; set that to true")
+    if loss.weight("contrastive") > 0.0 and not recipe.data.packing and recipe.training.batch_size == 1:
+        raise InputError(
+            "training.loss.weights.contrastive: compares the voices of a batch, and one sample has no other; set "
+            "data.packing to true or raise training.batch_size"
+        )

@@ -1,0 +1,154 @@
+"""Batches of voice cloning: packing, padding and what a loss sees of them, with a small model of Higgs Audio v2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+
+from higgs import small_model, small_tokenizer
+from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.tasks.cloning.dataset import CloningDataset
+from phonate.tasks.cloning.losses.tokens import code_losses, text_loss
+from phonate.tasks.cloning.network.network import CloningNetwork, NetworkOutput
+from phonate.tasks.cloning.sequence import EOS, IGNORED, Example
+from phonate.tasks.cloning.tokens import CloningTokenizer
+
+INPUTS = (
+    "input_ids",
+    "position_ids",
+    "frames",
+    "frame_positions",
+    "other_positions",
+    "text_positions",
+    "audio_positions",
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> CloningTokenizer:
+    return CloningTokenizer(TextTokenizer(small_tokenizer()))
+
+
+@pytest.fixture(scope="module")
+def network() -> CloningNetwork:
+    return CloningNetwork(small_model())
+
+
+def examples(tokenizer: CloningTokenizer, lengths: list[tuple[int, int, int]], seed: int = 0) -> list[Example]:
+    """One for each (reference frames, target frames, words)."""
+    draw = np.random.default_rng(seed)
+    return [
+        Example(
+            f"row {number}",
+            f"speaker {number % 2}" if number % 3 else None,
+            tokenizer.script("the fox " * (words % 3) or None, "it was night " * words, "Speak."),
+            draw.integers(0, 1024, (reference, 8), dtype=np.int16),
+            draw.integers(0, 1024, (target, 8), dtype=np.int16),
+        )
+        for number, (reference, target, words) in enumerate(lengths)
+    ]
+
+
+def batches(dataset: CloningDataset, size: int) -> list[Any]:
+    rng = np.random.default_rng(0)
+    rows = [dataset.get(index, rng) for index in range(len(dataset.ids))]
+    return [dataset.collate(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+@torch.no_grad()
+def run(network: CloningNetwork, batch: Any) -> NetworkOutput:
+    output: NetworkOutput = network(*(batch[name] for name in INPUTS))
+    return output
+
+
+def losses(network: CloningNetwork, batch: Any) -> tuple[float, float]:
+    output = run(network, batch)
+    assert output.text_logits is not None
+    text = text_loss(output.text_logits, batch["text_labels"])
+    return float(text), float(code_losses(output.audio_logits, batch["audio_labels"]).sum())
+
+
+LENGTHS = [(5, 9, 2), (12, 3, 1), (1, 1, 4), (7, 20, 3), (30, 11, 1)]
+
+
+def test_packed_samples_have_the_losses_of_samples_alone(tokenizer: CloningTokenizer, network: CloningNetwork) -> None:
+    given = examples(tokenizer, LENGTHS)
+    alone = CloningDataset(given, tokenizer, 1024, packing=False, learn_text=True)
+    packed = CloningDataset(given, tokenizer, 250, packing=True, learn_text=True)
+    assert len(alone.rows) == 5
+    assert max(map(len, packed.rows)) > 1
+    expected = np.sum([losses(network, batch) for batch in batches(alone, 1)], axis=0)
+    for dataset, size in ((packed, 1), (packed, 3), (alone, 5)):
+        found = np.sum([losses(network, batch) for batch in batches(dataset, size)], axis=0)
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(1, 5)), min_size=1, max_size=6),
+    st.booleans(),
+    st.integers(1, 4),
+)
+def test_a_batch_says_where_everything_is(
+    tokenizer: CloningTokenizer, lengths: list[tuple[int, int, int]], packing: bool, size: int
+) -> None:
+    given = examples(tokenizer, lengths)
+    dataset = CloningDataset(given, tokenizer, max(map(len, given)) + 40, packing=packing, learn_text=True)
+    assert sorted(index for row in dataset.rows for index in row) == list(range(len(given)))
+    special = tokenizer.specials
+    samples = 0
+    for batch in batches(dataset, size):
+        ids = batch["input_ids"].flatten()
+        framed = torch.isin(ids, torch.tensor([special.frame, special.delay]))
+        assert torch.equal(batch["frame_positions"].sort().values, framed.nonzero()[:, 0])
+        everywhere = torch.cat([batch["frame_positions"], batch["other_positions"]]).sort().values
+        assert torch.equal(everywhere, torch.arange(len(ids)))
+        # labels are what comes next, in the same sequence
+        following = ids[batch["text_positions"] + 1]
+        assert torch.equal(batch["text_labels"], following)
+        same = batch["position_ids"].flatten()
+        assert torch.equal(same[batch["text_positions"] + 1], same[batch["text_positions"]] + 1)
+        where = {
+            int(position): frame for position, frame in zip(batch["frame_positions"], batch["frames"], strict=True)
+        }
+        for position, labels in zip(batch["audio_positions"].tolist(), batch["audio_labels"], strict=True):
+            learnt = labels != IGNORED
+            assert learnt.any()
+            assert torch.equal(labels[learnt], where[position + 1][learnt])
+        held = len(batch["target_lengths"])
+        assert (batch["audio_labels"] == EOS).sum(0).tolist() == [held] * 8
+        for sample, ((start, end), length) in enumerate(zip(batch["references"], batch["target_lengths"], strict=True)):
+            assert int((batch["pools"] == 2 * sample).sum()) == end - start - 9
+            assert int((batch["pools"] == 2 * sample + 1).sum()) == length
+            assert (batch["frames"][start] == 1024).all()
+            assert (batch["frames"][end - 1] == EOS).all()
+        assert len(batch["speakers"]) == held
+        samples += held
+    assert samples == len(given)
+
+
+def test_padding_reaches_no_loss(tokenizer: CloningTokenizer, network: CloningNetwork) -> None:
+    given = examples(tokenizer, LENGTHS)
+    dataset = CloningDataset(given, tokenizer, 1024, packing=False)
+    (batch,) = batches(dataset, 5)
+    before = losses(network, batch)
+    padding = torch.arange(batch["input_ids"].shape[1]) >= torch.from_numpy(dataset.lengths)[:, None]
+    assert padding.any()
+    changed = {**batch, "input_ids": torch.where(padding, 77, batch["input_ids"])}
+    assert losses(network, changed) == before
+
+
+def test_speakers_that_are_unknown_are_all_different(tokenizer: CloningTokenizer) -> None:
+    given = examples(tokenizer, [(2, 2, 1)] * 7)
+    dataset = CloningDataset(given, tokenizer, 10_000)
+    (batch,) = batches(dataset, 1)
+    numbers = {given[index].id: int(batch["speakers"][at]) for at, index in enumerate(dataset.rows[0])}
+    assert numbers["row 1"] == numbers["row 5"] != numbers["row 2"] == numbers["row 4"]
+    assert len({numbers["row 0"], numbers["row 3"], numbers["row 6"], numbers["row 1"], numbers["row 2"]}) == 5

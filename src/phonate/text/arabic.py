@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from phonate.config.packages import optional_package
@@ -16,7 +17,7 @@ _DIGITS = {start + value: str(value) for start in (0x0660, 0x06F0) for value in 
 _SEPARATORS = {"\u066b": ".", "\u066c": ",", "\u066a": "%"}
 _PUNCTUATION = {"\u060c": ",", "\u061b": ";", "\u061f": "?", "\u06d4": ".", "\u066d": "*"}
 _MOST_DIGITS = 12
-_DUAL = re.compile("مئتا$")  # num2words gives 200 the form that it has before a noun
+_DUAL = re.compile(r"\b(?:مئت|ألف|مليون|مليار)ا$")  # num2words gives 200 and 2000 the form they have before a noun
 # Not part of a longer number, a decimal, a date, a time or a word: these are read in other ways.
 _NUMBER = re.compile(rf"(?<![\w.,:/٫٬-])\d{{1,{_MOST_DIGITS}}}(?![\w]|[.,:/٫٬-]\d)")
 
@@ -27,12 +28,13 @@ def has_arabic(text: str) -> bool:
 
 
 def normalise_arabic(text: str, settings: ArabicText) -> str:
-    """`text` with the changes that `settings` ask for, and single spaces. Applied again, it changes nothing.
+    """`text` with the changes that `settings` ask for, in the composed form of Unicode (NFC) and with single spaces.
+    Applied again, it changes nothing.
 
     Raises MissingPackageError where numbers are to be spelled out and num2words is not installed.
     """
     # What is removed may stand between the digits of a number, and the words of a number have marks of their own.
-    text = _removed(text, settings)
+    text = _removed(unicodedata.normalize("NFC", text), settings)
     if settings.digits == "words" and has_arabic(text):
         text = _removed(_NUMBER.sub(lambda found: _spelled(found[0]), text), settings)
     table = str.maketrans(dict(_replacements(settings)))
@@ -67,4 +69,4 @@ def _spelled(digits: str) -> str:
         return digits
     package = optional_package("num2words", "data.arabic.digits: words", "num2words")
     words = str(package.num2words(int(digits), lang="ar"))
-    return _DUAL.sub("مئتان", words)
+    return _DUAL.sub(r"\g<0>ن", words)

@@ -11,7 +11,6 @@ those before the row's `start_index`.
 
 from __future__ import annotations
 
-import math
 import re
 import reprlib
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from phonate.data.dialogues.dialogue import Audio, Dialogue, Part, Role, Text, T
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 """A lone surrogate: no valid text holds one, but JSON escapes, arguments and file names may."""
+_MOST_SECONDS = 1e9  # integers of JSON may be too large for a float
 _AUDIO_KEYS = ("audio_url", "audio", "path", "url")
 _EXPECTED = 'write {"prompt": ..., "response": ...}, {"text": ...} or {"messages": [...]}'
 
@@ -123,7 +123,7 @@ def _seconds(name: str, part: Mapping[str, Any], key: str) -> float | None:
     value = part.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_SECONDS:
         raise DataError(f"{key!r} of {name} is {reprlib.repr(value)}, not seconds from 0 on")
     return float(value)
 

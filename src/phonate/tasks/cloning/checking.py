@@ -17,6 +17,8 @@ from phonate.tasks.cloning.data_settings import CloningData
 from phonate.tasks.cloning.samples import CloningSample, cloning_sample
 
 FORMAT = "chatml"
+MALFORMED = "malformed row"
+"""The reason for rows that can't be read as conversations."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def check_pairs(data: CloningData, remembered: Path | None = None) -> CheckedPai
     """
     read = read_dialogues(data.path)
     report = Report(data.path, FORMAT, listed=len(read.dialogues) + len(read.refused))
-    report.refused += [Problem("", row.place, "malformed row", printable(row.reason)) for row in read.refused]
+    report.refused += [Problem("", row.place, MALFORMED, printable(row.reason)) for row in read.refused]
     samples = list(_samples(read.dialogues, report))
     audios = [audio for sample in samples for audio in (sample.reference, sample.target)]
     found = measure(audios, data.max_seconds, remembered, data.workers)

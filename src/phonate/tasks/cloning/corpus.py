@@ -16,7 +16,7 @@ from phonate.data.codes.store import Codes, CodeStore
 from phonate.data.dialogues.dialogue import Audio, split_by_contents
 from phonate.data.manifests.rows import Problem
 from phonate.data.settings import cache_folder
-from phonate.tasks.cloning.checking import CheckedPairs, check_pairs
+from phonate.tasks.cloning.checking import MALFORMED, CheckedPairs, check_pairs
 from phonate.tasks.cloning.data_settings import CloningData
 from phonate.tasks.cloning.samples import CloningSample
 from phonate.text.arabic import normalise_arabic
@@ -115,7 +115,8 @@ def encode(codec: HiggsCodec, audio: Audio) -> Codes:
 
 
 def _log(problems: list[Problem], message: str) -> None:
-    """How many rows have problems, how many of each kind, and the first of each kind."""
+    """How many rows have problems, how many of each kind, and the first of each kind. Malformed rows were named when
+    they were read."""
     if not problems:
         return
     kinds: dict[str, list[Problem]] = {}
@@ -123,6 +124,8 @@ def _log(problems: list[Problem], message: str) -> None:
         kinds.setdefault(problem.reason, []).append(problem)
     logger.warning(message, len(problems), ", ".join(f"{len(found)} {reason}" for reason, found in kinds.items()))
     for reason, found in kinds.items():
+        if reason == MALFORMED:
+            continue
         for problem in found[:NAMED]:
             logger.warning("%s: %s: %s", problem.place, reason, problem.detail)
         if len(found) > NAMED:

@@ -1,0 +1,276 @@
+"""Training on voices: what is learnt, what changes, resuming, ranks and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cloning_runs import settings, write_all
+from safetensors.torch import load_file
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
+
+from phonate.config.errors import InputError
+from phonate.config.resolve import resolve
+from phonate.tasks.cloning.sequence import EOS, IGNORED
+from phonate.tasks.cloning.task import CloningTask
+from phonate.training.steps.generators import seed_torch
+from phonate.workflows.train import train
+
+CPU = torch.device("cpu")
+TERMS = ("loss", "text", "audio", "contrastive", "accuracy", "grad_norm", "codebook/0", "codebook/7")
+INPUTS = (
+    "input_ids",
+    "position_ids",
+    "frames",
+    "frame_positions",
+    "other_positions",
+    "text_positions",
+    "audio_positions",
+)
+VOICES = {
+    "training.loss.weights.contrastive": 0.1,
+    "training.loss.codebooks": "adaptive",
+    "training.loss.curriculum_steps": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus, a model and a codec."""
+    return write_all(tmp_path_factory.mktemp("cloning"))
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    """A run of four steps, with adaptive weights and the contrastive term."""
+    return train("voice-cloning", settings(folder, **VOICES), output=folder / "run").run.path
+
+
+def task_of(folder: Path, **changes: Any) -> CloningTask:
+    return CloningTask(resolve("voice-cloning", settings(folder, **changes)).recipe)
+
+
+def lines(run: Path, split: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in found if line["split"] == split]
+
+
+def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_file(run / f"checkpoints/step-{step:08d}/weights.safetensors")
+
+
+def test_a_run_reports_its_terms(run: Path) -> None:
+    found = lines(run, "train")
+    assert [line["step"] for line in found] == [1, 2, 3, 4]
+    for line in found:
+        due = 0.1 + 0.9 * (1 - np.cos(np.pi * min(line["step"] - 1, 3) / 3)) / 2
+        expected = line["text"] + line["audio"] + 0.1 * due * line["contrastive"]
+        assert line["loss"] == pytest.approx(expected, rel=1e-5)
+        assert line["samples_per_second"] > line["steps_per_second"] * 0.99
+        assert 0.0 <= line["accuracy"] <= 1.0
+        parts = [line[f"codebook/{k}"] for k in range(8)]
+        if line["step"] == 1:
+            assert line["audio"] == pytest.approx(np.mean(parts), rel=1e-5)
+    (validation,) = lines(run, "validation")
+    assert validation["audio"] == pytest.approx(np.mean([validation[f"codebook/{k}"] for k in range(8)]), rel=1e-5)
+    assert "training" in (run / "logs/training.log").read_text()
+
+
+def test_adapters_alone_are_trained_and_saved(run: Path, folder: Path) -> None:
+    assert all("lora_" in name for name in weights(run, 4))
+    first, last = weights(run, 2), weights(run, 4)
+    assert first.keys() == last.keys()
+    assert sum(not torch.equal(first[name], last[name]) for name in last) > len(last) // 2
+    size = (run / "checkpoints/step-00000004/weights.safetensors").stat().st_size
+    assert size < (folder / "model/model.safetensors").stat().st_size / 3
+
+
+def test_the_base_stays_as_it_is(folder: Path) -> None:
+    task = task_of(folder)
+    network = task.model(CPU).train()
+    frozen = {name: p.detach().clone() for name, p in network.named_parameters() if not p.requires_grad}
+    trained = [p for p in network.parameters() if p.requires_grad]
+    batch = batch_of(task)
+    optimizer = torch.optim.SGD(trained, lr=0.1)
+    for _ in range(2):
+        loss_of(task, network, batch).backward()
+        optimizer.step()
+    assert sum(p.numel() for p in trained) < sum(p.numel() for p in frozen.values()) / 3
+    assert all(torch.equal(p, frozen[name]) for name, p in network.named_parameters() if name in frozen)
+    names = {name for name, _ in network.named_parameters()}
+    assert {"audio_lm_head", "text_lm_head"} <= {part for name in names for part in name.split(".")}
+
+
+def batch_of(task: CloningTask, count: int = 1) -> Any:
+    dataset = task.dataset("train")
+    return dataset.collate([dataset.get(index, np.random.default_rng(0)) for index in range(count)])
+
+
+def loss_of(task: CloningTask, network: torch.nn.Module, batch: Any) -> torch.Tensor:
+    weighted = task.loss_weights(0)
+    terms = task.loss(network, batch, "main")
+    total: torch.Tensor = sum(weighted[name] * total / count for name, (total, count) in terms.items())  # type: ignore[assignment]
+    return total
+
+
+def test_counts_are_known_before_the_model_runs(folder: Path) -> None:
+    changes = {**VOICES, "training.loss.weights.l2": 1e-4, "training.loss.text": "target"}
+    task = task_of(folder, **changes)
+    network = task.model(CPU).train()
+    batch = batch_of(task, 2)
+    terms = task.loss(network, batch, "main")
+    counted = task.counts(batch, "main")
+    assert counted is not None
+    assert {name: float(count) for name, (_, count) in terms.items()} == counted
+    assert counted["audio"] == float((batch["audio_labels"] != IGNORED).sum())
+    assert counted["text"] == len(batch["text_labels"]) > 3 * counted["l2"]
+    assert task.samples(batch, 2) == counted["l2"] == counted["contrastive"] / 2
+    norm = sum(float(p.detach().square().sum()) for p in network.parameters() if p.requires_grad)
+    assert float(terms["l2"][0].detach()) / counted["l2"] == pytest.approx(norm, rel=1e-5)
+    assert set(terms) <= {*task.loss_weights(0)}
+    assert task.validation_metrics == set(terms)
+
+
+def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path) -> None:
+    changes = settings(folder, **VOICES)
+    train("voice-cloning", {**changes, "training.max_steps": 2}, output=folder / "parted")
+    train("voice-cloning", changes, output=folder / "parted", resume="auto")
+    for file in ("weights", "state"):
+        ours, theirs = (
+            load_file(path / f"checkpoints/step-00000004/{file}.safetensors") for path in (folder / "parted", run)
+        )
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
+    for one, other in zip(lines(folder / "parted", "train"), lines(run, "train"), strict=True):
+        assert {name: one[name] for name in TERMS} == {name: other[name] for name in TERMS}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.codec": "codec2"}, "was trained on codes of another codec than model.codec="),
+        ({"model.name": "model2"}, "was trained on other base weights than model.name="),
+    ],
+)
+def test_another_model_does_not_go_on(run: Path, folder: Path, changes: dict[str, str], message: str) -> None:
+    from higgs import small_model_folder
+    from higgs_codec import small_codec_folder
+
+    if not (folder / "model2").exists():
+        small_model_folder(folder / "model2", seed=1)
+        small_codec_folder(folder / "codec2", seed=1)
+    changed = settings(folder, **VOICES, **{key: str(folder / value) for key, value in changes.items()})
+    with pytest.raises(InputError, match=message):
+        train("voice-cloning", {**changed, "training.max_steps": 6}, output=run, resume="auto")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training.loss.weights": {"consistency": 0.05}}, "there is no such term"),
+        ({"training.loss.weights": {"txt": 1.0}}, "training.loss.weights.txt: the loss has no such term"),
+        ({"training.loss.main": "mse"}, "training.loss.main: has no effect, because the task cloning"),
+        ({"model.text_head": False, "training.loss.text": "target"}, "needs model.text_head"),
+        ({"data.max_length": 64}, r"nothing to train on; .*tokens, over data.max_length 64; raise it"),
+        ({"model.codec": "nowhere"}, "nowhere: the codec can't be loaded"),
+        (
+            {"data.packing": False, "training.batch_size": 1, "training.loss.weights": {"contrastive": 0.1}},
+            "one sample has no other",
+        ),
+    ],
+)
+def test_mistakes_are_reported_in_one_line(folder: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        train("voice-cloning", settings(folder, **changes), output=tmp_path / "run")
+    assert "\n" not in str(error.value)
+
+
+def test_the_likeness_of_the_voice_moves_the_adapters(folder: Path) -> None:
+    """The waveform path: its gradient alone reaches the adapters."""
+    pytest.importorskip("librosa", reason="needs resemblyzer: pip install 'phonate[eval]'")
+    task = task_of(folder, **{"training.loss.weights.similarity": 1.0})
+    seed_torch(CPU, 0)
+    network = task.model(CPU).train()
+    total, count = task.loss(network, batch_of(task), "main")["similarity"]
+    assert 0.0 < float(total.detach()) / float(count) < 2.0
+    total.backward()
+    norms = [float(p.grad.norm()) for p in network.parameters() if p.grad is not None]
+    assert norms
+    assert max(norms) > 0.0
+
+
+@pytest.mark.slow
+def test_samples_are_learnt_by_heart(folder: Path, tmp_path: Path) -> None:
+    """With the codes before them given, the codes and all ends are the likeliest."""
+    changes = {
+        "model.strategy": "full",
+        "model.text_head": True,
+        "data.validation": 0.0,
+        "data.packing": False,
+        "training.batch_size": 8,
+        "training.max_steps": 120,
+        "training.optimizer.lr": 3e-3,
+        "training.logging.interval": 20,
+        "training.checkpoint.interval": 120,
+    }
+    done = train("voice-cloning", settings(folder, **changes), output=tmp_path / "run")
+    last = lines(done.run.path, "train")[-1]
+    assert last["accuracy"] > 0.99
+    task = task_of(folder, **changes)
+    network = task.model(CPU).eval()
+    task.restore(network, weights(done.run.path, 120))
+    batch = batch_of(task, 8)
+    with torch.no_grad():
+        output = network(*(batch[name] for name in INPUTS))
+    found = output.audio_logits.argmax(-1)
+    ends = batch["audio_labels"] == EOS
+    assert ends.sum() == 8 * 8
+    assert bool((found[ends] == EOS).all())
+    learnt = batch["audio_labels"] != IGNORED
+    assert float((found == batch["audio_labels"])[learnt].double().mean()) > 0.99
+    assert not bool((found[learnt & ~ends] == EOS).any())
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_what_one_does(folder: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    options = [f"{key}={value}" for key, value in settings(folder).items()]
+    for name, launcher in (("one", []), ("two", ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"])):
+        command = [sys.executable, *launcher, "-m", "phonate", "train", "voice-cloning", *options]
+        command += ["--output", str(tmp_path / name), "--mode", "cpu"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (weights(tmp_path / name, 4) for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-5)
+    for ours, theirs in zip(lines(tmp_path / "two", "train"), lines(tmp_path / "one", "train"), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_the_command_trains_on_recordings(folder: Path, tmp_path: Path) -> None:
+    """Recordings in Arabic, found relative to the current directory, as a user runs it."""
+    data = os.environ.get("PHONATE_TEST_DATA")
+    if data is None:
+        pytest.skip("needs recordings: set PHONATE_TEST_DATA")
+    corpus = Path(data) / "voice_ar_commands"
+    command = [sys.executable, "-m", "phonate", "train", "voice-cloning", "data.path=chatml.json"]
+    command += [f"model.name={folder / 'model'}", f"model.codec={folder / 'codec'}", f"data.cache_dir={tmp_path}/cache"]
+    command += ["training.max_steps=2", "training.gradient_accumulation_steps=2", "--output", str(tmp_path / "run")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    options = {"env": environment, "capture_output": True, "text": True, "timeout": 400, "check": False}
+    done = subprocess.run(command, cwd=corpus, **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "run/recipe.yaml").is_file()
+    assert np.isfinite(lines(tmp_path / "run", "validation")[-1]["loss"])
+    assert "lora_" in next(iter(weights(tmp_path / "run", 2)))

@@ -73,11 +73,12 @@ def test_json_and_printed_lines(run, held_out, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--stream"], "looks at later frames"),
-        (["--stream", "--speakers", "2"], "not with --stream"),
+        (["--stream"], "uses later frames"),
+        (["--stream", "--speakers", "2"], "--speakers can't be used with --stream"),
+        (["--stream", "--max-speakers", "0"], "--max-speakers can't be used with --stream"),
         (["--speakers", "0"], "must be 1 or more"),
-        (["--plot", "out.gif"], "a picture ends in"),
-        (["-o", "nowhere/out.rttm"], "no folder"),
+        (["--plot", "out.gif"], "the suffix must be one of"),
+        (["-o", "nowhere/out.rttm"], "does not exist; create it first"),
     ],
 )
 def test_bad_input_is_one_line(run, held_out, options, message, capsys):

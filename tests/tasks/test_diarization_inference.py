@@ -170,8 +170,8 @@ def test_silence_and_hardly_any_sound():
     [
         ({"speakers": 0}, "must be 1 or more"),
         ({"speakers": 2, "max_speakers": 3}, "not both"),
-        ({"min_speakers": 3, "max_speakers": 2}, "must not be over"),
-        ({"speakers": 2, "stitching": "overlap"}, "where voices are compared"),
+        ({"min_speakers": 3, "max_speakers": 2}, "must not exceed"),
+        ({"speakers": 2, "stitching": "overlap"}, "only be given with stitching embeddings"),
     ],
 )
 def test_contradictions_are_refused(given, message):
@@ -224,8 +224,19 @@ def test_turns_of_a_stream_are_those_of_the_whole():
     assert spans(streamed) == spans(whole.turns)
 
 
+def test_turns_of_a_stream_end_with_the_recording():
+    """An output frame is 0.1 s; the last one reaches beyond the end of a recording of 3.03 s."""
+    own = diarizer(CAUSAL, chunk=60.0, decoding="{threshold: 0.000001}")
+    waveform = np.random.default_rng(3).normal(size=int(3.03 * RATE)).astype(np.float32)
+    whole = own.diarize(waveform)
+    assert {turn.end for turn in whole.turns} == {3.03}
+    assert sorted(own.stream(np.array_split(waveform, 20))) == sorted(
+        SpeakerTurn(turn.start, turn.end, turn.speaker) for turn in whole.turns
+    )
+
+
 def test_a_model_that_looks_ahead_refuses_a_stream():
-    with pytest.raises(InputError, match="looks at later frames"):
+    with pytest.raises(InputError, match="uses later frames"):
         list(diarizer().stream([np.zeros(RATE, dtype=np.float32)]))
 
 

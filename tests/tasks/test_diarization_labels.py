@@ -130,9 +130,9 @@ def test_what_can_be_trained_and_what_is_refused() -> None:
         for main in losses:
             DiarizationLoss(LossSettings(main=main), label_type)  # type: ignore[arg-type]
     for label_type in ("multilabel", "arrival", "attractors"):
-        with pytest.raises(InputError, match=f"cross_entropy compares one class for each frame.*{label_type}"):
+        with pytest.raises(InputError, match=f"cross_entropy needs one class per frame.*{label_type}"):
             DiarizationLoss(LossSettings(main="cross_entropy"), label_type)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="bce_with_logits compares a yes or no"):
+    with pytest.raises(InputError, match="bce_with_logits needs independent labels"):
         DiarizationLoss(LossSettings(main="bce_with_logits"), "powerset")
     with pytest.raises(InputError, match="no classes to smooth"):
         DiarizationLoss(LossSettings(main="focal", label_smoothing=0.1), "multilabel")
@@ -377,7 +377,7 @@ def test_custom_labels_of_minus_100_are_not_learnt() -> None:
 
 def test_numbers_that_do_not_fit_are_refused() -> None:
     """Classes that the label type does not have; and settings."""
-    with pytest.raises(InputError, match="a frame has 7 scores with label_type powerset"):
+    with pytest.raises(InputError, match="label_type powerset has 7 scores per frame"):
         build_labels("powerset", settings("custom"), True)
     with pytest.raises(InputError, match="must not be above num_speakers"):
         settings("powerset", max_simultaneous=5)

@@ -159,7 +159,7 @@ def test_a_stream_gives_what_the_whole_recording_gives(folder: Path, changes: di
     [
         ({}, "model_type decoder"),
         ({"model.model_type": "decoder", "model.front_end.normalisation": "mean"}, "normalisation global"),
-        ({**KINDS["decoder"], "training.eval_knobs.label_type": "attractors"}, "attractors are made of all frames"),
+        ({**KINDS["decoder"], "training.eval_knobs.label_type": "attractors"}, "attractors depend on all frames"),
     ],
 )
 def test_models_that_look_ahead_do_not_stream(folder: Path, changes: dict[str, Any], reason: str) -> None:
@@ -310,13 +310,13 @@ def test_previews_show_a_chunk(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"training.loss.main": "cross_entropy"}, "cross_entropy compares one class for each frame"),
-        ({"training.loss.auxiliary": {"stft": 1.0}}, "stft compares sounds or mel frames"),
-        ({"model.global_config.num_classes": 7}, "num_classes is 7, but a frame has 2 scores"),
+        ({"training.loss.main": "cross_entropy"}, "cross_entropy needs one class per frame"),
+        ({"training.loss.auxiliary": {"stft": 1.0}}, "stft compares audio or mel frames"),
+        ({"model.global_config.num_classes": 7}, "num_classes is 7, but label_type .* has 2 scores"),
         ({"training.eval_knobs.label_type": "custom"}, "num_classes of the encoder or decoder"),
         ({"model.global_config.batch_size": 9}, r"batch_size is 9 but training\.batch_size is 4"),
         ({"model.upsampling": 3}, r"upsampling 3 must divide front_end\.subsampling 10"),
-        ({"training.max_duration": 20.0, "training.eval_knobs.max_duration": 30.0}, "two names of one option"),
+        ({"training.max_duration": 20.0, "training.eval_knobs.max_duration": 30.0}, "are the same option"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_prepared(

@@ -1,7 +1,7 @@
-"""Find out who speaks when in a recording, of any format, rate and length.
+"""Determine who speaks when in a recording of any format, sample rate and length.
 
 RUN is a run's folder or one of its checkpoints. Without -o the RTTM lines are printed. With --stream the recording is
-read as if it came from a microphone, and each turn is printed when it has ended; the model must not look ahead.
+processed in blocks, as from a microphone, and each turn is printed as soon as it has ended; this needs a causal model.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run of the task diarization, or a checkpoint")
     parser.add_argument("recording", metavar="IN.wav", help="the recording")
     parser.add_argument("-o", "--output", metavar="OUT.rttm", help="where to write the turns")
-    parser.add_argument("--speakers", type=int, metavar="N", help="how many speakers there are, if known")
-    parser.add_argument("--min-speakers", type=int, metavar="N", help="how many there are at least")
-    parser.add_argument("--max-speakers", type=int, metavar="N", help="how many there are at most")
+    parser.add_argument("--speakers", type=int, metavar="N", help="number of speakers, if known")
+    parser.add_argument("--min-speakers", type=int, metavar="N", help="minimum number of speakers")
+    parser.add_argument("--max-speakers", type=int, metavar="N", help="maximum number of speakers")
     parser.add_argument(
         "--stitching",
         choices=("embeddings", "overlap"),
-        help="how speakers of different windows are found to be the same: by their voices, or by what windows have in "
-        "common (default: the recipe's)",
+        help="match speakers across windows by voice embeddings, or by their activity where windows overlap "
+        "(default: the recipe's model.decoding.stitching)",
     )
     parser.add_argument("--plot", metavar="OUT.png", help="draw the turns: .png, .svg or .pdf")
     parser.add_argument("--page", metavar="OUT.html", help="write a page with a timeline and a player")
@@ -43,15 +43,15 @@ def run(args: argparse.Namespace) -> int:
     from phonate.config.errors import InputError
     from phonate.workflows.load import load
 
-    for path in filter(None, (args.output, args.plot, args.page)):  # before hours of work
+    for path in filter(None, (args.output, args.plot, args.page)):  # checked before the work starts
         if not Path(path).absolute().parent.is_dir():
-            raise InputError(f"{path}: no folder {Path(path).parent}; make it first")
+            raise InputError(f"{path}: the folder {Path(path).parent} does not exist; create it first")
     if args.plot and Path(args.plot).suffix.lower() not in PICTURES:
-        raise InputError(f"--plot {args.plot}: a picture ends in {', '.join(PICTURES)}")
+        raise InputError(f"--plot {args.plot}: the suffix must be one of {', '.join(PICTURES)}")
     if args.stream:
         for name in ("speakers", "min_speakers", "max_speakers", "stitching", "plot", "page", "json"):
-            if getattr(args, name):
-                raise InputError(f"--{name.replace('_', '-')}: not with --stream, which knows no later turns")
+            if getattr(args, name) is not None and getattr(args, name) is not False:
+                raise InputError(f"--{name.replace('_', '-')} can't be used with --stream")
     diarizer = load(args.run, "diarization", device=args.device)
     return _stream(args, diarizer) if args.stream else _whole(args, diarizer)
 
@@ -99,7 +99,7 @@ def _stream(args: argparse.Namespace, diarizer: Diarizer) -> int:
 
 
 def recording_name(path: str) -> str:
-    """What RTTM calls the recording: the file's name without suffix and with underscores for spaces."""
+    """The recording's name in RTTM: the file name without suffix, spaces replaced by underscores."""
     return "_".join(Path(path).stem.split())
 
 

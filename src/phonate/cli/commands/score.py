@@ -1,8 +1,8 @@
-"""Score a diarization: DER with its parts, and JER, of each recording and of all together.
+"""Score a diarization: DER with its components, and JER, per recording and in total.
 
-REF.rttm and HYP.rttm may hold many recordings. One that the hypothesis lacks counts as missed; one that the reference
-lacks is an error unless the UEM lists it. The collar is the time left out on each side of a boundary of the reference,
-as in md-eval (0.25 here is 0.5 in pyannote.metrics).
+REF.rttm and HYP.rttm may contain many recordings. A recording missing from the hypothesis counts as missed; one missing
+from the reference is an error unless the UEM lists it. The collar is excluded on each side of a reference boundary, as
+in md-eval (0.25 here is 0.5 in pyannote.metrics).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _HEADER = ("recording", "DER %", "miss %", "false alarm %", "confusion %", "JER 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate score`."""
-    parser.add_argument("reference", metavar="REF.rttm", help="who spoke when")
+    parser.add_argument("reference", metavar="REF.rttm", help="the reference")
     parser.add_argument("hypothesis", metavar="HYP.rttm", help="the diarization to score")
-    parser.add_argument("--uem", metavar="FILE", help="the regions that are scored (default: whole recordings)")
+    parser.add_argument("--uem", metavar="FILE", help="the regions to score (default: whole recordings)")
     parser.add_argument(
         "--collar",
         type=float,
         default=0.0,
         metavar="S",
-        help="seconds left out before and after each boundary of the reference (default: 0)",
+        help="seconds excluded before and after each reference boundary (default: 0)",
     )
-    parser.add_argument("--skip-overlap", action="store_true", help="leave out where several people speak")
-    parser.add_argument("--json", action="store_true", help="print the scores as JSON, in seconds and shares")
+    parser.add_argument("--skip-overlap", action="store_true", help="exclude overlapping speech")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON, in seconds and fractions")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Score, and print a row for each recording, the total, and what was counted."""
+    """Score, and print a row for each recording, the total, and the conventions."""
     from phonate.cli.output import print_json, print_table
     from phonate.data.annotations import read_rttm, read_uem
     from phonate.evaluation.diarization import score_recordings
@@ -69,24 +69,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _conventions(args: argparse.Namespace) -> dict[str, str]:
-    """What was counted, in words."""
+    """The scoring conventions, in words."""
     collar = "none"
     if args.collar:
         collar = (
-            f"{args.collar:g} s before and after each boundary of the reference are not scored, "
+            f"{args.collar:g} s before and after each reference boundary are not scored, "
             f"as in md-eval (pyannote.metrics: collar={2 * args.collar:g})"
         )
     return {
         "collar": collar,
-        "overlap": "not scored" if args.skip_overlap else "scored, for each of its speakers",
-        "regions": f"those of {args.uem}" if args.uem else "whole recordings",
-        "speakers": "mapped one to one, for the longest time in common, in each recording",
+        "overlap": "not scored" if args.skip_overlap else "scored for each speaker",
+        "regions": args.uem or "whole recordings",
+        "speakers": "mapped one to one in each recording, maximising the common duration",
     }
 
 
 def _notes(scores: Scores) -> Iterator[str]:
     for what, names in (
-        ("no turn in the hypothesis, all speech counts as missed", scores.missed),
+        ("no turns in the hypothesis, all speech counted as missed", scores.missed),
         ("not in the UEM, not scored", scores.left_out),
     ):
         if names:

@@ -15,8 +15,13 @@ RTTM = "ref.rttm"
 def write_conversations(
     folder: str | Path, simulator: ConversationSimulator, count: int, seconds: float, seed: int = 0
 ) -> dict[str, list[SpeakerTurn]]:
-    """Write `folder`/NNNN.wav and `folder`/ref.rttm, a corpus that `data.path` may name; returns the turns of each
-    recording. The same call writes the same conversations."""
+    """Write `folder`/NNNN.wav and `folder`/ref.rttm, a corpus for `data.path`, and return the turns of each recording.
+
+    Args:
+        count: Number of conversations.
+        seconds: Length of each.
+        seed: Equal seeds give equal conversations.
+    """
     folder, rate = Path(folder), simulator.bank.sample_rate
     turns: dict[str, list[SpeakerTurn]] = {}
     for number in range(count):
@@ -29,10 +34,11 @@ def write_conversations(
 
 
 def turns_of(conversation: Conversation, simulator: ConversationSimulator) -> list[SpeakerTurn]:
-    """Who speaks when in a conversation, pauses within turns left out; by start."""
-    rate, last = simulator.bank.sample_rate, len(conversation.waveform_N)
+    """The turns of a conversation in seconds, sorted by start; pauses within turns separate them."""
+    rate, speakers = simulator.bank.sample_rate, simulator.bank.speakers
+    seconds_K2 = conversation.stretches_K2.clip(0, len(conversation.waveform_N)) / rate
     return sorted(
-        SpeakerTurn(max(0, int(begin)) / rate, min(int(end), last) / rate, simulator.bank.speakers[int(speaker)])
-        for (begin, end), speaker in zip(conversation.stretches_K2, conversation.speaker_K, strict=True)
-        if begin < last and end > 0
+        SpeakerTurn(float(start), float(end), speakers[int(speaker)])
+        for (start, end), speaker in zip(seconds_K2, conversation.speaker_K, strict=True)
+        if end > start
     )

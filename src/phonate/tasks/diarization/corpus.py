@@ -1,4 +1,7 @@
-"""The recordings that a diarization model is trained on, real and simulated: who speaks when, and what validates."""
+"""The corpus of a diarization model: recordings with speaker labels, simulated conversations, and their splits.
+
+Shapes: T frames, S speakers, K segments of speech.
+"""
 
 from __future__ import annotations
 
@@ -19,36 +22,36 @@ from phonate.tasks.diarization.data_settings import DiarizationData, clip_corpor
 from phonate.tasks.diarization.samples.simulators import build_simulators
 
 NOBODY = -1
-"""Number of a speaker who is not in training."""
+"""Index of a speaker that is not in the training set."""
 
 Activity = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""(T, S) 1 where a speaker talks, and (S,) the numbers of the speakers in `Corpus.speakers`, NOBODY for one who is not
-in training. Speakers in the order in which they begin, those who begin together by name; who is silent has no
-column."""
+"""Activity (T, S), 1 where a speaker is active, and the indices (S,) of the speakers in `Corpus.speakers`, NOBODY for
+those not in the training set. Speakers are in order of arrival, simultaneous ones sorted by name; silent speakers have
+no column."""
 
 
 def frame_centre(audio: KaldiSettings) -> float:
-    """Where the centre of the first frame is, in frames (`KaldiSettings.snip_edges`)."""
+    """Position of the centre of the first frame, in frames; depends on `KaldiSettings.snip_edges`."""
     return 0.5 * audio.window_length / audio.hop_length if audio.snip_edges else 0.5
 
 
 class Corpus:
-    """The recordings of the recipe, and the speakers of whom conversations are simulated."""
+    """The recordings of a recipe, and the simulators of conversations."""
 
     def __init__(self, data: DiarizationData) -> None:
         self.data = data
         self.features: Features = FEATURES.get(data.feature_name)(data)
-        """How features are computed from a waveform at `data.audio.sample_rate`."""
+        """Computes features from a waveform at `data.audio.sample_rate`."""
         self.prepared: Prepared | None = prepare(data) if has_corpus(data) else None
-        """The recordings of `data.path` or `data.datasets`; None where there are only clips."""
+        """The recordings of `data.path` or `data.datasets`; None if there are only clips."""
         if self.prepared is None and not clip_corpora(data):
-            raise DataError("there is no corpus: set data.path, or data.simulation.path")
+            raise DataError("there is no corpus: set data.path or data.simulation.path")
         if self.prepared is not None and not len(self.prepared.index.speakers):
-            raise DataError(f"{data.label}: says of no recording who speaks in it; put RTTM files beside them, say")
+            raise DataError(f"{data.label}: no recording has speaker labels; add RTTM files, for example")
 
     @cached_property
     def simulated_share(self) -> float:
-        """Share of the training samples that are simulated."""
+        """Fraction of the training samples that are simulated, from 0 to 1."""
         simulation = self.data.simulation
         if simulation is None or self.prepared is None:
             return float(simulation is not None)
@@ -59,12 +62,12 @@ class Corpus:
 
     @property
     def validates_on_recordings(self) -> bool:
-        """Whether validation takes real recordings, not simulated conversations."""
+        """Whether validation uses real recordings instead of simulated conversations."""
         return self.prepared is not None and (self.simulated_share < 1.0 or bool(clip_corpora(self.data)))
 
     @cached_property
     def simulators(self) -> dict[str, ConversationSimulator]:
-        """Simulators by split, where it has simulated conversations; no person is in both."""
+        """Simulator of each split that has simulated conversations; the splits have disjoint speakers."""
         if self.data.simulation is None:
             return {}
         own = self._own_source() if self.prepared is not None else None
@@ -78,7 +81,7 @@ class Corpus:
         return Source(self.prepared, range(len(index)), self._name, rate)
 
     def _name(self, position: int, speaker: int) -> str:
-        """The name of a person: of a speaker number in a recording."""
+        """The corpus-wide name of speaker number `speaker` in the recording at `position`."""
         assert self.prepared is not None
         index = self.prepared.index
         if self.data.speaker_names == "corpus":
@@ -87,13 +90,13 @@ class Corpus:
 
     @cached_property
     def _recording_ids(self) -> dict[int, str]:
-        """The id of a file: of its first row."""
+        """Id of each file: that of its first row."""
         assert self.prepared is not None
         index = self.prepared.index
         return {int(index.recording[position]): index.id[position] for position in reversed(range(len(index)))}
 
     def positions(self, split: str) -> list[int]:
-        """Positions in the index of a split's recordings."""
+        """Index positions of the recordings in a split."""
         if self.prepared is None:
             return []
         splits = {"train": self.prepared.train, "validation": self.prepared.validation, "test": self.prepared.test}
@@ -101,8 +104,8 @@ class Corpus:
 
     @cached_property
     def _number(self) -> dict[str, int]:
-        """Name of a person in training -> number: first those of real recordings, then those who are only in simulated
-        conversations."""
+        """Name of each training speaker -> its index: first the speakers of real recordings, then those that occur only
+        in simulated conversations."""
         names = set[str]()
         if self.prepared is not None and self.simulated_share < 1.0:
             index = self.prepared.index
@@ -114,11 +117,11 @@ class Corpus:
 
     @cached_property
     def speakers(self) -> list[str]:
-        """Names of the training speakers, by number."""
+        """Names of the training speakers, by index."""
         return list(self._number)
 
     def activity(self, position: int, start: int, stop: int) -> Activity:
-        """Who speaks in frames `start` to `stop` of a recording; see `Activity`."""
+        """The `Activity` in frames `start` to `stop` (exclusive) of the recording at `position`."""
         assert self.prepared is not None
         index, rate = self.prepared.index, self.data.audio.frames_per_second
         segments = slice(int(index.segment_first[position]), int(index.segment_first[position + 1]))
@@ -131,7 +134,7 @@ class Corpus:
         return activity_TS, self._numbers([self._name(position, int(one)) for one in speaker_S])
 
     def simulated_activity(self, conversation: Conversation, bank: ClipBank, frames: int) -> Activity:
-        """Who speaks in the first `frames` frames of a conversation of speakers in `bank`; see `Activity`."""
+        """The `Activity` in the first `frames` frames of a conversation between speakers of `bank`."""
         stretches_K2 = conversation.stretches_K2 / self.data.audio.hop_length
         speaker_K = conversation.speaker_K
         activity_TS, speaker_S = arrival_activity(

@@ -13,25 +13,24 @@ SHORTEST_SECONDS = 1.0
 
 
 class DiarizationData(ConversationData):
-    """Recordings with who speaks when in them, or clips of single speakers to simulate conversations from."""
+    """Recordings with speaker labels, or single-speaker clips from which conversations are simulated."""
 
     chunk_seconds: Annotated[float, Field(ge=SHORTEST_SECONDS)] = 30.0
-    """Length of a sample: of a piece of a recording, cut at random in training and side by side in validation, and of a
-    simulated conversation."""
+    """Length of a sample in seconds: a chunk of a recording, at a random position in training and consecutive in
+    validation, or a simulated conversation."""
     samples: PositiveInt | None = None
-    """Training samples in an epoch. Null: as many pieces as cover the recordings once and, where conversations are
-    simulated, as many of these as their share wants (1000 where all are simulated)."""
+    """Training samples per epoch. Null: as many chunks as cover the recordings once, plus simulated conversations
+    according to `simulation.share` (1000 if all samples are simulated)."""
     validation_by: Literal["speaker", "recording"] = "speaker"
-    """What `validation` keeps where the corpus has no official split: recordings of speakers who are never in training,
-    or any recordings."""
+    """How `validation` splits a corpus without an official split: by speaker, so that no validation speaker occurs in
+    training, or by recording."""
     speaker_names: Literal["corpus", "recording"] = "corpus"
-    """Whether a speaker's name stands for the same person in the whole corpus, or in its recording only (A, B,
+    """Whether a speaker name identifies the same person throughout the corpus, or only within its recording (A, B,
     spk00)."""
     simulation: SimulationSettings | None = None
-    """Conversations simulated for training, from clips of the corpus or of other ones. Null: none."""
+    """Conversations simulated for training, from clips of this corpus or of others. Null: none."""
     augmentation: AcousticSettings | None = None
-    """Reverberation, noise and level with which real recordings are varied in training. Null: they are taken as they
-    are."""
+    """Random reverberation, noise and level for real recordings in training. Null: no augmentation."""
 
     @property
     def strangers(self) -> Literal["corpus", "recording"] | None:
@@ -40,7 +39,7 @@ class DiarizationData(ConversationData):
 
     @property
     def to_prepare(self) -> list[RecordingData]:
-        """The corpus, and those of clips and of noise."""
+        """The corpus, and the corpora of clips and of noise."""
         own: list[RecordingData] = [self] if has_corpus(self) else []
         acoustics = [self.augmentation, self.simulation.acoustics if self.simulation is not None else None]
         noise = {one.noise_path: None for one in acoustics if one is not None and one.noise_path is not None}
@@ -48,12 +47,12 @@ class DiarizationData(ConversationData):
 
     @property
     def chunk_frames(self) -> int:
-        """Frames of a sample, at most."""
+        """Maximum number of frames in a sample."""
         return round(self.chunk_seconds * self.audio.frames_per_second)
 
 
 def has_corpus(data: DiarizationData) -> bool:
-    """Whether there is a corpus beside those in `data.simulation.path`."""
+    """Whether there is a corpus besides those in `data.simulation.path`."""
     return data.path is not None or bool(data.datasets)
 
 
@@ -63,7 +62,7 @@ def noise_corpus(data: DiarizationData, path: str) -> KaldiData:
 
 
 def clip_corpora(data: DiarizationData) -> list[DiarizationData]:
-    """The settings of the corpora in `data.simulation.path`, of which only waveforms are read."""
+    """The settings of the corpora in `data.simulation.path`, from which only waveforms are read."""
     paths = data.simulation.paths if data.simulation is not None else ()
     return [_waveforms(data, path) for path in paths]
 

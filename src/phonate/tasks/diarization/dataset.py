@@ -1,4 +1,4 @@
-"""Samples of diarization: the features of a piece of a conversation, and who speaks in each of its frames.
+"""Training samples of diarization: the features of a chunk of a conversation, and the speaker activity in each frame.
 
 Shapes: B batch, T frames, F features, S speakers.
 """
@@ -28,11 +28,11 @@ from phonate.tasks.diarization.samples.simulators import acoustics_of
 from phonate.training.task import Batch
 
 _SIMULATED_SAMPLES = 1000
-"""Training samples of an epoch where all are simulated and the recipe doesn't say."""
+"""Default number of training samples per epoch if all are simulated."""
 
 
 class DiarizationDataset:
-    """One split: pieces of recordings and simulated conversations, in the shares that the recipe says."""
+    """One split: chunks of recordings and simulated conversations, mixed as the recipe says."""
 
     def __init__(self, corpus: Corpus, split: str) -> None:
         training, data = split == "train", corpus.data
@@ -43,8 +43,8 @@ class DiarizationDataset:
         real = _counts(data.samples, share)[0] if training else None
         recorded: RecordedPieces | None = None
         if corpus.prepared is not None and share < 1.0:
-            varied = training and data.augmentation is not None
-            acoustics = acoustics_of(data, data.augmentation) if varied and data.augmentation is not None else None
+            augmentation = data.augmentation if training else None
+            acoustics = None if augmentation is None else acoustics_of(data, augmentation)
             recorded = RecordedPieces(corpus, corpus.prepared, split, real, acoustics)
             self._parts.append(recorded)
         if simulator is not None:
@@ -57,7 +57,7 @@ class DiarizationDataset:
 
     @property
     def ids(self) -> Sequence[str]:
-        """Names of samples."""
+        """Ids of the samples."""
         return [name for part in self._parts for name in part.ids]
 
     @cached_property
@@ -67,7 +67,7 @@ class DiarizationDataset:
 
     @property
     def cached(self) -> bool:
-        """True where nothing is computed for a sample."""
+        """Whether samples are only read, without computation."""
         return all(part.cached for part in self._parts)
 
     def get(self, index: int, rng: np.random.Generator) -> Item:
@@ -99,8 +99,11 @@ def _widened(values_TS: NDArray[Any], width: int) -> NDArray[Any]:
 
 
 def _counts(samples: int | None, share: float, recorded: int | None = None) -> tuple[int | None, int]:
-    """Training samples that are recorded (None: as many as cover the recordings) and simulated: `samples` in all of
-    which `share` are simulated; where `samples` is None, as many simulated ones as `recorded` ones want."""
+    """Numbers of recorded (None: as many as cover the recordings) and simulated training samples.
+
+    Their sum is `samples`, of which the fraction `share` is simulated. If `samples` is None, the number of simulated
+    samples follows from that of `recorded` ones.
+    """
     if samples is not None:
         simulated = round(samples * share)
         return samples - simulated, simulated
@@ -110,14 +113,14 @@ def _counts(samples: int | None, share: float, recorded: int | None = None) -> t
 
 
 class DiarizationCollator(Collator):
-    """Makes a batch of samples:
+    """Collates samples into a batch:
 
-    `features` (B, T, F) float32 and `activity` (B, T, S) float32, zeros after the ends and for speakers that a sample
-    lacks; `lengths` (B,) in frames; `speaker_count` (B,); `speakers` (B, S) numbers in the corpus, -1 for absent ones
-    and for those who are not in training.
+    `features` (B, T, F) float32 and `activity` (B, T, S) float32, padded with zeros in time and speakers; `lengths`
+    (B,) in frames; `speaker_count` (B,); `speakers` (B, S) int64, indices in the corpus, -1 for padding and for
+    speakers not in the training set.
 
-    A subclass that is registered (`COLLATORS`) and named by `data.collator` adds or changes labels. Without a data set
-    it is a `collate_fn` for a loader of your own over a CutSet of Lhotse: features are then those of `audio`, and all
+    A registered subclass (`COLLATORS`), named in `data.collator`, can add or change labels. Created without a dataset,
+    it is a `collate_fn` for your own loader over a Lhotse CutSet: features are computed as `audio` says, and all
     `speakers` are -1.
     """
 
@@ -127,7 +130,7 @@ class DiarizationCollator(Collator):
         self._features = FEATURES.get(self.audio.feature_type)(KaldiData(audio=self.audio))
 
     def __call__(self, cuts: Iterable[Any]) -> Batch:
-        """The batch of `cuts`: samples of the data set, or cuts of Lhotse.
+        """The batch of `cuts`: samples of the dataset, or Lhotse cuts.
 
         Raises DataError as `item_of_cut` does.
         """

@@ -1,4 +1,4 @@
-"""Settings of inference: how probabilities of windows become turns of a recording's speakers."""
+"""Settings of inference: from window-level probabilities to the speaker turns of a recording."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ Stitching = Literal["embeddings", "overlap"]
 
 
 class DecodingSettings(Settings):
-    """From probabilities to turns. `phonate evaluate RUN --tune` finds the best values on validation data."""
+    """From probabilities to turns. `phonate evaluate RUN --tune` optimises these values on validation data."""
 
     threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    """A speaker is active in frames with a higher probability."""
+    """A speaker is active in frames whose probability is above this."""
     median: PositiveInt = 1
-    """Frames of the model, an odd number, over which a median filter smooths the activity. 1: none."""
+    """Length of the median filter that smooths the activity, in output frames; an odd number. 1: no filter."""
     min_silence: NonNegativeFloat = 0.0
-    """Shorter pauses between two turns of a speaker are filled, in seconds."""
+    """Pauses between two turns of a speaker shorter than this are filled, in seconds."""
     min_speech: NonNegativeFloat = 0.0
-    """Shorter turns are dropped, in seconds."""
+    """Turns shorter than this are dropped, in seconds."""
     window_seconds: PositiveFloat | None = None
-    """Length of the windows in which a recording is read. Null: that of the training samples, `data.chunk_seconds`."""
+    """Length of the windows in which a recording is processed. Null: `data.chunk_seconds`, as in training."""
     window_overlap: Annotated[float, Field(ge=0.0, le=0.95)] = 0.5
-    """Share of a window that the next one has, too."""
+    """Fraction of a window that overlaps with the next one."""
     stitching: Stitching = "embeddings"
-    """How speakers of different windows are found to be the same: by clustering embeddings of their voices, which
-    handles any number of speakers; or by their activity where windows overlap, with at most `num_speakers`."""
+    """How speakers are matched across windows: embeddings clusters voice embeddings and handles any number of
+    speakers; overlap compares the activity where windows overlap, and finds at most `num_speakers`."""
     cluster_distance: Annotated[float, Field(gt=0.0, lt=2.0)] = 0.4
-    """Voices with a larger distance (1 - cosine, mean over pieces of 1.6 s) are different speakers, unless the number
-    of speakers is given."""
+    """Distance (1 - cosine similarity, averaged over embeddings of 1.6 s segments) above which clusters are not merged,
+    unless the number of speakers is given."""
 
     @model_validator(mode="after")
     def _odd_median(self) -> Self:
         if self.median % 2 == 0:
-            raise ValueError(f"median {self.median} must be odd, so that turns keep their places")
+            raise ValueError(f"median {self.median} must be odd; an even filter would shift the turns")
         return self

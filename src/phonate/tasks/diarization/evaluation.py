@@ -1,7 +1,7 @@
-"""Evaluation of a diarization model: error rates beside baselines that need no training.
+"""Evaluation of a diarization model: error rates, compared with baselines that need no training.
 
-The model is measured alone, where speakers of neighbouring windows are matched by their activity, and with clustered
-voices, without and with the number of speakers given.
+The model is evaluated without voice embeddings (speakers of neighbouring windows are matched by their activity) and
+with clustered embeddings, without and with the number of speakers given.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits
 logger = logging.getLogger("phonate")
 
 _LEGEND = (
-    "DER: seconds missed, falsely detected and confused over seconds of speech, without collar, overlapping speech "
-    "counted; JER: the same for each speaker, averaged over speakers; speakers: mean difference between the number "
-    "found and the true one; rtf: seconds of computation per second of audio."
+    "DER: seconds of missed speech, false alarm and confusion over seconds of speech, without collar, overlapping "
+    "speech included; JER: Jaccard error rate, averaged over speakers; speakers: mean absolute error of the number of "
+    "speakers; RTF: seconds of computation per second of audio."
 )
 COLUMNS = {
     "der": Column("DER", "%", "lower"),
@@ -42,33 +42,33 @@ COLUMNS = {
     "rtf": Column("RTF", "", "lower"),
 }
 _BASELINE_DISTANCE = 0.4
-"""Average linkage at a cosine of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
+"""A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
 System = Callable[[HeldOut], list[SpeakerTurn]]
 
 
 @dataclass
 class _Tally:
-    """What a system did on all conversations."""
+    """Errors and cost of one system over all conversations."""
 
     errors: DiarizationErrors = field(default_factory=DiarizationErrors)
     off: int = 0
+    """Sum of the absolute errors of the number of speakers."""
     seconds: float = 0.0
-    """Of computation."""
+    """Computation time."""
 
 
 def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
-    """Evaluate the model of `run` on the corpus `data` (None: what training kept for validation), on `device` (None:
-    cpu).
+    """Evaluate the model of `run` on the corpus `data` (None: the run's validation set), on `device` (None: cpu).
 
-    Raises InputError where there is nothing to evaluate on, or where a model's labels are its own (custom).
+    Raises InputError if there is nothing to evaluate on, or if the label type is custom.
     """
     diarizer = Diarizer.load(run, device=device)
     if diarizer.label_type == "custom":
-        raise InputError(f"{run}: what custom labels stand for phonate can't know; score them with a class of your own")
+        raise InputError(f"{run}: models with label_type custom can't be evaluated: the labels' meaning is not known")
     settings = diarizer.recipe.data
     found = list(kept_for_validation(settings) if data is None else conversations_of(settings, data))
     if not any(one.turns for one in found):
-        raise InputError(f"{data or run}: nobody speaks in its {len(found)} recordings")
+        raise InputError(f"{data or run}: none of the {len(found)} recordings contains labelled speech")
     systems, focus = _systems(diarizer)
     tallies: dict[str, _Tally] = {name: _Tally() for name in systems}
     items: dict[str, dict[str, object]] = {}
@@ -103,13 +103,13 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     }
     if diarizer.decoding != diarizer.recipe.model.decoding:
         notes["tuned_on"] = (
-            "these recordings, so the figures are a little too good" if data is None else "validation data"
+            "these recordings, so the figures are slightly optimistic" if data is None else "validation data"
         )
     return Evaluation("diarization", results, focus, _LEGEND, notes, items, columns=COLUMNS)
 
 
 def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:
-    """What is evaluated by name, and the name of what the recipe configures."""
+    """The systems to evaluate, by name, and the name of the one that the recipe configures."""
     if diarizer.label_type in SAME_SPEAKERS:
         return {"always speech": _one_speaker, "the model": lambda one: _decoded(diarizer, one)}, "the model"
     baseline = Baseline(_BASELINE_DISTANCE)
@@ -156,18 +156,18 @@ def _figures(errors: DiarizationErrors) -> dict[str, float]:
 
 
 def _trained_on(diarizer: Diarizer, found: Sequence[HeldOut]) -> int | None:
-    """How many of the recordings the model was trained on, with a warning; None where that is unknown."""
+    """How many of the recordings the model was trained on; None if unknown. Logs a warning if there are any."""
     settings = diarizer.recipe.data
     if not has_corpus(settings):
         return 0
     try:
         rows = [row for row in list_corpus(settings)[0] if isinstance(row, Row)]
     except PhonateError as error:
-        logger.warning("can't tell whether these recordings were trained on: %s", error)
+        logger.warning("can't tell whether the model was trained on these recordings: %s", error)
         return None
     kept = set(diarizer.inference_metadata["validation"])
     trained = {str(row.path.resolve()) for row in rows if row.id not in kept and official_split(row.split) != "test"}
     known = sum(one.file is not None and str(Path(one.file).resolve()) in trained for one in found)
     if known:
-        logger.warning("%d of %d recordings were trained on, so the figures are too good", known, len(found))
+        logger.warning("the model was trained on %d of the %d recordings: figures are optimistic", known, len(found))
     return known

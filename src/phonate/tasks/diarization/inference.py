@@ -1,4 +1,4 @@
-"""From a trained run to who spoke when.
+"""Inference of diarization: from recordings to speaker turns.
 
 Shapes: B batch, T feature frames, F features, U output frames, K speakers of the model, G of the recording, N samples.
 """
@@ -44,29 +44,29 @@ from phonate.training.checkpoints.trained import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 
 _BATCH = 8
-"""Windows that the model reads at once."""
+"""Windows per forward pass."""
 _TRACKED_SECONDS = 0.3
-"""Speakers of two windows who talk together for less may be the same by chance."""
+"""Speakers of two windows are linked only if they are active together for at least this long."""
 TUNED = "decoding.json"
-"""In a run's folder: what was tuned."""
+"""File in a run's folder with the tuned decoding settings."""
 SAME_SPEAKERS = ("binary", "speaker_id", "custom")
-"""Label types of which a column means the same in every window."""
+"""Label types whose output columns have the same meaning in every window."""
 
 
 @dataclass(frozen=True)
 class Diarization:
-    """Who speaks when in a recording."""
+    """The diarization of a recording."""
 
     turns: list[SpeakerTurn]
-    """By start. Times are seconds in the recording."""
+    """Sorted by start; times in seconds."""
     speakers: list[str]
-    """In the order in which they first speak."""
+    """In the order of their first turns."""
     probabilities_UG: FloatArray
-    """How likely each of `speakers` is active in each frame."""
+    """(U, G) float32, the probability that each of `speakers` is active in each frame."""
     frames_per_second: float
     """Frame u begins at u / frames_per_second."""
     seconds: float
-    """Length of the recording."""
+    """Length of the recording in seconds."""
 
     def rttm(self, recording: str) -> str:
         """The turns as the text of an RTTM file."""
@@ -75,19 +75,20 @@ class Diarization:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the model finds in the windows of a recording, before it is decided who of them are the same."""
+    """The model's output for the windows of a recording, before speakers are matched across windows."""
 
     windows: Segmentation
     voices: Voices | None
-    """None: voices are not compared."""
+    """Voice embeddings; None if they are not compared."""
     seconds: float
-    """Length of the recording."""
+    """Length of the recording in seconds."""
 
 
 class Diarizer(Inference):
-    """Finds out who speaks when in recordings."""
+    """Determines who speaks when in recordings."""
 
     sample_rate: int
+    """Hz."""
 
     def __init__(
         self,
@@ -95,27 +96,27 @@ class Diarizer(Inference):
         recipe: DiarizationRecipe,
         inference_metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """`recipe`: that the model was trained with; `inference_metadata`: what the task saved with the checkpoint."""
+        """`recipe`: the one the model was trained with; `inference_metadata`: saved with the checkpoint by the task."""
         self.model = model.eval()
         self.recipe = recipe
         self.inference_metadata = dict(inference_metadata or {})
         self.features = FEATURES.get(recipe.data.feature_name)(recipe.data)
         self.sample_rate = recipe.data.audio.sample_rate
         self.decoding: DecodingSettings = recipe.model.decoding
-        """How probabilities become turns; may be replaced."""
+        """How turns are decoded from probabilities; may be replaced."""
         self.label_type: str = recipe.training.eval_knobs.label_type
 
     @classmethod
     def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
         """The diarizer of a run (its best checkpoint, or else its newest) or of one checkpoint.
 
-        What `phonate evaluate RUN --tune` chose (RUN/decoding.json) takes the place of the recipe's `model.decoding`.
+        Values tuned by `phonate evaluate RUN --tune` (RUN/decoding.json) override the recipe's `model.decoding`.
 
         Args:
             source: A run's folder or a checkpoint's.
             device: Such as "cuda:0"; None: cpu.
 
-        Raises CheckpointError where there is no checkpoint, or it is damaged, or of another task.
+        Raises CheckpointError if there is no checkpoint, or it is damaged or belongs to another task.
         """
         trained = open_trained(source, "diarization", DiarizationRecipe)
         metadata = trained.inference_metadata
@@ -133,7 +134,7 @@ class Diarizer(Inference):
 
     @property
     def frames_per_second(self) -> float:
-        """Output frames in a second."""
+        """Output frames per second."""
         return self.recipe.data.audio.frames_per_second / self.model.stride
 
     def demonstration(self, recording: Path | None, text: str | None) -> Demonstration | None:
@@ -143,9 +144,7 @@ class Diarizer(Inference):
         found = self.diarize(recording)
         count = len(found.speakers)
         who = f"{count} speaker{'s' * (count != 1)} in {len(found.turns)} turns"
-        return Demonstration(
-            f"It hears {who} in {one_line(recording.name)}", "phonate diarize {run} in.wav -o out.rttm"
-        )
+        return Demonstration(f"{one_line(recording.name)}: {who}", "phonate diarize {run} in.wav -o out.rttm")
 
     @overload
     def diarize(
@@ -181,20 +180,20 @@ class Diarizer(Inference):
         stitching: Stitching | None = None,
         sample_rate: int | None = None,
     ) -> Diarization | list[Diarization]:
-        """Who speaks when in a recording.
+        """Diarize one recording or a list of them.
 
         Args:
-            audio: The path of a recording of any format, rate and length, which is read in blocks; or samples (N,); or
-                a list of them.
-            speakers: How many speakers there are, where that is known.
-            min_speakers, max_speakers: How many there are at least and at most.
-            stitching: How speakers of different windows are found to be the same; None: as `decoding` says.
-            sample_rate: Hz of arrays; None: they are at `self.sample_rate`.
+            audio: Path of a recording in any format, sample rate and length, which is read in blocks; or samples (N,);
+                or a list of either.
+            speakers: The number of speakers, if known.
+            min_speakers, max_speakers: Bounds on the number of speakers.
+            stitching: How speakers are matched across windows; None: as set in `decoding`.
+            sample_rate: Sample rate of arrays in Hz; None: `self.sample_rate`.
 
         Raises:
-            InputError: numbers of speakers that contradict each other, or that the model can't be told.
-            DataError: audio that can't be read.
-            MissingPackageError: voices are to be compared, and resemblyzer is not installed.
+            InputError: numbers of speakers are contradictory, or not supported by the label type or stitching.
+            DataError: the audio can't be read.
+            MissingPackageError: voice embeddings are needed, and resemblyzer is not installed.
         """
         limits = speaker_limits(speakers, min_speakers, max_speakers)
         settings = self.decoding if stitching is None else self.decoding.model_copy(update={"stitching": stitching})
@@ -214,7 +213,7 @@ class Diarizer(Inference):
         settings: DecodingSettings | None = None,
         sample_rate: int | None = None,
     ) -> Analysis:
-        """What `decode` makes a diarization of. The other arguments and the errors are those of `diarize`."""
+        """Run the model; `decode` turns the result into a diarization. Arguments and errors as in `diarize`."""
         name = str(audio) if isinstance(audio, str | Path) else "the recording"
         return self.analyse_blocks(self._reader(audio, sample_rate), limits, settings, name)
 
@@ -225,13 +224,13 @@ class Diarizer(Inference):
         settings: DecodingSettings | None = None,
         name: str = "the recording",
     ) -> Analysis:
-        """The same for a recording that `read()` iterates over, as often as it is called, in blocks (samples,) at
+        """`analyse` for a recording in blocks: each call of `read()` iterates over it from the start, in blocks (N,) at
         `self.sample_rate`."""
         settings = settings or self.decoding
         if limits is not None and (self.label_type in SAME_SPEAKERS or settings.stitching == "overlap"):
             raise InputError(
-                "a number of speakers can be given where voices are compared (stitching: embeddings) only, and not to "
-                f"a model of label type {', '.join(SAME_SPEAKERS)}"
+                "the number of speakers can only be given with stitching embeddings, and not for models of label type "
+                f"{', '.join(SAME_SPEAKERS)}"
             )
         stride, rate = self.model.stride, self.recipe.data.audio.frames_per_second
         chunk = settings.window_seconds or self.recipe.data.chunk_seconds
@@ -241,13 +240,14 @@ class Diarizer(Inference):
         compared = settings.stitching == "embeddings" and self.label_type not in SAME_SPEAKERS
         analysis = self._analysed(windows, settings, compared, limits is not None)
         if not analysis.windows.starts:
-            raise DataError(f"{name}: is shorter than a frame")
+            raise DataError(f"{name}: shorter than one frame")
         return analysis
 
     def _analysed(
         self, windows: Iterator[Window], settings: DecodingSettings, compared: bool, limited: bool
     ) -> Analysis:
-        """Run the model on all windows; embed voices if they are `compared`, and there is something to compare."""
+        """Run the model on all windows. Voices are embedded if they are `compared` and there are several windows, or a
+        limit on the number of speakers."""
         two = list(itertools.islice(windows, 2))
         found, hop, seconds = Segmentation([], []), self.recipe.data.audio.hop_length, 0.0
         voices = Voices(self.sample_rate) if compared and (len(two) > 1 or limited) else None
@@ -264,7 +264,7 @@ class Diarizer(Inference):
 
     @torch.no_grad()
     def _probabilities(self, features: Sequence[FloatArray]) -> list[FloatArray]:
-        """(U, K) for each window."""
+        """The activity probabilities (U, K) of each window, from its features (T, F)."""
         lengths_B = torch.tensor([len(one) for one in features], device=self.device)
         found_BUK = self.model.activity_probabilities(padded(list(features)).to(self.device), lengths_B)
         return [
@@ -275,7 +275,7 @@ class Diarizer(Inference):
     def decode(
         self, analysis: Analysis, limits: SpeakerLimits | None = None, settings: DecodingSettings | None = None
     ) -> Diarization:
-        """The diarization that an analysis gives with `settings` (None: `self.decoding`)."""
+        """Decode an analysis with `settings` (None: `self.decoding`)."""
         settings = settings or self.decoding
         persons_WK = self._persons(analysis, limits or SpeakerLimits(), settings)
         probabilities_UG = joined(analysis.windows, persons_WK)
@@ -308,7 +308,7 @@ class Diarizer(Inference):
         return Diarization(named, names, probabilities_UG[:, order], self.frames_per_second, seconds)
 
     def _name(self, column: int, number: int) -> str:
-        """The name of the speaker in a column of the model who is the `number`-th to speak, from 0."""
+        """The name of the speaker in output column `column`, the `number`-th to speak (from 0)."""
         if self.label_type == "binary":
             return "speech"
         if self.label_type == "speaker_id":
@@ -316,41 +316,56 @@ class Diarizer(Inference):
         return f"speaker{number + 1}"
 
     def _reader(self, audio: Audio, sample_rate: int | None) -> Read:
-        """The samples of `audio` in blocks, at the model's rate."""
+        """A reader of `audio` in blocks (N,) at the model's sample rate."""
         if isinstance(audio, str | Path):
             if sample_rate is not None:
-                raise InputError(f"{audio}: a file has its own sample rate; sample_rate is for arrays")
+                raise InputError(f"{audio}: sample_rate applies to arrays only; files have their own")
             path = audio
             return lambda: read_blocks(path, self.sample_rate)
         waveform = as_waveform(audio, self.sample_rate, sample_rate)
         return lambda: [waveform]
 
     def comparable(self, turns: Sequence[SpeakerTurn]) -> list[SpeakerTurn]:
-        """The turns of a reference as the model would say them: of nobody in particular for binary labels."""
+        """Reference turns with the model's speaker names: for binary labels all are `speech`."""
         return [replace(turn, speaker="speech") if self.label_type == "binary" else turn for turn in turns]
 
     def stream(self, blocks: Iterable[FloatArray]) -> Iterator[SpeakerTurn]:
-        """The turns of a recording that comes in blocks of samples (N,) at `self.sample_rate`, each as soon as it is
-        known to have ended, with constant memory. The recording is one window, so that there are at most as many
-        speakers as the model has; they are called after the model's columns.
+        """Diarize a recording that arrives in blocks of samples (N,) at `self.sample_rate`, in constant memory if the
+        attention is causal_linear. Each turn is yielded as soon as its end is known.
 
-        Raises InputError for a model that needs later frames; it says how to train one that does not.
+        The whole recording is one window, so there are at most as many speakers as the model has output columns, after
+        which they are named.
+
+        Raises InputError for a model that needs later frames; the message says which option causes that.
         """
-        turns = TurnStream(self.frames_per_second, self.decoding)
-        for probabilities_UK in self.stream_probabilities(blocks):
+        turns, samples = TurnStream(self.frames_per_second, self.decoding), 0
+
+        def counted() -> Iterator[FloatArray]:
+            nonlocal samples
+            for block in blocks:
+                samples += len(block)
+                yield block
+
+        for probabilities_UK in self.stream_probabilities(counted()):
             for column, turn in turns.push(probabilities_UK):
-                yield replace(turn, speaker=self._name(column, column))
+                yield from self._streamed(column, turn, samples)
         for column, turn in turns.end():
-            yield replace(turn, speaker=self._name(column, column))
+            yield from self._streamed(column, turn, samples)
+
+    def _streamed(self, column: int, turn: SpeakerTurn, samples: int) -> Iterator[SpeakerTurn]:
+        """The turn, named, without what the last frame has beyond the `samples` of the recording."""
+        seconds = samples / self.sample_rate
+        if turn.start < seconds:
+            yield replace(turn, end=min(turn.end, seconds), speaker=self._name(column, column))
 
     def stream_probabilities(self, blocks: Iterable[FloatArray]) -> Iterator[FloatArray]:
-        """How likely each speaker of the model is active, (U, K) for the frames that each block completes."""
+        """Activity probabilities (U, K) of the output frames completed by each block of samples (N,)."""
         stream = ActivityStream(self.model)
         features = self.features.stream()
         if features is None:
             raise InputError(
-                f"this model can't diarize a stream: its features, {self.recipe.data.feature_name}, are made of later "
-                "samples too; train one with data.audio.feature_type fbank"
+                f"this model can't diarize a stream: its features, {self.recipe.data.feature_name}, depend on later "
+                "samples; train one with data.audio.feature_type fbank"
             )
         state = stream.initial_state(torch.zeros(1, 0, self.features.width, device=self.device))
 
@@ -364,21 +379,21 @@ class Diarizer(Inference):
 
 
 def _tuned(path: Path, settings: DecodingSettings) -> DecodingSettings:
-    """`settings` with the values in the file of a run that was tuned. Raises InputError for a damaged one."""
+    """`settings` with the values in a run's file of tuned ones, if it exists. Raises InputError if it is invalid."""
     if not path.is_file():
         return settings
     try:
         return DecodingSettings.model_validate({**settings.model_dump(), **json.loads(path.read_bytes())})
     except ValueError as error:  # among them pydantic's
-        raise InputError(f"{path}: not what phonate evaluate --tune writes; delete it or tune again") from error
+        raise InputError(f"{path}: invalid decoding settings; delete it or run evaluate --tune again") from error
 
 
 def speaker_limits(
     speakers: int | None = None, min_speakers: int | None = None, max_speakers: int | None = None
 ) -> SpeakerLimits | None:
-    """The limits that a caller gives; None where he gives none.
+    """The limits on the number of speakers; None if none are given.
 
-    Raises InputError for numbers under 1, or that contradict each other.
+    Raises InputError for numbers below 1, or contradictory ones.
     """
     given = {"speakers": speakers, "min_speakers": min_speakers, "max_speakers": max_speakers}
     for name, value in given.items():
@@ -386,10 +401,10 @@ def speaker_limits(
             raise InputError(f"{name} {value}: must be 1 or more")
     if speakers is not None:
         if min_speakers is not None or max_speakers is not None:
-            raise InputError("give the number of speakers, or the least and the most, not both")
+            raise InputError("give either speakers, or min_speakers and max_speakers, not both")
         return SpeakerLimits(speakers, speakers)
     if min_speakers is None and max_speakers is None:
         return None
     if max_speakers is not None and (min_speakers or 1) > max_speakers:
-        raise InputError(f"min_speakers {min_speakers} must not be over max_speakers {max_speakers}")
+        raise InputError(f"min_speakers {min_speakers} must not exceed max_speakers {max_speakers}")
     return SpeakerLimits(min_speakers or 1, max_speakers)

@@ -1,9 +1,9 @@
-"""Label types: what each output frame of the model stands for, and the targets that its loss compares it with.
+"""Label types: the meaning of the model's scores, and the targets that the loss compares them with.
 
-Every label type also says how likely each speaker is active in a frame, which is all that inference and scoring see.
+Every label type also converts scores to the activity of each speaker, which is all that inference and scoring use.
 
-Shapes: B items, T feature frames, U output frames, S speakers of the reference, K speakers of the model, C scores of a
-frame. Masks are True for real frames.
+Shapes: B items, T feature frames, U output frames, S speakers of the reference, K speakers of the model, C scores per
+frame, D model. Masks are True for real frames.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
 
 @dataclass(frozen=True)
 class Output:
-    """What the model gives for a batch."""
+    """The model's output for a batch."""
 
     scores_BUC: Tensor
     """Logits."""
     hidden_BUD: Tensor
-    """The transformer's output, of which the scores are made."""
+    """The transformer's output, from which the scores are computed."""
     mask_BU: Tensor
     existence_BN: Tensor | None = None
-    """Attractors: logits that each stands for a speaker; one more than the model has speakers."""
+    """Label type attractors: existence logits of the N = K + 1 attractors."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Who speaks, at the rate of the output."""
+    """The reference speaker activity at the output frame rate."""
 
     activity_BUS: Tensor
     speakers_BS: Tensor
-    """Numbers of the speakers; -1 for absent ones and those who are not in training."""
+    """Indices of the speakers; -1 for padding and for speakers not in the training set."""
     mask_BU: Tensor
     labels: Tensor | None = None
-    """What a custom collator says: classes (B, U), or each of several labels (B, U, C)."""
+    """Labels of a custom collator: classes (B, U), or multiple labels (B, U, C)."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """What a loss compares the scores with."""
+    """Targets of the loss."""
 
     values: Tensor
-    """Classes (B, U), shares of classes or activity (B, U, C)."""
+    """Classes (B, U), class probabilities (B, U, C), or activity (B, U, C)."""
     mask: Tensor
-    """What counts: (B, U) or (B, U, C)."""
+    """True for elements that enter the loss: (B, U) or (B, U, C)."""
 
 
 def reference_of(batch: Mapping[str, Any], stride: int) -> Reference:
@@ -72,7 +72,8 @@ def reference_of(batch: Mapping[str, Any], stride: int) -> Reference:
 
 
 def _middle_frames(labels: Tensor, lengths_B: Tensor, stride: int, frames: int) -> Tensor:
-    """The label of the frame in the middle of those of each output frame; IGNORED in padding."""
+    """Labels (B, T) or (B, T, C) -> (B, U) or (B, U, C): the label of the middle feature frame of each output frame,
+    IGNORED in padding."""
     index_U = torch.arange(frames, device=labels.device) * stride
     index_BU = (index_U + stride // 2).minimum(lengths_B[:, None] - 1).clamp_min(0)
     real_BU = index_U < lengths_B[:, None]
@@ -86,11 +87,11 @@ class LabelType(nn.Module, ABC):
     """A label type for a model of K speakers.
 
     Args:
-        over_classes: Whether a frame is of one class (softmax), or each score is a yes or no (sigmoid).
+        over_classes: Whether scores are those of exclusive classes (softmax) or of independent labels (sigmoid).
     """
 
     width: int
-    """C, the scores of a frame."""
+    """C."""
     speakers: int
     """K."""
 
@@ -100,14 +101,14 @@ class LabelType(nn.Module, ABC):
 
     @abstractmethod
     def targets(self, output: Output, reference: Reference) -> Targets:
-        """What the scores should be."""
+        """The targets of the scores."""
 
     @abstractmethod
     def activity_logits(self, output: Output) -> Tensor:
         """(B, U, K): log odds that each speaker is active."""
 
     def correct(self, output: Output, targets: Targets) -> tuple[Tensor, Tensor]:
-        """Frames in which the scores say what the targets say, and how many frames count."""
+        """The number of frames in which all predictions equal the targets, and the number of frames that count."""
         if self.over_classes:
             best_BU = output.scores_BUC.argmax(-1)
             shared = targets.values.dim() == 3
@@ -120,7 +121,7 @@ class LabelType(nn.Module, ABC):
 
 
 class Binary(LabelType):
-    """Whether anybody speaks."""
+    """Speech or not."""
 
     speakers = 1
 
@@ -129,7 +130,7 @@ class Binary(LabelType):
         self.width = 2 if over_classes else 1
 
     def targets(self, output: Output, reference: Reference) -> Targets:
-        """1 where anybody speaks."""
+        """Classes (B, U), or activity (B, U, 1): 1 where at least one speaker is active."""
         speech_BU = reference.activity_BUS.sum(-1) > 0
         return Targets(speech_BU.long() if self.over_classes else speech_BU[..., None].float(), reference.mask_BU)
 
@@ -140,10 +141,10 @@ class Binary(LabelType):
 
 
 class SpeakerIds(LabelType):
-    """Which of the speakers of the training set speaks: a class for each after class 0, nobody.
+    """Which speaker of the training set is active: class 0 is silence, class k + 1 speaker k.
 
-    Where several speak, each has an equal share of the target. Frames with somebody who is not in training are not
-    learnt.
+    If several are active, each has an equal share of the target. Frames with a speaker outside the training set do not
+    enter the loss.
     """
 
     def __init__(self, speakers: int, over_classes: bool) -> None:
@@ -152,7 +153,7 @@ class SpeakerIds(LabelType):
         self.width = speakers + 1 if over_classes else speakers
 
     def targets(self, output: Output, reference: Reference) -> Targets:
-        """Shares (B, U, K + 1), or activity (B, U, K)."""
+        """Class probabilities (B, U, K + 1), or activity (B, U, K)."""
         active_BUS, number_BS = reference.activity_BUS, reference.speakers_BS
         known_BS = number_BS >= 0
         one_hot_BSK = F.one_hot(number_BS.clamp_min(0), self.speakers) * known_BS[..., None]
@@ -165,24 +166,24 @@ class SpeakerIds(LabelType):
         return Targets(shares_BUC, mask_BU)
 
     def activity_logits(self, output: Output) -> Tensor:
-        """(B, U, K). Of classes: how far a speaker is above the best of the other classes."""
+        """(B, U, K). For classes, the margin of a speaker over the best other class."""
         scores_BUC = output.scores_BUC.float()
         return _margins(scores_BUC)[..., 1:] if self.over_classes else scores_BUC
 
 
 class Multilabel(LabelType):
-    """The activity of each of K speakers, in whichever order costs the model least (permutation-invariant)."""
+    """The activity of each of K speakers, permutation-invariant."""
 
     def __init__(self, speakers: int) -> None:
         super().__init__(over_classes=False)
         self.speakers = self.width = speakers
 
     def targets(self, output: Output, reference: Reference) -> Targets:
-        """(B, U, K). Of more speakers those who speak most."""
+        """(B, U, K). If the reference has more than K speakers, the K most active ones."""
         return Targets(self.aligned(output, reference), reference.mask_BU)
 
     def aligned(self, output: Output, reference: Reference) -> Tensor:
-        """(B, U, K): the reference's activity in the order of the output's speakers."""
+        """(B, U, K): the reference activity, in the speaker order that has the lowest cost for this output."""
         activity_BUK, _ = most_active(reference.activity_BUS, self.speakers)
         cost_BKK = pairwise_cost(self.activity_logits(output).detach(), activity_BUK, reference.mask_BU)
         return permuted(activity_BUK, best_permutation(cost_BKK))
@@ -193,7 +194,7 @@ class Multilabel(LabelType):
 
 
 class PowersetLabels(Multilabel):
-    """One class for each set of speakers, in whichever order of the speakers costs the model least."""
+    """One class for each set of simultaneous speakers, permutation-invariant."""
 
     def __init__(self, speakers: int, at_once: int) -> None:
         super().__init__(speakers)
@@ -211,7 +212,7 @@ class PowersetLabels(Multilabel):
 
 
 class Arrival(Multilabel):
-    """The activity of each of K speakers in the order in which they begin to speak (Park et al. 2024, "Sortformer")."""
+    """The activity of each of K speakers in order of arrival (Park et al. 2024, "Sortformer")."""
 
     def targets(self, output: Output, reference: Reference) -> Targets:
         """(B, U, K)."""
@@ -220,10 +221,10 @@ class Arrival(Multilabel):
 
 
 class AttractorLabels(Multilabel):
-    """The activity of as many speakers as there are, of at most K, in whichever order costs the model least."""
+    """The activity of an estimated number of speakers, at most K; permutation-invariant."""
 
     def targets(self, output: Output, reference: Reference) -> Targets:
-        """(B, U, K), of which the first columns count, as many as speakers are present."""
+        """(B, U, K). Only the first columns enter the loss, one for each speaker present."""
         activity_BUK, present_B = self.present(reference)
         cost_BKK = pairwise_cost(output.scores_BUC.detach(), activity_BUK, reference.mask_BU)
         order_BK = best_permutation(among_present(cost_BKK, present_B))
@@ -232,28 +233,28 @@ class AttractorLabels(Multilabel):
         return Targets(permuted(activity_BUK, order_BK), mask_BUK)
 
     def present(self, reference: Reference) -> tuple[Tensor, Tensor]:
-        """Activity (B, U, K) with those who speak first, and how many they are (B,)."""
+        """Activity (B, U, K) with silent speakers moved to the end, and the number of other speakers (B,)."""
         activity_BUK, _ = most_active(reference.activity_BUS, self.speakers)
         silent_BK = activity_BUK.sum(1) == 0
         order_BK = silent_BK.long().argsort(dim=-1, stable=True)
         return permuted(activity_BUK, order_BK), (~silent_BK).sum(-1)
 
     def existence(self, reference: Reference) -> Targets:
-        """(B, K + 1): 1 for as many attractors as speakers are present, 0 for the next one; the others do not count."""
+        """(B, K + 1): 1 for as many attractors as speakers are present, 0 for the next one; the rest is masked."""
         _, present_B = self.present(reference)
         index_N = torch.arange(self.speakers + 1, device=present_B.device)
         return Targets((index_N < present_B[:, None]).float(), index_N <= present_B[:, None])
 
     def activity_logits(self, output: Output) -> Tensor:
-        """(B, U, K): minus infinity for speakers behind the first attractor that stands for nobody."""
+        """(B, U, K): minus infinity from the first attractor on that does not exist."""
         assert output.existence_BN is not None
         exists_BK = (output.existence_BN[:, :-1] > 0).cumprod(-1).bool()
         return output.scores_BUC.float().masked_fill(~exists_BK[:, None, :], -torch.inf)
 
 
 class Custom(LabelType):
-    """The `labels` that `data.collator` adds to a batch: classes (B, T), of which 0 is nobody, or several labels
-    (B, T, C) of 0 and 1. IGNORED is not learnt."""
+    """The `labels` that `data.collator` adds to a batch: classes (B, T), where 0 is silence, or multiple binary labels
+    (B, T, C). IGNORED elements do not enter the loss."""
 
     def __init__(self, classes: int, over_classes: bool) -> None:
         super().__init__(over_classes)
@@ -267,23 +268,23 @@ class Custom(LabelType):
             raise InputError("label_type custom: the batch has no `labels`; data.collator must add them")
         wanted = output.scores_BUC.shape[: 2 if self.over_classes else 3]
         if labels.shape != wanted:
-            form = "one class for each frame (B, T)" if self.over_classes else f"{self.width} labels (B, T, C)"
+            form = "classes (B, T)" if self.over_classes else f"binary labels (B, T, {self.width})"
             raise InputError(
-                f"label_type custom: `labels` must be {form} for this loss, not {labels.dim()} dimensions of "
-                f"{labels.shape[-1]} at the end; choose another training.loss.main, or change data.collator"
+                f"label_type custom: for this loss `labels` must be {form}; at the output frame rate their shape is "
+                f"{tuple(labels.shape)}; choose another training.loss.main, or change data.collator"
             )
         mask = reference.mask_BU if labels.dim() == 2 else reference.mask_BU[..., None].expand_as(labels)
         mask = mask & (labels != IGNORED)
         return Targets(labels.masked_fill(~mask, 0) if self.over_classes else labels.float(), mask)
 
     def activity_logits(self, output: Output) -> Tensor:
-        """(B, U, K): of classes all but class 0."""
+        """(B, U, K). For classes, those of all but class 0."""
         scores_BUC = output.scores_BUC.float()
         return _margins(scores_BUC)[..., 1:] if self.over_classes else scores_BUC
 
 
 def _margins(scores_BUC: Tensor) -> Tensor:
-    """How far each score is above the highest of the others: positive for the most likely class."""
+    """(B, U, C): each score minus the highest of the others; positive for the most likely class only."""
     best_BU2, index_BU2 = scores_BUC.topk(2, dim=-1)
     is_best_BUC = F.one_hot(index_BU2[..., 0], scores_BUC.shape[-1]).bool()
     return scores_BUC - torch.where(is_best_BUC, best_BU2[..., 1:], best_BU2[..., :1])
@@ -298,29 +299,33 @@ _FORMS: Mapping[LabelTypeName, tuple[tuple[bool, ...], bool, str]] = {
     "attractors": ((False,), False, "bce_with_logits"),
     "custom": ((False, True), True, "cross_entropy"),
 }
-"""Whether targets may be classes, whether they are for a loss of either kind (focal), and the loss by default."""
+"""Which forms of targets a label type has (over classes or not), the form for a loss that takes both (focal), and the
+default loss."""
 _ALTERNATIVES = {
-    True: "choose bce_with_logits or focal, or the label types powerset, speaker_id or binary",
-    False: "choose cross_entropy or focal, or the label types multilabel, arrival or attractors",
+    True: "choose bce_with_logits or focal, or label type powerset, speaker_id or binary",
+    False: "choose cross_entropy or focal, or label type multilabel, arrival or attractors",
 }
 
 
 def default_loss(name: LabelTypeName) -> str:
-    """The main loss of a label type where the recipe names none."""
+    """The default main loss of a label type."""
     return _FORMS[name][2]
 
 
 def over_classes(name: LabelTypeName, loss: str, wanted: bool | None) -> bool:
-    """Whether the targets of label type `name` are classes, for a main loss that wants them so (None: either).
+    """Whether the targets of label type `name` are classes for the main loss `loss`.
 
-    Raises InputError where the label type has no such targets.
+    Args:
+        wanted: Whether the loss takes classes; None if it takes both forms.
+
+    Raises InputError if the label type does not have such targets.
     """
     allowed, either, _ = _FORMS[name]
     form = either if wanted is None else wanted
     if form not in allowed:
-        what = "one class for each frame" if form else "a yes or no for each speaker"
+        what = "one class per frame" if form else "independent labels per speaker"
         raise InputError(
-            f"training.loss.main: {loss} compares {what}, which label_type {name} does not have; {_ALTERNATIVES[form]}"
+            f"training.loss.main: {loss} needs {what}, which label_type {name} does not have; {_ALTERNATIVES[form]}"
         )
     return form
 
@@ -332,10 +337,10 @@ def build_labels(
 
     Args:
         settings: The recipe's `model` part.
-        classes: Of `over_classes`.
+        classes: The result of `over_classes`.
         training_speakers: Names of the speakers of the training set, for `speaker_id`.
 
-    Raises InputError for `num_classes` that the label type does not have.
+    Raises InputError if `num_classes` does not fit the label type.
     """
     speakers, scores = settings.num_speakers, settings.output_settings.num_classes
     labels: LabelType
@@ -348,13 +353,13 @@ def build_labels(
     elif name == "custom":
         if scores is None:
             raise InputError(
-                "label_type custom: say how many classes there are by num_classes of the encoder or decoder"
+                "label_type custom: set num_classes of the encoder or decoder to the number of classes or labels"
             )
         labels = Custom(scores, classes)
     else:
         labels = {"multilabel": Multilabel, "arrival": Arrival, "attractors": AttractorLabels}[name](speakers)
     if scores not in (None, labels.width):
         raise InputError(
-            f"num_classes is {scores}, but a frame has {labels.width} scores with label_type {name}; leave it out"
+            f"num_classes is {scores}, but label_type {name} has {labels.width} scores per frame; leave it out"
         )
     return labels

@@ -1,6 +1,6 @@
 """The loss of diarization: the recipe's losses between the model's scores and the targets of its label type.
 
-Shapes: B items, U output frames, D model, S speakers of the reference, C scores of a frame, N attractors.
+Shapes: B items, U output frames, D model, S speakers of the reference, C scores per frame, N attractors.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from phonate.training.settings import LossSettings
 from phonate.training.task import Count, Terms
 
 PERMUTATION = "permutation"
-"""The term of label type arrival beside its main loss: the same loss in the best order of speakers."""
+"""Second loss term of label type arrival: the main loss, permutation-invariant."""
 EXISTENCE = "existence"
-"""The term of label type attractors beside its main loss: whether each attractor stands for a speaker."""
+"""Second loss term of label type attractors: whether each attractor represents a speaker."""
 _ARRIVAL_SHARE = 0.5
 
 
 def targets_are_classes(label_type: LabelTypeName, settings: LossSettings) -> bool:
     """Whether the targets of `label_type` are classes for the recipe's main loss.
 
-    Raises InputError for a main loss, or an auxiliary one, that can't be compared with its targets.
+    Raises InputError for a main or auxiliary loss that does not fit the label type.
     """
     main = settings.main or default_loss(label_type)
     loss = LossRegistry.get(main)
     if getattr(loss, "takes", "outputs") != "outputs":
         raise InputError(
-            f"training.loss.main: {main} does not compare scores with labels; name it in training.loss.auxiliary"
+            f"training.loss.main: {main} does not compare scores with labels; use it in training.loss.auxiliary"
         )
     _check_scores(main, loss, "main")
     classes = over_classes(label_type, main, getattr(loss, "over_classes", None))
@@ -55,25 +55,25 @@ def targets_are_classes(label_type: LabelTypeName, settings: LossSettings) -> bo
             form = getattr(auxiliary, "over_classes", None)
             if form not in (None, classes) or (form is None and classes and label_type == "speaker_id"):
                 raise InputError(
-                    f"training.loss.auxiliary.{name}: can't be compared with the same targets as the main loss {main} "
-                    f"with label_type {label_type}; leave it out"
+                    f"training.loss.auxiliary.{name}: needs other targets than the main loss {main} has with "
+                    f"label_type {label_type}; leave it out"
                 )
         elif name == "contrastive" and label_type == "custom":
-            raise InputError("training.loss.auxiliary.contrastive: custom labels name no speakers; leave it out")
+            raise InputError("training.loss.auxiliary.contrastive: custom labels have no speakers; leave it out")
     return classes
 
 
 def _check_scores(name: str, loss: type[nn.Module], place: str) -> None:
     if getattr(loss, "reads", "logits") == "audio":
-        raise InputError(f"training.loss.{place}: {name} compares sounds or mel frames, not labels; leave it out")
+        raise InputError(f"training.loss.{place}: {name} compares audio or mel frames, not labels; leave it out")
 
 
 class DiarizationLoss(nn.Module):
-    """The main loss, auxiliary ones, and the second term of the label types arrival and attractors.
+    """The main loss, auxiliary losses, and the second term of the label types arrival and attractors.
 
     Args:
         settings: The recipe's `training.loss`.
-        label_type: Its name.
+        label_type: Name of the label type.
     """
 
     def __init__(self, settings: LossSettings, label_type: LabelTypeName) -> None:
@@ -114,7 +114,7 @@ class DiarizationLoss(nn.Module):
         return total, float(len(scores_BUC)) if self.composite.reduction == "sum" else count
 
     def counts(self, labels: LabelType, reference: Reference) -> dict[str, Count] | None:
-        """The counts of `forward`, where they follow from the labels; None where they do not."""
+        """The counts of `forward`, if they can be computed from the labels alone; None otherwise."""
         losses = [getattr(loss, "loss", loss) for loss in self.composite.losses.values()]
         if not all(isinstance(loss, Loss) and loss.takes == "outputs" for loss in losses):
             return None
@@ -131,7 +131,7 @@ class DiarizationLoss(nn.Module):
 
 
 class FromScores(nn.Module):
-    """A loss of what it reads (probabilities, say), computed from scores (logits)."""
+    """Converts scores (logits) to what a loss reads, such as probabilities, and computes the loss."""
 
     def __init__(self, loss: nn.Module, classes: bool) -> None:
         super().__init__()
@@ -153,10 +153,11 @@ class FromScores(nn.Module):
 
 
 def speaker_views(hidden_BUD: Tensor, reference: Reference) -> tuple[Tensor, Tensor]:
-    """Two embeddings (V, D) of each speaker of each item, and whose they are (V,).
+    """Two embeddings of each speaker of each item, (V, D), and their speaker labels (V,).
 
-    They are means over the first and the second half of the frames in which only that speaker talks. Speakers who have
-    no two such frames are left out. A speaker who is not in training is a person of his own in each item.
+    The embeddings are means over the first and the second half of the frames in which only that speaker is active.
+    Speakers with fewer than two such frames are left out. Speakers not in the training set get a distinct label in each
+    item.
     """
     active_BUS = reference.activity_BUS
     alone_BUS = active_BUS * (active_BUS.sum(-1, keepdim=True) == 1)

@@ -1,6 +1,6 @@
-"""The model of diarization: features of a conversation -> how likely each speaker is active in each output frame.
+"""The diarization model: features of a conversation -> the activity of each speaker in each output frame.
 
-Shapes: B items, T feature frames, F features, U = ceil(T / stride) output frames, D model, K speakers, C scores of a
+Shapes: B items, T feature frames, F features, U = ceil(T / stride) output frames, D model, K speakers, C scores per
 frame.
 """
 
@@ -37,7 +37,7 @@ class SpeakerActivityModel(nn.Module):
     Args:
         settings: The recipe's `model` part.
         features: F.
-        labels: What the scores of a frame stand for.
+        labels: The label type, which defines the scores.
     """
 
     def __init__(self, settings: DiarizationModel, features: int, labels: LabelType) -> None:
@@ -58,7 +58,7 @@ class SpeakerActivityModel(nn.Module):
 
     @property
     def stride(self) -> int:
-        """Feature frames for each output frame."""
+        """Feature frames per output frame."""
         return self.front_end.stride // self.upsampling
 
     @property
@@ -67,7 +67,7 @@ class SpeakerActivityModel(nn.Module):
         return self.labels.speakers
 
     def forward(self, features_BTF: Tensor, lengths_B: Tensor) -> Output:
-        """The scores of every output frame. What lies behind an item's length changes nothing."""
+        """Features (B, T, F) and lengths (B,) -> the scores of every output frame. Padding does not affect them."""
         mask_BT = frame_mask(lengths_B, features_BTF.shape[1])
         x_BUC = self.front_end(self.normalisation(features_BTF, mask_BT), mask_BT)
         hidden_BUD = self.finer_frames(self.transformer(x_BUC, mask_BT[:, :: self.front_end.stride]))
@@ -75,7 +75,7 @@ class SpeakerActivityModel(nn.Module):
         return self.scored(hidden_BUD[:, : mask_BU.shape[1]], mask_BU)
 
     def finer_frames(self, hidden_BUD: Tensor) -> Tensor:
-        """`upsampling` frames for each: (B, U, D) -> (B, U x upsampling, D)."""
+        """Upsampling of transformer frames: (B, U, D) -> (B, U x upsampling, D)."""
         if self.finer is None:
             return hidden_BUD
         batch, frames, width = hidden_BUD.shape
@@ -83,7 +83,7 @@ class SpeakerActivityModel(nn.Module):
         return finer_BUD.view(batch, frames * self.upsampling, width)
 
     def scored(self, hidden_BUD: Tensor, mask_BU: Tensor) -> Output:
-        """The scores of output frames."""
+        """Hidden frames (B, U, D) -> scores (B, U, C)."""
         if not isinstance(self.head, EncoderDecoderAttractors):
             return Output(self.head(hidden_BUD), hidden_BUD, mask_BU)
         attractors_BND, existence_BN = self.head(hidden_BUD, mask_BU, self.speakers + 1)
@@ -98,13 +98,13 @@ class SpeakerActivityModel(nn.Module):
 
     @property
     def why_not_streaming(self) -> str | None:
-        """Why the model can't run block by block. None: it can."""
+        """Why the model can't process streams; None if it can."""
         if not self.transformer.causal:
-            return "its transformer looks at later frames; train one with model_type decoder"
+            return "its transformer uses later frames; train one with model_type decoder"
         if not self.normalisation.causal:
             return "its features are normalised over the chunk; train one with front_end.normalisation global"
         if isinstance(self.head, EncoderDecoderAttractors):
-            return "its attractors are made of all frames; train one with another label type, such as arrival"
+            return "its attractors depend on all frames; train one with another label type, such as arrival"
         return None
 
 
@@ -112,8 +112,8 @@ def build_model(recipe: DiarizationRecipe, features: int, speakers: Sequence[str
     """The model that a recipe describes.
 
     Args:
-        features: Values of a feature frame.
-        speakers: Names of the speakers of the training set, for label type speaker_id.
+        features: F.
+        speakers: Names of the training speakers, for label type speaker_id.
     """
     label_type = recipe.training.eval_knobs.label_type
     classes = targets_are_classes(label_type, recipe.training.loss)
@@ -129,16 +129,16 @@ def build_front_end(settings: FrontEndSettings, features: int) -> FrontEnd:
 
 @dataclass
 class ActivityState:
-    """What a stream keeps from one block to the next."""
+    """The state of a stream between blocks."""
 
     features: StreamState
     transformer: StackState
     frames: int = 0
-    """Output frames given so far."""
+    """Output frames returned so far."""
 
 
 class ActivityStream:
-    """`SpeakerActivityModel.activity_probabilities` block by block, with the same result.
+    """`SpeakerActivityModel.activity_probabilities` in blocks, with the same result up to rounding.
 
     Raises InputError for a model that needs later frames.
     """
@@ -157,9 +157,9 @@ class ActivityStream:
 
     @torch.no_grad()
     def step(self, features_BTF: Tensor, state: ActivityState, last: bool = False) -> Tensor:
-        """(B, U', K): the activity of the output frames that are complete with these feature frames.
+        """(B, U', K): activity probabilities of the output frames completed by these feature frames (B, T, F).
 
-        Changes `state`. `last`: no more frames follow, so the rest is given.
+        Updates `state` in place. `last`: no frames follow, so incomplete output frames are returned too.
         """
         model = self.model
         x_BUC = self.features.step(features_BTF, state.features, last)

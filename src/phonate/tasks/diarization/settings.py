@@ -20,34 +20,33 @@ LabelTypeName = Literal["binary", "speaker_id", "multilabel", "powerset", "arriv
 
 
 class FrontEndSettings(Settings):
-    """From feature frames to the frames that the transformer reads."""
+    """Subsampling of feature frames to the transformer's input frames."""
 
     type: Literal["splice", "convolution"] = "splice"
-    """splice: each frame with its neighbours, side by side; convolution: strided convolutions."""
+    """splice: each frame is concatenated with its neighbours; convolution: strided convolutions."""
     subsampling: PositiveInt = 10
-    """Feature frames for which the transformer has one."""
+    """Feature frames per transformer frame."""
     context: NonNegativeInt = 7
-    """Frames on each side that a spliced frame has."""
+    """splice: neighbouring frames on each side."""
     width: PositiveInt = 256
-    """Width of the convolutions."""
+    """convolution: number of channels."""
     normalisation: Literal["none", "global", "mean", "mean_variance", "causal_mean"] = "global"
-    """What is subtracted from each feature: its mean over the training set, divided by its standard deviation there
-    (global: the model hears how loud a recording is); its mean over the chunk (mean; mean_variance also divides by its
-    standard deviation); its mean over the frames so far (causal_mean); or nothing. Streams need global, causal_mean or
-    none."""
+    """Feature normalisation. global: mean and standard deviation of the training set, which preserves the level of a
+    recording; mean: mean of the chunk; mean_variance: mean and standard deviation of the chunk; causal_mean: running
+    mean of the frames so far; none. Streaming needs global, causal_mean or none."""
 
 
 class DiarizationModel(TransformerSettings):
-    """The network, and how its output is read."""
+    """The network, and how its output is decoded."""
 
     front_end: FrontEndSettings = FrontEndSettings()
-    """From feature frames to the frames that the transformer reads."""
+    """Subsampling of feature frames to the transformer's input frames."""
     upsampling: PositiveInt = 1
-    """Output frames that are made of each frame of the transformer; a divisor of front_end.subsampling."""
+    """Output frames per transformer frame; must divide front_end.subsampling."""
     num_speakers: PositiveInt = 4
-    """Most speakers in a chunk that the model tells apart; of more, those are learnt who speak most."""
+    """Maximum number of speakers per chunk. In training chunks with more, only the most active ones are targets."""
     max_simultaneous: PositiveInt = 2
-    """powerset: most speakers at once."""
+    """powerset: maximum number of simultaneous speakers."""
     decoding: DecodingSettings = DecodingSettings()
     """From the model's output to turns."""
 
@@ -65,33 +64,34 @@ class DiarizationModel(TransformerSettings):
 
     @property
     def stride(self) -> int:
-        """Feature frames for which the model gives one."""
+        """Feature frames per output frame."""
         return self.front_end.subsampling // self.upsampling
 
 
 class EvalKnobs(Settings):
-    """What is learnt, and how much of it in a batch."""
+    """Label type and batch sizes."""
 
     label_type: LabelTypeName = "multilabel"
-    """binary (whether anybody speaks), speaker_id (which speaker of the training set), or who speaks when:
-    multilabel (in any order of speakers), powerset (a class for each set of speakers), arrival (speakers in the order
-    in which they begin), attractors (as many speakers as there are); custom: what `data.collator` adds as `labels`."""
+    """What the model predicts for each frame. binary: speech or not; speaker_id: which training speaker; multilabel:
+    the activity of each speaker, permutation-invariant; powerset: the set of active speakers, permutation-invariant;
+    arrival: the activity of each speaker in order of arrival; attractors: the activity of an estimated number of
+    speakers; custom: the `labels` added by `data.collator`."""
     max_duration: PositiveFloat | None = None
-    """Seconds of audio in a batch, including padding. Null: training.max_duration, or batch_size."""
+    """Maximum seconds of audio per batch, including padding. Null: training.max_duration, or batch_size."""
     batch_size: PositiveInt | None = None
-    """Items of a batch in validation. Null: validation.batch_size."""
+    """Samples per batch in validation. Null: validation.batch_size."""
 
 
 class DiarizationTraining(TrainingSettings):
-    """Training, with the label type."""
+    """Training options, with the label type."""
 
     eval_knobs: EvalKnobs = EvalKnobs()
-    """What is learnt, and how much of it in a batch."""
+    """Label type and batch sizes."""
 
     @model_validator(mode="after")
     def _from_knobs(self) -> Self:
-        """Put `eval_knobs.max_duration` and `eval_knobs.batch_size` where the trainer reads them."""
-        # Not before validation: pydantic then no longer takes JSON's lists for tuples.
+        """Copy `eval_knobs.max_duration` and `eval_knobs.batch_size` to where the trainer reads them."""
+        # After validation: with a mode="before" validator pydantic would reject JSON lists for tuples.
         knobs = self.eval_knobs
         if knobs.max_duration is not None and self.max_duration is None:
             self.__dict__["max_duration"] = knobs.max_duration
@@ -103,9 +103,9 @@ class DiarizationTraining(TrainingSettings):
     def _knobs_agree(self) -> Self:
         knobs = self.eval_knobs
         if knobs.max_duration is not None and knobs.max_duration != self.max_duration:
-            raise ValueError("eval_knobs.max_duration and max_duration are two names of one option; drop one")
+            raise ValueError("eval_knobs.max_duration and max_duration are the same option; set only one")
         if knobs.batch_size is not None and knobs.batch_size != self.validation.batch_size:
-            raise ValueError("eval_knobs.batch_size and validation.batch_size are two names of one option; drop one")
+            raise ValueError("eval_knobs.batch_size and validation.batch_size are the same option; set only one")
         return self
 
 
@@ -115,7 +115,7 @@ def _size(width: int, layers: int, heads: int, lr: float) -> dict[str, Any]:
 
 
 def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Rows of a report's table."""
+    """Rows of the report's summary table."""
     minutes, recordings = inference_metadata.get("seconds", 0.0) / 60, inference_metadata.get("recordings", 0)
     simulated = inference_metadata.get("simulated_share", 0.0)
     return {

@@ -1,9 +1,9 @@
-"""Diarization as a task: who speaks when, in chunks of conversations.
+"""The task `diarization`: who speaks when, in chunks of conversations.
 
-The terms of the loss are those that the recipe names, by default the one of the label type; `permutation` (arrival) and
-`existence` (attractors) are added to it. Validation reports the diarization error rate of each chunk on its own,
-`der`, with its parts `miss`, `false_alarm` and `confusion`, and `accuracy`, the share of output frames in which the
-model is right about everybody.
+The loss is that of the recipe, by default the one of the label type; `permutation` (arrival) and `existence`
+(attractors) are added to it. Validation reports the diarization error rate `der`, with speakers mapped in each chunk
+separately, its parts `miss`, `false_alarm` and `confusion`, and `accuracy`, the fraction of output frames in which the
+activity of all speakers is correct.
 
 Shapes: B items, T feature frames, U output frames, S speakers of the reference, K of the model.
 """
@@ -35,9 +35,9 @@ from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums,
 logger = logging.getLogger("phonate")
 
 _EXAMPLES = 32
-"""Training samples by which features are normalised."""
+"""Training samples from which the normalisation of features is computed."""
 _MANY = {"multilabel", "powerset", "arrival", "attractors"}
-"""Label types that tell `num_speakers` speakers apart."""
+"""Label types with `num_speakers` output speakers."""
 _PREVIEWED = 8
 _STRIPE = 6
 
@@ -51,7 +51,7 @@ class DiarizationTask(Task):
         self.criterion = DiarizationLoss(recipe.training.loss, self.label_type)
         self.coupling = self.criterion.coupling
         recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
-        self._build_labels([""])  # mistakes in `num_classes`, before a corpus is prepared
+        self._build_labels([""])  # reports mistakes in `num_classes` before a corpus is prepared
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -60,22 +60,22 @@ class DiarizationTask(Task):
 
     @cached_property
     def labels(self) -> LabelType:
-        """The label type, to count on the host; the model has one of its own."""
+        """The label type, for counting on the host; the model has its own."""
         return self._build_labels(self.corpus.speakers)
 
     def _build_labels(self, speakers: Sequence[str]) -> LabelType:
         return build_labels(self.label_type, self.recipe.model, self.criterion.classes, speakers)
 
     def model(self, device: torch.device) -> nn.Module:
-        """A model for the corpus's features."""
+        """A model for the features of the corpus."""
         model = build_model(self.recipe, self.corpus.features.width, self.corpus.speakers)
         examples = self._examples()
         model.normalisation.fit(torch.from_numpy(np.concatenate([one.features_TF for one in examples])))
         crowded = sum(one.activity_TS.shape[1] > model.speakers for one in examples)
         if crowded and self.label_type in _MANY:
             logger.warning(
-                "%d of %d training samples looked at have more than %d speakers; only those who speak most are learnt: "
-                "raise model.num_speakers, or lower data.chunk_seconds",
+                "%d of %d inspected training samples have more than %d speakers, only the most active of which are "
+                "targets; raise model.num_speakers or lower data.chunk_seconds",
                 *(crowded, len(examples), model.speakers),
             )
         return model.to(device)
@@ -91,18 +91,19 @@ class DiarizationTask(Task):
         return DiarizationDataset(self.corpus, split)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
-        """See the module."""
+        """The loss terms described in the module's docstring."""
         own = cast(SpeakerActivityModel, model)
         output = model(batch["features"], batch["lengths"])
         terms: Terms = self.criterion(own.labels, output, reference_of(batch, own.stride), model)
         return terms
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """Frames or scores that are learnt."""
+        """Frames or scores that enter the loss."""
         return self.criterion.counts(self.labels, reference_of(batch, self.recipe.model.stride))
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
-        """The main loss weighs 1, of label type arrival 0.5 like `permutation`; auxiliary ones what the recipe says."""
+        """The main loss has weight 1 (0.5 for label type arrival, like `permutation`), auxiliary losses those of the
+        recipe."""
         return self.criterion.weights
 
     @property
@@ -162,8 +163,8 @@ class DiarizationTask(Task):
 
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:
-        """A validation chunk with several speakers: its features; and, above the white line, who speaks in it, below,
-        how likely the model finds it that each of its speakers does."""
+        """A validation chunk with several speakers: its features, and the reference activity (above the white line)
+        with the predicted probabilities (below it)."""
         samples = self.dataset("validation")
         items = [samples.get(index, np.random.default_rng(0)) for index in range(min(_PREVIEWED, len(samples.ids)))]
         if not items:
@@ -179,7 +180,7 @@ class DiarizationTask(Task):
         }
 
     def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Other features, another label type, or other speakers where the model names them."""
+        """Reports other features, another label type, or, for speaker_id, other speakers."""
         mine = self._exported
         what = {"features": "features (data.audio)", "label_type": "labels (training.eval_knobs.label_type)"}
         for name, shown in {**what, "speakers": "speakers"}.items():
@@ -188,7 +189,7 @@ class DiarizationTask(Task):
         return None
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
-        """What inference needs beside the weights and the recipe."""
+        """What inference needs besides the weights and the recipe."""
         return self._exported
 
     @cached_property
@@ -211,7 +212,7 @@ class DiarizationTask(Task):
 
 
 def timelines(spoken_US: NDArray[np.float32], probabilities_UK: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A picture (height, U), its bottom row first: a stripe for each speaker of the model, a line of ones, and a stripe
-    for each speaker of the reference; in each part the first speaker is at the top."""
+    """A picture (height, U), bottom row first: a stripe for each speaker of the model, a line of ones, and a stripe for
+    each speaker of the reference. In both parts the first speaker is at the top."""
     model, reference = (rows[:, ::-1].T.repeat(_STRIPE, axis=0) for rows in (probabilities_UK, spoken_US))
     return np.concatenate([model, np.ones((1, len(spoken_US)), np.float32), reference])

@@ -1,7 +1,7 @@
-"""The values of inference that give the lowest error rate on validation data.
+"""Tuning of the decoding settings for the lowest error rate on validation data.
 
-The model runs once over each conversation. Then, in this order, the distance of voices, threshold with median filter,
-and shortest pause and turn are chosen from grids, each for the lowest DER of all conversations together.
+The model runs once over each conversation. Then the cluster distance, the threshold with the median filter, and the
+minimum pause and turn are optimised in this order by grid search, each for the lowest DER over all conversations.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _TURNS = (0.0, 0.1, 0.2, 0.3, 0.5)
 
 
 def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
-    """Choose the values on what training kept for validation and write them to the run, where inference finds them.
+    """Tune on the run's validation set and write the values to the run, from which inference reads them.
 
-    Returns the values that differ from those of the recipe. Raises InputError where nothing was kept for validation.
+    Returns the values that differ from the recipe's. Raises InputError if the run has no validation set.
     """
     diarizer = Diarizer.load(run, device=device)
     if diarizer.label_type == "custom":
-        raise InputError(f"{run}: what custom labels stand for phonate can't know, so it can't tune on them")
+        raise InputError(f"{run}: models with label_type custom can't be tuned: the labels' meaning is not known")
     recipe = diarizer.recipe
     settings = tuned(diarizer, list(kept_for_validation(recipe.data)), recipe.model.decoding)
     chosen = {
@@ -47,7 +47,8 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
         if value != getattr(recipe.model.decoding, name)
     }
     Run(run).write_json(TUNED, chosen)
-    logger.info("tuned on validation data: %s", ", ".join(f"{key} {value}" for key, value in chosen.items()) or "as is")
+    shown = ", ".join(f"{key} {value}" for key, value in chosen.items())
+    logger.info("tuned on validation data: %s", shown or "no changes")
     return chosen
 
 
@@ -59,7 +60,7 @@ class _Trial:
 
 
 def tuned(diarizer: Diarizer, conversations: Sequence[HeldOut], start: DecodingSettings) -> DecodingSettings:
-    """`start` with the values that give the lowest DER on the conversations, the first of equal ones."""
+    """`start` with the values that have the lowest DER on the conversations; of equal ones the first."""
     trials = [
         _Trial(
             diarizer.comparable(one.turns), diarizer.analyse_blocks(one.read, settings=start, name=one.id), one.seconds

@@ -1,4 +1,4 @@
-"""Where samples come from: pieces of recordings, simulated conversations, and cuts of Lhotse."""
+"""Sources of samples: chunks of recordings, simulated conversations, and Lhotse cuts."""
 
 from phonate.tasks.diarization.samples.item import Item
 

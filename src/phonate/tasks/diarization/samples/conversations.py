@@ -15,7 +15,7 @@ from phonate.tasks.diarization.samples.waveforms import features_of, samples_of
 
 
 class SimulatedConversations:
-    """Conversations out of a simulator, new ones in each epoch of training, always the same ones in validation."""
+    """Simulated conversations: new ones in each training epoch, fixed ones in validation."""
 
     def __init__(self, corpus: Corpus, simulator: ConversationSimulator, count: int, training: bool) -> None:
         self._corpus = corpus
@@ -26,12 +26,12 @@ class SimulatedConversations:
 
     @property
     def ids(self) -> Sequence[str]:
-        """Names of conversations."""
+        """Ids of the conversations."""
         return [f"simulated#{number}" for number in range(self.count)]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Frames of each: a chunk."""
+        """Frames of each conversation: one chunk."""
         return np.full(self.count, self._corpus.data.chunk_frames, dtype=np.int64)
 
     @property

@@ -1,4 +1,4 @@
-"""Lhotse's cuts as samples of diarization, for loaders of one's own."""
+"""Lhotse cuts as diarization samples, for custom loaders."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from phonate.tasks.diarization.samples import Item
 
 
 def item_of_cut(cut: Any, audio: KaldiSettings, features: Features) -> Item:
-    """The sample of a cut of Lhotse with audio: the mean of its channels, resampled; its supervisions are who speaks.
+    """The sample of a Lhotse cut with audio, resampled and mixed down to mono. Its supervisions give the speakers;
+    their indices are all NOBODY, as there is no corpus.
 
-    Speakers are not numbered, for they are of no corpus. Raises DataError for audio that comes from a command or an
-    address, and for a supervision without a speaker.
+    Raises DataError for audio from a command or URL, and for a supervision without a speaker.
     """
     for part in getattr(cut, "tracks", None) or [cut]:
         recording = getattr(getattr(part, "cut", part), "recording", None)

@@ -1,4 +1,4 @@
-"""Conversations to evaluate on: another corpus, or what training kept for validation."""
+"""Conversations to evaluate on: another corpus, or the validation set of a run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from phonate.config.errors import InputError
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.conversations.simulator import ConversationSimulator
+from phonate.data.conversations.writing import turns_of
 from phonate.data.manifests.manifest import check_corpus
 from phonate.data.manifests.recording import part_blocks
 from phonate.data.store.prepared import Prepared
@@ -24,21 +25,23 @@ _MOST_SIMULATED = 100
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A conversation, and who speaks when in it."""
+    """A conversation with its reference turns."""
 
     id: str
     read: Callable[[], Iterable[FloatArray]]
-    """Iterates over the blocks (samples,) of its waveform, at the model's rate."""
+    """Iterates over the waveform in blocks (N,), at the model's sample rate."""
     turns: list[SpeakerTurn]
+    """Sorted by start."""
     seconds: float
+    """Length."""
     file: str | None = None
-    """The recording's file, where it is one."""
+    """The recording's file; None for simulated conversations and prepared recordings."""
 
 
 def conversations_of(data: DiarizationData, path: str) -> Iterator[HeldOut]:
-    """The usable recordings of the corpus at `path`, which are read at the sample rate of `data`.
+    """The usable recordings of the corpus at `path`, read at the sample rate of `data`.
 
-    Raises DataError where there are none.
+    Raises DataError if there are none.
     """
     others = {"path": path, "datasets": (), "simulation": None, "format": "auto", "drop": None, "limit": None}
     for one in check_corpus(data.model_copy(update=others))[0]:
@@ -52,9 +55,9 @@ def conversations_of(data: DiarizationData, path: str) -> Iterator[HeldOut]:
 
 
 def kept_for_validation(data: DiarizationData) -> Iterator[HeldOut]:
-    """What a run with this data validates on: recordings, or simulated conversations.
+    """The validation set of a run with this data: recordings, or simulated conversations.
 
-    Raises InputError where that is nothing.
+    Raises InputError if it is empty.
     """
     corpus = Corpus(data)
     simulator = corpus.simulators.get("validation")
@@ -63,7 +66,7 @@ def kept_for_validation(data: DiarizationData) -> Iterator[HeldOut]:
         return
     positions = corpus.positions("validation")
     if corpus.prepared is None or not positions:
-        raise InputError("the run kept no recordings for validation (data.validation); give some by --data")
+        raise InputError("the run has no validation recordings (data.validation); give a corpus with --data")
     for position in positions:
         yield _recorded(corpus.prepared, position, data.audio.sample_rate)
 
@@ -85,15 +88,9 @@ def _recorded(prepared: Prepared, position: int, rate: int) -> HeldOut:
 
 
 def _simulated(corpus: Corpus, simulator: ConversationSimulator) -> Iterator[HeldOut]:
-    """The conversations that validation hears, up to a hundred of them."""
+    """The validation conversations, at most 100."""
     rate, samples = corpus.data.audio.sample_rate, samples_of(corpus, corpus.data.chunk_frames)
     for number in range(min(_MOST_SIMULATED, simulator.settings.validation_samples)):
         conversation = simulator.conversation(samples, generator("validation conversation", number))
-        stretches = conversation.stretches_K2.clip(0, samples) / rate
-        turns = [
-            SpeakerTurn(float(start), float(end), simulator.bank.speakers[int(speaker)])
-            for (start, end), speaker in zip(stretches, conversation.speaker_K, strict=True)
-            if end > start
-        ]
-        waveform_N = conversation.waveform_N
-        yield HeldOut(f"simulated#{number}", partial(list, [waveform_N]), sorted(turns), samples / rate)
+        read = partial(list, [conversation.waveform_N])
+        yield HeldOut(f"simulated#{number}", read, turns_of(conversation, simulator), samples / rate)

@@ -1,4 +1,4 @@
-"""One sample of diarization. Shapes: T frames, F features, S speakers."""
+"""A diarization sample. Shapes: T frames, F features, S speakers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Item:
 
     features_TF: FloatArray
     activity_TS: NDArray[np.uint8]
-    """Speakers in the order in which they begin, those who begin together by name."""
+    """1 where a speaker is active. Speakers are in order of arrival, simultaneous ones sorted by name."""
     speakers_S: NDArray[np.int64]
-    """Number of each speaker in `Corpus.speakers`; -1 for one who is not in training."""
+    """Index of each speaker in `Corpus.speakers`; -1 if it is not in the training set."""
     source: str = ""
-    """The recording it is a piece of; "" for a simulated conversation."""
+    """Id of the recording it is cut from; "" for a simulated conversation."""
     start: float = 0.0
-    """Seconds in that recording at which it begins."""
+    """Start in that recording, in seconds."""

@@ -1,4 +1,4 @@
-"""Samples that are pieces of recordings. Shapes: N samples, T frames, S speakers."""
+"""Samples cut from recordings. Shapes: N samples, T frames, S speakers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from phonate.tasks.diarization.samples.waveforms import features_of, samples_of
 
 
 class RecordedPieces:
-    """Pieces of the recordings of a split: side by side in validation, anywhere in training.
+    """Chunks of the recordings of a split: consecutive in validation, at random positions in training.
 
-    A recording of n chunks or a part of one has n slots. In training a slot is a range of places where a piece may
-    begin, so that `count` pieces a epoch cover all recordings evenly, however many are wanted.
+    A recording has ceil(frames / chunk) slots. In training, a slot is a range of start positions, so that the `count`
+    chunks of an epoch cover all recordings evenly, whatever `count` is.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RecordedPieces:
 
     @property
     def ids(self) -> Sequence[str]:
-        """Names of pieces."""
+        """Ids of the chunks."""
         if self.count != self.slots:
             return [f"recorded#{number}" for number in range(self.count)]
         return [
@@ -49,7 +49,7 @@ class RecordedPieces:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Frames of each piece; of a chunk where it is not known which recording it will be of."""
+        """Frames of each chunk; the maximum if the recording is drawn at random."""
         if self.count != self.slots:
             return np.full(self.count, min(self._chunk, int(self._frames.max())), dtype=np.int64)
         spans = [self._span(slot, 0.0) for slot in range(self.slots)]
@@ -57,11 +57,11 @@ class RecordedPieces:
 
     @property
     def cached(self) -> bool:
-        """Whether features are read, not computed."""
+        """Whether features are only read, not computed."""
         return self._acoustics is None and not self._prepared.cache.computes
 
     def get(self, number: int, rng: np.random.Generator) -> Item:
-        """Piece number `number`."""
+        """Chunk number `number`."""
         slot = number if self.count == self.slots else int((number + rng.random()) * self.slots / self.count)
         row, start, stop = self._span(slot, rng.random() if self._training else 0.0)
         position = int(self._positions[row])
@@ -77,7 +77,7 @@ class RecordedPieces:
         return int(np.searchsorted(self._first_slot, slot, side="right")) - 1
 
     def _span(self, slot: int, where: float) -> tuple[int, int, int]:
-        """Row of the split, first and end frame of the piece of a slot; `where` in its range, from 0 to 1."""
+        """Row of the split, first and end frame of a slot's chunk, at position `where` (0 to 1) in the slot's range."""
         row = self._row(slot)
         frames, first = int(self._frames[row]), int(self._first_slot[row])
         slots = int(self._first_slot[row + 1]) - first
@@ -90,7 +90,7 @@ class RecordedPieces:
     def _varied(
         self, position: int, start: int, activity_TS: NDArray[np.uint8], rng: np.random.Generator
     ) -> FloatArray:
-        """The features of a piece with other acoustics."""
+        """The features of a chunk with augmented acoustics."""
         assert self._acoustics is not None
         hop = self._corpus.data.audio.hop_length
         samples = samples_of(self._corpus, len(activity_TS))

@@ -1,4 +1,4 @@
-"""From the recipe's `data.simulation` to simulators of conversations for training and for validation."""
+"""Builds the simulators of training and validation conversations from the recipe's `data.simulation`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ _NONE, _TRAIN, _VALIDATION, _TEST = range(len(SPLITS))
 def build_simulators(
     data: DiarizationData, own: Source | None, simulated_validation: bool
 ) -> dict[str, ConversationSimulator]:
-    """Simulators for the splits train and, with `simulated_validation`, validation, which have no person in common.
+    """Simulators for the split train and, with `simulated_validation`, for validation, with disjoint speakers.
 
     Args:
-        data: The recipe's part; `data.simulation` is set.
-        own: The recordings at `data.path` that clips may be taken of.
+        data: The recipe's `data` section; `data.simulation` is set.
+        own: The recordings at `data.path` from which clips may be cut.
+
+    Raises DataError if a split has fewer speakers than a conversation.
     """
     assert data.simulation is not None
     sources, simulation = _sources(data, own), data.simulation
@@ -43,30 +45,28 @@ def build_simulators(
         train = bank([_without(source, _VALIDATION, _TEST) for source in sources])
         held_out = [_without(source, _NONE, _TRAIN, _TEST) for source in sources]
         strangers = set(bank(held_out).speakers) - set(train.speakers)
-        _require_people(
-            len(strangers), simulation.speakers[1], "the official validation split, who are not in training"
-        )
+        _require_speakers(len(strangers), simulation.speakers[1], "the official validation split and not in training")
         banks = {"train": train, "validation": bank(held_out, people=strangers)}
     else:
         whole = [_without(source, _TEST) for source in sources]
         everybody = bank(whole)
         kept = _held_out(everybody, data.validation, simulation.speakers[1])
         others = set(everybody.speakers) - kept
-        _require_people(len(others), simulation.speakers[1], f"training, {len(kept)} others being kept for validation")
+        _require_speakers(len(others), simulation.speakers[1], f"training, besides {len(kept)} in validation")
         banks = {"train": bank(whole, people=others), "validation": bank(whole, people=kept)}
     return {split: ConversationSimulator(simulation, one, acoustics) for split, one in banks.items()}
 
 
-def _require_people(found: int, wanted: int, whose: str) -> None:
+def _require_speakers(found: int, wanted: int, where: str) -> None:
     if found < wanted:
         raise DataError(
-            f"conversations of {wanted} speakers take as many in each split; there are {found} in {whose}. Lower "
-            "data.simulation.speakers, set data.validation: 0, or give more corpora as data.simulation.path"
+            f"conversations of {wanted} speakers need at least {wanted} in each split; there are {found} in {where}. "
+            "Lower data.simulation.speakers, set data.validation: 0, or add corpora to data.simulation.path"
         )
 
 
 def simulator_of(data: DiarizationData) -> ConversationSimulator:
-    """A simulator of all speakers of the corpora of clips, whatever their split; `data.simulation` is set."""
+    """A simulator with all speakers of the clip corpora, of all splits; `data.simulation` must be set."""
     assert data.simulation is not None
     own = None if clip_corpora(data) else _source(data.model_copy(update={"validation": 0.0}), "")
     bank = ClipBank.of(_sources(data, own), data.audio.sample_rate, data.simulation.min_clip_seconds)
@@ -74,7 +74,7 @@ def simulator_of(data: DiarizationData) -> ConversationSimulator:
 
 
 def acoustics_of(data: DiarizationData, settings: AcousticSettings) -> Acoustics:
-    """Room, noise and level as `settings` say, with noise recordings prepared for the corpus's sample rate."""
+    """The acoustics described by `settings`, with noise recordings prepared at the corpus's sample rate."""
     noise: Noise = ColouredNoise()
     if settings.noise_path is not None:
         prepared = prepare(noise_corpus(data, settings.noise_path))
@@ -83,8 +83,8 @@ def acoustics_of(data: DiarizationData, settings: AcousticSettings) -> Acoustics
 
 
 def _sources(data: DiarizationData, own: Source | None) -> list[Source]:
-    """The corpora of clips. One that is also among those of the recipe is taken of `own`, so that what is held out of
-    it stays so."""
+    """The clip corpora. A corpus that is also in the recipe's `data` is taken from `own`, so that its held-out
+    recordings are not used."""
     corpora = clip_corpora(data)
     if not corpora:
         assert own is not None
@@ -96,14 +96,14 @@ def _sources(data: DiarizationData, own: Source | None) -> list[Source]:
 
 
 def _prefixes(data: DiarizationData) -> list[str]:
-    """What the names of the speakers of each corpus of clips begin with: a name may be another's elsewhere."""
+    """Prefix of the speaker names of each clip corpus: equal names in different corpora are different people."""
     paths = [one.label for one in clip_corpora(data)]
     names = [Path(path).name for path in paths]
     return [f"{name if names.count(name) == 1 else path}/" for name, path in zip(names, paths, strict=True)]
 
 
 def _own_part(path: str, data: DiarizationData, own: Source | None) -> Source | None:
-    """The rows of `own` that are of the corpus at `path`; None where it is another corpus."""
+    """The rows of `own` that belong to the corpus at `path`; None if `own` does not contain it."""
     if own is None:
         return None
     corpora, ids = data.corpora, own.prepared.index.id
@@ -132,14 +132,14 @@ def _official(source: Source) -> set[int]:
 
 
 def _without(source: Source, *splits: int) -> Source:
-    """The rows of a source that are in none of the official splits with these numbers."""
+    """The rows of a source that are in none of these official splits."""
     official = np.asarray(source.prepared.index.official_split)
     return source.of([one for one in source.positions if int(official[one]) not in splits])
 
 
 def _held_out(bank: ClipBank, share: float, least: int) -> set[str]:
-    """Who is kept for validation: those whose names hash lowest, until they have `share` of the seconds and are `least`
-    or more."""
+    """The validation speakers: in order of the hash of their names, until there are at least `least` with the fraction
+    `share` of the clips' duration."""
     seconds = dict(zip(bank.speakers, bank.seconds().tolist(), strict=True))
     wanted, kept = share * sum(seconds.values()), set[str]()
     for name in sorted(bank.speakers, key=lambda one: derived_seed("validation", one)):

@@ -1,1 +1,1 @@
-"""From probabilities in windows of a recording to the turns of its speakers."""
+"""From window-level probabilities to the speaker turns of a recording."""

@@ -1,7 +1,9 @@
-"""Diarization without a trained model: voice activity, embeddings of short pieces, clustering.
+"""Diarization without a trained model: voice activity detection, embeddings of short segments, clustering.
 
-WebRTC's detector of voices (webrtcvad), d-vectors of 1.6 s (resemblyzer), average linkage. What people build who
-train nothing; it never finds two speakers at once.
+WebRTC's voice activity detector (webrtcvad), d-vectors of 1.6 s (resemblyzer) and average linkage. It can't detect
+overlapping speech.
+
+Shapes: U frames of the detector, P segments, D embedding, S speakers, N samples of a frame.
 """
 
 from __future__ import annotations
@@ -21,22 +23,22 @@ from phonate.evaluation.speaker_similarity import JUDGE_RATE, SpeakerJudge
 from phonate.tasks.diarization.segmentation.clustering import LocalSpeakers, SpeakerLimits, cluster
 
 _FRAME_SECONDS = 0.03
-"""webrtcvad takes frames of 10, 20 or 30 ms."""
+"""webrtcvad accepts frames of 10, 20 or 30 ms."""
 _AGGRESSIVENESS = 3
-"""0 to 3: how readily a frame counts as silence. 3 is the best on meetings."""
+"""webrtcvad's mode from 0 to 3; 3 rejects most non-speech, and is the best on meetings."""
 _SMOOTHED_SECONDS = 0.3
 _PIECES_PER_SECOND = 4
 _MOST_CLUSTERED = 3000
-"""Of more pieces evenly spread ones are clustered, and the others given to the nearest cluster."""
+"""If there are more segments, evenly spaced ones are clustered and the others assigned to the nearest cluster."""
 
 
 class Baseline:
-    """Detects speech and clusters its voices."""
+    """Detects speech and clusters its segments by speaker."""
 
     def __init__(self, distance: float) -> None:
-        """`distance`: of voices (1 - cosine) that are different speakers, where the number is not given.
+        """`distance`: cosine distance above which clusters are not merged, if the number of speakers is not given.
 
-        Raises MissingPackageError where resemblyzer is not installed.
+        Raises MissingPackageError if resemblyzer is not installed.
         """
         self._distance = distance
         self._judge = SpeakerJudge()
@@ -49,7 +51,7 @@ class Baseline:
     def diarize(
         self, blocks: Iterable[FloatArray], sample_rate: int, limits: SpeakerLimits | None = None
     ) -> list[SpeakerTurn]:
-        """The turns of a recording that is read in blocks (samples,)."""
+        """The turns of a recording, given in blocks (N,) at `sample_rate` Hz."""
         waveform = np.concatenate(list(blocks))
         if sample_rate != JUDGE_RATE:
             waveform = resample(waveform, sample_rate, JUDGE_RATE)
@@ -59,7 +61,7 @@ class Baseline:
             return []
         frame_P = np.minimum((middle_P / _FRAME_SECONDS).astype(int), len(voiced_U) - 1)
         kept_P = np.flatnonzero(voiced_U[frame_P])
-        if not len(kept_P):  # speech so short that no piece has its middle there
+        if not len(kept_P):  # the speech is so short that no segment is centred on it
             kept_P = np.arange(len(middle_P))
         clustered_P = np.zeros(len(kept_P), dtype=np.float32)
         clustered_P[:: -(-len(kept_P) // _MOST_CLUSTERED)] = 10.0
@@ -72,7 +74,7 @@ class Baseline:
         return turns_from_activity(active_US, 1.0 / _FRAME_SECONDS, names)
 
     def _voiced(self, waveform: FloatArray) -> NDArray[np.bool_]:
-        """(U,) whether somebody speaks in each frame, smoothed by a median filter."""
+        """(U,) speech activity of each frame, smoothed by a median filter."""
         from scipy.ndimage import median_filter
 
         size = round(_FRAME_SECONDS * JUDGE_RATE)

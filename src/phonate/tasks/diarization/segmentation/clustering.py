@@ -1,10 +1,10 @@
-"""Which speakers of different windows are the same person.
+"""Matches speakers across windows by clustering their voices.
 
-A model tells the speakers of one window apart, in an order of its own. Where windows overlap, their activity shows who
-of one is who of the next, which gives tracks through neighbouring windows. The voices of tracks are clustered
-hierarchically, under the constraint that two speakers of one window are two persons.
+The model's speaker order is arbitrary in each window. Speakers of overlapping windows are linked into tracks by their
+activity. Tracks are then clustered hierarchically by their voice embeddings, under the constraint that two speakers of
+one window are never merged.
 
-Shapes: N local speakers (each of one window), M tracks, D embedding, G persons.
+Shapes: N local speakers (of single windows), M tracks, D embedding, G speakers of the recording, W windows.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from scipy.spatial.distance import squareform
 from phonate.audio.decoding import FloatArray
 
 _APART = 1e9
-"""Distance of two speakers of one window. Average linkage of clusters of n and m speakers with one such pair is over
-1e9 / nm, so these are merged after all others, however large they are."""
+"""Distance between two speakers of one window. The average distance of clusters of n and m tracks with one such pair is
+above 1e9 / nm, so they are merged after all others."""
 _FARTHEST = 3.0
-"""Distances of other clusters are under this one: cosines are at least -1."""
+"""Upper bound of all other distances: 1 - cosine is at most 2."""
 _ENOUGH_SECONDS = 1.0
-"""Tracks with less speech of one speaker alone are not clustered, but given to persons afterwards."""
+"""Tracks with less non-overlapped speech are not clustered, but assigned to clusters afterwards."""
 _LEAST_WEIGHT = 1e-3
-"""Seconds that somebody who never talks alone counts in means."""
+"""Weight in means, in seconds, of speakers without non-overlapped speech."""
 
 Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SpeakerLimits:
-    """How many persons there may be."""
+    """Bounds on the number of speakers of a recording."""
 
     least: int = 1
     most: int | None = None
-    """None: any number."""
+    """None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,20 @@ class LocalSpeakers:
     windows_N: Labels
     """The window of each."""
     embeddings_ND: FloatArray
-    """Means of unit-length embeddings of pieces of their speech. So the product of two is the mean cosine of pieces,
-    whatever the lengths of speech."""
+    """Means of unit-length embeddings of segments; the dot product of two is the mean cosine similarity of their
+    segments."""
     seconds_N: FloatArray
-    """How long they talk alone."""
+    """Duration of non-overlapped speech."""
     tracks_N: Labels
-    """Equal for those who are the same person for certain; never for two of one window."""
+    """The track of each. Two speakers of one window are never in one track."""
 
 
 def cluster(found: LocalSpeakers, distance: float, limits: SpeakerLimits = SpeakerLimits()) -> Labels:
-    """(N,) the person of each local speaker, from 0.
+    """(N,) the cluster of each local speaker, numbered from 0.
 
-    Average linkage over the tracks with a second of speech, up to `distance` (1 - cosine), or as far as the limits
-    want. Then each other track, those with most speech first, goes to the nearest person who is in none of its windows;
-    where there is none, it is a person of its own, or, if there may be no more, the nearest of all.
+    Tracks with at least one second of speech are clustered by average linkage up to `distance` (1 - cosine similarity),
+    or until the limits are met. The others, longest first, are then assigned to the nearest cluster that does not occur
+    in their windows. If there is none, they become a new cluster, or, if `limits` do not allow that, join the nearest.
     """
     if not len(found.windows_N):
         return np.zeros(0, dtype=np.int64)
@@ -79,15 +79,15 @@ def cluster(found: LocalSpeakers, distance: float, limits: SpeakerLimits = Speak
 
 @dataclass(frozen=True)
 class _Tracks:
-    """What is known of each track."""
+    """Properties of the tracks."""
 
     track_N: Labels
     """The track of each local speaker."""
     embeddings_MD: FloatArray
-    """Means over local speakers, weighted by speech."""
+    """Means over local speakers, weighted by their duration."""
     seconds_M: FloatArray
     there_MW: Any
-    """Sparse: 1 in each window that a track is in."""
+    """Sparse: 1 if the track occurs in the window."""
 
     @classmethod
     def of(cls, found: LocalSpeakers) -> _Tracks:
@@ -102,8 +102,8 @@ class _Tracks:
 
 
 def _linked(tracks: _Tracks, chosen: Labels, distance: float, limits: SpeakerLimits) -> Labels:
-    """Clusters of the `chosen` tracks; more than the most allowed where fewer would merge two speakers of one
-    window."""
+    """Cluster labels of the `chosen` tracks. There may be more clusters than `limits.most`, as speakers of one window
+    are not merged."""
     count = len(chosen)
     if count == 1:
         return np.zeros(1, dtype=np.int64)
@@ -122,7 +122,7 @@ def _linked(tracks: _Tracks, chosen: Labels, distance: float, limits: SpeakerLim
 
 
 def _largest(labels: Labels, seconds: FloatArray, most: int | None) -> Labels:
-    """The `most` clusters with most speech, numbered from 0; -1 for members of others."""
+    """Renumbers the `most` clusters with the most speech from 0; members of the others get -1."""
     speech_G = np.bincount(labels, weights=seconds)
     order_G = np.argsort(-speech_G, kind="stable")[:most]
     number_G = np.full(len(speech_G), -1)
@@ -131,7 +131,7 @@ def _largest(labels: Labels, seconds: FloatArray, most: int | None) -> Labels:
 
 
 def _completed(tracks: _Tracks, labels_M: Labels, most: int | None) -> Labels:
-    """Persons for the tracks that have none (-1), too."""
+    """Assigns the tracks that have no cluster (-1)."""
     weights_M = np.maximum(tracks.seconds_M, _LEAST_WEIGHT)
     centres = [
         np.average(tracks.embeddings_MD[labels_M == person], axis=0, weights=weights_M[labels_M == person])

@@ -1,6 +1,6 @@
-"""From the speakers of single windows to those of the recording.
+"""Merges the speaker activity of overlapping windows into that of the recording.
 
-Shapes: W windows, U output frames (of a window, or of the recording), K speakers of the model, G of the recording.
+Shapes: W windows, U output frames (of a window or of the recording), K speakers of the model, G of the recording.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from phonate.audio.decoding import FloatArray
 NOBODY = -1
 _SAME_SHARE = 0.5
 Persons = NDArray[np.int64]
-"""(W, K): the speaker of the recording that each speaker of a window is; NOBODY for those who are silent."""
+"""(W, K): the speaker of the recording for each speaker of a window; NOBODY for silent ones."""
 
 
 @dataclass(frozen=True)
 class Segmentation:
-    """Who speaks in each window."""
+    """The speaker activity of each window."""
 
     starts: list[int]
     """First output frame of each window."""
     probabilities: list[FloatArray]
-    """(U, K) of each window."""
+    """Activity probabilities (U, K) of each window."""
 
     @property
     def frames(self) -> int:
@@ -39,19 +39,19 @@ class Segmentation:
 
 
 def same_columns(windows: Segmentation) -> Persons:
-    """For models whose speakers are the same in all windows: speech, or the speakers of the training set."""
+    """The assignment for models whose columns have the same meaning in all windows."""
     return np.tile(np.arange(windows.probabilities[0].shape[1]), (len(windows.starts), 1))
 
 
 def by_overlap(windows: Segmentation) -> Persons:
-    """Each window's speakers in the order that agrees best with the windows before it, in the frames in common.
+    """Matches the speakers of each window to those of the previous one, by their activity in the shared frames.
 
-    No voices are compared: a speaker who was silent in the overlap may get another's place, and there are never more
-    speakers than the model has.
+    A speaker that is silent in the shared frames may be confused with another one, and there are never more speakers
+    than the model has.
     """
     speakers = windows.probabilities[0].shape[1]
     persons_WK = np.tile(np.arange(speakers), (len(windows.starts), 1))
-    before_UK = np.zeros((0, speakers), dtype=np.float32)  # of the window before, in the recording's order
+    before_UK = np.zeros((0, speakers), dtype=np.float32)  # the previous window, in the recording's speaker order
     begin = 0
     for number, (start, own_UK) in enumerate(windows):
         shared_UK = before_UK[start - begin :]
@@ -65,11 +65,13 @@ def by_overlap(windows: Segmentation) -> Persons:
 
 
 def tracks(windows: Segmentation, active: Sequence[NDArray[np.uint8]], frames: int) -> Persons:
-    """(W, K): a number for each speaker of a window, the same for one of the next window who is active when he is.
+    """(W, K): the track of each speaker of a window. Speakers of neighbouring windows that are active at the same time
+    are in one track.
 
     Args:
-        active: (U, K) of each window, 1 where a speaker is active.
-        frames: In so many shared frames both must be active, and in at least half of those in which one of them is.
+        active: Activity (U, K) of each window.
+        frames: Minimum number of shared frames in which both must be active; it must also be at least half of those in
+            which either is.
     """
     count = windows.probabilities[0].shape[1]
     tracks_WK = np.arange(len(active) * count).reshape(len(active), count)
@@ -87,10 +89,10 @@ def tracks(windows: Segmentation, active: Sequence[NDArray[np.uint8]], frames: i
 
 
 def joined(windows: Segmentation, persons_WK: Persons) -> FloatArray:
-    """(U, G): how likely each speaker of the recording is active.
+    """(U, G): activity probabilities of the recording's speakers.
 
-    The mean over the windows that have a frame, weighted by its distance to the end of the window. Where several
-    speakers of a window are one of the recording, the likeliest counts.
+    Each frame is the mean over the windows that contain it, weighted by its distance to the nearer end of the window.
+    If several speakers of a window are the same speaker of the recording, the highest probability counts.
     """
     count = int(persons_WK.max(initial=NOBODY)) + 1
     sum_UG = np.zeros((windows.frames, count), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""From probabilities of a recording to turns of its speakers. Shapes: U output frames, G speakers."""
+"""From activity probabilities to speaker turns. Shapes: U output frames, G speakers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def active(probabilities_UG: FloatArray, threshold: float, median: int) -> NDArr
 def speaker_turns(
     probabilities_UG: FloatArray, frames_per_second: float, settings: DecodingSettings
 ) -> list[list[SpeakerTurn]]:
-    """The turns of each of the G speakers, named by their numbers; times from the start of frame 0."""
+    """The turns of each of the G speakers, named by index; times in seconds from the start of frame 0."""
     active_UG = active(probabilities_UG, settings.threshold, settings.median)
     found = []
     for column in range(active_UG.shape[1]):
@@ -35,7 +35,7 @@ def speaker_turns(
 
 
 def _without_gaps(turns: list[SpeakerTurn], least: float) -> list[SpeakerTurn]:
-    """Successive turns of a speaker, as one where less than `least` seconds are between them."""
+    """Merges successive turns of one speaker with gaps shorter than `least` seconds."""
     found: list[SpeakerTurn] = []
     for turn in turns:
         if found and turn.start - found[-1].end < least:
@@ -45,29 +45,28 @@ def _without_gaps(turns: list[SpeakerTurn], least: float) -> list[SpeakerTurn]:
 
 
 class TurnStream:
-    """`speaker_turns` for probabilities that come in blocks: the same turns, each as soon as it is known to have
-    ended."""
+    """`speaker_turns` for probabilities that arrive in blocks: the same turns, each as soon as its end is known."""
 
     def __init__(self, frames_per_second: float, settings: DecodingSettings) -> None:
         self._rate, self._settings = frames_per_second, settings
         self._half = settings.median // 2
         self._wait = max(settings.min_silence, 1.0 / frames_per_second) + self._half / frames_per_second
-        """Seconds of silence after which a turn has ended."""
+        """Seconds of silence after which the end of a turn is known."""
         self._kept_UG: FloatArray | None = None
         self._first = 0
-        """The frame at which what is kept begins."""
+        """First frame of `_kept_UG`."""
         self._done: list[float] = []
-        """Where the last turn that was given ends, for each speaker."""
+        """End of the last returned turn of each speaker, in seconds."""
 
     def push(self, probabilities_UG: FloatArray) -> list[tuple[int, SpeakerTurn]]:
-        """Speaker and turn of those that ended, with these frames (U, G), for certain."""
+        """Add frames (U, G). Returns the turns whose end is now known, with their speakers."""
         if self._kept_UG is None:
             self._kept_UG, self._done = probabilities_UG[:0], [-1.0] * probabilities_UG.shape[1]
         self._kept_UG = np.concatenate([self._kept_UG, probabilities_UG])
         return self._ended(self._wait)
 
     def end(self) -> list[tuple[int, SpeakerTurn]]:
-        """The turns that are left."""
+        """The remaining turns."""
         return [] if self._kept_UG is None else self._ended(0.0)
 
     def _ended(self, wait: float) -> list[tuple[int, SpeakerTurn]]:

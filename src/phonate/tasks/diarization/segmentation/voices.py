@@ -1,4 +1,7 @@
-"""The voices of the speakers of all windows. Shapes: N local speakers, U output frames, K speakers of the model."""
+"""Voice embeddings of the speakers of all windows.
+
+Shapes: N local speakers (or samples, of a waveform), U output frames, K speakers of the model, D embedding, P segments.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,14 @@ from phonate.tasks.diarization.segmentation.clustering import LocalSpeakers
 from phonate.tasks.diarization.segmentation.stitching import Persons
 
 _SHORTEST_SECONDS = 0.5
-"""Who talks alone for less is embedded with the overlapped speech, too."""
+"""Speakers with less non-overlapped speech are embedded from all their speech."""
 
 
 class Voices:
-    """Collects embeddings of those who speak in each window."""
+    """Collects an embedding of each active speaker of each window."""
 
     def __init__(self, sample_rate: int) -> None:
+        """`sample_rate`: that of the waveforms, in Hz."""
         self._rate = sample_rate
         self._windows: list[int] = []
         self._columns: list[int] = []
@@ -34,10 +38,10 @@ class Voices:
         """Embed the speakers of a window.
 
         Args:
-            window: Its number.
+            window: Index of the window.
             active_UK: 1 where a speaker is active.
             waveform_N: The samples of the window.
-            frame: Samples of an output frame.
+            frame: Samples per output frame.
         """
         alone_U1 = active_UK.sum(axis=1, keepdims=True) == 1
         for column in np.flatnonzero(active_UK.any(axis=0)).tolist():
@@ -51,14 +55,14 @@ class Voices:
             self._embeddings.append(self._embedding(waveform_N[: len(chosen_N)][chosen_N]))
 
     def _embedding(self, speech_N: FloatArray) -> FloatArray:
-        """(D,) mean of the embeddings of its pieces; zeros for silence."""
+        """(D,) mean of the embeddings of segments of the speech; zeros for silence."""
         if self._rate != JUDGE_RATE:
             speech_N = resample(speech_N, self._rate, JUDGE_RATE)
         pieces_PD = self._judge.embed_pieces(speech_N)
         return pieces_PD.mean(axis=0) if len(pieces_PD) else np.zeros(EMBEDDING_WIDTH, dtype=np.float32)
 
     def found(self, tracks_WK: Persons) -> tuple[LocalSpeakers, NDArray[np.int64]]:
-        """All of them, with the tracks of speakers of windows, and (N,) the column of each in its window."""
+        """All local speakers, with their tracks, and (N,) the column of each in its window."""
         windows_N, columns_N = np.array(self._windows, dtype=np.int64), np.array(self._columns, dtype=np.int64)
         embeddings_ND = np.stack(self._embeddings) if self._embeddings else np.zeros((0, EMBEDDING_WIDTH), np.float32)
         seconds_N = np.array(self._seconds, dtype=np.float32)

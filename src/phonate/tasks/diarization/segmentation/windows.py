@@ -1,4 +1,4 @@
-"""Long recordings in windows that overlap, read in blocks, so that memory does not grow with their length.
+"""Overlapping windows of long recordings, which are read in blocks, so that memory does not grow with their length.
 
 Shapes: T feature frames, F features, N samples.
 """
@@ -14,7 +14,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.data.features import Features
 
 Read = Callable[[], Iterable[FloatArray]]
-"""Iterates over the blocks (samples,) of a recording, as often as it is called."""
+"""Each call iterates over a recording from the start, in blocks (N,)."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Window:
     """Its first feature frame."""
     features_TF: FloatArray
     waveform_N: FloatArray
-    """The samples of these frames."""
+    """The corresponding samples."""
 
 
 def read_windows(read: Read, features: Features, length: int, step: int, stride: int) -> Iterator[Window]:
-    """Windows of `length` feature frames, one each `step` frames; the last one ends with the recording.
+    """Windows of `length` feature frames every `step` frames; the last one ends with the recording.
 
-    All begin at multiples of `stride`, which divides `length` and `step`. A shorter recording is one window, or none if
+    All start at multiples of `stride`, which divides `length` and `step`. A shorter recording is one window, or none if
     it is shorter than a frame.
     """
     assert length % stride == 0
@@ -52,7 +52,7 @@ def _sliding(blocks: Iterable[FloatArray], length: int, step: int, stride: int) 
         while first + len(held) >= start + length:
             yield start, held[start - first : start - first + length]
             start += step
-        # the last window may begin soon after the one before
+        # the last window may begin anywhere after the start of the previous one
         keep = max(0, start - step - first)
         held, first = held[keep:], first + keep
     if held is None:
@@ -66,7 +66,7 @@ def _sliding(blocks: Iterable[FloatArray], length: int, step: int, stride: int) 
 
 
 class _Samples:
-    """The samples of blocks, cut out from left to right."""
+    """Cuts samples out of blocks, from left to right."""
 
     def __init__(self, blocks: Iterable[FloatArray]) -> None:
         self._blocks = iter(blocks)
@@ -74,7 +74,7 @@ class _Samples:
         self._first = 0
 
     def cut(self, start: int, end: int) -> FloatArray:
-        """Samples `start` to `end`, fewer at the end of the recording; `start` is never under that of the last call."""
+        """Samples `start` to `end` (exclusive), fewer at the end of the recording. `start` must not decrease."""
         parts = [self._held]
         held = self._first + len(self._held)
         while held < end and (block := next(self._blocks, None)) is not None:

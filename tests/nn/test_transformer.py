@@ -169,7 +169,7 @@ def test_only_causal_models_stream() -> None:
         model = build(kind)
         assert model.causal == (kind in CAUSAL)
         if kind not in CAUSAL:
-            with pytest.raises(ValueError, match="looks at later frames"):
+            with pytest.raises(ValueError, match="uses later frames"):
                 model.initial_state()
 
 
@@ -319,7 +319,7 @@ def test_component_beats_global_beats_default() -> None:
         ({"encoder": {"attention_type": "fast"}}, "encoder.attention_type: expected 'softmax', 'linear' or"),
         ({"global_config": {"dropout": 3}}, "global_config.dropout: expected a number < 1.0"),
         ({"encoder": {"d_ff": 2048}}, "encoder.d_ff: expected a number <= 64"),
-        ({"encoder": {"num_heads": 7}}, "d_model 512 can't be divided among 7 heads"),
+        ({"encoder": {"num_heads": 7}}, "d_model 512 must be divisible by num_heads 7"),
         ({"encoder": {"conv_kernel": 8}}, "conv_kernel 8 must be odd"),
         ({"encoder": {"d_model": 24}}, "positional_encoding rope needs an even"),
         ({"model_type": "decoder", "encoder": {}}, "model_type decoder has no encoder"),

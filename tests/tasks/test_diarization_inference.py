@@ -161,7 +161,7 @@ def test_one_window_needs_no_voices(known, monkeypatch):
 def test_silence_and_hardly_any_sound():
     found = diarizer(decoding="{threshold: 0.99}").diarize(np.zeros(10 * RATE, dtype=np.float32))
     assert (found.turns, found.speakers, found.rttm("m")) == ([], [], "")
-    with pytest.raises(DataError, match="shorter than a frame"):
+    with pytest.raises(DataError, match="shorter than one frame"):
         diarizer().diarize(np.zeros(10, dtype=np.float32))
 
 

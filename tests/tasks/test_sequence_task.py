@@ -191,9 +191,9 @@ def test_counts_are_known_from_the_batch(folder: Path) -> None:
     [
         (
             {"training.loss.main": "mse", "training.loss.label_smoothing": 0.0},
-            "training.loss.main: mse is no loss of tokens",
+            "training.loss.main: mse does not compare logits with classes",
         ),
-        ({"training.loss.main": "nll"}, "training.loss.main: nll is no loss of tokens"),
+        ({"training.loss.main": "nll"}, "training.loss.main: nll does not compare logits with classes"),
         ({"training.validation.metric_for_best_model": "val_accuracy"}, "greater_is_better"),
     ],
 )
@@ -234,7 +234,7 @@ def test_what_a_model_cant_be_trained_on_is_told(tmp_path: Path, caplog: pytest.
     assert len(task.dataset("train").items) == len(pairs(2))
     assert "a source of" in caplog.text
     assert "a target of" in caplog.text
-    assert "over data.max_length 64; raise it" in caplog.text
+    assert "more than data.max_length 64; raise that" in caplog.text
     write_lines(tmp_path / "lines.jsonl", ["one sequence", "another"])
     with pytest.raises(DataError, match="no row has a source and a target, which model_type encoder_decoder"):
         task_of(tmp_path / "lines.jsonl").dataset("train")

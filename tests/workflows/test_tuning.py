@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +23,9 @@ import phonate
 from phonate.cli import main
 from phonate.config.errors import InputError, MissingPackageError, RecipeError, TrainingError
 from phonate.config.resolve import resolve
+from phonate.training.tuning import RangeSettings
 from phonate.workflows.tuning import search as searches
+from phonate.workflows.tuning.ray_search import _space
 from phonate.workflows.tuning.search import tune
 
 PLUGIN = Path(__file__).parents[1] / "training" / "plugin_task.py"
@@ -172,7 +176,7 @@ def test_a_run_that_fails_is_listed_and_the_search_goes_on(recipe: Path) -> None
 
 
 def test_a_search_without_hope_ends(recipe: Path) -> None:
-    with pytest.raises(TrainingError, match=r"the first 3 runs failed; the last: .*batch_size"):
+    with pytest.raises(TrainingError, match=r"the first 3 runs failed: .*batch_size"):
         search(recipe, settings({"training.batch_size": [0]}, n_trials=10))
 
 
@@ -205,6 +209,21 @@ def test_a_missing_library_is_one_line(
     expected = rf"training.tuning.library {library} needs .*pip install 'phonate\[{extra}\]'"
     with pytest.raises(MissingPackageError, match=expected):
         search(recipe, changes)
+
+
+def test_ray_draws_the_values_that_a_range_describes() -> None:
+    """The values of a range with a step start at `low`; Ray's own quantised distributions round to multiples."""
+    names = ("choice", "uniform", "loguniform", "randint", "lograndint")
+    tune = SimpleNamespace(**{name: partial(lambda name, *values: (name, *values), name) for name in names})
+
+    def drawn(**options: Any) -> Any:
+        return _space(tune, RangeSettings(**options))
+
+    assert drawn(low=1, high=10, step=3) == ("choice", [1, 4, 7, 10])
+    assert drawn(low=0.1, high=0.6, step=0.25) == ("choice", pytest.approx([0.1, 0.35, 0.6]))
+    assert drawn(low=1, high=10) == ("randint", 1, 11)
+    assert drawn(low=1, high=10, log=True) == ("lograndint", 1, 11)
+    assert drawn(low=0.1, high=1.0) == ("uniform", 0.1, 1.0)
 
 
 @pytest.mark.slow

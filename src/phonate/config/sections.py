@@ -1,4 +1,4 @@
-"""Top-level keys that a task adds to recipes: their options are moved to the sections that they belong to."""
+"""Additional top-level keys of a task's recipes, whose options are moved to the sections that they belong to."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Sections = Mapping[str, tuple[str, ...]]
 
 
 def moved_document(document: Document, sections: Sections, typed: type[Settings]) -> Document:
-    """The document with everything under `sections` at its place in `typed`, the recipe's type.
+    """The document with all options under `sections` moved to their paths in `typed`, the recipe's type.
 
-    Raises RecipeError where an option is also written at its place.
+    Raises RecipeError if an option is set at both paths.
     """
     named = [key for key in sections if key in document.values]
     if not named:
@@ -38,7 +38,7 @@ def moved_document(document: Document, sections: Sections, typed: type[Settings]
 
 
 def moved_overrides(changes: Sequence[Override], sections: Sections, typed: type[Settings]) -> list[Override]:
-    """The overrides with their paths in `typed`."""
+    """The overrides, with paths moved to those in `typed`."""
     return [moved for change in changes for moved in _moved_override(change, sections, typed)]
 
 
@@ -60,7 +60,7 @@ def _moved_override(change: Override, sections: Sections, typed: type[Settings])
 def _moves(
     key: str, value: Any, sections: Sections, typed: type[Settings], document: Document
 ) -> Iterator[tuple[Key, Key, Any]]:
-    """What stands under a top-level key: its path as written, its path in `typed`, its value."""
+    """The options under a top-level key: path as written, path in `typed`, value."""
     if not _is_section(typed, sections[key][0]):
         yield (key,), tuple(sections[key][0].split(".")), value
         return
@@ -80,11 +80,11 @@ def _put(
     places: Mapping[Key, Place],
     all_places: Mapping[Key, Place],
 ) -> None:
-    """Set the value at `target`, in copies of the sections above it."""
+    """Set the value at `target`, copying the sections above it."""
     for part in target[:-1]:
         below = values.get(part)
         if below is not None and not isinstance(below, dict):
-            return  # which is an error of its own, reported with its place
+            return  # an error that validation reports with its place
         values[part] = dict(below or {})
         values = values[part]
     if target[-1] in values:
@@ -105,7 +105,7 @@ def _is_section(typed: type[Settings], path: str) -> bool:
 
 
 def _section_of(name: str, paths: Sequence[str], typed: type[Settings]) -> Key:
-    """The path of the section that has the option `name`; for a mistaken name that which has the nearest one."""
+    """The path of the section with the option `name`; for an unknown name, of the one with the most similar option."""
 
     def nearness(path: str) -> float:
         found = _class_at(typed, path)

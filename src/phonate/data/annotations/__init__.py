@@ -1,4 +1,4 @@
-"""Who speaks when, in the field's files: RTTM (turns of speakers) and UEM (regions to score)."""
+"""Speaker annotations: RTTM (speaker turns) and UEM (regions to score)."""
 
 from phonate.data.annotations.frames import activity_from_turns, turns_from_activity
 from phonate.data.annotations.rttm import SpeakerTurn, read_rttm, rttm_lines, write_rttm

@@ -1,4 +1,4 @@
-"""Turns of speakers as an array of frames, and back. Shapes: T frames, S speakers."""
+"""Conversion between speaker turns and arrays of frames. Shapes: T frames, S speakers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from phonate.data.annotations.rttm import SpeakerTurn
 def turns_from_activity(
     activity_TS: NDArray[np.generic], frames_per_second: float, speakers: Sequence[str], start: float = 0.0
 ) -> list[SpeakerTurn]:
-    """The turns, by start, of an array (T, S) that is not zero where a speaker talks.
+    """The turns, sorted by start, of an array (T, S) that is nonzero where a speaker is active.
 
     Args:
-        activity_TS: Frame t spans the seconds t / frames_per_second to (t + 1) / frames_per_second.
+        activity_TS: Frame t spans the time from t / frames_per_second to (t + 1) / frames_per_second.
         speakers: The name of each column.
-        start: Seconds in the recording at which frame 0 begins.
+        start: Start of frame 0 in the recording, in seconds.
+
+    Raises ValueError for an array of another shape.
     """
     if activity_TS.ndim != 2 or activity_TS.shape[1] != len(speakers):
-        raise ValueError(f"an array (frames, {len(speakers)} speakers) is wanted, not {activity_TS.shape}")
+        raise ValueError(f"expected an array (frames, {len(speakers)} speakers), got shape {activity_TS.shape}")
     turns = []
     silent_S = np.zeros((1, len(speakers)), dtype=np.int8)
     edges_TS = np.diff(np.concatenate([silent_S, (activity_TS != 0).astype(np.int8), silent_S]), axis=0)
@@ -35,12 +37,12 @@ def turns_from_activity(
 def activity_from_turns(
     turns: Iterable[SpeakerTurn], frames: int, frames_per_second: float, speakers: Sequence[str], start: float = 0.0
 ) -> NDArray[np.uint8]:
-    """(T, S): 1 where the middle of a frame lies in a turn of the speaker. The inverse of `turns_from_activity`.
+    """(T, S) uint8: 1 where the centre of a frame lies in a turn of the speaker. The inverse of `turns_from_activity`.
 
     Args:
         frames: T.
-        speakers: The speaker of each column; turns of others are left out.
-        start: Seconds in the recording at which frame 0 begins.
+        speakers: The speaker of each column; turns of other speakers are ignored.
+        start: Start of frame 0 in the recording, in seconds.
     """
     activity_TS = np.zeros((frames, len(speakers)), dtype=np.uint8)
     columns = {speaker: column for column, speaker in enumerate(speakers)}

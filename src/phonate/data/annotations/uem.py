@@ -1,4 +1,4 @@
-"""UEM: the regions of recordings that are scored ("un-partitioned evaluation map", NIST)."""
+"""UEM: the regions of recordings to score ("un-partitioned evaluation map", NIST)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Region = tuple[float, float]
 
 
 def uem_region(fields: Sequence[str]) -> Region:
-    """The region of a line. Raises ValueError, which says what a line must have."""
+    """The region of a line. Raises ValueError with the expected fields."""
     try:
         start, end = seconds(fields[2]), seconds(fields[3])
     except (IndexError, ValueError):
-        raise ValueError("recording, channel, start and end are wanted") from None
+        raise ValueError("expected recording, channel, start and end") from None
     if start >= end:
-        raise ValueError(f"the region {start:g} to {end:g} s ends before it starts")
+        raise ValueError(f"the region from {start:g} to {end:g} s is empty")
     return start, end
 
 
 def read_uem(path: str | Path) -> dict[str, list[Region]]:
-    """Recording -> its regions (start, end) in seconds, by start. Channels are not told apart.
+    """Recording -> its regions (start, end) in seconds, sorted by start. Channels are ignored.
 
-    Raises DataError, with file and line, for lines that can't be read.
+    Raises DataError with file and line for invalid lines.
     """
     found: dict[str, list[Region]] = {}
     for place, fields in fields_of(path):
@@ -38,14 +38,14 @@ def read_uem(path: str | Path) -> dict[str, list[Region]]:
 
 
 def write_uem(path: str | Path, recordings: Mapping[str, Iterable[Region]]) -> None:
-    """Write the regions of recordings as a UEM file, channel 1, times to the microsecond.
+    """Write the regions of recordings to a UEM file, with channel 1 and times to the microsecond.
 
-    Raises InputError for a name with spaces, or where the file can't be written.
+    Raises InputError for a name with spaces, or if the file can't be written.
     """
     write_lines(
         path,
         (
-            f"{require_field(name, 'a recording named')} 1 {written_seconds(start)} {written_seconds(end)}"
+            f"{require_field(name, 'recording')} 1 {written_seconds(start)} {written_seconds(end)}"
             for name, regions in recordings.items()
             for start, end in sorted(regions)
         ),

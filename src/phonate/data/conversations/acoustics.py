@@ -1,6 +1,6 @@
-"""Room, noise and level: what a microphone makes of speech.
+"""Room acoustics, noise and level at the microphone.
 
-Shapes: P sources (speakers), N samples, R samples of a room's impulse response.
+Shapes: P sources (speakers), N samples, R samples of an impulse response.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from phonate.audio.decoding import FloatArray
 from phonate.data.conversations.noise import Noise
 from phonate.data.conversations.settings import AcousticSettings
 
-_FFT = 1 << 15
+_SMALLEST_FFT = 1 << 15
 _ONSET_SECONDS = 0.003
 """Seconds between the direct sound and the first reflection."""
 _DAMPING = 0.6
-"""Coefficient of the one-pole low-pass of reverberation: walls and air absorb high frequencies first."""
+"""Coefficient of the one-pole low-pass of the reverberation: walls and air absorb high frequencies first."""
 _QUIET = 1e-4
-"""RMS under which nothing is brought to a level."""
+"""Signals with a lower RMS are not scaled."""
 
 
 class Acoustics:
-    """Applies `settings` to waveforms at `sample_rate`; `noise` is where noise comes from."""
+    """Applies `settings` to waveforms at `sample_rate` Hz, with noise from `noise`."""
 
     def __init__(self, settings: AcousticSettings, sample_rate: int, noise: Noise) -> None:
         self.settings = settings
@@ -30,10 +30,10 @@ class Acoustics:
         self.noise = noise
 
     def __call__(self, sources_PN: FloatArray, speech_samples: int, rng: np.random.Generator) -> FloatArray:
-        """The sound (N,) at the microphone of sources (P, N), each at its own place in the room.
+        """The signal (N,) at the microphone, of sources (P, N) that each have their own room impulse response.
 
-        `speech_samples` are those of the N in which somebody speaks; levels are measured over them. Where there are
-        none, the level is not changed.
+        `speech_samples`: the number of samples that contain speech, over which levels are measured. If it is 0, the
+        level is not changed.
         """
         settings = self.settings
         if rng.random() < settings.reverberation:
@@ -62,8 +62,8 @@ class Acoustics:
 def room_response(
     rt60: float, direct_to_reverberant_db: float, sample_rate: int, rng: np.random.Generator
 ) -> FloatArray:
-    """A synthetic room impulse response (R,), rt60 seconds long: the direct sound, 1 at sample 0, and noise that decays
-    by 60 dB in `rt60` seconds (Moorer 1979), its high frequencies damped."""
+    """A synthetic room impulse response (R,) of `rt60` seconds: the direct sound, 1 at sample 0, and low-pass filtered
+    noise that decays by 60 dB in `rt60` seconds (Moorer 1979)."""
     length, onset = max(2, round(rt60 * sample_rate)), round(_ONSET_SECONDS * sample_rate)
     tail = rng.standard_normal(length + 32, dtype=np.float32)
     kernel = np.float32(_DAMPING) ** np.arange(32, dtype=np.float32)
@@ -77,22 +77,25 @@ def room_response(
 
 
 def convolved(sources_PN: FloatArray, responses_PR: FloatArray) -> FloatArray:
-    """The sum (N,) of sources (P, N), each convolved with its response and cut off at N: by overlap and add, and in
-    blocks in which a source is silent nothing is computed for it."""
+    """The sum (N,) of sources (P, N), each convolved with its response (R,) and truncated to N samples.
+
+    Computed by overlap-add; blocks in which a source is silent are skipped.
+    """
     sources, samples = sources_PN.shape
-    step = _FFT - responses_PR.shape[1] + 1
+    n_fft = max(_SMALLEST_FFT, 1 << (2 * responses_PR.shape[1] - 1).bit_length())
+    step = n_fft - responses_PR.shape[1] + 1
     blocks = -(-samples // step)
     padded = torch.zeros(sources, blocks * step)
     padded[:, :samples] = torch.from_numpy(sources_PN)
     pieces_PBN = padded.view(sources, blocks, step)
     source_A, block_A = pieces_PBN.ne(0.0).any(-1).nonzero(as_tuple=True)
-    responses_PF = torch.fft.rfft(torch.from_numpy(responses_PR), n=_FFT)
-    spectra_AF = torch.fft.rfft(pieces_PBN[source_A, block_A], n=_FFT) * responses_PF[source_A]
-    summed_BF = torch.zeros(blocks, _FFT // 2 + 1, dtype=torch.complex64).index_add_(0, block_A, spectra_AF)
-    sounds_BN = torch.fft.irfft(summed_BF, n=_FFT)
-    mixed = torch.zeros(blocks * step + _FFT)
+    responses_PF = torch.fft.rfft(torch.from_numpy(responses_PR), n=n_fft)
+    spectra_AF = torch.fft.rfft(pieces_PBN[source_A, block_A], n=n_fft) * responses_PF[source_A]
+    summed_BF = torch.zeros(blocks, n_fft // 2 + 1, dtype=torch.complex64).index_add_(0, block_A, spectra_AF)
+    sounds_BN = torch.fft.irfft(summed_BF, n=n_fft)
+    mixed = torch.zeros(blocks * step + n_fft)
     mixed[: blocks * step] = sounds_BN[:, :step].reshape(-1)
     for block in range(blocks):
         end = (block + 1) * step
-        mixed[end : end + _FFT - step] += sounds_BN[block, step:]
+        mixed[end : end + n_fft - step] += sounds_BN[block, step:]
     return np.ascontiguousarray(mixed[:samples].numpy())

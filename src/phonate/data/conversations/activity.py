@@ -1,4 +1,4 @@
-"""Labels in frames from stretches of speech. Shapes: T frames, S speakers, K stretches."""
+"""Frame labels from segments of speech. Shapes: T frames, S speakers, K segments."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _ROUNDING = 6  # decimals of a frame: 0.3 s at 100 frames a second is frame 30, 
 def arrival_activity(
     begin_K: NDArray[np.float64], end_K: NDArray[np.float64], speaker_K: NDArray[np.int64], frames: int, centre: float
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Who speaks in each of `frames` frames: activity (T, S) and the speaker of each column (S,).
+    """The activity (T, S) uint8 of T = `frames` frames, and the speaker of each column (S,).
 
-    Columns are in the order in which speakers begin, those who begin in the same frame by their numbers; speakers who
-    are silent throughout have none. A frame is of whoever speaks at its centre.
+    A speaker is active in a frame if active at its centre. Columns are in order of arrival, speakers that start in the
+    same frame sorted by number; silent speakers have no column.
 
     Args:
-        begin_K, end_K: Times in frames, counted from the beginning of frame 0; they may reach beyond both ends.
-        speaker_K: Numbers.
-        centre: Where in a frame its centre is.
+        begin_K, end_K: Times in frames, from the beginning of frame 0; they may lie outside of the T frames.
+        speaker_K: Speaker numbers.
+        centre: Position of the centre of a frame, in frames.
     """
     first_K = np.clip(np.ceil(np.round(begin_K - centre, _ROUNDING)), 0, frames).astype(np.int64)
     last_K = np.clip(np.ceil(np.round(end_K - centre, _ROUNDING)), 0, frames).astype(np.int64)

@@ -1,4 +1,7 @@
-"""Clips of single speakers, cut out of prepared corpora: what conversations are simulated from."""
+"""Single-speaker clips of prepared corpora, from which conversations are simulated.
+
+Shapes: N samples, K segments of speech, C clips.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,22 @@ _FADE_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Utterance:
-    """Speech of one speaker that begins and ends with speech."""
+    """Speech of one speaker, without silence at its ends."""
 
     waveform_N: FloatArray
     stretches: NDArray[np.int64]
-    """(K, 2) first and end samples of the speech in it."""
+    """(K, 2) first and end samples of its segments of speech."""
 
 
 @dataclass(frozen=True)
 class _Clips:
-    """C clips with K stretches of speech in all, by speaker: speaker p has clips first[p] to first[p + 1]."""
+    """C clips with K segments of speech in total, by speaker: speaker p has the clips first[p] to first[p + 1]."""
 
     first: NDArray[np.int64]
     source: NDArray[np.int64]
     position: NDArray[np.int64]
     stretch_first: NDArray[np.int64]
-    """(C + 1,) clip c has stretches stretch_first[c] to stretch_first[c + 1]."""
+    """(C + 1,) clip c has the segments stretch_first[c] to stretch_first[c + 1]."""
     stretches: NDArray[np.int64]
     """(K, 2) first and end samples in the row."""
     level: NDArray[np.float64]
@@ -42,7 +45,7 @@ class _Clips:
 
 
 class ClipBank:
-    """The clips of some speakers, which `of` collects."""
+    """The clips of a set of speakers; see `of`."""
 
     def __init__(self, speakers: list[str], caches: list[FeatureCache], clips: _Clips, sample_rate: int) -> None:
         self.speakers = speakers
@@ -51,8 +54,8 @@ class ClipBank:
         self._clips = clips
 
     def utterance(self, speaker: int, samples: int, rng: np.random.Generator) -> Utterance:
-        """Speech of speaker number `speaker`, about `samples` long or shorter: a clip of theirs or a part of one, cut
-        in a pause where there is one nearby, its level (RMS of the speech) brought to 1."""
+        """Speech of speaker number `speaker`, of about `samples` samples or fewer: a random clip or a part of one, cut
+        at a pause if there is one nearby, and scaled to a level (RMS of the speech) of 1."""
         clips = self._clips
         clip = int(rng.integers(clips.first[speaker], clips.first[speaker + 1]))
         stretches = clips.stretches[clips.stretch_first[clip] : clips.stretch_first[clip + 1]]
@@ -64,7 +67,7 @@ class ClipBank:
         return Utterance(waveform, inside[inside[:, 1] > inside[:, 0]])
 
     def seconds(self) -> NDArray[np.float64]:
-        """(speakers,) seconds of each speaker's clips."""
+        """(speakers,) total duration of each speaker's clips, in seconds."""
         clips = self._clips
         first, last = clips.stretch_first[:-1], clips.stretch_first[1:] - 1
         length_C = (clips.stretches[last, 1] - clips.stretches[first, 0]) / self.sample_rate
@@ -78,10 +81,13 @@ class ClipBank:
         min_seconds: float,
         people: Collection[str] | None = None,
     ) -> ClipBank:
-        """The clips of all rows of `sources` that last `min_seconds` or longer, from first to last speech; with
-        `people` only theirs.
+        """The clips in all rows of `sources` whose speech spans at least `min_seconds`.
 
-        Raises DataError where there are none.
+        Args:
+            sample_rate: Sample rate of the sources in Hz.
+            people: Only clips of these speakers; None: all.
+
+        Raises DataError if there are none.
         """
         found: dict[str, list[tuple[int, int, NDArray[np.int64]]]] = {}
         without: list[str] = []
@@ -94,26 +100,26 @@ class ClipBank:
                     name = source.person(position, int(clip[0, SPEAKER]))
                     if people is None or name in people:
                         found.setdefault(name, []).append((number, int(position), clip))
-        if people is None:  # else they were named before
-            warn_left_out(f"have no clip of {min_seconds:g} s in which one person talks alone, over the noise", without)
+        if people is None:  # otherwise they were reported before
+            warn_left_out(f"have no clip of at least {min_seconds:g} s with clear speech of a single speaker", without)
         if not found:
             raise DataError(
-                f"no speaker has a clip of {min_seconds:g} s in which nobody else talks; lower "
-                "data.simulation.min_clip_seconds, or give other corpora as data.simulation.path"
+                f"there is no clip of at least {min_seconds:g} s with clear speech of a single speaker; lower "
+                "data.simulation.min_clip_seconds, or set data.simulation.path to other corpora"
             )
         caches = [source.prepared.cache for source in sources]
         return cls(sorted(found), caches, _table(found), sample_rate)
 
 
 def _long_clips(source: Source, position: int, samples: float) -> list[NDArray[np.int64]]:
-    """The clips of a row, each a table as of `Source.speech`, that have so many samples from first to last speech."""
+    """The clips of a row, each a table as in `Source.speech`, whose speech spans at least `samples` samples."""
     stretches = source.speech(position)
     clips = np.split(stretches, np.flatnonzero(np.diff(stretches[:, CLIP])) + 1)
     return [clip for clip in clips if len(clip) and clip[-1, END] - clip[0, START] >= samples]
 
 
 def _table(found: dict[str, list[tuple[int, int, NDArray[np.int64]]]]) -> _Clips:
-    """Speaker -> (number of the source, position, clip), as arrays."""
+    """Speaker -> (index of the source, position, clip), as arrays."""
     names = sorted(found)
     every = [clip for name in names for clip in found[name]]
     return _Clips(
@@ -127,8 +133,8 @@ def _table(found: dict[str, list[tuple[int, int, NDArray[np.int64]]]]) -> _Clips
 
 
 def _part(stretches: NDArray[np.int64], samples: int, rng: np.random.Generator) -> tuple[int, int]:
-    """First and end sample of about `samples` of a clip with such stretches of speech, which begin and end in speech;
-    all of it where it is hardly longer."""
+    """First and end sample of a random part of about `samples` samples of a clip with these segments of speech; the
+    whole clip if it is at most 25 % longer."""
     begin, end = int(stretches[0, 0]), int(stretches[-1, 1])
     if end - begin <= 1.25 * samples:
         return begin, end

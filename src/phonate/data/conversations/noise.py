@@ -1,4 +1,4 @@
-"""Noise to add to conversations: recorded, or synthetic with a chosen colour."""
+"""Noise for conversations: recorded, or synthetic coloured noise."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Noise(Protocol):
     """A source of noise."""
 
     def __call__(self, samples: int, rng: np.random.Generator) -> FloatArray:
-        """So many samples, with a level (RMS) of 1 where they are not silent."""
+        """(samples,) float32 with an RMS of 1, or zeros if the recording is silent."""
         ...
 
 
 class ColouredNoise:
-    """Gaussian noise between white, pink and brown: a random mixture of pieces of three long ones, which are computed
-    once per process."""
+    """A random mixture of white, pink and brown Gaussian noise, cut from long periodic signals that are computed once
+    per process."""
 
     def __call__(self, samples: int, rng: np.random.Generator) -> FloatArray:
         """See `Noise`."""
@@ -39,7 +39,7 @@ class ColouredNoise:
 
 
 class RecordedNoise:
-    """Pieces of the recordings of a prepared corpus; short ones are repeated."""
+    """Random parts of the recordings of a prepared corpus; short recordings are repeated."""
 
     def __init__(self, prepared: Prepared, positions: Sequence[int]) -> None:
         self._cache = prepared.cache
@@ -59,7 +59,7 @@ class RecordedNoise:
 
 
 def _looped(waveform_N: FloatArray, samples: int, rng: np.random.Generator) -> FloatArray:
-    """A copy of `samples` samples from a random one on, which starts over at the end."""
+    """`samples` samples from a random position on, wrapping around at the end."""
     start = int(rng.integers(len(waveform_N)))
     pieces, missing = [waveform_N[start : start + samples]], samples - min(samples, len(waveform_N) - start)
     while missing > 0:
@@ -70,7 +70,7 @@ def _looped(waveform_N: FloatArray, samples: int, rng: np.random.Generator) -> F
 
 @cache
 def _bank(slope: float) -> FloatArray:
-    """Periodic noise with a power spectrum 1 / f^slope above 20 Hz at 16 kHz, of level 1."""
+    """Periodic noise with a power spectrum 1 / f^slope above 20 Hz (at 16 kHz) and an RMS of 1."""
     rng = generator("noise", str(slope))
     bins = _BANK_SAMPLES // 2 + 1
     frequencies = np.maximum(np.arange(bins) / bins, 20.0 / 8000.0)

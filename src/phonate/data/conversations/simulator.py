@@ -1,4 +1,7 @@
-"""A conversation: speakers and their turns drawn by chance, mixed as a microphone would hear them."""
+"""Simulation of conversations: random speakers and turns, mixed with simulated acoustics.
+
+Shapes: N samples, K segments of speech, P speakers of a conversation.
+"""
 
 from __future__ import annotations
 
@@ -19,43 +22,44 @@ from phonate.data.conversations.turns import Turn, arrange
 _GAP_SECONDS = 0.3
 """Mean pause between two clips of one turn."""
 _ENOUGH = 0.7
-"""Share of a turn's length that its clips fill at least."""
+"""Clips are added to a turn until they fill this fraction of its length."""
 
 _SHORTEST_SECONDS = 0.4
-"""Of what is added to a turn, so that it is a word at least."""
+"""Minimum length of an added clip, about one word."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """What was simulated."""
+    """A simulated conversation."""
 
     waveform_N: FloatArray
     stretches_K2: NDArray[np.int64]
-    """First and end samples of the stretches of speech; they may reach beyond both ends."""
+    """First and end samples of the segments of speech; they may extend beyond the waveform."""
     speaker_K: NDArray[np.int64]
-    """The speaker of each, a number in the bank."""
+    """The speaker of each segment, a number in the bank."""
     turns: list[Turn]
-    """The speakers of turns count from 0 in this conversation; `speakers` are their numbers in the bank."""
+    """Turns, whose speakers are indices into `speakers`."""
     speakers: NDArray[np.int64]
+    """(P,) numbers of the speakers in the bank."""
 
 
 class ConversationSimulator:
     """Simulates conversations from the clips of a bank."""
 
     def __init__(self, settings: SimulationSettings, bank: ClipBank, acoustics: Acoustics) -> None:
-        """Raises DataError where the bank has fewer speakers than a conversation may have."""
+        """Raises DataError if the bank has fewer speakers than a conversation may have."""
         most = settings.speakers[1]
         if len(bank.speakers) < most:
             raise DataError(
                 f"conversations of {most} speakers can't be simulated from clips of {len(bank.speakers)}; lower "
-                "data.simulation.speakers, or give more corpora as data.simulation.path"
+                "data.simulation.speakers, or add corpora to data.simulation.path"
             )
         self.settings = settings
         self.bank = bank
         self._acoustics = acoustics
 
     def conversation(self, samples: int, rng: np.random.Generator) -> Conversation:
-        """A conversation of so many samples. Equal generators give equal conversations."""
+        """A conversation of `samples` samples. Equal generators give equal conversations."""
         settings = self.settings
         count = int(rng.integers(settings.speakers[0], settings.speakers[1] + 1))
         speakers = rng.choice(len(self.bank.speakers), count, replace=False)
@@ -78,7 +82,7 @@ class ConversationSimulator:
         return Conversation(mixed_N, stretches_K2, speaker_K.astype(np.int64), turns, speakers)
 
     def _turn(self, speaker: int, wanted: int, speed: float, rng: np.random.Generator) -> Utterance:
-        """About `wanted` samples of a speaker: a clip or a part of one, or several with pauses between."""
+        """About `wanted` samples of a speaker: a clip or a part of one, or several clips with pauses in between."""
         utterance = self._utterance(speaker, wanted, speed, rng)
         while len(utterance.waveform_N) < _ENOUGH * wanted:
             gap = round(rng.exponential(_GAP_SECONDS) * self.bank.sample_rate)
@@ -104,7 +108,7 @@ class ConversationSimulator:
 
 
 def _covered(stretches_K2: NDArray[np.int64], samples: int) -> int:
-    """Samples from 0 to `samples` that are in at least one stretch."""
+    """The number of samples in [0, samples) that lie in at least one segment."""
     inside = np.clip(stretches_K2[np.argsort(stretches_K2[:, 0])], 0, samples)
     reached = np.concatenate([[0], np.maximum.accumulate(inside[:, 1])[:-1]])
     return int(np.maximum(0, inside[:, 1] - np.maximum(inside[:, 0], reached)).sum())

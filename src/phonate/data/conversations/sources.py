@@ -1,4 +1,4 @@
-"""Where in a prepared corpus one speaker talks alone, found once and kept beside the corpus."""
+"""Finds the parts of a prepared corpus with a single active speaker; the result is stored next to the corpus."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from phonate.data.store.derived import DerivedFeatures, open_derived
 from phonate.data.store.index import Index, IndexedSegment
 from phonate.data.store.prepared import Prepared
 
-_VERSION = 2  # raise it when stretches are found otherwise
+_VERSION = 2  # increment when a change alters the result
 _SHORTEST = 0.3
-"""Seconds; shorter times alone are not looked at."""
+"""Seconds; shorter single-speaker parts are ignored."""
 
 _LONGEST = 60.0
-"""Seconds; longer times alone are several clips."""
+"""Seconds; longer single-speaker parts are divided into several clips."""
 
 CLIP, SPEAKER, START, END, LEVEL = range(5)
-"""Columns of what `Source.speech` returns: number of the clip in the row, number of its speaker in the index, first and
-end sample, and the level (RMS) of the clip's speech in hundredths of a dB."""
+"""Columns of `Source.speech`: number of the clip in the row, number of its speaker in the index, first and end sample,
+and the level (RMS) of the clip's speech in hundredths of a dB."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Some rows of a prepared corpus, of which clips are taken."""
+    """Rows of a prepared corpus from which clips are taken."""
 
     prepared: Prepared
     positions: Sequence[int]
     """Positions in the index."""
     person: Callable[[int, int], str]
-    """The person's name for (position, number of the speaker in the index)."""
+    """(position, number of the speaker in the index) -> name of the person."""
     sample_rate: int
-    """Of the cached waveforms."""
+    """Sample rate of the cached waveforms, in Hz."""
 
     @cached_property
     def _speech(self) -> DerivedFeatures:
@@ -52,11 +52,11 @@ class Source:
         )
 
     def of(self, positions: Sequence[int]) -> Source:
-        """The same with other rows."""
+        """The source restricted to these rows."""
         return replace(self, positions=positions)
 
     def speech(self, position: int) -> NDArray[np.int64]:
-        """(K, 5) the stretches of speech of the clips in a row; see CLIP."""
+        """(K, 5) the segments of speech of the clips in a row; see CLIP for the columns."""
         return np.asarray(self._speech[position])
 
 
@@ -77,7 +77,7 @@ def _speech_of(index: Index, cache: FeatureCache, sample_rate: int, position: in
 
 
 def _cut(speaker: int, start: float, end: float) -> Iterator[tuple[int, float, float]]:
-    """A part in pieces of at most _LONGEST seconds: memory stays bounded, and what counts as quiet is found anew."""
+    """Divides a part into equal pieces of at most _LONGEST seconds: memory is bounded, and thresholds adapt."""
     pieces = max(1, math.ceil((end - start) / _LONGEST))
     length = (end - start) / pieces
     for number in range(pieces):
@@ -85,7 +85,7 @@ def _cut(speaker: int, start: float, end: float) -> Iterator[tuple[int, float, f
 
 
 def alone(segments: Sequence[IndexedSegment]) -> Iterator[tuple[int, float, float]]:
-    """The parts (speaker, start, end) of a row in which one known speaker talks and no other, in order."""
+    """The parts (speaker, start, end) of a row, in seconds, in which exactly one speaker is active, who is known."""
     changes = sorted(
         [(one.start, 1, one.speaker) for one in segments] + [(one.end, -1, one.speaker) for one in segments]
     )

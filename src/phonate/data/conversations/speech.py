@@ -1,7 +1,7 @@
-"""Where there is speech in a clip of one speaker, by its energy.
+"""Energy-based speech detection in single-speaker clips.
 
-Labels of simulated conversations are made of this, so that neither the silence around a clip nor the pauses in it count
-as speech.
+It provides the labels of simulated conversations, so silence around a clip and pauses within it are not labelled as
+speech. Shapes: N samples, T frames, K segments.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 
 Stretches = NDArray[np.int64]
-"""(K, 2) first and end samples of K stretches of speech, in order."""
+"""(K, 2) first and end samples of segments of speech, in order."""
 
 _FRAME_SECONDS = 0.01
 _SILENCE_DB = -90.0
 _RANGE_DB = 35.0
-"""Speech is no quieter than this below the clip's loud frames (their 95th percentile) ..."""
+"""Frames further than this below the loud level (95th percentile) are silence."""
 _OVER_FLOOR_DB = 6.0
-"""... and this much louder than its quiet frames (5th percentile), ..."""
+"""Frames less than this above the quiet level (5th percentile) are silence, ..."""
 _SURE_DB = 12.0
-"""... but frames that are only this much below the loud ones are always speech."""
+"""... unless they are less than this below the loud level."""
 SHORTEST_PAUSE = 0.2
-"""Seconds; quieter parts that are shorter, such as the closure of a plosive, belong to the speech around them."""
+"""Seconds; shorter quiet parts, such as the closure of a plosive, count as speech."""
 _LEAST_RANGE_DB = 10.0
-"""Between quiet and loud frames of speech, even without a pause; where there is less, noise hides the speech."""
+"""Minimum difference between the loud and the quiet level; if it is smaller, noise masks the speech."""
 _SHORTEST_SPEECH = 0.06
 """Seconds; shorter bursts are clicks."""
 _MARGIN = 0.02
-"""Seconds added on both sides for weak beginnings and ends."""
+"""Seconds added on both sides for weak onsets and endings."""
 
 
 def speech_stretches(waveform_N: FloatArray, sample_rate: int) -> Stretches:
-    """The stretches of speech in a clip; none for one that is silent, or as loud throughout as noise is."""
+    """The segments of speech in a clip (N,) at `sample_rate` Hz; none if it is silent or has a constant level."""
     frame = round(_FRAME_SECONDS * sample_rate)
     count = len(waveform_N) // frame
     if count == 0:
         return np.zeros((0, 2), dtype=np.int64)
     framed = waveform_N[: count * frame].reshape(count, frame)
     power_T = np.einsum("tn,tn->t", framed, framed) / frame
-    # over three frames, as a pitch period of a low voice is about as long as one
+    # over three frames, as a pitch period of a low voice is about as long as one frame
     smooth_T = np.convolve(power_T, np.full(3, 1.0 / 3.0), mode="same")
     level_T = 10.0 * np.log10(np.maximum(smooth_T, 1e-10))
     quiet, loud = np.percentile(level_T, (5.0, 95.0))
@@ -55,13 +55,13 @@ def speech_stretches(waveform_N: FloatArray, sample_rate: int) -> Stretches:
 
 
 def _runs(mask_T: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(K, 2) first and end of the runs of True."""
+    """(K, 2) first and end indices of the runs of True."""
     changes = np.flatnonzero(np.diff(mask_T, prepend=False, append=False))
     return changes.reshape(-1, 2).astype(np.int64)
 
 
 def joined(runs: NDArray[np.int64], gap: int) -> NDArray[np.int64]:
-    """(K, 2) runs, in order, with those joined between which there are fewer than `gap` frames or samples."""
+    """(K, 2): sorted runs, merged if they are less than `gap` (frames or samples) apart."""
     if not len(runs):
         return runs
     apart = np.flatnonzero(runs[1:, 0] - runs[:-1, 1] >= gap)

@@ -1,7 +1,7 @@
-"""Who takes a turn when: the arrangement of a conversation, to chosen statistics.
+"""Arrangement of the turns of a simulated conversation.
 
-Turns follow one another; each begins after a pause, or before the speech so far has ended. How often and how much turns
-overlap is steered: whenever the conversation has less overlap than it should, the next turn makes up for it.
+Each turn starts after a pause, or overlaps the previous speech. The amount of overlap is controlled by feedback: if the
+conversation has less than its target so far, the next turn starts earlier.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from phonate.data.conversations.settings import SimulationSettings
 
 _FRAME_SECONDS = 0.01
 _OWN_PAUSE = 0.1
-"""Seconds between two turns of one speaker, at least."""
+"""Minimum pause between two turns of one speaker, in seconds."""
 _SHORTEST_TURN = 0.3
+"""Seconds."""
 _TURN_SHAPE = 1.3
-"""Of the gamma distribution of turn lengths: many are short, as "yes" and "right" are."""
+"""Shape of the gamma distribution of turn lengths: many are short, such as "yes" and "right"."""
 _PAUSE_SHAPE = 0.6
-"""Of the gamma distribution of pauses: most are short, a few are long."""
+"""Shape of the gamma distribution of pauses: most are short, a few are long."""
 _OVERLAP_SPREAD = 12.0
-"""How little the overlap differs from conversation to conversation: the sum of the parameters of its beta
-distribution."""
+"""Sum of the parameters of the beta distribution of the overlap; larger values vary less between conversations."""
 _MOST_OVERLAP = 0.85
 _AHEAD = 0.8
-"""Turns by which the overlap is ahead of its share right after an overlap, and behind right before the next."""
+"""Lookahead of the overlap control, in mean turn lengths."""
 _EVENNESS = 3.0
-"""Parameter of the Dirichlet distribution of the speakers' shares of the turns; with more they are more alike."""
+"""Concentration of the Dirichlet distribution of the speakers' shares of turns; larger values are more even."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn of a speaker that begins at a sample, which may be before the conversation's first one."""
+    """A turn of a speaker. `start` is a sample of the conversation, and may be negative."""
 
     speaker: int
     start: int
@@ -42,16 +42,16 @@ class Turn:
 
     @property
     def end(self) -> int:
-        """The sample after its last one."""
+        """The end sample (exclusive)."""
         return self.start + len(self.utterance.waveform_N)
 
 
 Draw = Callable[[int, int], Utterance]
-"""`draw(speaker, samples)`: something that a speaker says, about so long."""
+"""`draw(speaker, samples)`: an utterance of the speaker of about `samples` samples."""
 
 
 class _Overlap:
-    """Frames of speech, and of the speech of several speakers, in the turns so far."""
+    """Counts the frames of speech and of overlapping speech in the turns so far."""
 
     def __init__(self, frames: int, samples: int) -> None:
         self._talking = np.zeros(frames, dtype=np.int16)
@@ -60,7 +60,7 @@ class _Overlap:
         self.overlapped = 0
 
     def add(self, turn: Turn) -> None:
-        """Count a turn's speech."""
+        """Count the speech of a turn."""
         for begin, end in turn.utterance.stretches.tolist():
             first = max(0, (turn.start + begin) // self._samples)
             part = self._talking[first : max(first, (turn.start + end) // self._samples)]
@@ -72,9 +72,9 @@ class _Overlap:
 def arrange(
     settings: SimulationSettings, speakers: int, samples: int, sample_rate: int, draw: Draw, rng: np.random.Generator
 ) -> list[Turn]:
-    """The turns of a conversation of `speakers` speakers that lasts `samples` samples, in the order of their starts.
+    """The turns of a conversation of `speakers` speakers and `samples` samples, sorted by start.
 
-    The first turn may begin before the conversation and the last end after it, as in a piece of a longer one.
+    The first turn may start before the conversation and the last one end after it, as in a part of a longer one.
     """
     overlap = _drawn_overlap(settings.overlap, speakers, rng)
     frame = round(_FRAME_SECONDS * sample_rate)
@@ -94,7 +94,7 @@ def arrange(
         seconds = max(_SHORTEST_TURN, rng.gamma(_TURN_SHAPE, settings.turn_seconds / _TURN_SHAPE))
         utterance = draw(speaker, round(seconds * sample_rate))
         length = len(utterance.waveform_N)
-        # A turn ahead, for until the next overlap more speech will come.
+        # Look ahead, as more speech follows before the next overlap.
         ahead = length / frame + _AHEAD * settings.turn_seconds / _FRAME_SECONDS
         missing = frame * (overlap * (counts.speech + ahead) - counts.overlapped) / (1.0 + overlap)
         if not turns:
@@ -122,8 +122,8 @@ def _drawn_overlap(mean: float, speakers: int, rng: np.random.Generator) -> floa
 def _next_speaker(
     holder: int | None, unheard: list[int], share: np.ndarray, turns_left: float, rng: np.random.Generator
 ) -> int:
-    """One who has not spoken yet while there is just time for them, else by the speakers' shares, but not the `holder`,
-    who talks last of all so far."""
+    """A speaker without turns so far if the remaining time is just enough for all of them; otherwise drawn from
+    `share`, excluding the `holder`, whose speech ends last."""
     if unheard and (holder is None or turns_left <= len(unheard) + 1.0):
         return int(unheard.pop())
     weights = share.copy()

@@ -1,4 +1,4 @@
-"""Simulated conversations as files: recordings, with an RTTM file of who speaks when in them."""
+"""Writes simulated conversations as recordings with an RTTM file."""
 
 from __future__ import annotations
 

@@ -10,17 +10,17 @@ from pathlib import Path
 PARTS: dict[str, tuple[str, dict[str, object]]] = {
     "mini_librispeech": ("librispeech", {"dataset_parts": "mini_librispeech"}),
 }
-"""Corpora that are parts of others: name -> the recipe, and the arguments that choose the part."""
+"""Corpora that are subsets of others: name -> the recipe, and the arguments that select the subset."""
 
 LOCAL_SPEAKERS = frozenset({"voxconverse"})
-"""Recipes whose speakers (spk00, spk01, ...) are other people in each recording."""
+"""Recipes whose speaker names (spk00, spk01, ...) are valid only within a recording."""
 
 _FUNCTION = re.compile(r"\bprepare_(\w+)")
 
 
 @functools.cache
 def recipe_names() -> list[str]:
-    """What `datasets` may name: each X of which `lhotse.recipes` has a function prepare_X, and those in PARTS."""
+    """The valid names in `datasets`: each X with a function `lhotse.recipes.prepare_X`, and the names in PARTS."""
     spec = importlib.util.find_spec("lhotse")
     if spec is None or spec.origin is None:
         return sorted(PARTS)

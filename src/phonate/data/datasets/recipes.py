@@ -1,4 +1,4 @@
-"""Corpora that Lhotse knows how to download and to prepare: from a recipe's name to manifests on disk."""
+"""Downloads and prepares corpora with Lhotse's recipes: from a recipe's name to manifests on disk."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from phonate.data.datasets.settings import DatasetSettings
 logger = logging.getLogger("phonate")
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"ami": {"mic": "ihm-mix"}, "icsi": {"mic": "ihm-mix"}}
-"""Arguments other than Lhotse's own defaults: recordings that hold all speakers, not one of each microphone."""
+"""Defaults that differ from Lhotse's: recordings with all speakers instead of one per microphone."""
 PREPARED = "phonate.json"
-"""In a folder of manifests: what they were made from. In a downloaded corpus: where its recordings are; null until
+"""In a folder of manifests: what they were made from. In a downloaded corpus: the folder of its recordings, null until
 the download is complete."""
 _FOLDERS = ("corpus_dir", "data_dir", "target_dir")
 _downloaded_here: set[Path] = set()
-"""Corpora that this process downloaded: force_download downloads them once in a run, not each time they are listed."""
+"""Corpora downloaded by this process: with force_download they are downloaded once per run."""
 _FAILURES = (Exception, SystemExit)
-"""What recipes raise: AssertionError for files that are not there, ValueError, errors of downloads, ..."""
+"""Recipes raise anything: AssertionError for missing files, ValueError, download errors, ..."""
 
 
 def manifests_of(dataset: DatasetSettings, num_jobs: int = 1) -> Path:
-    """The folder with the manifests of a data set, whose corpus is downloaded and prepared unless it was before.
+    """The folder with the manifests of a dataset, which is downloaded and prepared if necessary.
 
-    `corpus_dir` and `output_dir` must be given. Manifests that someone else wrote into `output_dir` are used as they
-    are. Raises DataError where a download or the recipe fails, InputError for arguments that the recipe does not take.
+    `corpus_dir` and `output_dir` must be set. Manifests in `output_dir` from other sources are used as they are.
+
+    Raises DataError if the download or the recipe fails, InputError for arguments that the recipe does not accept.
     """
     if dataset.corpus_dir is None or dataset.output_dir is None:
-        raise ValueError("corpus_dir and output_dir are to be filled in first")
+        raise ValueError("corpus_dir and output_dir must be set")
     corpus = Path(dataset.corpus_dir).expanduser().resolve()
     output = Path(dataset.output_dir).expanduser().resolve()
     with _alone(output):
@@ -49,7 +50,7 @@ def manifests_of(dataset: DatasetSettings, num_jobs: int = 1) -> Path:
 
 @contextmanager
 def _alone(output: Path) -> Iterator[None]:
-    """Other processes, such as those of the other GPUs, wait until this one is done."""
+    """Holds a lock, so that other processes, such as those of other GPUs, wait until this one has finished."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with (output.parent / f".{output.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -65,13 +66,13 @@ def _prepare_once(dataset: DatasetSettings, corpus: Path, output: Path, num_jobs
         if not force and (written is None or written["made_from"] == made_from):
             return
         if written is None:
-            raise DataError(f"{output}: has manifests that phonate did not write; give another output_dir")
+            raise DataError(f"{output}: contains manifests not written by phonate; set another output_dir")
     prepare = _function("prepare", dataset.name)
     _check_arguments(dataset, prepare, arguments)
     candidates = _corpus(dataset, corpus, arguments, force)
     output.mkdir(parents=True, exist_ok=True)
     before = written["before"] if written else sorted(entry.name for entry in output.iterdir())
-    # What is not listed here is removed again, should this process be killed.
+    # If this process is killed, the next one removes all files that are not listed here.
     _write_record(output, {"made_from": None, "before": before})
     _prepare(dataset, prepare, candidates, output, arguments, num_jobs)
     _write_record(output, {"made_from": made_from, "before": before})
@@ -96,13 +97,13 @@ def _optional_function(kind: str, name: str) -> Callable[..., Any] | None:
 
 
 def _check_arguments(dataset: DatasetSettings, prepare: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raise InputError for arguments that the function does not take, and for those that it lacks."""
+    """Raise InputError for unknown and for missing arguments."""
     known = inspect.signature(prepare).parameters
     own = {_folder_of(prepare, arguments), "output_dir", "num_jobs"}
     for name in arguments:
         if name not in known or name in own:
             takes = ", ".join(sorted(known.keys() - own)) or "none"
-            raise InputError(f"datasets: {dataset.name}: process_params has {name!r}; the recipe takes {takes}")
+            raise InputError(f"datasets: {dataset.name}: process_params: unknown {name!r}; the recipe accepts {takes}")
     missing = [
         name for name, one in known.items() if one.default is one.empty and name not in arguments and name not in own
     ]
@@ -111,27 +112,27 @@ def _check_arguments(dataset: DatasetSettings, prepare: Callable[..., Any], argu
 
 
 def _folder_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """The parameter that is the corpus's folder: one of its usual names, or the first."""
+    """The name of the parameter for the corpus folder: one of the usual names, or the first parameter."""
     names = [name for name in inspect.signature(function).parameters if name not in arguments]
     return next((name for name in _FOLDERS if name in names), names[0])
 
 
 def _corpus(dataset: DatasetSettings, corpus: Path, arguments: Mapping[str, Any], force: bool) -> list[Path]:
-    """Where the corpus may be: what is there, or what is downloaded now."""
+    """Candidate folders of the corpus: existing ones, or the one downloaded now."""
     there = corpus.is_dir() and any(corpus.iterdir())
     downloaded = _record(corpus) if there else None
     finished = downloaded is None or downloaded["corpus"] is not None
     if there and finished and not force:
         if downloaded is not None:
             return [Path(downloaded["corpus"])]
-        # Archives often hold one folder with everything in it.
+        # Archives often contain a single top-level folder.
         below = [one for one in corpus.iterdir() if one.is_dir() and not one.name.startswith(".")]
         return [corpus, *below] if len(below) == 1 else [corpus]
     download = _optional_function("download", dataset.name)
     if download is None:
         raise DataError(
-            f"{corpus}: no such corpus, and Lhotse can't download {dataset.name}; put it there, or say where it is by "
-            "corpus_dir"
+            f"{corpus}: no such corpus, and Lhotse can't download {dataset.name}; put it there, or set corpus_dir to "
+            "its folder"
         )
     return [_downloaded(dataset, download, corpus, arguments)]
 
@@ -143,21 +144,21 @@ def _downloaded(
     unknown = next((name for name in dataset.download_params if name not in known), None)
     if unknown is not None:
         takes = ", ".join(known)
-        raise InputError(f"datasets: {dataset.name}: download_params has {unknown!r}; the recipe takes {takes}")
+        raise InputError(f"datasets: {dataset.name}: download_params: unknown {unknown!r}; the recipe accepts {takes}")
     given = {name: value for name, value in arguments.items() if name in known} | dataset.download_params
     if "force_download" in known:
         given.setdefault("force_download", bool(dataset.force_download))
     logger.info("downloading %s to %s", dataset.name, corpus)
     try:
         corpus.mkdir(parents=True, exist_ok=True)
-        _write_record(corpus, {"corpus": None})  # so that a part of it is not taken for the corpus
+        _write_record(corpus, {"corpus": None})  # marks the download as incomplete
         with redirect_stdout(sys.stderr):
             returned = download(**{_folder_of(download, given): corpus}, **given)
     except Interrupted:
         raise
     except _FAILURES as error:
         raise DataError(
-            f"{dataset.name}: the download fails ({_said(error)}); without a network put the corpus into {corpus}"
+            f"{dataset.name}: the download failed ({_said(error)}); without a network, put the corpus into {corpus}"
         ) from error
     found = Path(returned) if isinstance(returned, str | Path) else corpus
     _write_record(corpus, {"corpus": str(found.resolve())})
@@ -173,7 +174,7 @@ def _prepare(
     arguments: Mapping[str, Any],
     num_jobs: int,
 ) -> None:
-    """Run the recipe on the first of the candidates for which it finds something; its manifests are in `output`."""
+    """Run the recipe on the candidates until one yields recordings; its manifests are written to `output`."""
     known = inspect.signature(prepare).parameters
     extra: dict[str, Any] = {"output_dir": output} if "output_dir" in known else {}
     if "num_jobs" in known:
@@ -187,19 +188,19 @@ def _prepare(
         except Interrupted:
             raise
         except _FAILURES as error:
-            failures.append(f"{corpus}: Lhotse's recipe {dataset.name} fails: {_said(error)}")
+            failures.append(f"{corpus}: Lhotse's recipe {dataset.name} failed: {_said(error)}")
             continue
         if not manifest_pairs(output):
             _write(returned, output, dataset.name)
         if any(_length(one) for pair in manifest_pairs(output) for one in pair[:1]):
             return
-        failures.append(f"{corpus}: Lhotse's recipe {dataset.name} finds no recordings with supervisions in it")
+        failures.append(f"{corpus}: Lhotse's recipe {dataset.name} found no recordings with supervisions")
     _remove_others(output)
     raise DataError(failures[0])
 
 
 def _remove_others(output: Path) -> None:
-    """Remove what recipes wrote into a folder: all that was not there before."""
+    """Remove the files that recipes wrote into a folder: all that did not exist before."""
     kept = {PREPARED, *(_record(output) or {"before": []})["before"]}
     for entry in list(output.iterdir()):
         if entry.name not in kept:
@@ -207,7 +208,8 @@ def _remove_others(output: Path) -> None:
 
 
 def _write(returned: Any, output: Path, name: str) -> None:
-    """Write the manifests that a recipe only returns: {split: {"recordings": ..., "supervisions": ...}}, or deeper."""
+    """Write manifests that a recipe returned without writing them: {split: {"recordings": ..., "supervisions": ...}},
+    possibly nested deeper."""
     for keys, pair in _pairs(returned, ()):
         for kind in ("recordings", "supervisions"):
             pair[kind].to_file(output / ("_".join((name, kind, *keys)) + ".jsonl.gz"))
@@ -229,7 +231,7 @@ def _length(manifest: Path) -> int:
 
 
 def _record(folder: Path) -> dict[str, Any] | None:
-    """What PREPARED says; None where there is none."""
+    """The contents of PREPARED; None if it is missing or invalid."""
     try:
         found = json.loads((folder / PREPARED).read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else None

@@ -1,4 +1,4 @@
-"""Settings of one corpus of several: an entry of the recipe's `datasets`."""
+"""Settings of one corpus: an entry of the recipe's `datasets`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from phonate.config.registry import nearest
 from phonate.config.settings import Settings
 from phonate.data.datasets.names import recipe_names
 
-_ONE_MODEL = "features are the same in all corpora, as one model reads them; set it in global_config (data.audio)"
+_ONE_MODEL = "features must be the same for all corpora; set it in global_config (data.audio)"
 _ONE_STORE = "all corpora are prepared together; set it in global_config (data)"
 
 
 class DatasetSettings(Settings):
-    """A corpus: a folder in any format, or one that a recipe of Lhotse downloads and prepares."""
+    """A corpus: a folder in any format, or one that is downloaded and prepared by a Lhotse recipe."""
 
     refused_keys: ClassVar = {
         **dict.fromkeys(KaldiSettings.model_fields, _ONE_MODEL),
@@ -24,38 +24,38 @@ class DatasetSettings(Settings):
     }
 
     name: str
-    """A recipe of Lhotse (ami, voxconverse, librispeech, mini_librispeech, timit, yesno, ...); with `path` any name. Of
-    several corpora, ids and speakers begin with it."""
+    """A Lhotse recipe (ami, voxconverse, librispeech, mini_librispeech, timit, yesno, ...); any name if `path` is set.
+    If there are several corpora, it becomes a prefix of recording ids and speaker names."""
     path: str | None = None
-    """A folder or metadata file on disk, in any format. Null: the recipe called `name` prepares the corpus."""
+    """A folder or metadata file on disk, in any format. Null: the Lhotse recipe `name` prepares the corpus."""
     format: str = "auto"
     """Its format, as in `data.format`."""
     unit: Literal["auto", "recording", "segment"] = "auto"
-    """What a sample is where segments have times, as in `data.unit`. auto: what `data.unit` says."""
+    """What a sample is if segments have times, as in `data.unit`. auto: as `data.unit`."""
     drop: str | None = None
     """A file of recording ids to leave out, one per line."""
     limit: PositiveInt | None = None
     """Use only this many of its recordings. Null: all."""
     corpus_dir: str | None = None
-    """Folder of this corpus. Null: the sub-folder called `name` of the common corpus_dir."""
+    """Folder of this corpus. Null: the subfolder `name` of the common corpus_dir."""
     output_dir: str | None = None
-    """Folder of its manifests. Null: the sub-folder called `name` of the common output_dir."""
+    """Folder of its manifests. Null: the subfolder `name` of the common output_dir."""
     force_download: bool | None = None
-    """Download again what is there. Null: as for all."""
+    """Download again even if the corpus exists. Null: the common force_download."""
     download_params: dict[str, Any] = Field(default={})
     """Arguments of Lhotse's download function."""
     process_params: dict[str, Any] = Field(default={})
-    """Arguments of Lhotse's prepare function, such as `{mic: sdm}` of ami. Those that the download function has too
-    hold for both."""
+    """Arguments of Lhotse's prepare function, such as `{mic: sdm}` for ami. They are also passed to the download
+    function if it accepts them."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         if not self.name or "/" in self.name:
-            raise ValueError(f"name {self.name!r}: a name without / is wanted")
+            raise ValueError(f"name {self.name!r}: must not be empty or contain /")
         if self.path is None and self.name not in recipe_names():
-            raise ValueError(f"no path, and no recipe {self.name!r} in Lhotse; {nearest(self.name, recipe_names())}")
+            raise ValueError(f"no path, and Lhotse has no recipe {self.name!r}; {nearest(self.name, recipe_names())}")
         given = [key for key in ("corpus_dir", "output_dir", "force_download") if getattr(self, key) is not None]
         given += [key for key in ("download_params", "process_params") if getattr(self, key)]
         if self.path is not None and given:
-            raise ValueError(f"{given[0]} is of corpora that a recipe prepares; this one is read from {self.path}")
+            raise ValueError(f"{given[0]} is only for corpora prepared by a recipe; this one is read from {self.path}")
         return self

@@ -1,6 +1,6 @@
-"""Features that are cached beside the waveforms, one file each: `mel.py` is `mel`, its class `MelFeatures`.
+"""Features that are cached next to the waveforms, one file per kind: `mel.py` defines `mel`, the class `MelFeatures`.
 
-Other packages add theirs by an entry point of group `phonate.features`, a plug-in file by `FEATURES.register`.
+Other packages add theirs with an entry point in the group `phonate.features`, plug-in files with `FEATURES.register`.
 """
 
 from __future__ import annotations

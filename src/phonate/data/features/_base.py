@@ -1,4 +1,4 @@
-"""What a kind of features is: its width, its frames, and how it is computed."""
+"""The interface of features: their width, their frames, and how they are computed."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ class Features(ABC):
     """A kind of features, for the settings of a corpus. Shapes: N samples, T frames, W width."""
 
     normalises_level: bool = True
-    """Whether a recording's peak is brought to 1 first; False keeps the level of the file (as codecs need it)."""
+    """Whether the peak of a recording is normalised to 1 first; False keeps the level of the file."""
     dtype: np.dtype[Any] = np.dtype("<f4")
-    """How values are stored and returned."""
+    """Type of the stored and returned values."""
 
     def __init__(self, settings: RecordingData) -> None:
         self.audio: Framing = settings.audio
-        """Sample rate, hop, and what else features are made with."""
+        """Sample rate, hop, and the other feature options."""
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Values of a frame."""
+        """W, values per frame."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Changes with everything that changes the values; caches of another fingerprint are not used."""
+        """A hash of everything that affects the values; caches with another fingerprint are not used."""
 
     def frames(self, samples: int) -> int:
-        """How many frames so many samples have."""
+        """T, the number of frames of `samples` samples."""
         return 1 + samples // self.audio.hop_length
 
     def of_recording(self, id: str) -> Features:
-        """These features for the recording called `id`: those that draw random numbers draw them from it."""
+        """These features for the recording with this id, which seeds random numbers."""
         return self
 
     @abstractmethod
@@ -55,20 +55,20 @@ class Features(ABC):
 
     @property
     def framing(self) -> str:
-        """Changes with everything that changes the number of frames, or the waveform that they are computed from."""
+        """A hash of everything that affects the number of frames, or the waveform they are computed from."""
         return self.fingerprint
 
     def part(self, read: Callable[[int, int], FloatArray], samples: int, first: int, last: int) -> Frames:
-        """Frames `first` to `last` (excluded) of a recording of so many samples, as they are in the whole.
-        `read(start, stop)` gives its samples. The default computes the whole."""
+        """Frames `first` to `last` (exclusive) of a recording of `samples` samples, equal to those of the whole.
+        `read(start, stop)` returns its samples (N,). The default computes the whole."""
         return self.compute(read(0, samples))[first:last]
 
     def compute_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[Frames]:
-        """The same for a long recording: `read()` iterates over its waveform in blocks, as often as it is called;
-        yields features in blocks. The default holds the whole waveform in memory."""
+        """Features of a long recording in blocks (T, W). Each call of `read()` iterates over its waveform from the
+        start, in blocks (N,). The default holds the whole waveform in memory."""
         yield self.compute(np.concatenate(list(read())))
 
     def stream(self) -> FeatureStream | None:
-        """These features of a waveform that comes in blocks, as soon as the samples of a frame are there. None, the
-        default, where later samples are needed too."""
+        """A stream that computes each frame as soon as its samples are available. None, the default, if features depend
+        on later samples."""
         return None

@@ -1,4 +1,4 @@
-"""What fbank, mfcc and spectrogram have in common."""
+"""The base class of fbank, mfcc and spectrogram."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from phonate.data.settings import KaldiData
 
 
 class KaldiFrames(Features):
-    """What `KaldiFeatures` computes: (T, W) float32, at the level of the file."""
+    """The output of `KaldiFeatures`: (T, W) float32, without level normalisation."""
 
     normalises_level = False
 
@@ -22,7 +22,7 @@ class KaldiFrames(Features):
 
     @property
     def width(self) -> int:
-        """Values of a frame."""
+        """W, values per frame."""
         return self.kaldi.settings.width
 
     @property
@@ -31,7 +31,7 @@ class KaldiFrames(Features):
         return self.kaldi.fingerprint
 
     def frames(self, samples: int) -> int:
-        """How many frames so many samples have."""
+        """T, the number of frames of `samples` samples."""
         return self.kaldi.frames(samples)
 
     def of_recording(self, id: str) -> KaldiFrames:
@@ -48,17 +48,17 @@ class KaldiFrames(Features):
         return f"kaldi-{audio.sample_rate}-{audio.window_length}-{audio.hop_length}-{edges}"
 
     def part(self, read: Callable[[int, int], FloatArray], samples: int, first: int, last: int) -> FloatArray:
-        """Some frames, equal to the bits of those of the whole."""
+        """Frames `first` to `last` (exclusive), bitwise equal to those of the whole."""
         return self.kaldi.part(read, samples, first, last)
 
     def compute(self, waveform_N: FloatArray) -> FloatArray:
-        """The features (T, W)."""
+        """Waveform (N,) -> features (T, W)."""
         return self.kaldi(waveform_N)
 
     def compute_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
-        """The features in blocks, equal to the bits of those of the whole."""
+        """The features in blocks, bitwise equal to those of the whole."""
         return self.kaldi.blocks(read())
 
     def stream(self) -> FeatureStream | None:
-        """Frames as soon as their samples are there."""
+        """Computes frames as soon as their samples are available."""
         return FeatureStream(self.kaldi)

@@ -1,4 +1,4 @@
-"""Logarithms of mel bands, as Kaldi computes them."""
+"""Log mel filter banks, as computed by Kaldi."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from phonate.data.settings import VoiceData
 
 
 class MelFeatures(Features):
-    """What `AudioProcessor.mel` makes: (T, n_mels) float32 from 0 to 1."""
+    """The output of `AudioProcessor.mel`: (T, n_mels) float32 from 0 to 1."""
 
     def __init__(self, settings: VoiceData) -> None:
         super().__init__(settings)
@@ -32,5 +32,5 @@ class MelFeatures(Features):
         return self._processor.mel(waveform_N)
 
     def compute_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
-        """The mel in blocks of 2048 frames, equal to the bits of that of the whole."""
+        """The mel in blocks of 2048 frames, bitwise equal to that of the whole."""
         return self._processor.mel_blocks(read)

@@ -1,4 +1,4 @@
-"""Mel-frequency cepstral coefficients, as Kaldi computes them."""
+"""Mel-frequency cepstral coefficients, as computed by Kaldi."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from phonate.data.features._base import Features, Frames
 
 
 class NoneFeatures(Features):
-    """Frames of no values, which count time in hops all the same."""
+    """Frames of width 0, whose number still follows from the hop length."""
 
     @property
     def width(self) -> int:
@@ -18,7 +18,7 @@ class NoneFeatures(Features):
 
     @property
     def fingerprint(self) -> str:
-        """What frames are counted in."""
+        """Sample rate and hop length."""
         return f"none-{self.audio.sample_rate}-{self.audio.hop_length}"
 
     def compute(self, waveform_N: FloatArray) -> Frames:

@@ -1,4 +1,4 @@
-"""The power of each frequency of the transform, as Kaldi computes it."""
+"""Power spectra, as computed by Kaldi."""
 
 from __future__ import annotations
 

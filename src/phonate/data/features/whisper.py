@@ -1,6 +1,6 @@
-"""The output of the encoder of a Whisper model (Radford et al. 2022).
+"""The output of a Whisper encoder (Radford et al. 2022).
 
-The encoder was trained on speech of all kinds of rooms and levels, so its features show well where speech is.
+The encoder was trained on speech in many acoustic conditions, so its features are robust to noise and level.
 
 Shapes: N samples, T frames, S frames of a window, W width.
 """
@@ -23,17 +23,17 @@ from phonate.data.features._kaldi import KaldiFrames
 from phonate.data.settings import KaldiData
 
 WINDOW = 1500
-"""Frames of a window, which the encoder reads at once: 30 s, the longest that it can."""
+"""Frames per encoder window: 30 s, the maximum."""
 _PURPOSE = "feature_type whisper"
 _VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
 
 
 class WhisperFeatures(KaldiFrames):
-    """`audio.feature_type: whisper`: (T, W) float32, 50 frames a second, at the level of the file.
+    """`audio.feature_type: whisper`: (T, W) float32, 50 frames per second, without level normalisation.
 
-    A recording is encoded in windows of 30 s from its beginning, each on its own; the last one ends with the recording,
-    so that it is as long as the others, and gives the frames that are left. Frames begin and are counted as those of
-    `fbank`, whose values follow with `audio.whisper_with_fbank`.
+    A recording is encoded in independent windows of 30 s from its beginning. The last window ends with the recording
+    and has the same length; it provides the remaining frames. Number and positions of frames are those of `fbank`,
+    whose values are appended with `audio.whisper_with_fbank`.
     """
 
     def __init__(self, settings: KaldiData) -> None:
@@ -47,24 +47,24 @@ class WhisperFeatures(KaldiFrames):
 
     @cached_property
     def width(self) -> int:
-        """Values of a frame: those of the encoder, then those of fbank."""
+        """W: the encoder's width, plus that of fbank if included."""
         encoded: int = self._encode(np.zeros(self.audio.hop_length, dtype=np.float32)).shape[1]
         return encoded + (self.kaldi.settings.width if self._with_fbank else 0)
 
     @cached_property
     def fingerprint(self) -> str:
-        """That of the weights, and of the settings of fbank where they matter."""
+        """A hash of the weights, and of the fbank options if fbank is included."""
         fbank = self.kaldi.fingerprint if self._with_fbank else None
         facts = {"whisper": _VERSION, "weights": weights_fingerprint(self._name), "fbank": fbank}
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def compute(self, waveform_N: FloatArray) -> FloatArray:
-        """The features (T, W)."""
+        """Waveform (N,) -> features (T, W)."""
         samples = len(waveform_N)
         return self.part(lambda start, stop: waveform_N[start:stop], samples, 0, self.frames(samples))
 
     def part(self, read: Callable[[int, int], FloatArray], samples: int, first: int, last: int) -> FloatArray:
-        """Some frames, equal to the bits of those of the whole: of every window that they are in."""
+        """Frames `first` to `last` (exclusive), bitwise equal to those of the whole: their windows are encoded."""
         hop, total = self.audio.hop_length, self.frames(samples)
         last = min(last, total)
         if first >= last:
@@ -81,7 +81,7 @@ class WhisperFeatures(KaldiFrames):
         return np.concatenate([encoded_TW, self.kaldi.part(read, samples, first, last)], axis=1)
 
     def compute_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
-        """The features in blocks, equal to the bits of those of the whole."""
+        """The features in blocks, bitwise equal to those of the whole."""
         if not self._with_fbank:
             yield from self._windows(read())
             return
@@ -90,41 +90,41 @@ class WhisperFeatures(KaldiFrames):
             yield np.concatenate([encoded_SW, fbank.take(len(encoded_SW))], axis=1)
 
     def stream(self) -> FeatureStream | None:
-        """None: a frame is made of 30 s, also of those after it."""
+        """None: a frame depends on a window of 30 s, including later samples."""
         return None
 
     def _windows(self, blocks: Iterable[FloatArray]) -> Iterator[FloatArray]:
-        """The encoder's output (S, W) for one window after the other."""
+        """The encoder's output (S, W) for each window in turn."""
         hop = self.audio.hop_length
         window = WINDOW * hop
         held_N = np.zeros(0, dtype=np.float32)
-        done = 0  # samples of `held_N` that were encoded
+        done = 0  # samples of `held_N` that have been encoded
         for block in blocks:
             held_N = np.concatenate([held_N, block])
             while self.frames(len(held_N) - done) > WINDOW:
                 yield self._encode(held_N[done : done + window])
-                held_N, done = held_N[done:], window  # one window is kept, as the last one may begin in it
+                held_N, done = held_N[done:], window  # one window is kept, as the last one may start in it
         left = self.frames(len(held_N) - done)
         if left:
             yield self._encode(held_N[max(0, done + (left - WINDOW) * hop) :])[-left:]
 
     def _encode(self, waveform_N: FloatArray) -> FloatArray:
-        """Up to a window (N,) -> (S, W)."""
+        """Samples of at most one window (N,) -> (S, W)."""
         return _encoder(os.getpid(), self._name)(waveform_N, self.audio.sample_rate)
 
 
 @cache
 def _encoder(process: int, name: str) -> WhisperEncoder:
-    """The encoder of a process: the threads of a model that a forked process inherits are not there, so that it has to
-    load one of its own. The inherited one stays in the cache, as its end would wait for these threads.
+    """The encoder of a process. A forked process must load its own, since the threads of the inherited model do not
+    exist in it. The inherited model stays in the cache, since its destructor would wait for these threads.
 
-    One thread, for features with the same bits in every process.
+    It uses one thread, so that features are bitwise equal in every process.
     """
     return WhisperEncoder(name, _PURPOSE, threads=1)
 
 
 class _Frames:
-    """Frames that come in blocks, in blocks of other sizes."""
+    """Rearranges blocks of frames into blocks of other sizes."""
 
     def __init__(self, blocks: Iterator[FloatArray]) -> None:
         self._blocks = blocks

@@ -1,4 +1,4 @@
-"""Scores of diarization: DER with its parts, and JER."""
+"""Scoring of diarization: DER with its components, and JER."""
 
 from phonate.evaluation.diarization.errors import DiarizationErrors
 from phonate.evaluation.diarization.recordings import Scores, score_recordings

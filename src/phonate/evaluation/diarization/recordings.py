@@ -1,4 +1,4 @@
-"""Scores of many recordings: each, and all of them."""
+"""Scores of several recordings, individually and in total."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Scores:
 
     recordings: dict[str, DiarizationErrors]
     missed: list[str]
-    """Recordings of which the hypothesis has no turn: all of their speech counts as missed."""
+    """Recordings without turns in the hypothesis; all of their speech counts as missed."""
     left_out: list[str]
     """Recordings of the reference or the hypothesis that the UEM does not list."""
 
     @property
     def total(self) -> DiarizationErrors:
-        """The errors of all recordings together, so that a long one weighs more than a short one."""
+        """The accumulated errors; recordings are weighted by their duration."""
         return sum(self.recordings.values(), DiarizationErrors())
 
 
@@ -37,15 +37,16 @@ def score_recordings(
     collar: float = 0.0,
     skip_overlap: bool = False,
 ) -> Scores:
-    """Score recording by recording, as `score` does.
+    """Score each recording with `score`.
 
     Args:
         reference, hypothesis: Recording -> turns.
-        uem: Recording -> the regions that are scored. None: all recordings of the reference, entirely.
+        uem: Recording -> the regions to score. None: all recordings of the reference, entirely.
+        collar, skip_overlap: See `score`.
 
     Raises:
-        InputError: there is no recording to score, or without a `uem` one that only the hypothesis has: nobody says
-            whether nobody speaks in it or it was not annotated.
+        InputError: there is no recording to score; or, without a `uem`, a recording occurs only in the hypothesis, so
+            that it is not known whether it has no speech or was not annotated.
     """
     names = sorted(reference if uem is None else uem)
     others = sorted((reference.keys() | hypothesis.keys()).difference(names))
@@ -53,8 +54,8 @@ def score_recordings(
         raise InputError(f"no recording to score: {'the reference has none' if uem is None else 'the UEM lists none'}")
     if uem is None and others:
         raise InputError(
-            f"the hypothesis has {_some(others)}, which the reference does not ({_some(names)}); name the recordings "
-            "alike, or give a UEM, which lists those to score, also where nobody speaks"
+            f"the hypothesis has {_some(others)}, which the reference does not ({_some(names)}); use the same "
+            "recording names, or give a UEM that lists the recordings to score, including those without speech"
         )
     recordings = {
         name: score(

@@ -1,9 +1,9 @@
-"""DER and JER of a recording, exact to the sample: no frames, one sweep over the boundaries of all turns.
+"""DER and JER of a recording, computed exactly from the boundaries of all turns, without frames.
 
-The conventions are those of NIST's md-eval, which pyannote.metrics and dscore follow. Overlapping speech counts for
-each of its speakers. Speakers are mapped one to one so that the time in common is the longest (Hungarian algorithm).
-A collar of S seconds leaves out S before and S after each boundary of the reference (pyannote.metrics calls this a
-collar of 2 S). Overlapping turns of the same speaker are one.
+The conventions are those of NIST's md-eval, pyannote.metrics and dscore. Overlapping speech counts for each of its
+speakers. Speakers are mapped one to one such that their common duration is maximal (Hungarian algorithm). A collar of S
+seconds excludes S before and S after each reference boundary (pyannote.metrics calls this a collar of 2 S). Overlapping
+turns of one speaker are merged.
 
 Shapes: R speakers of the reference, H of the hypothesis, I intervals between neighbouring boundaries.
 """
@@ -34,17 +34,18 @@ def score(
     collar: float = 0.0,
     skip_overlap: bool = False,
 ) -> DiarizationErrors:
-    """The errors of a hypothesis against the reference, for one recording.
+    """The errors of a hypothesis for one recording.
 
     Args:
-        regions: Seconds (start, end) that are scored, of a UEM file. None: all.
-        collar: Seconds that are left out before and after each start and end of a reference turn.
-        skip_overlap: Leave out where the reference has several speakers.
+        reference, hypothesis: Turns, in any order.
+        regions: Regions to score, (start, end) in seconds. None: everything.
+        collar: Seconds excluded before and after each start and end of a reference turn.
+        skip_overlap: Exclude regions in which the reference has several speakers.
 
-    Raises InputError for a collar that is no time.
+    Raises InputError for a negative or infinite collar.
     """
     if not 0.0 <= collar < math.inf:
-        raise InputError(f"a collar of {collar:g} s: must be 0 or more seconds")
+        raise InputError(f"collar {collar:g}: must be a number of seconds, 0 or more")
     wanted, given = _Turns.of(reference), _Turns.of(hypothesis)
     left_out = _collars(wanted, collar) if collar else _NOTHING
     scored = _NOTHING if regions is None else _bounds(regions)
@@ -63,21 +64,21 @@ def score(
 def score_activity(
     reference_TR: NDArray[np.generic], hypothesis_TH: NDArray[np.generic], frames_per_second: float
 ) -> DiarizationErrors:
-    """As `score`, of arrays (T, R) and (T, H) of frames that are not zero where a speaker talks."""
+    """`score` for arrays (T, R) and (T, H) of T frames that are nonzero where a speaker is active."""
     seconds_T = np.full(len(reference_TR), 1.0 / frames_per_second)
     return _errors((reference_TR != 0).T, (hypothesis_TH != 0).T, seconds_T)
 
 
 @dataclass(frozen=True)
 class _Turns:
-    """Turns as columns."""
+    """Turns as arrays."""
 
     starts: Times
     ends: Times
     speakers: NDArray[np.int64]
-    """Numbers of the speakers, from 0."""
+    """Indices of the speakers."""
     count: int
-    """How many speakers there are."""
+    """Number of speakers."""
 
     @classmethod
     def of(cls, turns: Sequence[SpeakerTurn]) -> _Turns:
@@ -87,7 +88,7 @@ class _Turns:
         return cls(np.array(starts, float), np.array(ends, float), np.array(speakers, np.int64), len(numbers))
 
     def active(self, cuts_I: Times) -> NDArray[np.bool_]:
-        """(speakers, I): who talks in each interval between `cuts_I`."""
+        """(speakers, I): the activity in each interval between neighbouring `cuts_I`."""
         shape = (self.count, len(cuts_I))
         first, last = (self.speakers * shape[1] + np.searchsorted(cuts_I, times) for times in (self.starts, self.ends))
         changes = np.bincount(first, minlength=shape[0] * shape[1]) - np.bincount(last, minlength=shape[0] * shape[1])
@@ -95,8 +96,8 @@ class _Turns:
 
 
 _TIE = 1e-9
-"""Weight of the Jaccard index beside seconds in the choice of the mapping: of mappings with the same time in common the
-one with the lowest JER is taken, so that the names and the order of speakers do not matter."""
+"""Weight of the Jaccard index relative to seconds in the speaker mapping: among mappings with the same common duration,
+that with the lowest JER is chosen, so that names and order of speakers do not matter."""
 _NOTHING = (np.zeros(0), np.zeros(0))
 
 
@@ -112,7 +113,7 @@ def _collars(turns: _Turns, collar: float) -> tuple[Times, Times]:
 
 
 def _covered(spans: tuple[Times, Times], cuts_I: Times) -> NDArray[np.bool_]:
-    """Which intervals lie in one of the spans (starts, ends)."""
+    """(I,) whether each interval lies in one of the spans (starts, ends)."""
     first, last = (np.bincount(np.searchsorted(cuts_I, times), minlength=len(cuts_I)) for times in spans)
     return np.asarray((first - last).cumsum()[:-1] > 0)
 

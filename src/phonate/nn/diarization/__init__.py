@@ -1,1 +1,1 @@
-"""Front ends, label arithmetic and heads of speaker diarization."""
+"""Front ends, label encodings and heads of speaker diarization."""

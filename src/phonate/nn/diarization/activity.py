@@ -1,4 +1,4 @@
-"""Speaker activity at the rate, and with the number of speakers, of a model's output.
+"""Converts reference activity to the frame rate and number of speakers of a model's output.
 
 Shapes: B items, T feature frames, U = ceil(T / stride) output frames, S speakers of the reference, K of the model.
 """
@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 
 def subsampled(activity_BTS: Tensor, mask_BT: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """Activity (B, U, S) of 0 and 1, and the mask (B, U) of output frames that have a real feature frame.
+    """Binary activity (B, U, S), and the mask (B, U), True for output frames with a real feature frame.
 
-    A speaker is active in an output frame if active in at least half of its real feature frames. What `activity_BTS`
-    holds in padding has no influence.
+    A speaker is active in an output frame if active in at least half of its real feature frames. The values of
+    `activity_BTS` in padding are ignored.
     """
     missing = -activity_BTS.shape[1] % stride
     real_BTS = activity_BTS.float().masked_fill(~mask_BT[:, :, None], 0)
@@ -28,9 +28,9 @@ def subsampled(activity_BTS: Tensor, mask_BT: Tensor, stride: int) -> tuple[Tens
 
 
 def most_active(activity_BUS: Tensor, speakers: int) -> tuple[Tensor, Tensor]:
-    """Activity (B, U, K) of the K = `speakers` who speak most, in their given order, and their columns (B, K).
+    """Activity (B, U, K) of the K = `speakers` most active speakers, in their original order, and their columns (B, K).
 
-    Where there are fewer, columns of zeros follow; their index is -1.
+    If there are fewer, columns of zeros are appended, with index -1.
     """
     batch, _, given = activity_BUS.shape
     if given <= speakers:

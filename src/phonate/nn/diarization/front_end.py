@@ -1,7 +1,7 @@
-"""From feature frames to the fewer, wider frames that a transformer reads: normalisation, then subsampling.
+"""Normalisation and subsampling of feature frames for a transformer.
 
 Shapes: B items, T feature frames, F features, U = ceil(T / stride) output frames, C width of an output frame. Masks are
-True for real frames, which come first.
+True for real frames, which precede padding.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _FLATTEST = 1e-5
 
 @dataclass
 class RunningMean:
-    """Sums (B, F) and number of the frames so far, in float64: a stream may last for hours."""
+    """Sum (B, F) and number of the frames so far. The sum is float64, as a stream may last for hours."""
 
     total_BF: Tensor
     frames: int = 0
 
 
 class FeatureNormalisation(nn.Module):
-    """Subtracts the mean of each feature, which removes the channel and, unless it is `global`, the level.
+    """Mean and variance normalisation of each feature. All kinds but `global` and `none` remove the recording's level.
 
     Args:
-        kind: `global` subtracts the mean of the training set and divides by its standard deviation (`fit`). `mean` is
-            that of the item, `mean_variance` also divides by its standard deviation, `causal_mean` is that of the
-            frames up to each one (for streams). `none` changes nothing.
+        kind: `global` subtracts the mean of the training set and divides by its standard deviation (see `fit`). `mean`
+            subtracts the mean of the item, `mean_variance` also divides by its standard deviation. `causal_mean`
+            subtracts the running mean up to each frame, for streams. `none` does nothing.
         features: F.
     """
 
@@ -49,9 +49,9 @@ class FeatureNormalisation(nn.Module):
             self.register_buffer("deviation_F", torch.ones(features))
 
     def fit(self, frames_NF: Tensor) -> None:
-        """Take the mean and the standard deviation of `global` from frames (N, F).
+        """Set the mean and standard deviation of `global` to those of frames (N, F).
 
-        A feature that is constant in them, such as a band above what recordings hold, is not scaled.
+        Features that are constant in them, such as bands above the recordings' bandwidth, are not scaled.
         """
         if self.kind == "global":
             deviation_F, mean_F = torch.std_mean(frames_NF.double(), dim=0, correction=0)
@@ -59,7 +59,7 @@ class FeatureNormalisation(nn.Module):
             self.deviation_F.copy_(deviation_F.masked_fill(deviation_F <= _FLATTEST * mean_F.abs(), 1.0))
 
     def forward(self, x_BTF: Tensor, mask_BT: Tensor | None = None) -> Tensor:
-        """(B, T, F) -> (B, T, F), with zeros in padding. `mask_BT` None: every frame is real."""
+        """(B, T, F) -> (B, T, F), with zeros in padding. `mask_BT` None: there is no padding."""
         if self.kind == "causal_mean":
             return zero_padding(x_BTF - self._means(zero_padding(x_BTF, mask_BT), None), mask_BT)
         if self.kind in {"none", "global"}:
@@ -73,11 +73,11 @@ class FeatureNormalisation(nn.Module):
         return centred_BTF / (variance_B1F + _FLATTEST).sqrt()
 
     def initial_state(self, x_BTF: Tensor) -> RunningMean:
-        """The state before the first frames, for features like `x_BTF`."""
+        """The initial state of a stream, for features with the shape, dtype and device of `x_BTF`."""
         return RunningMean(x_BTF.new_zeros(len(x_BTF), x_BTF.shape[2], dtype=torch.float64))
 
     def step(self, x_BTF: Tensor, state: RunningMean) -> Tensor:
-        """`forward` for the next frames; changes `state`."""
+        """`forward` for the next frames (B, T, F); updates `state` in place."""
         return x_BTF - self._means(x_BTF, state) if self.kind == "causal_mean" else self._fixed(x_BTF)
 
     def _fixed(self, x_BTF: Tensor) -> Tensor:
@@ -96,8 +96,8 @@ class FeatureNormalisation(nn.Module):
 
 
 class FrontEnd(nn.Module, ABC):
-    """Subsampling with a known reach: output frame u is made of the feature frames from `u * stride - left` to
-    `u * stride + right`, zeros where there are none."""
+    """Subsampling with a known receptive field: output frame u depends on the feature frames from `u * stride - left`
+    to `u * stride + right`, which are zero outside of the recording."""
 
     stride: int
     left: int
@@ -111,9 +111,9 @@ class FrontEnd(nn.Module, ABC):
 
 
 class SplicedFrames(FrontEnd):
-    """Every `stride`-th frame with `context` frames on each side of it, side by side (Fujita et al. 2019: 7 and 10).
+    """Every `stride`-th frame, concatenated with `context` frames on each side (7 and stride 10 in Fujita et al. 2019).
 
-    The frame is taken from the middle of the `stride` frames for which it stands.
+    Each output frame is centred on the `stride` frames that it represents.
     """
 
     def __init__(self, features: int, context: int, stride: int) -> None:
@@ -135,7 +135,7 @@ class SplicedFrames(FrontEnd):
 
 
 class StridedConvolutions(FrontEnd):
-    """Convolutions that divide the frame rate by a prime number each, GELU between them and layer norm behind them."""
+    """A convolution for each prime factor of the stride, with GELU in between and a final layer norm."""
 
     def __init__(self, features: int, width: int, stride: int) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class StridedConvolutions(FrontEnd):
 
 
 def _primes(number: int) -> list[int]:
-    """Its prime factors, smallest first."""
+    """The prime factors of a number, in ascending order."""
     for factor in range(2, number + 1):
         if number % factor == 0:
             return [factor, *_primes(number // factor)]
@@ -166,36 +166,36 @@ def _primes(number: int) -> list[int]:
 
 @dataclass
 class StreamState:
-    """Feature frames of a stream that later output frames are made of."""
+    """The feature frames of a stream that later output frames depend on."""
 
     mean: RunningMean
     kept_BTF: Tensor
-    """Normalised frames from number `first` on."""
+    """Normalised frames from index `first` on."""
     first: int = 0
     done: int = 0
-    """Output frames given so far."""
+    """Number of output frames returned so far."""
 
     @property
     def end(self) -> int:
-        """Feature frames so far."""
+        """Number of feature frames so far."""
         return self.first + self.kept_BTF.shape[1]
 
 
 class FeatureStream:
-    """Normalisation and subsampling block by block, with the same result as at once."""
+    """Normalisation and subsampling in blocks, with the same result as for the whole."""
 
     def __init__(self, normalisation: FeatureNormalisation, front_end: FrontEnd) -> None:
         self.normalisation = normalisation
         self.front_end = front_end
 
     def initial_state(self, x_BTF: Tensor) -> StreamState:
-        """The state before the first block, for features like `x_BTF`."""
+        """The initial state, for features with the shape, dtype and device of `x_BTF`."""
         return StreamState(self.normalisation.initial_state(x_BTF), x_BTF[:, :0])
 
     def step(self, x_BTF: Tensor, state: StreamState, last: bool = False) -> Tensor:
-        """The output frames (B, U', C) that are complete with these feature frames; changes `state`.
+        """The output frames (B, U', C) completed by feature frames (B, T, F); updates `state` in place.
 
-        `last`: no more frames follow, so the rest is given.
+        `last`: no frames follow, so incomplete output frames are returned too.
         """
         front_end = self.front_end
         normalised_BTF = self.normalisation.step(x_BTF, state.mean)
@@ -209,7 +209,7 @@ class FeatureStream:
         out_BUC = out_BUC[:, state.done - offset : until - offset]
         state.done = until
         first = max(state.first, min(end, until * front_end.stride) - front_end.left)
-        first -= first % front_end.stride  # whole strides, so that frames keep their place in them
+        first -= first % front_end.stride  # a multiple of the stride, so that output frames stay aligned
         state.kept_BTF = state.kept_BTF[:, first - state.first :]
         state.first = first
         return out_BUC

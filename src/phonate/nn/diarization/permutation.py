@@ -1,4 +1,4 @@
-"""Permutation-invariant training: which speaker of the reference each output column stands for.
+"""Permutation-invariant training: assignment of reference speakers to output columns.
 
 Fujita et al. 2019, "End-to-end neural speaker diarization with permutation-free objectives", equations 8 to 10.
 
@@ -17,17 +17,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 EXHAUSTIVE = 4
-"""Up to so many columns (24 permutations) all are compared, on the device; beyond, the Hungarian algorithm runs on the
-host."""
+"""Up to this many columns, all permutations (24) are compared on the device; for more, the Hungarian algorithm runs on
+the host."""
 _FORBIDDEN = 1e9
 
 
 def pairwise_cost(logits_BUK: Tensor, activity_BUK: Tensor, mask_BU: Tensor) -> Tensor:
-    """(B, K, K): binary cross entropy of output column i against reference column j, summed over real frames.
+    """(B, K, K): binary cross-entropy of output column i against reference column j, summed over real frames.
 
-    softplus(x) - x y, of which only the second part depends on both columns.
+    It is softplus(x) - x y, where only the second term depends on both columns.
     """
-    with torch.autocast(logits_BUK.device.type, enabled=False):  # sums over many frames
+    with torch.autocast(logits_BUK.device.type, enabled=False):  # sums over many frames need fp32
         logits_BUK = logits_BUK.float().masked_fill(~mask_BU[:, :, None], 0)
         real_BU1 = mask_BU[:, :, None].float()
         silent_BK = (F.softplus(logits_BUK) * real_BU1).sum(1)
@@ -36,8 +36,8 @@ def pairwise_cost(logits_BUK: Tensor, activity_BUK: Tensor, mask_BU: Tensor) -> 
 
 
 def among_present(cost_BKK: Tensor, present_B: Tensor) -> Tensor:
-    """`cost_BKK` where the first `present_B` columns of an item may only be paired with its first `present_B` speakers,
-    and what is paired beyond them costs nothing."""
+    """`cost_BKK`, modified so that the first `present_B` columns of an item can only be assigned to its first
+    `present_B` speakers; assignments among the others cost nothing."""
     index_K = torch.arange(cost_BKK.shape[1], device=cost_BKK.device)
     present_BK = index_K < present_B[:, None]
     both_BKK = present_BK[:, :, None] & present_BK[:, None, :]
@@ -47,10 +47,10 @@ def among_present(cost_BKK: Tensor, present_B: Tensor) -> Tensor:
 
 @torch.no_grad()
 def best_permutation(cost_BKK: Tensor) -> Tensor:
-    """(B, K): the reference column that each output column is paired with, at the lowest total cost.
+    """(B, K): the reference column assigned to each output column, at the lowest total cost.
 
-    Of equal permutations the first in lexicographic order is chosen by the exhaustive search. Costs that are not finite
-    (a model that has diverged) do not raise: the loss computed from the pairing is not finite either.
+    Among equal costs, the exhaustive search chooses the first permutation in lexicographic order. Non-finite costs of a
+    diverged model do not raise an error here: the loss computed from the assignment is not finite either.
     """
     cost_BKK = torch.nan_to_num(cost_BKK.detach())
     columns = cost_BKK.shape[1]

@@ -1,7 +1,7 @@
-"""Multi-head attention over padded batches, softmax or linear, all at once or chunk by chunk.
+"""Multi-head softmax or linear attention over padded batches, parallel or incremental.
 
-Masks are True for real frames. Shapes: B batch, T frames, S positions of the memory, D model, H heads, E = D / H
-dimensions of a head.
+Masks are True for real frames. Shapes: B batch, T frames, S positions of the memory, D model, H heads, E = D / H head
+dimension.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from phonate.nn.transformer.linear import LinearSums, key_sums, read_sums
 
 
 class KeyValueCache:
-    """Keys and values of the frames so far, in a buffer that doubles when it is full."""
+    """Keys and values of the frames so far, in a buffer whose size is doubled when it is full."""
 
     def __init__(self) -> None:
         self.frames = 0
         self._buffer: Tensor | None = None
 
     def add(self, new_2BHTE: Tensor) -> tuple[Tensor, Tensor]:
-        """Append keys and values (2, B, H, T, E) of the next frames; returns those (B, H, T, E) of all frames."""
+        """Append keys and values (2, B, H, T, E) of the next frames; returns those of all frames, (B, H, S, E) each."""
         end = self.frames + new_2BHTE.shape[3]
         if self._buffer is None or end > self._buffer.shape[3]:
             buffer = new_2BHTE.new_empty(*new_2BHTE.shape[:3], max(64, 2 * end), new_2BHTE.shape[4])
@@ -41,7 +41,7 @@ class KeyValueCache:
         return key_BHTE, value_BHTE
 
     def select(self, rows_B: Tensor) -> Self:
-        """A copy with these rows of the batch, which may repeat, as a beam search needs."""
+        """A copy with these rows of the batch, which may repeat, as in beam search."""
         chosen = type(self)()
         chosen.frames = self.frames
         chosen._buffer = None if self._buffer is None else self._buffer[:, rows_B]
@@ -50,7 +50,7 @@ class KeyValueCache:
 
 @dataclass(frozen=True)
 class KeysAndValues:
-    """Keys and values (B, H, S, E) of a memory, and its mask."""
+    """Keys and values (B, H, S, E) of the memory of cross-attention, and its mask."""
 
     keys: Tensor
     values: Tensor
@@ -63,11 +63,11 @@ class KeysAndValues:
 
 
 Memory = KeysAndValues | LinearSums
-"""What softmax or linear attention keeps of a memory."""
+"""The memory of cross-attention, as projected for softmax or linear attention."""
 
 
 class AttentionState(Protocol):
-    """What self-attention keeps of earlier frames."""
+    """The state of incremental self-attention."""
 
     def select(self, rows_B: Tensor) -> Self:
         """A copy with these rows of the batch."""
@@ -81,15 +81,15 @@ def softmax_attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """(B, H, T, E): exact attention. `causal`: query t sees the keys up to t, where the last query sees all."""
+    """Exact attention, (B, H, T, E). `causal`: queries are the last T of S positions, and attend to none after them."""
     allowed = None if mask_BS is None else mask_BS[:, None, None, :]
     frames, keys = query_BHTE.shape[2], key_BHSE.shape[2]
     if causal and (allowed is not None or frames != keys):
         past_TS = torch.ones(frames, keys, dtype=torch.bool, device=query_BHTE.device).tril(keys - frames)
         itself_TS = past_TS ^ past_TS.tril(keys - frames - 1)
-        # A frame always sees itself: padding before the first real frame would otherwise be NaN.
+        # A frame always attends to itself; otherwise padding before the first real frame would be NaN.
         allowed = past_TS if allowed is None else (past_TS & allowed) | itself_TS
-    # In the boolean mask of scaled_dot_product_attention, too, True takes part.
+    # In boolean masks of scaled_dot_product_attention, True means attended to.
     return F.scaled_dot_product_attention(
         query_BHTE,
         key_BHSE,
@@ -125,9 +125,9 @@ class SelfAttention(nn.Module):
     Args:
         d_model: D.
         n_heads: H.
-        dropout: Share of softmax's attention weights that are dropped; linear attention has no such weights.
-        features: Random features for linear attention (FAVOR+); None: softmax.
-        causal: Each frame attends to itself and earlier ones alone.
+        dropout: Dropout probability of softmax attention weights; linear attention has no such weights.
+        features: Number of random features of linear attention (FAVOR+); None: softmax.
+        causal: Whether frames attend only to themselves and earlier frames.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class SelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         if d_model % n_heads:
-            raise ValueError(f"d_model {d_model} can't be divided among {n_heads} heads")
+            raise ValueError(f"d_model {d_model} must be divisible by the number of heads, {n_heads}")
         self.n_heads = n_heads
         self.dropout = dropout
         self.causal = causal
@@ -148,9 +148,9 @@ class SelfAttention(nn.Module):
 
         Args:
             x_BTD: Frames.
-            mask_BT: True for frames that are attended to; None: all. Causal attention needs none for padding at the
-                end, to which no real frame attends.
-            rotation: For rotary positions; None: no rotation.
+            mask_BT: True for frames that are attended to; None: all. Causal attention doesn't need it for padding at
+                the end, to which no real frame attends.
+            rotation: Rotary positions; None: none.
         """
         packed_3BHTE = _heads(self.query_key_value(x_BTD), 3, self.n_heads)
         if self.random is None:
@@ -166,15 +166,15 @@ class SelfAttention(nn.Module):
         return out
 
     def initial_state(self, batch: int) -> AttentionState:
-        """The state before the first `step`, for `batch` rows."""
+        """The state before the first `step`, for `batch` rows. Raises ValueError if the attention is not causal."""
         if not self.causal:
-            raise ValueError("attention to later frames can't go step by step")
+            raise ValueError("only causal attention can run incrementally")
         if self.random is None:
             return KeyValueCache()
         return LinearSums.empty(batch, self.n_heads, self.random.projection_ME)
 
     def step(self, x_BTD: Tensor, state: AttentionState, rotation: Rotation | None = None) -> Tensor:
-        """`forward` for the next frames (B, T, D), which are added to `state`."""
+        """`forward` for the next frames (B, T, D); updates `state` in place."""
         packed_3BHTE = _heads(self.query_key_value(x_BTD), 3, self.n_heads)
         if isinstance(state, KeyValueCache):
             query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)
@@ -192,8 +192,8 @@ class SelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Multi-head attention of frames to a memory. Arguments as for `SelfAttention`.
 
-    Queries and keys are initialised with the same weights, so that frames first attend to their own position in the
-    memory (Ping et al. 2018, Deep Voice 3, section 3.5): speech runs in the order of its text.
+    Queries and keys are initialised with the same weights, which favours a monotonic alignment of frames and memory
+    (Ping et al. 2018, Deep Voice 3, section 3.5).
     """
 
     def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0, features: int | None = None) -> None:
@@ -208,7 +208,7 @@ class CrossAttention(nn.Module):
         self.random = None if features is None else RandomFeatures(features, d_model // n_heads)
 
     def remember(self, memory_BSD: Tensor, mask_BS: Tensor | None = None, rotation: Rotation | None = None) -> Memory:
-        """What frames attend to: made once per memory (B, S, D). `mask_BS` is True for its real positions."""
+        """Project a memory (B, S, D), once for any number of `forward` calls. `mask_BS`: True for real positions."""
         packed_2BHSE = _heads(self.key_value(memory_BSD), 2, self.n_heads)
         if self.random is not None:
             sums: LinearSums = key_sums(packed_2BHSE, self.random.projection_ME, mask_BS, rotation)

@@ -1,12 +1,11 @@
 """Causal linear attention: each frame attends to itself and earlier ones. See `linear` and `features`.
 
-Frames are taken in blocks. Within a block the products of all pairs are computed and later keys left out; earlier
-blocks are in the running sums. The backward pass computes features anew, once forwards for the queries' gradient and
-once backwards for that of keys and values, so that nothing of the size of the features is kept (the approach of
-Katharopoulos et al. 2020, section 3.3.1, in blocks).
+Frames are processed in blocks. Within a block the products of all pairs are computed and later keys masked; earlier
+blocks enter through running sums. The backward pass recomputes the features, once forwards for the gradient of the
+queries and once backwards for that of keys and values, so that no tensor of the size of the features is kept (a
+blockwise form of Katharopoulos et al. 2020, section 3.3.1).
 
-Shapes: B batch, H heads, T frames, E dimensions of a head, M random features, R rows (items x heads), C frames of a
-block.
+Shapes: B batch, H heads, T frames, E head dimension, M random features, R rows (items x heads), C frames per block.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ def causal_attention(
     rotation: Rotation | None = None,
     before: LinearSums | None = None,
 ) -> tuple[Tensor, LinearSums]:
-    """Attention of each frame to itself, earlier frames, and those in `before`.
+    """Attention of each frame to itself, to earlier frames, and to those in `before`.
 
     Args:
         packed_3BHTE: Queries, keys and values.
         projection_ME: Directions of the random features.
         mask_BT: True for frames that are attended to; None: all.
-        rotation: For rotary positions of queries and keys.
-        before: Sums over earlier frames, through which no gradient flows.
+        rotation: Rotary positions of queries and keys.
+        before: Sums over frames before these; no gradient flows through them.
 
     Returns:
-        (B, H, T, E), and the sums after the last frame.
+        The output (B, H, T, E), and the sums after the last frame.
     """
     if before is None:
         before = LinearSums.empty(packed_3BHTE.shape[1], packed_3BHTE.shape[2], projection_ME)
@@ -51,7 +50,7 @@ def causal_attention(
 
 
 class _Block(NamedTuple):
-    """What a block of frames is for both passes."""
+    """The inputs of one block of frames, for both passes."""
 
     query_RCE: Tensor
     key_RCE: Tensor
@@ -62,12 +61,12 @@ class _Block(NamedTuple):
     """Features of the keys, zero for padding."""
 
     def weights(self) -> Tensor:
-        """(R, C, C): weight of each key for each query, zero for later keys."""
+        """(R, C, C): unnormalised attention weights of each query, zero for later keys."""
         return torch.bmm(self.query_RCM, self.key_RCM.transpose(1, 2)).tril_()
 
 
 class _Reader:
-    """Blocks of some rows of the batch."""
+    """Reads blocks of slices of the batch."""
 
     def __init__(self, packed_3BHTE: Tensor, phi: FeatureMap, mask_BT: Tensor | None, rotation: Rotation | None):
         self.packed_3BHTE = packed_3BHTE
@@ -127,7 +126,7 @@ class _CausalAttention(torch.autograd.Function):
 
 
 class _Sums:
-    """Running sums over keys, for some rows of the batch; the tensors are changed in place."""
+    """Running sums over keys for a slice of the batch; the tensors are updated in place."""
 
     def __init__(self, weighted_BHME: Tensor, plain_BHM: Tensor) -> None:
         self.weighted_RME = weighted_BHME.flatten(0, 1)
@@ -147,8 +146,8 @@ class _Sums:
 def _query_gradients(
     reader: _Reader, rows: slice, grad_BHTE: Tensor, sums: _Sums, target_BHTE: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
-    """Gradients of the queries, first block first. Returns each block's denominators and the sum over E of gradient
-    times output, divided by them, both (R, C, 1)."""
+    """Gradients of the queries, from the first block to the last. Returns for each block the denominators, and the sum
+    over E of gradient times output divided by them, both (R, C, 1)."""
     shares = []
     for frames in frame_blocks(reader.packed_3BHTE):
         block = reader.block(rows, frames)
@@ -167,7 +166,7 @@ def _query_gradients(
 def _key_gradients(
     reader: _Reader, rows: slice, grad_BHTE: Tensor, shares: list[tuple[Tensor, Tensor]], target_2BHTE: Tensor
 ) -> None:
-    """Gradients of keys and values, last block first, with sums over later queries."""
+    """Gradients of keys and values, from the last block to the first, with running sums over later queries."""
     weighted_RME = plain_R1M = None
     blocks = frame_blocks(reader.packed_3BHTE)
     for frames, (sum_RC1, own_RC1) in zip(reversed(blocks), reversed(shares), strict=True):

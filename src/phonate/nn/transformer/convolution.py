@@ -1,4 +1,5 @@
-"""The convolution module of a layer (Gulati et al. 2020, "Conformer", section 2.2, with layer norm for batch norm).
+"""The convolution module of a layer (Gulati et al. 2020, "Conformer", section 2.2, with layer norm instead of batch
+norm).
 
 Shapes: B batch, T frames, D model.
 """
@@ -17,7 +18,7 @@ from phonate.nn.convolution import zero_padding
 
 @dataclass
 class ConvolutionState:
-    """The last frames of a stream that the next ones are convolved with."""
+    """The last kernel - 1 frames of a stream, which the next ones are convolved with."""
 
     past_BTD: Tensor
 
@@ -31,14 +32,14 @@ class ConvolutionModule(nn.Module):
 
     Args:
         d_model: D.
-        kernel: Frames that are convolved, an odd number; a causal module sees as many, none of them later.
-        causal: Whether frames are convolved with earlier ones alone.
+        kernel: Kernel size in frames, an odd number.
+        causal: Whether the kernel covers only the current and earlier frames.
     """
 
     def __init__(self, d_model: int, kernel: int, causal: bool) -> None:
         super().__init__()
         if kernel % 2 == 0:
-            raise ValueError(f"a convolution of {kernel} frames: must be odd, so that it sees as far back as ahead")
+            raise ValueError(f"kernel {kernel}: must be odd")
         self.kernel = kernel
         self.reach = (kernel - 1, 0) if causal else (kernel // 2, kernel // 2)
         self.gated = nn.Linear(d_model, 2 * d_model)
@@ -52,12 +53,12 @@ class ConvolutionModule(nn.Module):
         return self._convolved(F.pad(gated_BTD, (0, 0, *self.reach)))
 
     def initial_state(self, batch: int) -> ConvolutionState:
-        """The state before the first frames of a stream."""
+        """The state before the first frames of a stream, for `batch` rows."""
         weight = self.depthwise.weight
         return ConvolutionState(weight.new_zeros(batch, self.kernel - 1, weight.shape[0]))
 
     def step(self, x_BTD: Tensor, state: ConvolutionState) -> Tensor:
-        """`forward` for the next frames of a causal module, which are added to `state`."""
+        """`forward` for the next frames (B, T, D) of a causal module; updates `state` in place."""
         gated_BTD = torch.cat([state.past_BTD, F.glu(self.gated(x_BTD), dim=-1)], dim=1)
         state.past_BTD = gated_BTD[:, gated_BTD.shape[1] - self.kernel + 1 :]
         return self._convolved(gated_BTD)

@@ -1,4 +1,4 @@
-"""Transformers from settings. Shapes: B batch, T frames, F input features, D model, C frames of a step."""
+"""Builds transformers from settings. Shapes: B batch, T frames, F input features, D model, C frames of a step."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from phonate.nn.transformer.settings import LayerSettings, TransformerSettings
 from phonate.nn.transformer.stack import Stack, StackState
 
 _FIRST_POSITIONS = 4096
-"""Sinusoids that are computed at once; longer sequences make more."""
+"""Sinusoidal positions computed in advance; longer sequences extend them."""
 
 
 def build_encoder(settings: LayerSettings) -> Stack:
-    """An encoder over (B, T, D), with its positions. `causal_linear` makes it causal."""
+    """An encoder over (B, T, D), with its positional encoding. It is causal if `attention_type` is causal_linear."""
     return _stack(settings, settings.attention_type == "causal_linear", memory=False)
 
 
 def build_decoder(settings: LayerSettings, memory: bool) -> Stack:
-    """A causal decoder over (B, T, D), with its positions. `memory`: with cross-attention."""
+    """A causal decoder over (B, T, D), with its positional encoding. `memory`: whether it has cross-attention."""
     return _stack(settings, causal=True, memory=memory)
 
 
 def build_transformer(settings: TransformerSettings, input_dim: int) -> FrameTransformer:
-    """The model over frames of `input_dim` features that the settings describe."""
+    """The model described by the settings, over frames of `input_dim` features."""
     return FrameTransformer(settings, input_dim)
 
 
 class FrameTransformer(nn.Module):
-    """Frames of features -> frames of `width` D: a projection, then the encoder, the decoder, or both.
+    """Frames of features -> frames of width D: a projection, then an encoder, a decoder, or both.
 
-    A decoder alone is a causal stack over the frames. With an encoder, too, it runs over the same frames and attends to
-    the encoder's output.
+    A decoder alone is a causal stack over the frames. With an encoder, the decoder runs over the same frames and
+    attends to the encoder's output.
 
     Args:
-        settings: Of the model.
+        settings: The model's settings.
         input_dim: F.
     """
 
@@ -50,7 +50,7 @@ class FrameTransformer(nn.Module):
 
     @property
     def causal(self) -> bool:
-        """Whether no frame's output depends on later frames, so that the model can run step by step."""
+        """Whether no output depends on later frames, so that the model can run incrementally."""
         return self._causal_stack is not None
 
     @property
@@ -60,9 +60,9 @@ class FrameTransformer(nn.Module):
         return self.encoder if self.encoder.causal and self.decoder is None else None
 
     def forward(self, x_BTF: Tensor, mask_BT: Tensor | None = None) -> Tensor:
-        """(B, T, F) -> (B, T, D). `mask_BT` is True for real frames; None: all are.
+        """(B, T, F) -> (B, T, D). `mask_BT` is True for real frames; None: there is no padding.
 
-        What is returned for padding has no meaning.
+        The output in padding is undefined.
         """
         x_BTD = self.input(x_BTF)
         memory_BTD = None if self.encoder is None else self.encoder(x_BTD, mask_BT)
@@ -74,13 +74,13 @@ class FrameTransformer(nn.Module):
         return out
 
     def initial_state(self, batch: int = 1) -> StackState:
-        """The state for the first `step` of `batch` streams."""
+        """The state before the first `step`, for `batch` streams. Raises ValueError if the model is not causal."""
         return self._streaming_stack().initial_state(batch)
 
     def step(self, x_BCF: Tensor, state: StackState) -> tuple[Tensor, StackState]:
-        """The next frames: (B, C, F) -> (B, C, D), equal to those of `forward`, and the state after them.
+        """The next frames (B, C, F) -> (B, C, D), equal to those of `forward`, and the state after them.
 
-        `state` is used up. With causal_linear it has a constant size; with softmax it grows by each frame.
+        `state` must not be used again. Its size is constant with causal_linear, and grows by each frame with softmax.
         """
         return self._streaming_stack().step(self.input(x_BCF), state), state
 
@@ -88,7 +88,7 @@ class FrameTransformer(nn.Module):
         stack = self._causal_stack
         if stack is None:
             raise ValueError(
-                "this model looks at later frames, so it can't run step by step; "
+                "this model uses later frames, so it can't run incrementally; "
                 "use model_type decoder, or an encoder with attention_type causal_linear"
             )
         return stack

@@ -1,12 +1,12 @@
 """Positive random features of FAVOR+ (Choromanski et al. 2021, "Rethinking attention with Performers").
 
 exp(q.k / sqrt(E)) is the mean over Gaussian directions w of phi(q) phi(k), with phi(x) = exp(w.y - |y|^2 / 2) and
-y = x / E^(1/4). The published phi is exp(w.y - |y|^2 / 2 - max) + 1e-4, with the maximum over all keys: a later loud
-frame, or padding, then changes all frames through the 1e-4. Here no maximum is subtracted. Exponents are at most
-|w|^2 / 2 = E / 2, hardly ever above 12, and are cut off at 30, where sums over any number of frames are finite in
+y = x / E^(1/4). The published phi is exp(w.y - |y|^2 / 2 - max) + 1e-4, with the maximum over all keys: through the
+1e-4, a later key with large values, or padding, affects all frames. Here no maximum is subtracted. Exponents are at
+most |w|^2 / 2 = E / 2, rarely above 12, and are clamped to 30, so that sums over any number of frames are finite in
 float32.
 
-Shapes: H heads, E dimensions of a head, M random features, R rows (items x heads), C frames of a block.
+Shapes: E head dimension, M random features, R rows (items x heads), C frames per block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 EPSILON = 1e-4
-"""Added to each feature, so that no sum of features is zero."""
+"""Added to each feature, so that sums of features are positive."""
 _LARGEST_EXPONENT = 30.0
 _CUT_OFF = 0.999999 * math.exp(_LARGEST_EXPONENT)
 
@@ -25,21 +25,21 @@ _CUT_OFF = 0.999999 * math.exp(_LARGEST_EXPONENT)
 def draw_projection(features: int, head_dim: int) -> Tensor:
     """(M, E) directions, orthogonal within blocks of E (section 2.4), each of length sqrt(E).
 
-    That is the published regularised kernel, SMREG. With lengths drawn as those of Gaussian vectors the mean of phi(q)
-    phi(k) is exact, but its error, which counts, is larger by a third and more (benchmarks/attention.py).
+    This is the regularised kernel SMREG of the paper. With the lengths of Gaussian vectors the estimate of the softmax
+    kernel would be unbiased, but its error is larger by at least a third (benchmarks/attention.py).
     """
     blocks = [torch.empty(min(head_dim, features - start), head_dim) for start in range(0, features, head_dim)]
     return torch.cat([nn.init.orthogonal_(block, gain=head_dim**0.5) for block in blocks])
 
 
 class RandomFeatures(nn.Module):
-    """The directions of one attention, a buffer that is saved with the weights.
+    """The random directions of one attention module, a buffer that is saved with the weights.
 
-    They are drawn on the CPU, so that a seed gives the same ones on every device.
+    They are drawn on the CPU, so that a seed gives the same directions on every device.
 
     Attributes:
         redraw_interval: Optimizer steps between redraws. None: the trainer's.
-        auto_redraw: Whether the trainer redraws them without being told to.
+        auto_redraw: Whether the trainer redraws them if the recipe sets no interval.
     """
 
     projection_ME: Tensor
@@ -56,22 +56,22 @@ class RandomFeatures(nn.Module):
 
 
 class FeatureMap:
-    """phi for blocks of queries or keys, and its derivative. `like` has their dtype and device."""
+    """phi for blocks of queries or keys, and its derivative. `like`: a tensor with their dtype and device."""
 
     def __init__(self, projection_ME: Tensor, like: Tensor) -> None:
         self.scale = projection_ME.shape[1] ** -0.25
         self.dtype = torch.promote_types(like.dtype, torch.float32)
-        """Of all computation: half precision has no room for these exponents."""
+        """Dtype of the computation, at least float32: half precision can't represent these exponentials."""
         self.projection_EM = (self.scale * projection_ME.to(self.dtype)).T.contiguous()
 
     def __call__(self, x_RCE: Tensor) -> Tensor:
-        """phi (R, C, M), positive."""
+        """x (R, C, E) -> phi (R, C, M), positive."""
         half_square_RC1 = x_RCE.square().sum(dim=-1, keepdim=True).mul_(-0.5 * self.scale**2)
         exponent_RCM = torch.matmul(x_RCE, self.projection_EM).add_(half_square_RC1)
         return exponent_RCM.clamp_max_(_LARGEST_EXPONENT).exp_().add_(EPSILON)
 
     def backward(self, grad_RCM: Tensor, features_RCM: Tensor, x_RCE: Tensor) -> Tensor:
-        """Gradient of x (R, C, E), from that of phi, which is overwritten, and what phi is."""
+        """The gradient of x (R, C, E), from the gradient of phi, which is overwritten, and phi itself (R, C, M)."""
         grad_RCM = grad_RCM.mul_(features_RCM - EPSILON).masked_fill_(features_RCM > _CUT_OFF, 0.0)
         own_RC1 = grad_RCM.sum(dim=-1, keepdim=True).mul_(self.scale**2)
         return torch.matmul(grad_RCM, self.projection_EM.T).sub_(x_RCE * own_RC1)

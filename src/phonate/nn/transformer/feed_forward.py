@@ -10,7 +10,7 @@ Activation = Literal["relu", "gelu", "silu", "glu", "geglu", "reglu", "swiglu"]
 
 
 class Gated(nn.Module):
-    """The first half of the units (..., 2 D) times an activation of the other half: (..., D) (Shazeer 2020)."""
+    """The first half of the units (..., 2 D) times the activation of the second half: (..., D) (Shazeer 2020)."""
 
     def __init__(self, activation: nn.Module) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ def _activations() -> dict[Activation, nn.Module]:
 def feed_forward(d_model: int, d_ff: int, dropout: float, activation: Activation = "relu") -> nn.Sequential:
     """Feed-forward network: (..., D) -> (..., D).
 
-    With an activation that ends in `glu`, `d_ff` hidden units are gated by as many others (Dauphin et al. 2017;
-    Shazeer 2020).
+    With an activation ending in `glu`, the first layer has 2 x `d_ff` units, half of which gate the others (Dauphin et
+    al. 2017; Shazeer 2020).
     """
     return nn.Sequential(
         nn.Linear(d_model, 2 * d_ff if activation.endswith("glu") else d_ff),

@@ -16,21 +16,21 @@ from phonate.nn.transformer.norms import Norm, ReZero, build_norm
 
 @dataclass(frozen=True)
 class LayerShape:
-    """The numbers and kinds that make a layer.
+    """The hyperparameters of a layer.
 
     Attributes:
         d_model: D.
         n_heads: Attention heads.
         d_ff: Hidden units of the feed-forward network.
-        dropout: Share of activations dropped in training.
+        dropout: Dropout probability of activations.
         norm: See `norms.Norm`.
-        activation: Of the feed-forward network.
-        features: Random features of linear attention; None: softmax.
-        causal: Frames attend to themselves and earlier ones alone.
-        memory: Whether frames also attend to a memory.
-        rezero: A learnt factor, 0 at first, on each branch.
-        kernel: Frames of a convolution after self-attention; None: there is none.
-        attention_dropout: Share of softmax's attention weights dropped in training; None: `dropout`.
+        activation: Activation of the feed-forward network.
+        features: Number of random features of linear attention; None: softmax.
+        causal: Whether frames attend only to themselves and earlier frames.
+        memory: Whether the layer has cross-attention to a memory.
+        rezero: Whether each branch has a learnt factor, initially 0.
+        kernel: Kernel size of a convolution after self-attention; None: no convolution.
+        attention_dropout: Dropout probability of softmax attention weights; None: `dropout`.
     """
 
     d_model: int
@@ -49,14 +49,14 @@ class LayerShape:
 
 @dataclass
 class LayerState:
-    """What a layer keeps from one step to the next."""
+    """The state of incremental decoding of a layer."""
 
     past: AttentionState
-    """Of the frames so far."""
+    """State of self-attention."""
     memory: Memory | None
-    """Of the memory; None for layers without one."""
+    """The projected memory; None for layers without cross-attention."""
     convolution: ConvolutionState | None = None
-    """Of the frames so far, for layers with a convolution."""
+    """State of the convolution; None for layers without one."""
 
     def select(self, rows_B: Tensor) -> Self:
         """A copy with these rows of the batch, which may repeat."""
@@ -66,8 +66,7 @@ class LayerState:
 
 
 class Layer(nn.Module):
-    """Self-attention, a convolution and attention to a memory where there are such, and a feed-forward network, each a
-    residual branch."""
+    """Residual branches: self-attention, optionally a convolution and cross-attention, and a feed-forward network."""
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
@@ -97,7 +96,7 @@ class Layer(nn.Module):
         memory_mask_BS: Tensor | None = None,
         memory_rotation: Rotation | None = None,
     ) -> Tensor:
-        """(B, T, D) -> (B, T, D). Masks are True for real frames; None: all are."""
+        """(B, T, D) -> (B, T, D). Masks are True for real frames; None: no padding."""
         attended_BTD = self.attention(self._before(self.attention_norm, x_BTD), mask_BT, rotation)
         x_BTD = self._add(x_BTD, attended_BTD, self.attention_norm, self.attention_gain)
         if self.convolution is not None and self.convolution_norm is not None:
@@ -107,15 +106,15 @@ class Layer(nn.Module):
         return self._rest(x_BTD, memory, rotation)
 
     def remember(self, memory_BSD: Tensor | None, mask_BS: Tensor | None, rotation: Rotation | None) -> Memory | None:
-        """What this layer attends to in a memory. None without cross-attention."""
+        """Project a memory (B, S, D) for cross-attention; None for layers without it."""
         if (self.cross_attention is None) != (memory_BSD is None):
-            raise ValueError("a memory is needed by layers with cross-attention, and by them alone")
+            raise ValueError("layers with cross-attention need a memory; other layers must not be given one")
         if self.cross_attention is None or memory_BSD is None:
             return None
         return self.cross_attention.remember(memory_BSD, mask_BS, rotation)
 
     def step(self, x_BTD: Tensor, state: LayerState, rotation: Rotation | None = None) -> Tensor:
-        """`forward` for the next frames (B, T, D), which are added to `state`."""
+        """`forward` for the next frames (B, T, D); updates `state` in place."""
         attended_BTD = self.attention.step(self._before(self.attention_norm, x_BTD), state.past, rotation)
         x_BTD = self._add(x_BTD, attended_BTD, self.attention_norm, self.attention_gain)
         if self.convolution is not None and self.convolution_norm is not None and state.convolution is not None:
@@ -124,7 +123,7 @@ class Layer(nn.Module):
         return self._rest(x_BTD, state.memory, rotation)
 
     def initial_state(self, batch: int, memory: Memory | None) -> LayerState:
-        """The state of a causal layer before the first `step`. `memory`: of `remember`."""
+        """The state of a causal layer before the first `step`. `memory`: the result of `remember`."""
         convolution = None if self.convolution is None else self.convolution.initial_state(batch)
         return LayerState(self.attention.initial_state(batch), memory, convolution)
 
@@ -141,7 +140,7 @@ class Layer(nn.Module):
         return out
 
     def _add(self, x_BTD: Tensor, branch_BTD: Tensor, norm: nn.Module, gain: nn.Module) -> Tensor:
-        """The frames with the output of a branch."""
+        """The residual sum of the frames and the output of a branch."""
         x_BTD = x_BTD + gain(self.dropout(branch_BTD))
         out: Tensor = norm(x_BTD) if self.post_norm else x_BTD
         return out

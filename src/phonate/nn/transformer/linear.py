@@ -1,10 +1,11 @@
-"""Linear attention: two sums over the keys, read by each query. Cost and memory are linear in the length.
+"""Linear attention, whose time and memory are linear in the length.
 
-With phi from `features`, attention of a query q is sum(phi(q).phi(k) v) / sum(phi(q).phi(k)) over the keys k with their
-values v; phi(q) comes out of both sums. Features are computed in blocks, twice in training, and never stored.
+With phi from `features`, the attention of a query q is sum(phi(q).phi(k) v) / sum(phi(q).phi(k)) over keys k and values
+v. As phi(q) can be factored out of both sums, they are computed once for all queries. Features are computed in blocks,
+and recomputed in the backward pass instead of stored.
 
-Shapes: B batch, H heads, T queries, S keys, E dimensions of a head, M random features, R rows (items x heads), C frames
-of a block.
+Shapes: B batch, H heads, T queries, S keys, E head dimension, M random features, R rows (items x heads), C frames per
+block.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from phonate.nn.transformer.blocks import Rotation, batch_blocks, frame_blocks, 
 from phonate.nn.transformer.features import FeatureMap
 
 SMALLEST_SUM = 1e-12
-"""A query with any key has a sum of at least M x EPSILON^2. One with none, in padding, gives zero instead of 0 / 0."""
+"""Lower bound of the denominator, so that without keys the output is 0, not NaN. With a key it is >= M x EPSILON^2."""
 
 
 @dataclass
 class LinearSums:
-    """Sums over keys: all that attention keeps of them."""
+    """Sums over keys, which represent them in linear attention."""
 
     weighted_BHME: Tensor
-    """Of phi(k) v."""
+    """Sum of phi(k) v."""
     plain_BHM: Tensor
-    """Of phi(k)."""
+    """Sum of phi(k)."""
 
     @classmethod
     def empty(cls, batch: int, heads: int, projection_ME: Tensor) -> Self:
@@ -49,7 +50,7 @@ class LinearSums:
 def key_sums(
     key_value_2BHSE: Tensor, projection_ME: Tensor, mask_BS: Tensor | None = None, rotation: Rotation | None = None
 ) -> LinearSums:
-    """Sums over the keys that `mask_BS` has True for; None: all."""
+    """The sums over keys and values (2, B, H, S, E). `mask_BS`: True for keys that are included; None: all."""
     weighted_BHME, plain_BHM = _KeySums.apply(  # type: ignore[no-untyped-call]
         key_value_2BHSE, projection_ME, mask_BS, rotation
     )
@@ -58,7 +59,7 @@ def key_sums(
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # loops over blocks, which it would unroll
 def read_sums(query_BHTE: Tensor, sums: LinearSums, projection_ME: Tensor, rotation: Rotation | None = None) -> Tensor:
-    """(B, H, T, E): attention of the queries to the keys in `sums`."""
+    """Attention of queries (B, H, T, E) to the keys in `sums`: (B, H, T, E)."""
     out: Tensor = _ReadSums.apply(  # type: ignore[no-untyped-call]
         query_BHTE, sums.weighted_BHME, sums.plain_BHM, projection_ME, rotation
     )
@@ -66,7 +67,7 @@ def read_sums(query_BHTE: Tensor, sums: LinearSums, projection_ME: Tensor, rotat
 
 
 def masked(features_RCM: Tensor, mask_BT: Tensor | None, rows: slice, frames: slice) -> Tensor:
-    """Features, or their gradient, with zeros for padding, in place."""
+    """Sets features (R, C, M), or their gradient, to zero in padding, in place."""
     if mask_BT is None:
         return features_RCM
     mask_BC = mask_BT[rows, frames]

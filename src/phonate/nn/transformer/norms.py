@@ -1,4 +1,4 @@
-"""What stands around a branch of a layer: a norm before it, or a factor after it. D: model."""
+"""Normalisation of the branches of a layer: norms before or after them, and ReZero factors. D: model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SMALLEST_NORM = 1e-5
 
 
 class ScaleNorm(nn.Module):
-    """(..., D) scaled to one learnt length, sqrt(D) at first (Nguyen and Salazar 2019)."""
+    """Scales (..., D) to a learnt length, initially sqrt(D) (Nguyen and Salazar 2019)."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class ScaleNorm(nn.Module):
 
 
 class ReZero(nn.Module):
-    """A learnt factor on a branch, 0 at first (Bachlechner et al. 2020): a new layer changes nothing."""
+    """A learnt factor of a branch, initially 0, so that a new layer is the identity (Bachlechner et al. 2020)."""
 
     def __init__(self) -> None:
         super().__init__()

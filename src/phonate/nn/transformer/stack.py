@@ -1,5 +1,7 @@
-"""Transformer encoders and decoders: layers one after the other. Shapes: B batch, T frames, S positions of the memory,
-D model."""
+"""Transformer encoders and decoders as stacks of layers.
+
+Shapes: B batch, T frames, S positions of the memory, D model.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +19,26 @@ from phonate.nn.transformer.norms import build_norm
 
 @dataclass
 class StackState:
-    """What a causal stack keeps from one step to the next."""
+    """The state of incremental decoding of a causal stack."""
 
     layers: list[LayerState]
     frames: int = 0
-    """Frames so far."""
+    """Number of frames so far."""
 
     def select(self, rows_B: Tensor) -> Self:
-        """A copy with these rows of the batch, which may repeat, as a beam search needs."""
+        """A copy with these rows of the batch, which may repeat, as in beam search."""
         return type(self)([layer.select(rows_B) for layer in self.layers], self.frames)
 
 
 class Stack(nn.Module):
-    """`n_layers` layers of one shape, with a last norm unless they normalise their outputs themselves.
+    """`n_layers` equal layers, followed by a norm unless the layers are post-norm.
 
-    An encoder by default; with `shape.causal` and `shape.memory` a decoder. A causal stack also runs step by step.
+    An encoder by default; with `shape.causal` and `shape.memory` a decoder. Causal stacks can run incrementally.
 
     Args:
-        shape: Of the layers.
-        n_layers: How many.
-        positions: Added to the input, or rotations in each layer; None: the caller has added them.
+        shape: Hyperparameters of the layers.
+        n_layers: Number of layers.
+        positions: Positional encoding, added to the input or applied as rotations in each layer; None: none.
         segments: See `phonate.nn.checkpointing`.
     """
 
@@ -57,14 +59,14 @@ class Stack(nn.Module):
         memory_BSD: Tensor | None = None,
         memory_mask_BS: Tensor | None = None,
     ) -> Tensor:
-        """(B, T, D) -> (B, T, D): all frames at once.
+        """(B, T, D) -> (B, T, D).
 
         Args:
             x_BTD: Frames.
-            mask_BT: True for real frames; None: all are. A causal stack needs none for padding at the end, to which no
+            mask_BT: True for real frames; None: all. A causal stack doesn't need it for padding at the end, to which no
                 real frame attends.
-            memory_BSD: What frames attend to, for a stack with cross-attention.
-            memory_mask_BS: True for real positions of the memory; None: all are.
+            memory_BSD: The memory, for a stack with cross-attention.
+            memory_mask_BS: True for real positions of the memory; None: all.
         """
         x_BTD, rotation = self._placed(x_BTD, 0)
         memory = (memory_BSD, memory_mask_BS, self._memory_rotation(memory_BSD))
@@ -74,7 +76,7 @@ class Stack(nn.Module):
     def initial_state(
         self, batch: int, memory_BSD: Tensor | None = None, memory_mask_BS: Tensor | None = None
     ) -> StackState:
-        """The state of a causal stack for the first `step` of `batch` rows."""
+        """The state of a causal stack before the first `step`, for `batch` rows."""
         rotation = self._memory_rotation(memory_BSD)
         return StackState(
             [
@@ -84,7 +86,7 @@ class Stack(nn.Module):
         )
 
     def step(self, x_BTD: Tensor, state: StackState) -> Tensor:
-        """(B, T, D) -> (B, T, D): the next frames, equal to those of `forward`. They are added to `state`."""
+        """The next frames (B, T, D) -> (B, T, D), equal to those of `forward`; updates `state` in place."""
         x_BTD, rotation = self._placed(x_BTD, state.frames)
         for layer, layer_state in zip(self._typed(), state.layers, strict=True):
             x_BTD = layer.step(x_BTD, layer_state, rotation)
@@ -93,7 +95,7 @@ class Stack(nn.Module):
         return out
 
     def _placed(self, x_BTD: Tensor, start: int) -> tuple[Tensor, Rotation | None]:
-        """The frames with positions from `start` on, and the rotation of their queries and keys."""
+        """The frames with added positional encoding from position `start` on, and the rotation of queries and keys."""
         if self.positions is None:
             return x_BTD, None
         if isinstance(self.positions, RotaryPositions):

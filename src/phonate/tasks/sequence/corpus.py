@@ -1,4 +1,4 @@
-"""The texts of a run: read, split, and turned into samples for an encoder, a decoder, or both."""
+"""The corpus of a sequence model: reads rows, splits them, and converts them to samples."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ logger = logging.getLogger("phonate")
 
 
 class Corpus:
-    """The rows at `data.path`, read when they are first needed."""
+    """The rows at `data.path`, read on first use."""
 
     def __init__(self, recipe: SequenceRecipe) -> None:
         self.recipe = recipe
         self.data: SequenceData = recipe.data
 
     def read(self, path: str) -> list[Dialogue]:
-        """The rows at `path` that this kind of model is trained on. The others are counted and named."""
+        """The rows at `path` that this `model_type` can use. The others are logged.
+
+        Raises DataError if no row has a source and a target, but the model needs both.
+        """
         found = read_dialogues(path, columns=Columns(self.data.source, self.data.target)).dialogues
         if self.recipe.model.model_type == "decoder":
             return found
@@ -39,8 +42,8 @@ class Corpus:
         warn_refused(Path(path), [Refused(one.id, wanted) for one in found if id(one) not in kept])
         if not pairs:
             raise DataError(
-                f"{path}: no row has a source and a target, which model_type {self.recipe.model.model_type} is trained "
-                "on; name their columns in data.source and data.target"
+                f"{path}: no row has a source and a target, which model_type {self.recipe.model.model_type} needs; "
+                "set their columns in data.source and data.target"
             )
         return pairs
 
@@ -53,7 +56,7 @@ class Corpus:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The classes of an encoder alone, sorted; none for other models."""
+        """The sorted classes of an encoder-only model; empty for other models."""
         if self.recipe.model.model_type != "encoder":
             return ()
         return tuple(sorted({one.response.text for one in self.dialogues[0]}))
@@ -64,30 +67,30 @@ class Corpus:
         return TextTokenizer.train(self.dialogues[0], self.data.vocabulary)
 
     def dataset(self, split: str) -> SequenceDataset:
-        """The samples of "train" or "validation". Raises DataError if there is nothing to train on."""
+        """The samples of the split "train" or "validation". Raises DataError if there are no training samples."""
         window = self.recipe.training.eval_knobs.sliding_window if split == "validation" else None
         rows = self.dialogues[split != "train"]
         maker = ItemMaker(self.recipe, self.tokenizer, self.labels, window)
         items, refused = maker.make_all(rows)
         warn_refused(Path(self.data.path), refused)
         if split == "train" and not items:
-            raise DataError(f"{self.data.path}: nothing to train on; {refused[0].place}: {refused[0].reason}")
+            raise DataError(f"{self.data.path}: no usable training rows; {refused[0].place}: {refused[0].reason}")
         return SequenceDataset(items, self.tokenizer.pad)
 
 
 @dataclass(frozen=True)
 class ItemMaker:
-    """Rows -> samples."""
+    """Converts rows to samples."""
 
     recipe: SequenceRecipe
     tokenizer: TextTokenizer
     labels: Sequence[str]
     window: int | None
-    """`eval_knobs.sliding_window`, for validation and evaluation: long sequences are read in windows of that many
-    tokens, each half a window into the one before. None: long plain texts are cut, and other long rows refused."""
+    """`eval_knobs.sliding_window`, for validation and evaluation: long sequences are divided into windows of this many
+    tokens that overlap by half. None: long plain texts are divided without overlap, other long rows are rejected."""
 
     def make_all(self, rows: Sequence[Dialogue]) -> tuple[list[Item], list[Refused]]:
-        """Samples, and the rows that can't be used."""
+        """The samples, and the rows that can't be used."""
         items: list[Item] = []
         refused: list[Refused] = []
         for row in rows:
@@ -111,7 +114,7 @@ class ItemMaker:
 
     def _label(self, text: str) -> int:
         if text not in self.labels:
-            raise DataError(f"the label {text!r} is not one of the training rows")
+            raise DataError(f"the label {text!r} does not occur in the training rows")
         return self.labels.index(text)
 
     def _sources(self, ids: Ids) -> tuple[Ids, ...]:
@@ -128,16 +131,18 @@ class ItemMaker:
             self._check(len(target.ids), "target" if sources else "row")
         parts = [part for part in windows(target, size, overlap) if part.learnt[1:].any()]
         if not parts:
-            raise DataError("too short: it has no token that follows another one")
+            raise DataError("too short: there is no token to predict")
         names = [row.id] if len(parts) == 1 else [f"{row.id}#{number}" for number in range(len(parts))]
         rows = [row, *[None] * (len(parts) - 1)]
         return [Item(name, sources, part, row=of) for name, part, of in zip(names, parts, rows, strict=True)]
 
     def _check(self, count: int, what: str) -> None:
         if count > self.recipe.data.max_length:
-            raise DataError(f"a {what} of {count} tokens, over data.max_length {self.recipe.data.max_length}; raise it")
+            raise DataError(
+                f"the {what} has {count} tokens, more than data.max_length {self.recipe.data.max_length}; raise that"
+            )
 
 
 def source_ids(tokenizer: TextTokenizer, text: str) -> Ids:
-    """The tokens (S,) that an encoder reads for a text: begin, text, end."""
+    """The encoder's input tokens (S,) for a text: begin, text, end."""
     return np.asarray(tokenizer.encode(Dialogue.plain("", text)).ids, dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Token sequences as training samples.
+"""Training samples of token sequences.
 
-Shapes: B sequences, N windows, S source tokens, T target tokens.
+Shapes: B samples, N source sequences (samples or their windows), S source tokens, T target tokens.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from phonate.data.dialogues.tokenizer import Tokens
 from phonate.training.task import Batch
 
 IGNORED = -100
-"""The label of a position whose next token is not learnt."""
+"""The label of positions that do not enter the loss."""
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Item:
-    """One sample: what is read, and what is to be predicted."""
+    """One sample."""
 
     id: str
     sources: tuple[Ids, ...] = ()
-    """(S,) tokens that the encoder reads: one sequence, or the windows of a long one. None for a decoder alone."""
+    """The encoder's input tokens (S,): one sequence, or the windows of a long one. Empty for decoder-only models."""
     target: Tokens | None = None
-    """What the decoder predicts; None for an encoder alone."""
+    """The decoder's targets; None for encoder-only models."""
     label: int = 0
-    """The class, for an encoder alone."""
+    """The class, for encoder-only models."""
     row: Dialogue | None = None
-    """Where it comes from; None for all windows of a row but the first."""
+    """The row it was made from; None for all but the first window of a row."""
 
     @property
     def length(self) -> int:
-        """Tokens in it."""
+        """Number of source and target tokens."""
         return sum(map(len, self.sources)) + (0 if self.target is None else len(self.target.ids))
 
 
 class SequenceDataset:
-    """One split."""
+    """The samples of one split."""
 
     frames_per_second = None
     """Lengths are tokens."""
@@ -59,7 +59,7 @@ class SequenceDataset:
 
     @cached_property
     def ids(self) -> Sequence[str]:
-        """Where each sample was read: file:line."""
+        """The origin of each sample, file:line."""
         return [item.id for item in self.items]
 
     @cached_property
@@ -68,18 +68,19 @@ class SequenceDataset:
         return np.array([item.length for item in self.items], dtype=np.int64)
 
     def get(self, index: int, rng: np.random.Generator) -> Item:
-        """Sample number `index`. Nothing about it is random."""
+        """Sample number `index`. `rng` is not used."""
         return self.items[index]
 
     def collate(self, items: list[Any]) -> Batch:
-        """Samples as a batch.
+        """Collate samples into a batch.
 
         Returns:
-            `source` (N, S), `source_lengths` (N,): what the encoder reads, padded; `item` (N,): the sample (0 .. B - 1)
-            that each belongs to, all of them different but where long sequences are read in windows.
-            `input` (B, T), `lengths` (B,): what the decoder has read when it predicts `labels` (B, T), which are
-            `IGNORED` where nothing is learnt. `labelled`: number of labels.
-            `label` (B,): classes; `lengths` is then `source_lengths`.
+            For models with an encoder: `source` (N, S), `source_lengths` (N,), and `item` (N,), the index of the sample
+            (0 .. B - 1) that each source belongs to; several sources are the windows of one sample.
+            For models with a decoder: `input` (B, T), `lengths` (B,), and `labels` (B, T), the next tokens, `IGNORED`
+            where they do not enter the loss.
+            For encoder-only models: `label` (B,), classes; `lengths` is `source_lengths`.
+            `labelled`: the number of labels that enter the loss.
         """
         batch: dict[str, Any] = {"labelled": float(len(items))}
         windows = [(number, ids) for number, item in enumerate(items) for ids in item.sources]
@@ -104,7 +105,7 @@ class SequenceDataset:
 
 
 def batched(sequences: Sequence[NDArray[Any]], pad: int, name: str) -> dict[str, Tensor]:
-    """`name` (N, S), the sequences padded at their ends with `pad`, and `name_lengths` (N,)."""
+    """`name` (N, S), the sequences padded with `pad`, and `name_lengths` (N,)."""
     rows = [torch.from_numpy(np.asarray(ids, dtype=np.int64)) for ids in sequences]
     return {
         name: torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=float(pad)),
@@ -113,8 +114,8 @@ def batched(sequences: Sequence[NDArray[Any]], pad: int, name: str) -> dict[str,
 
 
 def spans(length: int, size: int, overlap: int) -> list[tuple[int, int]]:
-    """Start and end of windows of at most `size` over `length` positions, each `overlap` positions into the one
-    before."""
+    """Start and end (exclusive) of windows of at most `size` positions that cover `length` positions, each overlapping
+    the previous one by `overlap` positions."""
     found = [(0, min(size, length))]
     while found[-1][1] < length:
         start = found[-1][1] - overlap
@@ -123,8 +124,8 @@ def spans(length: int, size: int, overlap: int) -> list[tuple[int, int]]:
 
 
 def windows(tokens: Tokens, size: int, overlap: int) -> list[Tokens]:
-    """A sequence in windows; every token is learnt in the first window that holds it, so that it is learnt once, and
-    with at least `overlap` tokens before it but at the very beginning."""
+    """A sequence divided into overlapping windows. Each token enters the loss once, in the first window that contains
+    it, and so has at least `overlap` tokens of context, except at the beginning of the sequence."""
     found: list[Tokens] = []
     done = 0
     for start, end in spans(len(tokens.ids), size, overlap):

@@ -1,7 +1,7 @@
-"""Evaluation of a run on rows it was not trained on, beside baselines.
+"""Evaluation of a run on rows it was not trained on, compared with baselines.
 
-The baselines are the source itself, copied; the most frequent target or label of the training rows; and the same
-network without training.
+The baselines are a copy of the source, the most frequent target or label of the training rows, and the untrained
+network.
 """
 
 from __future__ import annotations
@@ -42,18 +42,17 @@ _COLUMNS = {
     "rougeL": Column("ROUGE-L", "", "higher"),
 }
 _LEGEND = (
-    "exact match: share of targets that are written without a mistake; BLEU (of the corpus) and ROUGE (mean F "
-    "measure): common n-grams, up to 100; perplexity and accuracy: of each token, given the true ones before it, or of "
-    "labels."
+    "exact match: fraction of targets generated without an error; BLEU (corpus level) and ROUGE (mean F-measure): from "
+    "0 to 100; perplexity and accuracy: per token, given the true previous tokens, or per label."
 )
 
 
 def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
     """Evaluate the model of `run` on the rows at `data`, or on its validation rows.
 
-    `device`: such as "cuda:0"; None: the GPU, where there is one.
+    `device`: such as "cuda:0"; None: the GPU if there is one.
 
-    Raises InputError if there are no rows, and MissingPackageError without the packages that compare texts.
+    Raises InputError if there are no rows, MissingPackageError without the packages for BLEU and ROUGE.
     """
     generator = SequenceGenerator.load(run)
     corpus = Corpus(generator.recipe)
@@ -84,19 +83,19 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
 
 def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) -> list[Item]:
     if not rows:
-        raise InputError(f"{path}: no validation rows (data.validation); give rows by --data")
+        raise InputError(f"{path}: no validation rows (data.validation); give rows with --data")
     window = generator.recipe.training.eval_knobs.sliding_window
     items, refused = ItemMaker(generator.recipe, generator.tokenizer, generator.labels, window).make_all(rows)
     warn_refused(Path(path), refused)
     if not items:
-        raise InputError(f"{path}: nothing to evaluate on; {refused[0].place}: {refused[0].reason}")
+        raise InputError(f"{path}: no usable rows; {refused[0].place}: {refused[0].reason}")
     return items
 
 
 def _baselines(
     generator: SequenceGenerator, corpus: Corpus, pairs: Sequence[Dialogue], scorer: AnswerScores | None
 ) -> dict[str, dict[str, float]]:
-    """What needs no model."""
+    """The results of the baselines that need no model."""
     answers = Counter(one.response.text for one in corpus.dialogues[0] if not one.is_plain).most_common(1)
     frequent = [answers[0][0] if answers else ""] * len(pairs)
     references = [one.response.text for one in pairs]
@@ -109,7 +108,7 @@ def _baselines(
 
 
 def _untrained(generator: SequenceGenerator) -> SequenceGenerator:
-    """The network as the run's seed initialises it."""
+    """The untrained network, as initialised by the run's seed."""
     recipe = generator.recipe
     seed_torch(torch.device("cpu"), recipe.training.random_seed, "model")
     model = build_model(recipe.model, len(generator.tokenizer), len(generator.labels))
@@ -143,7 +142,7 @@ def _share(references: Sequence[str], written: Sequence[str]) -> float:
 
 
 def _each(pairs: Sequence[Dialogue], written: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What was written for each source; nothing for models that write nothing."""
+    """The generated text for each source; empty for encoder-only models."""
     return {
         one.id: {"source": one.prompt[-1].text, "target": one.response.text, "written": text}
         for one, text in zip(pairs, written, strict=bool(written))

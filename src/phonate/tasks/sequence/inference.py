@@ -1,4 +1,7 @@
-"""Targets, continuations and labels from a trained run. Shapes: B sequences, S source tokens, P prefix tokens."""
+"""Inference of sequence models: targets, continuations and labels.
+
+Shapes: B sequences, S source tokens, P prefix tokens, C classes.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ from phonate.training.inference import Device, Inference
 from phonate.training.task import move
 
 MARGIN = 16
-"""Tokens that a text to be scored may have more than the longest target."""
+"""Texts generated for scoring may be longer than the longest target by this many tokens."""
 
 
 class SequenceGenerator(Inference):
-    """Writes the targets of sources, continues sequences, or tells the labels of sources."""
+    """Generates the targets of sources, continues sequences, or classifies sources."""
 
     def __init__(
         self,
@@ -38,8 +41,8 @@ class SequenceGenerator(Inference):
         recipe: SequenceRecipe,
         inference_metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """`labels`: the classes of an encoder alone; `chat`: a decoder alone was trained on pairs, and answers;
-        `recipe`: the run's; `inference_metadata`: what the task saved with the checkpoint."""
+        """`labels`: the classes of an encoder-only model; `chat`: whether a decoder-only model was trained on pairs,
+        and answers prompts; `recipe`: that of the run; `inference_metadata`: saved with the checkpoint by the task."""
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.labels = tuple(labels)
@@ -51,7 +54,7 @@ class SequenceGenerator(Inference):
     def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
         """The model of a run (its best checkpoint, or else its newest) or of one checkpoint, on `device` (None: cpu).
 
-        Raises CheckpointError if there is none, or it is damaged or of another task.
+        Raises CheckpointError if there is none, or it is damaged or belongs to another task.
         """
         trained = open_trained(source, "sequence", SequenceRecipe)
         metadata = trained.inference_metadata
@@ -81,18 +84,18 @@ class SequenceGenerator(Inference):
         max_tokens: int | None = None,
         beam_width: int | None = None,
     ) -> str | list[str]:
-        """The target of a source, the continuation of a sequence, or the label of a source (encoder alone).
+        """The target of a source, the continuation of a sequence, or the label of a source (encoder-only models).
 
         Args:
-            prompt: A text, or a list of them, which are decoded in batches.
-            max_tokens: Tokens to write, at most. None: `data.max_length`.
-            beam_width: Hypotheses kept. None: the recipe's `training.eval_knobs.beam_width`.
+            prompt: A text, or a list of texts, which are decoded in batches.
+            max_tokens: Maximum number of generated tokens. None: `data.max_length`.
+            beam_width: Number of hypotheses. None: the recipe's `training.eval_knobs.beam_width`.
 
-        Raises InputError for an empty or too long text, or a number below 1.
+        Raises InputError for an empty or too long text, or for numbers below 1.
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         if not all(text.strip() for text in prompts):
-            raise InputError("a text to generate from is empty")
+            raise InputError("the input text is empty")
         if self.model.decoder is None:
             written = [max(found, key=found.__getitem__) for found in self.classify(prompts)]
         else:
@@ -100,12 +103,12 @@ class SequenceGenerator(Inference):
         return written[0] if isinstance(prompt, str) else written
 
     def stream(self, prompt: str, max_tokens: int | None = None, beam_width: int | None = None) -> Iterator[str]:
-        """What `generate` gives, in one piece: beam search knows no part of its result before the end."""
+        """Yields the result of `generate` as one piece, as beam search has no partial results."""
         yield self.generate(prompt, max_tokens, beam_width)
 
     def answers(self, pairs: Sequence[Dialogue]) -> list[str]:
-        """What the model writes for the sources of `pairs`, or as the last turn of conversations, to compare with their
-        targets: of a little more tokens than the longest of these, at most."""
+        """The texts generated for the sources of `pairs`, or as the last turns of conversations, for comparison with
+        their targets. They have at most `MARGIN` tokens more than the longest target."""
         longest_target = max(len(self.tokenizer.encode_prompt(one.response.text, chat=False)) for one in pairs)
         max_tokens = min(longest_target + MARGIN, self.recipe.data.max_length)
         if self.model.encoder is not None:
@@ -120,9 +123,9 @@ class SequenceGenerator(Inference):
 
     @torch.no_grad()
     def classify(self, text: str | list[str] | tuple[str, ...]) -> dict[str, float] | list[dict[str, float]]:
-        """The probability of each label, for an encoder alone. Raises InputError for other models."""
+        """The probability of each label. Raises InputError for models that are not encoder-only."""
         if self.model.decoder is not None:
-            raise InputError("this model writes texts; only an encoder alone (model_type encoder) tells labels")
+            raise InputError("this model generates texts; only encoder-only models (model_type encoder) have labels")
         sources = [self._encoded(one) for one in ([text] if isinstance(text, str) else text)]
         found: dict[int, dict[str, float]] = {}
         for members in self._groups([len(ids) for ids in sources]):
@@ -136,11 +139,11 @@ class SequenceGenerator(Inference):
 
     @torch.no_grad()
     def _write(self, sources: Sequence[Ids], max_tokens: int | None, beam_width: int | None) -> list[str]:
-        """The texts that beam search finds for tokens that an encoder reads, or that a decoder begins with."""
+        """Beam search for source tokens (S,) of the encoder, or prefixes (P,) of a decoder-only model."""
         width = beam_width if beam_width is not None else self.recipe.training.eval_knobs.beam_width
         most = max_tokens if max_tokens is not None else self.recipe.data.max_length
         if width < 1 or most < 1:
-            raise InputError(f"beam width {width} and max tokens {most}: at least 1 each")
+            raise InputError(f"beam_width {width}, max_tokens {most}: both must be at least 1")
         found: dict[int, str] = {}
         end = self.tokenizer.end
         assert end is not None, "a tokenizer trained by phonate has one"
@@ -152,7 +155,7 @@ class SequenceGenerator(Inference):
         return [found[index] for index in range(len(sources))]
 
     def _begin(self, sources: Sequence[Ids]) -> tuple[torch.Tensor, Any]:
-        """Logits of the first token to write, and the state before it."""
+        """Logits (B, V) of the first generated token, and the state before it."""
         if self.model.encoder is None:
             return self.model.begin(torch.from_numpy(np.stack(sources)).to(self.device))
         batch = batched(sources, self.tokenizer.pad, "source")
@@ -162,7 +165,7 @@ class SequenceGenerator(Inference):
         return self.model.begin(prefix_B1, *memory)
 
     def _groups(self, lengths: Sequence[int], same: bool = False) -> Iterator[list[int]]:
-        """Positions in batches of like length, or, for `same`, of equal length, so that prefixes need no padding."""
+        """Indices in batches of similar length or, with `same`, of equal length, so that prefixes need no padding."""
         training = self.recipe.training
         size = training.eval_knobs.batch_size or training.validation.batch_size or training.batch_size
         order = sorted(range(len(lengths)), key=lambda index: lengths[index])
@@ -171,7 +174,7 @@ class SequenceGenerator(Inference):
             yield from (run[start : start + size] for start in range(0, len(run), size))
 
     def _encoded(self, text: str) -> Ids:
-        """The tokens that the encoder reads, or with which the decoder begins."""
+        """The encoder's input tokens (S,), or the prefix (P,) of a decoder-only model."""
         if self.model.encoder is None:
             ids = self.tokenizer.encode_prompt(text, self.chat)
         else:
@@ -179,7 +182,7 @@ class SequenceGenerator(Inference):
         limit = longest(self.recipe.model)
         windowed = self.model.decoder is None and self.recipe.training.eval_knobs.sliding_window is not None
         if limit is not None and len(ids) > limit - (self.model.encoder is None) and not windowed:
-            raise InputError(f"the text has {len(ids)} tokens; the learnable positions of this model reach to {limit}")
+            raise InputError(f"the text has {len(ids)} tokens; this model has learnable positions for {limit}")
         return _ids(ids)
 
     def _room(self, prefix: int, most: int) -> int:
@@ -187,7 +190,7 @@ class SequenceGenerator(Inference):
         return most if limit is None else min(most, limit - prefix)
 
     def _windows(self, ids: Ids) -> tuple[Ids, ...]:
-        """A source in windows as in validation."""
+        """A source divided into windows as in validation."""
         window = self.recipe.training.eval_knobs.sliding_window
         if window is None:
             return (ids,)

@@ -1,5 +1,8 @@
-"""A transformer over tokens. Shapes: B sequences, N sources, S source tokens, T target tokens, V vocabulary, C classes,
-D width."""
+"""A transformer over tokens.
+
+Shapes: B samples, N source sequences, S source tokens, T target tokens, P prefix tokens, V vocabulary, C classes, D
+model.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from phonate.tasks.sequence.settings import SequenceModelSettings
 
 
 class SequenceModel(nn.Module):
-    """Embeddings, the encoder, the decoder or both, and a layer that predicts tokens or classes.
+    """Embeddings, an encoder, a decoder or both, and an output layer for tokens or classes.
 
     Args:
-        settings: Of the transformer.
+        settings: The transformer's settings.
         vocabulary: V.
-        classes: C, for an encoder alone.
+        classes: C, for encoder-only models.
     """
 
     def __init__(self, settings: SequenceModelSettings, vocabulary: int, classes: int) -> None:
@@ -41,10 +44,10 @@ class SequenceModel(nn.Module):
         self.dropout = nn.Dropout(part.dropout)
 
     def forward(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
-        """A batch of `SequenceDataset` -> logits and, for an encoder alone, an embedding (B, D) of each sequence.
+        """A batch of `SequenceDataset` -> logits and, for encoder-only models, an embedding (B, D) of each sample.
 
-        Logits are (B, T, V), of the token after each of `input`; of an encoder alone (B, C), where those of the windows
-        of a sequence are averaged.
+        Logits are (B, T, V), of the token after each of `input`. Those of encoder-only models are (B, C), averaged over
+        the windows of a sample.
         """
         memory: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
         if self.encoder is not None:
@@ -59,7 +62,7 @@ class SequenceModel(nn.Module):
         pooled_ND = _mean(memory_NSD, mask_NS)
         count = len(batch["label"]) if "label" in batch else int(batch["item"].max()) + 1
         pooled_BD = _mean_of_items(pooled_ND, batch["item"], count)
-        # the output is linear: the mean of the windows' logits is that of their mean
+        # as the output layer is linear, averaging embeddings averages the logits
         return self._logits(pooled_BD), pooled_BD
 
     def encode(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,25 +71,26 @@ class SequenceModel(nn.Module):
         mask_NS = frame_mask(lengths_N, source_NS.shape[1])
         return self.encoder(self.dropout(_scaled(self.embedding, source_NS)), mask_NS), mask_NS
 
-    # -------------------------------------------------- one token after the other (`search.NextToken`)
+    # -------------------------------------------------- incremental decoding (`search.NextToken`)
 
     def begin(
         self, prefix_BP: Tensor, memory_BSD: Tensor | None = None, mask_BS: Tensor | None = None
     ) -> tuple[Tensor, StackState]:
-        """Logits (B, V) of the token after a prefix (B, P), and the state after it. The memory is that of `encode`."""
+        """Logits (B, V) of the token after a prefix (B, P), and the state after the prefix. The memory and its mask are
+        those of `encode`."""
         assert self.decoder is not None
         state = self.decoder.initial_state(len(prefix_BP), memory_BSD, mask_BS)
         out_BPD = self.decoder.step(self._embedded(prefix_BP), state)
         return self._logits(out_BPD[:, -1]), state
 
     def next(self, tokens_N: Tensor, state: StackState) -> tuple[Tensor, StackState]:
-        """Logits (N, V) of what follows the tokens (N,), and the state after them."""
+        """Logits (N, V) of the tokens after the given ones (N,), and the updated state."""
         assert self.decoder is not None
         out_N1D = self.decoder.step(self._embedded(tokens_N[:, None]), state)
         return self._logits(out_N1D[:, 0]), state
 
     def select(self, state: StackState, rows_M: Tensor) -> StackState:
-        """The state of some rows, which may repeat."""
+        """The state of these rows, which may repeat."""
         return state.select(rows_M)
 
     def _logits(self, x_BTD: Tensor) -> Tensor:
@@ -102,18 +106,18 @@ class SequenceModel(nn.Module):
 
 
 def build_model(settings: SequenceModelSettings, vocabulary: int, classes: int) -> SequenceModel:
-    """A new model. Raises InputError where `num_classes` is not what the data have."""
+    """A new model. Raises InputError if `num_classes` contradicts the data."""
     part = settings.output_settings
     wanted = vocabulary if settings.decoder is not None else classes
     if part.num_classes not in (None, wanted):
         name = "decoder" if settings.decoder is not None else "encoder"
         what = "tokens in the vocabulary" if settings.decoder is not None else "labels in the training rows"
-        raise InputError(f"model.{name}.num_classes is {part.num_classes}, and there are {wanted} {what}; leave it out")
+        raise InputError(f"model.{name}.num_classes is {part.num_classes}, but there are {wanted} {what}; leave it out")
     return SequenceModel(settings, vocabulary, classes)
 
 
 def longest(settings: SequenceModelSettings) -> int | None:
-    """Tokens that the model can take; None: any number."""
+    """Maximum number of tokens of a sequence; None: no limit."""
     parts: list[LayerSettings] = [part for part in (settings.encoder, settings.decoder) if part is not None]
     limits = [part.max_seq_len for part in parts if part.positional_encoding == "learnable"]
     return min(limits, default=None)
@@ -132,13 +136,13 @@ def _scaled(embedding: nn.Embedding, tokens: Tensor) -> Tensor:
 
 
 def _mean(x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
-    """The mean (N, D) over real tokens."""
+    """The mean over real tokens: (N, S, D) -> (N, D)."""
     real_NS1 = mask_NS[:, :, None]
     return x_NSD.masked_fill(~real_NS1, 0).sum(1) / real_NS1.sum(1).clamp_min(1)
 
 
 def _mean_of_items(x_ND: Tensor, item_N: Tensor, count: int) -> Tensor:
-    """The mean (B, D) over the windows of each item."""
+    """The mean over the windows of each item: (N, D) -> (B, D)."""
     total_BD = x_ND.new_zeros(count, x_ND.shape[1]).index_add(0, item_N, x_ND)
     windows_B = torch.bincount(item_N, minlength=count).clamp_min(1)
     return total_BD / windows_B[:, None]

@@ -1,6 +1,6 @@
-"""Beam search (Sutskever et al. 2014, section 3.2; lengths as in Wu et al. 2016, equation 14).
+"""Beam search (Sutskever et al. 2014, section 3.2; length normalisation of Wu et al. 2016, equation 14).
 
-Shapes: B sequences, K beams of each, N = B x K rows, V tokens of the vocabulary.
+Shapes: B sequences, K beams per sequence, N <= B x K rows, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch import Tensor
 
 
 class NextToken(Protocol):
-    """A model that predicts one token after the other."""
+    """An autoregressive model with incremental decoding."""
 
     def next(self, tokens_N: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Logits (N, V) of what follows the tokens (N,) of each row, and the state after them."""
+        """Logits (N, V) of the tokens after the given ones (N,), and the updated state."""
         ...
 
     def select(self, state: Any, rows_M: Tensor) -> Any:
-        """The state of the rows (M,), of which some may be repeated or left out."""
+        """The state of these rows (M,), which may be repeated or left out."""
         ...
 
 
@@ -29,7 +29,7 @@ class _Beams:
     """The hypotheses of one sequence."""
 
     position: int
-    """Its place among the results."""
+    """Its index in the results."""
     alive: list[list[int]] = field(default_factory=lambda: [[]])
     scores: list[float] = field(default_factory=lambda: [0.0])
     finished: list[tuple[float, list[int]]] = field(default_factory=list)
@@ -49,15 +49,15 @@ def beam_search(
     """The best continuation of each sequence, without the end token.
 
     Args:
-        model: Gives the logits of the following tokens.
-        logits_BV: Logits (B, V) of the first token.
-        state: The model's state after what was read so far, with a row for each sequence.
-        width: Hypotheses that are kept; 1 is greedy decoding.
+        model: The model.
+        logits_BV: Logits of the first token.
+        state: The model's state before the first token, with a row for each sequence.
+        width: Number of hypotheses; 1 is greedy decoding.
         end: The token that ends a sequence.
-        max_tokens: Where sequences that have not ended are cut.
-        length_penalty: Finished hypotheses are compared by log probability / ((5 + length) / 6) ** length_penalty.
+        max_tokens: Maximum length.
+        length_penalty: Finished hypotheses are ranked by log probability / ((5 + length) / 6) ** length_penalty.
 
-    The search of a sequence ends when `width` of its hypotheses have ended.
+    The search for a sequence ends when `width` of its hypotheses have ended.
     """
     beams = [_Beams(position) for position in range(len(logits_BV))]
     results: list[list[int]] = [[] for _ in beams]
@@ -78,9 +78,9 @@ def beam_search(
 def _grow(
     beams: list[_Beams], logits_NV: Tensor, width: int, end: int, penalty: float
 ) -> tuple[list[int], list[int], list[_Beams]]:
-    """Extend each hypothesis by a token. Returns the rows that go on, their new tokens, and whose they are."""
+    """Extend each hypothesis by a token. Returns the rows that continue, their new tokens, and their beams."""
     log_probs_NV = logits_NV.float().log_softmax(-1)
-    # of 2 x width candidates, at most width are ends, so width others are left
+    # at most `width` of 2 x width candidates are end tokens, so at least `width` others remain
     best_NC, token_NC = log_probs_NV.topk(min(2 * width, log_probs_NV.shape[-1]), dim=-1)
     log_probs, candidates = best_NC.tolist(), token_NC.tolist()
     rows: list[int] = []
@@ -116,7 +116,7 @@ def _grow(
 
 
 def _best(one: _Beams, penalty: float) -> list[int]:
-    """The best finished hypothesis, or, where none is, the best of those that were cut."""
+    """The best finished hypothesis, or, if there is none, the best unfinished one."""
     if one.finished:
         return max(one.finished, key=lambda found: found[0])[1]
     return max(zip(one.scores, one.alive, strict=True), key=lambda found: found[0] / penalty)[1]

@@ -1,4 +1,4 @@
-"""Settings of models of token sequences: translation, continuation and classification."""
+"""Settings of sequence models: translation, continuation and classification of text."""
 
 from __future__ import annotations
 
@@ -14,50 +14,52 @@ from phonate.training.settings import TrainingSettings
 
 
 class SequenceData(Settings):
-    """Rows of text, and how they become tokens."""
+    """Rows of text, and their tokenization."""
 
     path: str
-    """A file, or a folder that is searched for files: .tsv and .csv tables with a column of sources and one of targets,
-    .jsonl and .json with rows of {"source", "target"}, {"prompt", "response"} or {"text"}, and .txt and .md of single
+    """A file, or a folder that is searched for files: .tsv and .csv tables with a source and a target column, .jsonl
+    and .json with rows of {"source", "target"}, {"prompt", "response"} or {"text"}, and .txt and .md with single
     sequences. Relative to the current directory."""
     source: str | None = None
-    """Column, or key of a JSON row, of what is read. Null: source, src, prompt, text or input, or else the first column
-    of a table."""
+    """Column or JSON key of the source. Null: source, src, prompt, text or input, otherwise the first column of a
+    table."""
     target: str | None = None
-    """Column, or key, of what is predicted: a text, or a label for an encoder alone. Null: target, tgt, response, label
-    or output, or else the second column."""
+    """Column or JSON key of the target: a text, or a label for encoder-only models. Null: target, tgt, response, label
+    or output, otherwise the second column."""
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
-    """Share of the rows that is kept for validation. A row's side depends on its contents alone, so that copies are
-    never on both sides."""
+    """Fraction of the rows used for validation. The split depends only on the contents of a row, so identical rows are
+    always in the same split."""
     vocabulary: Annotated[int, Field(ge=300)] = 8192
-    """Tokens of the tokenizer (byte-pair encoding), at most. It is trained on sources and targets together."""
+    """Maximum vocabulary size of the tokenizer (byte-pair encoding), which is trained on sources and targets."""
     max_length: Annotated[int, Field(ge=8)] = 512
-    """Tokens of a source or a target, at most. Longer single sequences are cut; longer pairs are refused."""
+    """Maximum number of tokens of a source or a target. Longer single sequences are divided; longer pairs are rejected.
+    """
 
 
 class SequenceModelSettings(TransformerSettings):
-    """The transformer: an encoder_decoder reads sources and writes targets, a decoder continues sequences (or answers
-    sources with targets), an encoder tells the label of a source."""
+    """The transformer: an encoder_decoder generates targets from sources, a decoder continues sequences (or answers
+    sources with targets), an encoder classifies sources."""
 
     tie_embeddings: bool = True
-    """One matrix embeds the tokens of sources and targets, and predicts the next one (Press and Wolf 2017)."""
+    """Share one matrix between the source embedding, the target embedding and the output layer (Press and Wolf 2017).
+    """
 
 
 class SequenceEvalKnobs(Settings):
-    """How sequences are decoded and scored in validation and evaluation, and by default in inference."""
+    """Decoding and scoring in validation and evaluation; the defaults of inference."""
 
     beam_width: PositiveInt = 5
-    """Hypotheses that beam search keeps; 1 is greedy decoding."""
+    """Number of hypotheses in beam search; 1 is greedy decoding."""
     sliding_window: Annotated[int, Field(ge=4)] | None = None
-    """Score long sequences in windows of this many tokens, each half a window into the one before, so that each token
-    is scored once with at least half a window before it. A classifier averages over windows. Null: longer sequences
-    are treated as in training."""
+    """Score long sequences in windows of this many tokens that overlap by half, so that each token is scored once with
+    at least half a window of context. Classifiers average over windows. Null: long sequences are handled as in
+    training."""
     batch_size: PositiveInt | None = None
-    """Sequences decoded at once. Null: validation.batch_size, or else the training batch."""
+    """Sequences decoded at once. Null: validation.batch_size, otherwise training.batch_size."""
 
 
 class SequenceTraining(TrainingSettings):
-    """The recipe's `training` part."""
+    """Training options, with those of decoding."""
 
     eval_knobs: SequenceEvalKnobs = SequenceEvalKnobs()
     """Decoding and scoring."""

@@ -24,20 +24,20 @@ def redrawable(module: nn.Module) -> list[nn.Module]:
 
 
 def redrawn_by_default(module: nn.Module) -> bool:
-    """Whether `redraw_features()` is to be called without an interval in the recipe: it has `auto_redraw`, true."""
+    """Whether the module's features are redrawn if the recipe sets no interval: its `auto_redraw` is true."""
     return bool(getattr(module, "auto_redraw", False))
 
 
 class FeatureRedrawCallback(Callback):
     """Calls `redraw_features()` of every module that has it, every `interval` optimizer steps.
 
-    A module with a `redraw_interval` of its own keeps to that. The draws are a function of (random seed, step), so they
-    are the same after a resume and on every rank, and the global generators are not touched. A model without such a
-    module is an error.
+    A module's own `redraw_interval` takes precedence. The draws are a function of (random seed, step), so they are the
+    same after a resume and on every rank, and the global generators are not touched. A model without such a module is
+    an error.
 
     Args:
-        interval: Optimizer steps between redraws. Null: 1000, of modules with `auto_redraw` alone, and a model without
-            any is no error.
+        interval: Optimizer steps between redraws. Null: 1000, only for modules with `auto_redraw`, and a model without
+            any is not an error.
     """
 
     def __init__(self, interval: int | None = DEFAULT_INTERVAL) -> None:
@@ -61,13 +61,13 @@ class FeatureRedrawCallback(Callback):
         self.modules = [(module, getattr(module, "redraw_interval", None) or usual) for module in found]
 
     def on_optimizer_step(self, trainer: TrainerView) -> None:
-        """Redraw the modules whose turn it is."""
+        """Redraw the modules that are due."""
         due = [module for module, interval in self.modules if trainer.step % interval == 0]
         if due:
             self.redraw(trainer, due)
 
     def redraw(self, trainer: TrainerView, modules: Sequence[nn.Module] | None = None) -> None:
-        """Redraw these modules, or all, now, with a generator seeded by (random seed, step)."""
+        """Redraw `modules` (None: all) now, with a generator seeded by (random seed, step)."""
         import torch
 
         devices = [trainer.device] if trainer.device.type == "cuda" else []

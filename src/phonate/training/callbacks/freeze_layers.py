@@ -22,7 +22,7 @@ class FreezeLayersCallback(Callback):
     Args:
         patterns: Names of parameters or modules, with wildcards: "encoder" (everything inside), "encoder.layers.0",
             "*.bias". A pattern without a match is an error.
-        until_step: Step at which they are unfrozen. Null: never.
+        until_step: Optimizer step at which they are unfrozen. Null: never.
     """
 
     def __init__(self, patterns: list[str], until_step: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Who speaks when, as a picture and as an HTML page with a coloured timeline and a player."""
+"""Diarizations as a picture, and as an HTML page with a coloured timeline and a player."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _PLAYED_RATE = 16_000
 _ROW_SECONDS = 300.0
-"""Seconds of a row of the page's timeline; a shorter recording is one row."""
+"""Length of a row of the timeline in seconds; shorter recordings have one row."""
 _GOLDEN_ANGLE = 137.508
-"""Hues so far apart, in degrees, differ well however many there are."""
+"""Degrees between successive hues, which keeps any number of them distinct."""
 
 
 def colour(number: int) -> tuple[float, float, float]:
-    """Hue in degrees, saturation and lightness in per cent, of the speaker with this number."""
+    """Hue in degrees, saturation and lightness in per cent, of speaker number `number`."""
     return ((222.0 + number * _GOLDEN_ANGLE) % 360.0, 60.0, 52.0)
 
 
 def write_picture(path: str | Path, found: Diarization) -> Path:
-    """Draw the turns of each speaker over time, as PNG, SVG or PDF by suffix.
+    """Draw the turns of each speaker over time, as PNG, SVG or PDF depending on the suffix.
 
-    Raises InputError where the file can't be written.
+    Raises InputError if the file can't be written.
     """
     from colorsys import hls_to_rgb
 
@@ -57,14 +57,14 @@ def write_picture(path: str | Path, found: Diarization) -> Path:
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
-        raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
+        raise InputError(f"{path}: can't be written ({error.strerror}); choose another path or free space") from error
     return path
 
 
 def write_diarization_page(path: str | Path, recording: str | Path, found: Diarization) -> Path:
-    """Write a page that plays the recording along a timeline of its speakers. It needs no other file.
+    """Write a self-contained page with a player and a timeline of the speakers.
 
-    Raises InputError where it can't be written, DataError where the recording can't be read.
+    Raises InputError if it can't be written, DataError if the recording can't be read.
     """
     name = printable(Path(recording).name)
     speech = sum(turn.duration for turn in found.turns)
@@ -76,8 +76,8 @@ def write_diarization_page(path: str | Path, recording: str | Path, found: Diari
         "figures": [
             {"value": str(count), "label": "speakers"},
             {"value": duration(found.seconds), "label": "length"},
-            {"value": duration(speech), "label": "of speech; overlaps count twice"},
-            {"value": f"{overlapped(found.turns):.1f} s", "label": "in which several speak"},
+            {"value": duration(speech), "label": "speech, summed over speakers"},
+            {"value": f"{overlapped(found.turns):.1f} s", "label": "overlapping speech"},
         ],
         "speakers": [_speaker(number, found, speech) for number in range(count)],
         "rows": _rows(found),
@@ -91,7 +91,7 @@ def write_diarization_page(path: str | Path, recording: str | Path, found: Diari
 
 
 def clock(seconds: float) -> str:
-    """83.21 -> 1:23.2, 3683.2 -> 1:01:23.2; the tenths are left out where they are 0."""
+    """83.21 -> 1:23.2, 3683.2 -> 1:01:23.2; zero tenths are omitted."""
     tenths = round(10 * seconds)
     minutes, rest = divmod(tenths, 600)
     text = f"{rest // 10:02d}" + (f".{rest % 10}" if rest % 10 else "")
@@ -99,7 +99,7 @@ def clock(seconds: float) -> str:
 
 
 def overlapped(turns: Sequence[SpeakerTurn]) -> float:
-    """Seconds in which several speakers talk."""
+    """Seconds of overlapping speech."""
     changes = sorted([(turn.start, 1) for turn in turns] + [(turn.end, -1) for turn in turns])
     total, talking, before = 0.0, 0, 0.0
     for time, change in changes:
@@ -126,7 +126,7 @@ def _speaker(number: int, found: Diarization, speech: float) -> dict[str, Any]:
 
 
 def _rows(found: Diarization) -> list[dict[str, Any]]:
-    """Rows of the timeline, with the parts of turns that are in them."""
+    """The rows of the timeline, with the parts of turns in each."""
     length = min(_ROW_SECONDS, found.seconds)
     rows = []
     for number in range(math.ceil(found.seconds / length)):
@@ -148,7 +148,7 @@ def _rows(found: Diarization) -> list[dict[str, Any]]:
 
 
 def _compressed(recording: str | Path) -> bytes:
-    """The recording as MP3, read and written in blocks."""
+    """The recording as MP3, converted in blocks."""
     packed = io.BytesIO()
     kind = {"format": "MP3", "subtype": "MPEG_LAYER_III", "compression_level": 0.8}
     with soundfile.SoundFile(packed, "w", _PLAYED_RATE, 1, **kind) as file:

@@ -1,7 +1,7 @@
-"""A search by Optuna (Akiba et al. 2019): the tree-structured Parzen estimator proposes values, the median prunes.
+"""Search with Optuna (Akiba et al. 2019): tree-structured Parzen estimator with median pruning.
 
-The study is a journal in RUN/study.log; a search that was stopped continues from it, beginning with the run that was
-interrupted.
+The study is stored as a journal in RUN/study.log, from which an interrupted search continues, starting with the
+interrupted run.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _NAME = "phonate"
 _FOLDER = "folder"
 _OUTCOME = "outcome"
 _BEFORE_PRUNING = 5
-"""Runs before the median of them prunes others."""
+"""Minimum number of runs before others are pruned."""
 
 
 def search(experiment: Experiment, seed: int) -> Iterator[Trial]:
-    """The outcome of each run, first those of earlier calls. Raises MissingPackageError without optuna."""
+    """The outcome of each run, starting with those of earlier calls. Raises MissingPackageError without Optuna."""
     optuna = optional_package("optuna", "training.tuning.library optuna", "'phonate[tuning]'")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     settings = experiment.settings
@@ -68,7 +68,7 @@ def _study(optuna: Any, folder: Path, settings: TuningSettings, seed: int) -> An
         pruner=optuna.pruners.MedianPruner(_BEFORE_PRUNING) if settings.pruning else optuna.pruners.NopPruner(),
         load_if_exists=True,
     )
-    # a sampler of its own after a resume: the same seed would propose what it proposed at the beginning
+    # with the same seed after a resume, the sampler would repeat its first proposals
     study.sampler = optuna.samplers.TPESampler(seed=derived_seed("tuning", seed, len(study.trials)) % 2**32)
     return study
 
@@ -76,7 +76,7 @@ def _study(optuna: Any, folder: Path, settings: TuningSettings, seed: int) -> An
 def _suggest(trial: Any, path: str, space: list[Any] | RangeSettings) -> Any:
     """A value from a list or a range."""
     if isinstance(space, list):
-        if any(isinstance(value, list | dict) for value in space):  # Optuna's choices are single values
+        if any(isinstance(value, list | dict) for value in space):  # Optuna's choices must be scalars
             return json.loads(trial.suggest_categorical(path, [json.dumps(value) for value in space]))
         return trial.suggest_categorical(path, space)
     if space.whole:

@@ -1,7 +1,7 @@
-"""A search by Ray Tune (Liaw et al. 2018): values are drawn at random, the median stopping rule prunes.
+"""Search with Ray Tune (Liaw et al. 2018): random search, pruned by the median stopping rule.
 
-Ray runs the trials in worker processes, as many at once as there are devices, and keeps its own state in RUN/ray, from
-which a search that was stopped continues.
+Ray runs the trials in worker processes, as many in parallel as there are devices. It keeps its state in RUN/ray, from
+which an interrupted search continues.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from phonate.workflows.tuning.trial import Experiment, Trial
 
 _FOLDER = "ray"
 _BEFORE_PRUNING = 5
-"""Runs before the median of them prunes others."""
+"""Minimum number of runs before others are pruned."""
 
 
 def search(experiment: Experiment, seed: int) -> Iterator[Trial]:
-    """The outcome of each run, once all are done. Raises MissingPackageError without Ray."""
+    """The outcome of each run, after all have finished. Raises MissingPackageError without Ray."""
     ray, tune = _package("ray"), _package("ray.tune")
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"  # paths in a recipe are relative to the current directory
     settings = experiment.settings
@@ -55,16 +55,16 @@ def _package(name: str) -> Any:
 
 
 def _train(config: dict[str, Any], experiment: Experiment) -> None:
-    """One run, in a process of Ray's."""
+    """One run, in a Ray worker process."""
     tune = _package("ray.tune")
     number = _number(tune.get_context().get_trial_id())
 
     def report(step: int, value: float) -> bool:
         tune.report({"metric": value, "step": step})
-        return False  # Ray itself ends the process
+        return False  # Ray terminates pruned workers itself
 
     found = experiment.run(number, config, f"trial-{number:04d}", report)
-    worst = math.inf if experiment.settings.direction == "minimize" else -math.inf  # Ray wants a number
+    worst = math.inf if experiment.settings.direction == "minimize" else -math.inf  # Ray needs a number
     metric = worst if found.metric is None else found.metric
     tune.report({"metric": metric, "step": found.step, "outcome": vars(found)})
 
@@ -89,23 +89,20 @@ def _config(tune: Any, settings: TuningSettings, seed: int) -> Any:
 
 
 def _space(tune: Any, space: list[Any] | RangeSettings) -> Any:
-    """A distribution of Ray's for a list or a range."""
+    """Ray's distribution for a list or a range."""
     if isinstance(space, list):
         return tune.choice(space)
+    if space.step is not None:  # not quniform, whose values are multiples of the step
+        return tune.choice(space.grid)
     if space.whole:
-        high = int(space.high) + 1  # which Ray leaves out
-        if space.log:
-            return tune.lograndint(int(space.low), high)
-        return tune.qrandint(int(space.low), int(space.high), int(space.step or 1))
-    if space.log:
-        return tune.loguniform(space.low, space.high)
-    return (
-        tune.uniform(space.low, space.high) if space.step is None else tune.quniform(space.low, space.high, space.step)
-    )
+        draw = tune.lograndint if space.log else tune.randint
+        return draw(int(space.low), int(space.high) + 1)  # Ray excludes the upper bound
+    draw = tune.loguniform if space.log else tune.uniform
+    return draw(space.low, space.high)
 
 
 def _outcome(result: Any, settings: TuningSettings) -> Trial:
-    """What became of a run; one that Ray ended has not said so itself."""
+    """The outcome of a run; runs that Ray terminated have not reported it themselves."""
     if "outcome" in (result.metrics or {}):
         return Trial(**result.metrics["outcome"])
     number = _number(Path(result.path).name)

@@ -1,4 +1,4 @@
-"""`phonate train` of a recipe with `training.tuning`: a run for each proposal, a table of them, and the best recipe."""
+"""`phonate train` with `training.tuning`: one run per trial, a table of the runs, and the recipe of the best one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ logger = logging.getLogger("phonate")
 
 TABLE = "trials.csv"
 BEST = "best.yaml"
-_HOPE = 3
-"""Runs that may fail at the beginning before the search gives up."""
+_FIRST_FAILURES = 3
+"""The search is aborted if this many runs fail at the beginning."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Search:
     """A finished search."""
 
     run: Run
-    """Its folder."""
+    """The search's folder."""
     trials: tuple[Trial, ...]
     settings: TrainingSettings
 
     @property
     def best(self) -> Trial:
-        """The completed run with the best value."""
+        """The completed run with the best metric."""
         sign = 1.0 if self.settings.tuning.direction == "minimize" else -1.0
         complete = [one for one in self.trials if one.state == "complete" and one.metric is not None]
         return min(complete, key=lambda one: sign * (one.metric or 0.0))
@@ -77,14 +77,18 @@ def tune(
     plugins: Sequence[Path] = (),
     **options: Any,
 ) -> Search:
-    """Search as `training.tuning` of a recipe says, in the folder `output`, by default `runs/<recipe>`.
+    """Run the search described by `training.tuning` of a recipe in the folder `output`, by default `runs/<recipe>`.
 
-    Writes `study.log` (of optuna), `trials/trial-0000` and so on, a run for each proposal, `trials.csv`, and
-    `best.yaml`, the recipe of the best run. `resume` continues a search that was stopped, or adds runs where `n_trials`
-    was raised. `options` are those of `phonate.workflows.train.train`.
+    Writes `study.log` (Optuna), the runs `trials/trial-0000` and so on, `trials.csv`, and `best.yaml`, the recipe of
+    the best run.
+
+    Args:
+        source, overrides: The recipe.
+        resume: "auto" or a search's folder: continue an interrupted search, or add runs after raising `n_trials`.
+        options: Further arguments of `phonate.workflows.train.train`.
 
     Raises InputError for an unknown option or metric, MissingPackageError without the library, TrainingError if no run
-    can be trained.
+    completes.
     """
     for path in plugins:
         load_plugin(path)
@@ -101,11 +105,11 @@ def tune(
             found.append(trial)
             _write(Search(run, tuple(found), settings))
             _log(trial, settings)
-            if len(found) == _HOPE and all(one.state == "failed" for one in found):
-                raise TrainingError(f"training.tuning: the first {_HOPE} runs failed; the last: {trial.reason}")
+            if len(found) == _FIRST_FAILURES and all(one.state == "failed" for one in found):
+                raise TrainingError(f"training.tuning: the first {_FIRST_FAILURES} runs failed: {trial.reason}")
     search = Search(run, tuple(found), settings)
     if all(one.state != "complete" for one in found):
-        raise TrainingError(f"{run.path}: none of {len(found)} runs was completed ({TABLE} has the reasons)")
+        raise TrainingError(f"{run.path}: none of the {len(found)} runs completed; {TABLE} lists the reasons")
     return search
 
 
@@ -116,14 +120,14 @@ def _trials(experiment: Experiment, seed: int) -> Iterator[Trial]:
 
 
 def folder_of(resolved: Resolved, resume: str | None, output: str | Path | None) -> Path:
-    """Where a search writes: `output`, or else the search that is resumed, or runs/<recipe>."""
+    """The folder of a search: `output`, otherwise that of the resumed search, otherwise runs/<recipe>."""
     if output is not None:
         return Path(output)
     return Path("runs") / resolved.name if resume in (None, "auto") else Path(str(resume))
 
 
 def _check(resolved: Resolved, settings: TrainingSettings) -> None:
-    """Raise RecipeError for a path that is no option, InputError for several processes."""
+    """Raise RecipeError for an unknown option in the search space, InputError if there are several processes."""
     known = {".".join(path) for path in resolved.origins if path[:2] != ("training", "tuning")}
     for path in settings.tuning.search_space:
         if path not in known and not any(one.startswith(f"{path}.") for one in known):
@@ -135,7 +139,7 @@ def _check(resolved: Resolved, settings: TrainingSettings) -> None:
 
 
 def _write(search: Search) -> None:
-    """The table, and the recipe of the best run."""
+    """Write the table, and the recipe of the best run."""
     table = io.StringIO()
     csv.writer(table).writerows(
         [[*search.header(), "reason"], *_with_reasons(search)],

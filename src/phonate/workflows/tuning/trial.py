@@ -1,4 +1,4 @@
-"""One run of a search: a recipe with proposed values, trained into a folder of its own."""
+"""One run of a search: a recipe with proposed values, trained in its own folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ State = Literal["complete", "pruned", "failed"]
 Values = Mapping[str, Any]
 """Option path -> value."""
 IsHopeless = Callable[[int, float], bool]
-"""Told the step and the metric of each validation; says whether the run is to be stopped."""
+"""Called with the step and the metric of each validation; returns whether to stop the run."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,19 @@ class Trial:
     state: State
     values: dict[str, Any]
     metric: float | None
-    """The best value of the metric; None: it was never measured."""
+    """The best value of the metric; None if it was never measured."""
     step: int
-    """Optimizer steps done; 0 for one that failed."""
+    """Number of optimizer steps; 0 for failed runs."""
     seconds: float
-    """Time it took, that before an interruption left out."""
+    """Training time, excluding that before an interruption."""
     run: str
     """The run's folder, relative to that of the search."""
     reason: str = ""
-    """Why it failed."""
+    """Why the run failed."""
 
 
 class TuningCallback(Callback):
-    """Reports each validation to a search, and stops the run when it is hopeless."""
+    """Reports each validation to the search, and stops the run if it is pruned."""
 
     def __init__(self, settings: TuningSettings, is_hopeless: IsHopeless) -> None:
         mode: Literal["min", "max"] = "min" if settings.direction == "minimize" else "max"
@@ -50,13 +50,13 @@ class TuningCallback(Callback):
         self._is_hopeless = is_hopeless
 
     def on_validation_end(self, trainer: TrainerView, metrics: Mapping[str, float]) -> None:
-        """Report, and stop if told so."""
+        """Report the metric, and stop if the run is pruned."""
         self.watch.observe(metrics)
         if self._is_hopeless(trainer.step, float(metrics[self.watch.metric])):
             self.pruned = trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
-        """The best value so far, and whether the run was stopped."""
+        """The best value so far, and whether the run was pruned."""
         return {**self.watch.state(), "pruned": self.pruned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ class TuningCallback(Callback):
 
 @dataclass(frozen=True)
 class Experiment:
-    """What all runs of a search have in common."""
+    """What all runs of a search share."""
 
     source: str | Path
     overrides: Sequence[str] | Mapping[str, Any]
@@ -78,9 +78,9 @@ class Experiment:
     """Further arguments of `phonate.workflows.train.train`: mode, device."""
 
     def run(self, number: int, values: Values, name: str, is_hopeless: IsHopeless) -> Trial:
-        """Train with `values` in RUN/trials/`name`, or continue there what was interrupted.
+        """Train with `values` in RUN/trials/`name`, or resume an interrupted run there.
 
-        A run that can't be trained with these values, or whose loss is not finite, has failed; anything else is raised.
+        After an InputError or TrainingError (such as a non-finite loss) the run is failed; other errors are raised.
         """
         from phonate.workflows.train import train
 
@@ -96,7 +96,7 @@ class Experiment:
             reason = str(error)
         state: State = "failed" if reason else "pruned" if callback.pruned else "complete"
         if state == "complete" and callback.watch.best is None:
-            state, reason = "failed", f"{self.settings.metric} was never a number"
+            state, reason = "failed", f"{self.settings.metric} was never finite"
         return Trial(
             number,
             state,
@@ -110,7 +110,7 @@ class Experiment:
 
 
 def combined(overrides: Sequence[str] | Mapping[str, Any], values: Values) -> Sequence[str] | Mapping[str, Any]:
-    """`overrides` with `values` over them."""
+    """`overrides` updated with `values`."""
     if isinstance(overrides, Mapping):
         return {**overrides, **values}
     given = [overrides] if isinstance(overrides, str) else list(overrides)

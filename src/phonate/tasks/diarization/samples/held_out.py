@@ -92,5 +92,5 @@ def _simulated(corpus: Corpus, simulator: ConversationSimulator) -> Iterator[Hel
     rate, samples = corpus.data.audio.sample_rate, samples_of(corpus, corpus.data.chunk_frames)
     for number in range(min(_MOST_SIMULATED, simulator.settings.validation_samples)):
         conversation = simulator.conversation(samples, generator("validation conversation", number))
-        read = partial(list, [conversation.waveform_N])
+        read: Callable[[], Iterable[FloatArray]] = partial(list, [conversation.waveform_N])
         yield HeldOut(f"simulated#{number}", read, turns_of(conversation, simulator), samples / rate)

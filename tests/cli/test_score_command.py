@@ -29,8 +29,8 @@ def test_rows_total_and_conventions(files, capsys):
     assert lines[3].split()[:2] == ["total", "44.44"]
     text = "\n".join(lines)
     assert "collar: none" in text
-    assert "overlap: scored, for each of its speakers" in text
-    assert "all speech counts as missed: b" in text
+    assert "overlap: scored for each speaker" in text
+    assert "all speech counted as missed: b" in text
 
 
 def test_the_collar_is_on_each_side(files, capsys, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 from math import inf, nan
@@ -20,16 +21,19 @@ def turns(*listed):
     return [SpeakerTurn(*one) for one in listed]
 
 
+def annotation(listed):
+    from pyannote.core import Annotation, Segment
+
+    found = Annotation(uri="m")
+    for track, one in enumerate(listed):
+        found[Segment(one.start, one.end), track] = one.speaker
+    return found
+
+
 def pyannote_errors(reference, hypothesis, regions, collar, skip_overlap):
     """Parts of DER in seconds, and the sum and count of JER; pyannote's collar is the total width."""
-    from pyannote.core import Annotation, Segment, Timeline
+    from pyannote.core import Segment, Timeline
     from pyannote.metrics.diarization import DiarizationErrorRate, JaccardErrorRate
-
-    def annotation(listed):
-        found = Annotation(uri="m")
-        for track, one in enumerate(listed):
-            found[Segment(one.start, one.end), track] = one.speaker
-        return found
 
     uem = None if regions is None else Timeline([Segment(*one) for one in regions], uri="m")
     kept = {"collar": 2 * collar, "skip_overlap": skip_overlap}
@@ -82,6 +86,29 @@ def merged(listed):
     return sorted(found)
 
 
+def is_ambiguous(reference, hypothesis, regions, collar, skip_overlap):
+    """Whether several mappings of speakers have the largest time in common, by trying all of them."""
+    from pyannote.core import Segment, Timeline
+    from pyannote.metrics.diarization import DiarizationErrorRate
+
+    uem = None if regions is None else Timeline([Segment(*one) for one in regions], uri="m")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scored = DiarizationErrorRate().uemify(
+            annotation(reference), annotation(hypothesis), uem=uem, collar=2 * collar, skip_overlap=skip_overlap
+        )
+    common = np.zeros((8, 8))
+    found = scored[0] * scored[1]
+    common[: found.shape[0], : found.shape[1]] = found
+    rows = range(found.shape[0])
+    mappings = {
+        frozenset((row, column) for row, column in zip(rows, columns, strict=True) if common[row, column] > 0.0)
+        for columns in itertools.permutations(range(8), len(rows))
+    }
+    totals = sorted(sum(common[pair] for pair in mapping) for mapping in mappings)
+    return len(totals) > 1 and totals[-1] - totals[-2] < 1e-6
+
+
 @given(
     st.integers(0, 10**9), st.integers(0, 4), st.sampled_from([0.0, 0.1, 0.25, 1.0]), st.booleans(), st.integers(0, 2)
 )
@@ -100,9 +127,8 @@ def test_equal_to_pyannote(seed, speakers, collar, skip_overlap, parts):
     assert ours.speakers == theirs[5]
     # of mappings with the same time in common pyannote takes any, we the one with the lowest JER
     assert ours.jaccard <= theirs[4] + 1e-6
-    shuffled = turns(*((one.start, one.end, f"{7 * int(one.speaker) % 5}") for one in reference))
-    others = {pyannote_errors(listed, hypothesis, regions, collar, skip_overlap)[4] for listed in (reference, shuffled)}
-    assert max(others) - min(others) > 1e-6 or ours.jaccard == pytest.approx(theirs[4], abs=1e-6)
+    if not is_ambiguous(reference, hypothesis, regions, collar, skip_overlap):
+        assert ours.jaccard == pytest.approx(theirs[4], abs=1e-6)
 
 
 @given(st.integers(0, 10**9), st.integers(1, 4), st.sampled_from([0.0, 0.25]))

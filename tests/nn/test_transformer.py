@@ -328,7 +328,7 @@ def test_component_beats_global_beats_default() -> None:
         ({"model_type": "encoder_decoder", "decoder": {"use_cross_attention": False}}, "remove it"),
         ({"encoder": {"use_cross_attention": True}}, "only the decoder of an encoder_decoder"),
         ({"model_type": "encoder_decoder", "encoder": {"d_model": 256}}, "must be equal"),
-        ({"model_type": "encoder_decoder", "encoder": {"num_classes": 3}}, "outputs are the decoder's"),
+        ({"model_type": "encoder_decoder", "encoder": {"num_classes": 3}}, "the decoder produces the outputs"),
     ],
 )
 def test_mistakes_in_settings(wrong: dict[str, Any], message: str) -> None:

@@ -131,17 +131,18 @@ def test_equal_to_pyannote(seed, speakers, collar, skip_overlap, parts):
         assert ours.jaccard == pytest.approx(theirs[4], abs=1e-6)
 
 
-@given(st.integers(0, 10**9), st.integers(1, 4), st.sampled_from([0.0, 0.25]))
+@given(st.integers(0, 10**9), st.integers(1, 4))
 @settings(max_examples=100, deadline=None)
-def test_equal_to_spy_der(seed, speakers, collar):
+def test_equal_to_spy_der(seed, speakers):
+    """Without a collar: with one, spy-der rarely differs from pyannote.metrics, which phonate follows."""
     from spyder import DER
 
     rng = random.Random(seed)
-    reference = merged(conversation(rng, speakers, 60.0))  # spy-der has no collar where turns of one speaker touch
+    reference = merged(conversation(rng, speakers, 60.0))
     hypothesis = altered(rng, reference)
-    ours = score(reference, hypothesis, regions=[(0.0, 80.0)], collar=collar)
+    ours = score(reference, hypothesis, regions=[(0.0, 80.0)])
     listed = [[(one.speaker, one.start, one.end) for one in found] for found in (reference, hypothesis)]
-    theirs = DER({"m": listed[0]}, {"m": listed[1]}, uem={"m": [(0.0, 80.0)]}, collar=collar)["Overall"]
+    theirs = DER({"m": listed[0]}, {"m": listed[1]}, uem={"m": [(0.0, 80.0)]})["Overall"]
     if ours.speech:
         assert ours.der == pytest.approx(theirs.der, abs=1e-5)
 

@@ -23,6 +23,7 @@ from phonate.config.resolve import resolve
 from phonate.tasks.cloning.sequence import EOS, IGNORED
 from phonate.tasks.cloning.task import CloningTask
 from phonate.training.steps.generators import seed_torch
+from phonate.training.tracking.stream import tag
 from phonate.workflows.train import train
 
 CPU = torch.device("cpu")
@@ -82,7 +83,24 @@ def test_a_run_reports_its_terms(run: Path) -> None:
             assert line["audio"] == pytest.approx(np.mean(parts), rel=1e-5)
     (validation,) = lines(run, "validation")
     assert validation["audio"] == pytest.approx(np.mean([validation[f"codebook/{k}"] for k in range(8)]), rel=1e-5)
-    assert "training" in (run / "logs/training.log").read_text()
+    log = (run / "logs/training.log").read_text()
+    assert "7 pairs for training, 1 for validation" in log
+    assert "gradient checkpointing off: a micro-batch of" in log
+
+
+def test_dashboards_have_the_names_of_fine_tuning_scripts(folder: Path) -> None:
+    names = task_of(folder).metric_names()
+    shown = {name: tag(names, "train", name) for name in ("loss", "text", "audio", "contrastive", "learning_rate")}
+    assert shown["loss"] == "loss/total_loss"
+    assert [shown[name] for name in ("text", "audio", "contrastive")] == [
+        "loss/text_loss",
+        "loss/audio_loss",
+        "loss/contrastive_loss",
+    ]
+    assert shown["learning_rate"] == "metrics/learning_rate"
+    assert tag(names, "train", "samples_per_second") == "metrics/samples_per_second"
+    assert tag(names, "train", "system/gpu_memory_gb") == "metrics/gpu_memory_gb"
+    assert tag(names, "validation", "loss") == "validation/loss"
 
 
 def test_adapters_alone_are_trained_and_saved(run: Path, folder: Path) -> None:

@@ -21,8 +21,9 @@ from phonate.data.batches.packing import pack
 from phonate.data.dialogues.reading import Refused, warn_refused
 from phonate.tasks.cloning.corpus import Corpus
 from phonate.tasks.cloning.data_settings import CloningData
+from phonate.tasks.cloning.network.memory import Load
 from phonate.tasks.cloning.samples import CloningSample
-from phonate.tasks.cloning.sequence import NO_POOL, Example, TrainingSequence, training_sequence
+from phonate.tasks.cloning.sequence import CODEBOOKS, NO_POOL, Example, TrainingSequence, training_sequence
 from phonate.tasks.cloning.tokens import CloningTokenizer
 from phonate.training.task import Batch
 
@@ -73,6 +74,12 @@ class CloningDataset:
     def cached(self) -> bool:
         """True: texts are tokens already, and codes lie in memory or in a memory-mapped file."""
         return True
+
+    def largest(self, rows: int) -> Load:
+        """At most what a batch of so many rows holds."""
+        audio = [sum(len(self.examples[i].target_codes) + CODEBOOKS for i in row) for row in self.rows]
+        texts = [sum(len(self.examples[i].script.after) if self.learn_text else 3 for i in row) for row in self.rows]
+        return Load(rows * int(self.lengths.max()), rows * max(audio), rows * max(texts))
 
     def get(self, index: int, rng: np.random.Generator) -> list[tuple[TrainingSequence, int]]:
         """The sequences of a row, each with the number of its speaker. Nothing about it is random."""

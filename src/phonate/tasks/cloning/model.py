@@ -15,11 +15,8 @@ from phonate.tasks.cloning.tokens import CloningTokenizer
 def build(settings: CloningModel, device: torch.device) -> CloningNetwork:
     """The pretrained network on `device`, with fresh adapters or trained whole. Raises InputError as `load_network`."""
     if settings.strategy == "lora":
-        network = load_network(settings, device)
-    else:
-        network = CloningNetwork(load_base(settings.name, "fp32", None, device, settings.text_head))
-    network.checkpointing = settings.gradient_checkpointing is True
-    return network
+        return load_network(settings, device)
+    return CloningNetwork(load_base(settings.name, "fp32", None, device, settings.text_head))
 
 
 def check_fit(network: CloningNetwork, tokenizer: CloningTokenizer, max_length: int) -> None:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+import torch.distributed
 from torch import Tensor, nn
 
 from phonate.audio.higgs_codec import HiggsCodec
@@ -28,9 +29,11 @@ from phonate.tasks.cloning.losses.curriculum import share
 from phonate.tasks.cloning.losses.settings import TERMS, VOICE_TERMS
 from phonate.tasks.cloning.losses.similarity import VoiceSimilarity
 from phonate.tasks.cloning.losses.voices import contrastive_loss
+from phonate.tasks.cloning.network.memory import Load, choose_checkpointing
 from phonate.tasks.cloning.sequence import CODEBOOK_SIZE, CODEBOOKS, IGNORED
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.tasks.cloning.tokens import CloningTokenizer
+from phonate.training.precision.precision import FORMATS, resolve
 from phonate.training.task import Batch, Count, Coupling, Stateful, Task, Terms
 
 ACCURACY = "accuracy"
@@ -49,6 +52,7 @@ class CloningTask(Task):
         self.corpus = Corpus(recipe.data, lambda: self.codec)
         self._adaptive = losses.AdaptiveWeights(CODEBOOKS) if self.settings.codebooks == "adaptive" else None
         self._similarity: VoiceSimilarity | None = None
+        self._datasets: dict[str, CloningDataset] = {}
         self._base: str | None = None
         """The fingerprint of the frozen weights, once the model is built."""
 
@@ -75,14 +79,33 @@ class CloningTask(Task):
         """The network on `device`, with adapters or wholly trained. Raises InputError if data and model do not fit."""
         network = models.build(self.recipe.model, device)
         models.check_fit(network, self.tokenizer, self.recipe.data.max_length)
+        choose_checkpointing(network, self.recipe.model.gradient_checkpointing, self._load, self._autocast(device))
         if self._weighs("similarity"):
             self._similarity = VoiceSimilarity(HiggsCodec.load(self.recipe.model.codec, device=device), device)
         if not self._full:
             self._base = base_fingerprint(network)
         return network
 
+    @cached_property
+    def _load(self) -> Load:
+        """The largest micro-batch of a rank."""
+        training, dataset = self.recipe.training, self.dataset("train")
+        rows = training.batch_size
+        if training.max_length is not None:
+            rows = max(1, training.max_length // int(dataset.lengths.max()))
+        ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        return dataset.largest(-(-rows // ranks))
+
+    def _autocast(self, device: torch.device) -> torch.dtype | None:
+        return FORMATS.get(resolve(self.recipe.training.mixed_precision, device))
+
     def dataset(self, split: str) -> CloningDataset:
         """Rows of samples of "train" or "validation"."""
+        if split not in self._datasets:
+            self._datasets[split] = self._make_dataset(split)
+        return self._datasets[split]
+
+    def _make_dataset(self, split: str) -> CloningDataset:
         data = self.recipe.data
         examples = examples_of(self.corpus, split, self.tokenizer, data)
         return CloningDataset(

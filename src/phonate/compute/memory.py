@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from phonate.compute.device_type import DeviceType
+from phonate.compute.mapping import drop_mapped_pages
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,14 @@ def limit_heap() -> None:
 
 
 def return_freed_pages() -> None:
-    """Return memory that the C library has freed but kept to the system.
+    """Return to the system memory that the C library has freed but kept, and the pages of mapped files.
 
     glibc serves tensors of up to 32 MB from its heap and keeps what is freed: with batches of varying lengths a process
     grows to several times its live memory. `malloc_trim` returns the pages; other C libraries don't have it.
     """
     import ctypes
 
+    drop_mapped_pages()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

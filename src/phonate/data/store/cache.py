@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from phonate.compute.mapping import map_array
 from phonate.config.errors import DataError
 from phonate.data.store.index import Index
 
@@ -101,14 +102,13 @@ class FeatureCache:
                 raise DataError(f"{name} is cut short: {found} of {wanted} are there")
 
     def _map(self) -> None:
-        # As plain arrays: a slice of a memmap is another memmap, and making one costs more than many a copy.
-        self._audio: NDArray[np.int16] = np.asarray(np.memmap(self._folder / AUDIO, dtype="<i2", mode="r"))
+        self._audio: NDArray[np.int16] = map_array(self._folder / AUDIO, "<i2")
         self._features = self._map_features()
 
     def _map_features(self) -> NDArray[Any]:
         if not self.width:
             return np.zeros((self._frame_start[-1], 0), dtype=self.dtype)
-        flat = np.asarray(np.memmap(self._folder / FEATURES, dtype=self.dtype, mode="r"))
+        flat = map_array(self._folder / FEATURES, self.dtype)
         return flat.reshape(-1, self.width)
 
     def __getstate__(self) -> dict[str, object]:

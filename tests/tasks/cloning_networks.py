@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from phonate.tasks.cloning.network.dual_ffn import sequence_layout
 from phonate.tasks.cloning.network.settings import CloningLoRA, NetworkSettings
 
 Sequence = tuple[int, tuple[int, ...]]
@@ -21,25 +22,30 @@ def network_settings(folder: Path, **changes: Any) -> NetworkSettings:
     return NetworkSettings(**{"name": str(folder), "lora": CloningLoRA(rank=4, dropout=0.0), **changes})
 
 
-def make_batch(config: Any, layout: tuple[tuple[Sequence, ...], ...] = LAYOUT, seed: int = 0) -> dict[str, Tensor]:
-    """A batch in the form of the task's `collate`, of random tokens and codes."""
+def make_batch(
+    config: Any, layout: tuple[tuple[Sequence, ...], ...] = LAYOUT, seed: int = 0, side_by_side: bool = False
+) -> dict[str, Tensor]:
+    """A batch in the form of the task's `collate`, of random tokens and codes; with `side_by_side`, attention is given
+    the layout of the sequences."""
     generator = torch.Generator().manual_seed(seed)
     rows = [[_sequence(config, one, generator) for one in row] for row in layout]
     length = max(sum(len(ids) for ids in row) for row in rows)
     input_ids = torch.full((len(rows), length), int(config.pad_token_id))
     position_ids = torch.arange(length).repeat(len(rows), 1)
+    starts: list[int] = []
     for number, row in enumerate(rows):
         start = 0
         for ids in row:
             input_ids[number, start : start + len(ids)] = ids
             position_ids[number, start:] = torch.arange(length - start)
+            starts.append(number * length + start)
             start += len(ids)
         position_ids[number, start:] = torch.arange(length - start)
     flat = input_ids.flatten()
     is_frame = (flat == config.audio_token_id) | (flat == config.audio_delay_token_id)
     frame_positions = is_frame.nonzero()[:, 0]
     shape = (len(frame_positions), config.num_codebooks)
-    return {
+    batch = {
         "input_ids": input_ids,
         "position_ids": position_ids,
         "frames": torch.randint(0, config.codebook_size, shape, generator=generator),
@@ -48,6 +54,10 @@ def make_batch(config: Any, layout: tuple[tuple[Sequence, ...], ...] = LAYOUT, s
         "text_positions": (flat == config.audio_bos_token_id).nonzero()[:, 0],
         "audio_positions": frame_positions[::2],
     }
+    if side_by_side:
+        lengths = [len(ids) for row in rows for ids in row]
+        batch["sequences"], batch["places"] = sequence_layout(starts, lengths, input_ids.numel())
+    return batch
 
 
 def _sequence(config: Any, sequence: Sequence, generator: torch.Generator) -> Tensor:

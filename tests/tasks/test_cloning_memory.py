@@ -59,7 +59,7 @@ def test_activations_are_as_predicted_from_one_layer(
     network = load_network(settings, CPU).train()
     step = measure(network, autocast)
     assert step.optimizer == 12 * trainable_parameters(network)
-    batch = make_batch(network.config, (((60, (40, 50)), (30, (90,))),))
+    batch = make_batch(network.config, (((60, (40, 50)), (30, (90,))),), side_by_side=True)
     tokens = batch["input_ids"].numel()
     plain = kept_by(network, batch, autocast)
     assert 0.95 < plain / (step.layers * tokens * step.layer_token) < 1.15

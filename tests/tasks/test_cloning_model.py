@@ -68,11 +68,12 @@ def test_forward_is_that_of_transformers_to_the_bit(base: Any) -> None:
 
 
 @torch.no_grad()
-def test_packed_samples_do_not_see_each_other(base: Any) -> None:
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_packed_samples_do_not_see_each_other(base: Any, side_by_side: bool) -> None:
     """Changing one sample of a row changes nothing of the next one; nor does taking it away."""
     network = CloningNetwork(base)
     first, second = (7, (12, 15)), (5, (9,))
-    batch = make_batch(base.config, ((first, second),))
+    batch = make_batch(base.config, ((first, second),), side_by_side=side_by_side)
     length = int(batch["position_ids"][0].diff().argmin()) + 1
     before = network(**batch).hidden
     changed = dict(batch, input_ids=batch["input_ids"].clone(), frames=batch["frames"].clone())
@@ -93,8 +94,28 @@ def test_packed_samples_do_not_see_each_other(base: Any) -> None:
     )
     assert torch.allclose(alone.hidden, before[length:], atol=1e-5)
     # what a mask without sequences would do
-    crossed = network(**dict(changed, position_ids=torch.arange(before.shape[0])[None])).hidden
+    whole = {"position_ids": torch.arange(before.shape[0])[None], "sequences": None, "places": None}
+    crossed = network(**changed | whole).hidden
     assert not torch.allclose(crossed[length:], before[length:], atol=1e-2)
+
+
+def test_attention_side_by_side_is_that_with_a_mask(network: CloningNetwork) -> None:
+    masked, split = make_batch(network.config), make_batch(network.config, side_by_side=True)
+    real = (masked["input_ids"].flatten() != network.config.pad_token_id).nonzero()[:, 0]
+    assert len(real) < masked["input_ids"].numel()
+    with torch.no_grad():
+        difference = network(**masked).hidden[real] - network(**split).hidden[real]
+    assert float(difference.abs().max()) < 1e-5
+    expected, found = _gradients(network, masked), _gradients(network, split)
+    assert all(torch.allclose(found[name], one, rtol=1e-4, atol=1e-5) for name, one in expected.items())
+    network.checkpointing = True
+    again = _gradients(network, split)
+    network.checkpointing = False
+    assert all(torch.equal(found[name], again[name]) for name in found)
+    # a layout of other sequences is noticed
+    with torch.no_grad():
+        wrong = network(**dict(split, sequences=split["sequences"].roll(1, 0))).hidden[real]
+        assert not torch.allclose(wrong, network(**masked).hidden[real], atol=1e-2)
 
 
 def _gradients(network: CloningNetwork, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -139,9 +160,10 @@ def test_gradients_are_those_of_transformers_and_the_same_with_checkpointing(
 
 
 @pytest.mark.slow  # imports the compiler
-def test_the_forward_pass_is_one_graph(network: CloningNetwork) -> None:
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_the_forward_pass_is_one_graph(network: CloningNetwork, side_by_side: bool) -> None:
     """For torch.compile; transformers' breaks at every boolean mask."""
-    batch = make_batch(network.config)
+    batch = make_batch(network.config, side_by_side=side_by_side)
     explain: Any = torch._dynamo.explain
     try:
         ours = explain(network)(**batch)
@@ -151,7 +173,7 @@ def test_the_forward_pass_is_one_graph(network: CloningNetwork) -> None:
 
 
 def test_bf16_autocast_of_the_adapted_model(network: CloningNetwork) -> None:
-    batch = make_batch(network.config)
+    batch = make_batch(network.config, side_by_side=True)
     exact = _gradients(network, batch)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         half = _gradients(network, batch)

@@ -3,19 +3,21 @@
 A layer has two feed-forward networks and two pairs of norms, one for text tokens and one for audio frames, and one
 attention for both. transformers picks the tokens of a path with boolean masks, six times in each layer, which waits for
 the device and breaks the graph of torch.compile each time. Where the tokens are is known before the batch is sent, so
-that these functions run transformers' own modules on rows picked by index.
+that these functions run transformers' own modules on rows picked by index. In the same way attention, alone of all,
+runs on the packed sequences side by side instead of on long rows in which most pairs of tokens are masked.
 
-Shapes: B rows of L tokens, H width of the model, N = B * L.
+Shapes: B rows of L tokens, N = B * L, H width of the model; S sequences of at most T tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 
@@ -27,6 +29,40 @@ class Paths:
     """(A,)"""
     text: Tensor
     """(N - A,)"""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Who attends to whom: by a mask, or by sequences. With neither, the tokens of a row are one sequence."""
+
+    mask: Tensor | None = None
+    """(B, 1, L, keys) as `block_causal_mask` gives it."""
+    sequences: Tensor | None = None
+    """(S, T) as `sequence_layout` gives it."""
+    places: Tensor | None = None
+    """(N,) as `sequence_layout` gives it."""
+
+
+def sequence_layout(starts: Sequence[int], lengths: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
+    """Where attention finds the tokens of each sequence, and where its results go.
+
+    Args:
+        starts: (S,) first token of each sequence, as an index into the flattened N tokens.
+        lengths: (S,) tokens of each sequence.
+        count: N; what is in no sequence is padding.
+
+    Returns:
+        (S, T): the tokens of each sequence; behind its end any others, which nothing before them attends to.
+        (N,): the place of each token in the flattened (S * T); for padding any.
+    """
+    longest = max(lengths)
+    # what stands for nothing is spread over all indices: on a GPU, gradients of one row would wait for each other
+    sequences = torch.arange(len(starts) * longest).remainder(count).view(len(starts), longest)
+    places = torch.arange(count).remainder(sequences.numel())
+    for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        sequences[number, :length] = torch.arange(start, start + length)
+        places[start : start + length] = number * longest + torch.arange(length)
+    return sequences, places
 
 
 _MASK_ALIGNMENT = 16
@@ -61,7 +97,7 @@ def run_layers(
     layers: nn.ModuleList,
     hidden_BLH: Tensor,
     position_embeddings: tuple[Tensor, Tensor],
-    mask: Tensor | None,
+    attention: Attention,
     paths: Paths,
     cache: Any = None,
     checkpointing: bool = False,
@@ -72,13 +108,13 @@ def run_layers(
         layers: Of transformers' HiggsAudioV2Model, adapters or not.
         hidden_BLH: Embeddings of tokens and frames.
         position_embeddings: What the model's `rotary_emb` gives.
-        mask: (B, 1, L, keys) as `block_causal_mask` gives it; None: all tokens of a row are one sequence.
+        attention: Which tokens are a sequence.
         paths: Which tokens are audio frames.
         cache: Keys and values of earlier tokens, with transformers' `update`.
         checkpointing: Recompute each layer in the backward pass instead of keeping its activations.
     """
     for layer in layers:
-        arguments = (layer, hidden_BLH, position_embeddings, mask, paths.audio, paths.text, cache)
+        arguments = (layer, hidden_BLH, position_embeddings, attention, paths, cache)
         if checkpointing and torch.is_grad_enabled():
             hidden_BLH = checkpoint(run_layer, *arguments, use_reentrant=False)
         else:
@@ -90,20 +126,24 @@ def run_layer(
     layer: Any,
     hidden_BLH: Tensor,
     position_embeddings: tuple[Tensor, Tensor],
-    mask: Tensor | None,
-    audio: Tensor,
-    text: Tensor,
+    attention: Attention,
+    paths: Paths,
     cache: Any = None,
 ) -> Tensor:
-    """`hidden_BLH` after one layer; equal to transformers' HiggsAudioV2DecoderLayer to the bit. Arguments as
-    `run_layers`, the two paths by themselves."""
-    normed_BLH = _on_paths(hidden_BLH, audio, text, layer.audio_input_layernorm, layer.input_layernorm)
-    attended_BLH, _ = layer.self_attn(
-        hidden_states=normed_BLH,
-        position_embeddings=position_embeddings,
-        attention_mask=mask,
-        past_key_values=cache,
-    )
+    """`hidden_BLH` after one layer; with a mask, equal to transformers' HiggsAudioV2DecoderLayer to the bit. Arguments
+    as `run_layers`."""
+    normed_BLH = _on_paths(hidden_BLH, paths, layer.audio_input_layernorm, layer.input_layernorm)
+    if attention.sequences is not None and attention.places is not None:
+        attended_BLH = _attend_side_by_side(
+            layer.self_attn, normed_BLH, position_embeddings, attention.sequences, attention.places
+        )
+    else:
+        attended_BLH, _ = layer.self_attn(
+            hidden_states=normed_BLH,
+            position_embeddings=position_embeddings,
+            attention_mask=attention.mask,
+            past_key_values=cache,
+        )
     hidden_BLH = hidden_BLH + attended_BLH
 
     def audio_update(x: Tensor) -> Tensor:
@@ -114,20 +154,55 @@ def run_layer(
         updated: Tensor = layer.mlp(layer.post_attention_layernorm(x))
         return updated
 
-    return hidden_BLH + _on_paths(hidden_BLH, audio, text, audio_update, text_update)
+    return hidden_BLH + _on_paths(hidden_BLH, paths, audio_update, text_update)
+
+
+def _attend_side_by_side(
+    attention: Any,
+    hidden_BLH: Tensor,
+    position_embeddings: tuple[Tensor, Tensor],
+    sequences_ST: Tensor,
+    places_N: Tensor,
+) -> Tensor:
+    """Causal self-attention (B, L, H) of each packed sequence: what transformers' attention gives, whose layers are
+    used, without a mask."""
+    from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import apply_rotary_pos_emb
+
+    def heads(layer: nn.Module) -> Tensor:
+        projected: Tensor = layer(hidden_BLH)
+        return projected.unflatten(-1, (-1, attention.head_dim))
+
+    def side_by_side(values: Tensor) -> Tensor:
+        picked = values.flatten(0, 1).index_select(0, sequences_ST.flatten())
+        return picked.unflatten(0, sequences_ST.shape).transpose(1, 2)
+
+    turned, keys = apply_rotary_pos_emb(
+        heads(attention.q_proj), heads(attention.k_proj), *position_embeddings, unsqueeze_dim=2
+    )
+    found = functional.scaled_dot_product_attention(
+        side_by_side(turned),
+        side_by_side(keys),
+        side_by_side(heads(attention.v_proj)),
+        dropout_p=attention.attention_dropout if attention.training else 0.0,
+        is_causal=True,
+        scale=attention.scaling,
+        enable_gqa=attention.num_key_value_groups > 1,
+    )
+    packed_NH = found.transpose(1, 2).flatten(0, 1).flatten(1).index_select(0, places_N)
+    attended: Tensor = attention.o_proj(packed_NH.view(*hidden_BLH.shape[:-1], -1))
+    return attended
 
 
 def _on_paths(
     hidden_BLH: Tensor,
-    audio: Tensor,
-    text: Tensor,
+    paths: Paths,
     on_audio: Callable[[Tensor], Tensor],
     on_text: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """(B, L, H): `on_audio` of the rows `audio` of the flattened hidden states, and `on_text` of the rows `text`."""
+    """(B, L, H): `on_audio` of the tokens on the audio path, and `on_text` of the others."""
     flat_NH = hidden_BLH.flatten(0, 1)
-    audio_AH = on_audio(flat_NH.index_select(0, audio))
-    text_TH = on_text(flat_NH.index_select(0, text))
-    found_NH = torch.empty_like(flat_NH, dtype=text_TH.dtype)
-    found_NH.index_copy_(0, audio, audio_AH).index_copy_(0, text, text_TH)
+    audio_AH = on_audio(flat_NH.index_select(0, paths.audio))
+    text_RH = on_text(flat_NH.index_select(0, paths.text))
+    found_NH = torch.empty_like(flat_NH, dtype=text_RH.dtype)
+    found_NH.index_copy_(0, paths.audio, audio_AH).index_copy_(0, paths.text, text_RH)
     return found_NH.view_as(hidden_BLH)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from phonate.compute.memory import usage_of
-from phonate.tasks.cloning.network.dual_ffn import block_causal_mask, query_dtype, run_layer
+from phonate.tasks.cloning.network.dual_ffn import Attention, Paths, run_layer
 from phonate.tasks.cloning.network.network import CloningNetwork
 
 logger = logging.getLogger(__name__)
@@ -133,12 +133,13 @@ def _kept_by_a_layer(network: CloningNetwork, tokens: int, autocast: torch.dtype
 
     training = network.training
     network.train()
+    network.leave_casts_to_autocast(autocast is not None)
     with torch.enable_grad(), torch.autocast(weight.device.type, dtype=autocast, enabled=autocast is not None):
-        mask = block_causal_mask(positions_1L, query_dtype(hidden_1LH))
+        attention = Attention(sequences=positions_1L, places=positions_1L[0])
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            output = run_layer(base.model.layers[0], hidden_1LH, rotary, mask, audio, text)
+            output = run_layer(base.model.layers[0], hidden_1LH, rotary, attention, Paths(audio, text))
     network.train(training)
-    for shared in (*network.parameters(), *rotary, mask, audio, text):
+    for shared in (*network.parameters(), *rotary, positions_1L):
         kept.pop(shared.untyped_storage().data_ptr(), None)
     del output  # until here it held what was kept, so that no storage was counted twice or reused
     return float(sum(kept.values()))

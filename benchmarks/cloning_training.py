@@ -1,0 +1,395 @@
+"""Training steps of voice cloning, beside transformers.Trainer with peft on the same model, adapters and samples.
+
+    OMP_NUM_THREADS=1 python benchmarks/cloning_training.py [--rounds 3] [--steps 3] [--out FILE.md]
+    python benchmarks/cloning_training.py --full-size [--tokens 8192] [--steps 20]      # needs a CUDA GPU
+
+Without a GPU: a model a few hundred times smaller than the published one, whose heads have about the same share of its
+layers' work as there, in fp32. The peer pads the samples of a batch to the longest and computes both heads at every
+position, as HiggsAudioV2ForConditionalGeneration does with labels; here samples are packed into rows, and heads run
+where labels are. Both run in turns in one process; the ratio is the median over rounds of processor times for the same
+samples, with gradient clipping and AdamW on both sides. The losses of both are printed: they differ, because the peer
+also learns the reference and the prompt and normalises otherwise.
+
+With --full-size: the published sizes with random weights in bf16 on a GPU: samples per second, the share of the GPU's
+peak that this is, and the memory beside what the memory model said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import statistics
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from phonate.data.batches.packing import pack
+from phonate.tasks.cloning.network.adapters import with_adapters
+from phonate.tasks.cloning.network.dual_ffn import sequence_layout
+from phonate.tasks.cloning.network.memory import Load, choose_checkpointing, measure
+from phonate.tasks.cloning.network.network import CloningNetwork
+from phonate.tasks.cloning.network.settings import CloningLoRA
+
+CPU = torch.device("cpu")
+CODEBOOKS = 8
+SMALL = {
+    "vocab_size": 3584,
+    "hidden_size": 384,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "codebook_size": 130,
+    "audio_stream_bos_id": 128,
+    "audio_stream_eos_id": 129,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "audio_bos_token_id": 3,
+    "audio_delay_token_id": 4,
+    "audio_token_id": 5,
+}
+"""Heads of text and audio have 14 % and 4 % of the parameters that a token meets in the layers; as published: 14 %, 1 %."""
+FIRST_TEXT_ID = 10
+PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
+"""Dense bf16 operations per second."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A prompt of text, a reference and a target."""
+
+    text: Tensor
+    frames: Tensor
+    """(A, K) of both audios."""
+    reference: int
+    """Frames of the reference."""
+
+    @property
+    def ids(self) -> list[int]:
+        """Text, then for each audio its beginning, its frames and two tokens after it."""
+        ids: list[int] = self.text.tolist()
+        for count in (self.reference, len(self.frames) - self.reference):
+            ids += [3, *([5] * (count - 7)), *([4] * 7), 2, FIRST_TEXT_ID]
+        return ids
+
+
+def make_samples(count: int, codes: int, vocabulary: int) -> list[Sample]:
+    """References of 3 to 8 s and targets of 1 to 14 s at 25 frames a second, prompts of 60 to 180 tokens."""
+    generator = torch.Generator().manual_seed(0)
+
+    def between(low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (), generator=generator))
+
+    made = []
+    for _ in range(count):
+        reference, target = between(75, 200) + 9, between(25, 350) + 9
+        frames = torch.randint(0, codes, (reference + target, CODEBOOKS), generator=generator)
+        text = torch.randint(FIRST_TEXT_ID, vocabulary, (between(60, 180),), generator=generator)
+        made.append(Sample(text, frames, reference))
+    return made
+
+
+def packed(samples: list[Sample], length: int) -> dict[str, Tensor]:
+    """Samples in rows of at most `length` tokens, in the form of the task's batches."""
+    lengths = [len(one.ids) for one in samples]
+    rows = pack(lengths, max(length, *lengths))
+    width = max(sum(lengths[i] for i in row) for row in rows)
+    input_ids = torch.zeros(len(rows), width, dtype=torch.int64)
+    position_ids = torch.arange(width).repeat(len(rows), 1)
+    frames, audio, starts, order = [], [], [], []
+    for number, row in enumerate(rows):
+        start = 0
+        for one in (samples[i] for i in row):
+            ids = torch.tensor(one.ids)
+            starts.append(number * width + start)
+            order.append(len(ids))
+            input_ids[number, start : start + len(ids)] = ids
+            position_ids[number, start:] = torch.arange(width - start)
+            frames.append(one.frames)
+            target_end = number * width + start + len(ids) - 2
+            audio.append(torch.arange(target_end - (len(one.frames) - one.reference), target_end - 1))
+            start += len(ids)
+    flat = input_ids.flatten()
+    is_frame = (flat == 4) | (flat == 5)
+    sequences, places = sequence_layout(starts, order, flat.numel())
+    return {
+        "input_ids": input_ids,
+        "position_ids": position_ids,
+        "frames": torch.cat(frames),
+        "frame_positions": is_frame.nonzero()[:, 0],
+        "other_positions": (~is_frame).nonzero()[:, 0],
+        "text_positions": (flat == 3).nonzero()[:, 0],
+        "audio_positions": torch.cat(audio),
+        "sequences": sequences,
+        "places": places,
+    }
+
+
+def padded(samples: list[Sample], eos: int) -> dict[str, Tensor]:
+    """Samples as the peer takes them: a row each, everything labelled but the padding."""
+    width, most = max(len(one.ids) for one in samples), max(len(one.frames) for one in samples)
+    count = len(samples)
+    batch = {
+        "input_ids": torch.zeros(count, width, dtype=torch.int64),
+        "attention_mask": torch.zeros(count, width, dtype=torch.int64),
+        "audio_input_ids": torch.full((count, most, CODEBOOKS), eos),
+        "audio_input_ids_mask": torch.zeros(count, most, dtype=torch.bool),
+        "labels": torch.full((count, width), -100),
+        "audio_labels": torch.full((count, most, CODEBOOKS), -100),
+    }
+    for row, one in enumerate(samples):
+        ids, frames = torch.tensor(one.ids), len(one.frames)
+        batch["input_ids"][row, : len(ids)] = ids
+        batch["attention_mask"][row, : len(ids)] = 1
+        batch["labels"][row, : len(ids)] = ids
+        batch["audio_input_ids"][row, :frames] = one.frames
+        batch["audio_input_ids_mask"][row, :frames] = True
+        batch["audio_labels"][row, :frames] = torch.where(one.frames == eos, -100, one.frames)
+    return batch
+
+
+def small_model() -> Any:
+    """The small model with random weights of one seed."""
+    from transformers import HiggsAudioV2Config, HiggsAudioV2ForConditionalGeneration
+
+    torch.manual_seed(0)
+    return HiggsAudioV2ForConditionalGeneration(HiggsAudioV2Config(**SMALL), use_text_head=True)
+
+
+class Ours:
+    """Steps of the network of the task."""
+
+    def __init__(self, batches: list[dict[str, Tensor]], lora: CloningLoRA) -> None:
+        self.network = CloningNetwork(with_adapters(small_model(), lora, whisper=False)).train()
+        self.batches = batches
+        self.trained = [one for one in self.network.parameters() if one.requires_grad]
+        self.optimizer = torch.optim.AdamW(self.trained, lr=1e-4, fused=True)
+        self.loss = 0.0
+
+    def run(self) -> float:
+        """Processor seconds of a step for each batch."""
+        began = time.process_time()
+        for batch in self.batches:
+            self.loss = train_step(self.network, batch, self.optimizer, self.trained)
+        return time.process_time() - began
+
+
+def train_step(network: Any, batch: dict[str, Tensor], optimizer: Any, trained: list[Tensor]) -> float:
+    """Forward, losses, backward, clipping and AdamW; returns the loss."""
+    output = network(**batch)
+    next_frame = batch["frames"].roll(-1, 0)
+    where = torch.searchsorted(batch["frame_positions"], batch["audio_positions"])
+    audio = F.cross_entropy(output.audio_logits.float().flatten(0, 1), next_frame[where].flatten())
+    next_ids = batch["input_ids"].flatten().roll(-1)[batch["text_positions"]]
+    loss = CODEBOOKS * audio + F.cross_entropy(output.text_logits.float(), next_ids)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(trained, 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return float(loss.detach())
+
+
+class Peer:
+    """Steps of transformers.Trainer."""
+
+    def __init__(self, batches: list[list[Sample]], lora: CloningLoRA, folder: Path) -> None:
+        from transformers import Trainer, TrainerCallback, TrainingArguments
+
+        times = self.times = []
+
+        class Clock(TrainerCallback):  # type: ignore[misc]
+            def on_step_begin(self, *_: Any, **__: Any) -> None:
+                times.append(-time.process_time())
+
+            def on_step_end(self, *_: Any, **__: Any) -> None:
+                times[-1] += time.process_time()
+
+        model = with_adapters(small_model(), lora, whisper=False)
+        samples = [one for batch in batches for one in batch]
+        self.arguments = TrainingArguments(
+            output_dir=str(folder),
+            per_device_train_batch_size=len(batches[0]),
+            learning_rate=1e-4,
+            lr_scheduler_type="constant",
+            max_grad_norm=1.0,
+            num_train_epochs=1,
+            use_cpu=True,
+            remove_unused_columns=False,
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            report_to=[],
+            train_sampling_strategy="sequential",
+            dataloader_pin_memory=False,
+        )
+        eos = SMALL["audio_stream_eos_id"]
+        self.trainer = Trainer(
+            model=model,
+            args=self.arguments,
+            train_dataset=samples,
+            data_collator=lambda items: padded(items, eos),
+            callbacks=[Clock()],
+        )
+        self.loss = 0.0
+
+    def run(self) -> float:
+        """Processor seconds of a step for each batch, between the trainer's own marks of a step."""
+        self.times.clear()
+        self.loss = self.trainer.train().training_loss
+        return float(sum(self.times))
+
+
+def graph_breaks(samples: list[Sample]) -> tuple[int, int]:
+    """How often torch.compile must leave the graph in a forward pass: here, and in transformers' own."""
+    explain: Any = torch._dynamo.explain
+    model = small_model().eval()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        ours = explain(CloningNetwork(model))(**packed(samples, 1024)).graph_break_count
+        torch._dynamo.reset()
+        theirs = explain(model)(**padded(samples, SMALL["audio_stream_eos_id"]), use_cache=False).graph_break_count
+        torch._dynamo.reset()
+    return int(ours), int(theirs)
+
+
+def layer_bytes() -> dict[str, float]:
+    """Bytes that a layer of the published size keeps for each token, bf16, by the dropout of its adapters."""
+    from transformers import HiggsAudioV2Config, HiggsAudioV2ForConditionalGeneration
+
+    found = {}
+    for dropout in (0.0, 0.1):
+        config = HiggsAudioV2Config(codebook_size=1026, num_hidden_layers=1, vocab_size=128256)
+        config.vocab_size, config.pad_token_id = 512, 0
+        torch.set_default_dtype(torch.bfloat16)
+        model = HiggsAudioV2ForConditionalGeneration(config)
+        torch.set_default_dtype(torch.float32)
+        network = CloningNetwork(with_adapters(model, CloningLoRA(dropout=dropout), whisper=False))
+        found[f"dropout {dropout:g}"] = measure(network, torch.bfloat16).layer_token
+    return found
+
+
+def compare(options: argparse.Namespace) -> str:
+    """Run both in turns; returns the report."""
+    lora = CloningLoRA(dropout=options.dropout)
+    samples = make_samples(options.steps * options.batch, SMALL["codebook_size"], SMALL["vocab_size"])
+    groups = [samples[at : at + options.batch] for at in range(0, len(samples), options.batch)]
+    with tempfile.TemporaryDirectory() as folder:
+        ours, peer = Ours([packed(group, options.row) for group in groups], lora), Peer(groups, lora, Path(folder))
+        ours.run(), peer.run()  # warm-up
+        rounds = [(ours.run(), peer.run()) for _ in range(options.rounds)]
+    mine, theirs = (statistics.median(times) for times in zip(*rounds, strict=True))
+    ratios = [second / first for first, second in rounds]
+    real = sum(len(one.ids) for one in samples)
+    sizes = [sum(batch["input_ids"].numel() for batch in ours.batches)]
+    sizes.append(sum(padded(group, 0)["input_ids"].numel() for group in groups))
+    breaks = graph_breaks(samples[:2])
+    kept = ", ".join(f"{name} {28 * size / 1e6:.2f} MB" for name, size in layer_bytes().items())
+    lines = [
+        "# Training steps of voice cloning beside transformers.Trainer and peft",
+        "",
+        f"    OMP_NUM_THREADS=1 python {options.command}",
+        "",
+        "The small model of the script, fp32, adapters of rank 16 in mode comprehensive with dropout "
+        f"{options.dropout:g}, {options.batch} samples a step, the same samples and steps in turns; medians over "
+        f"{options.rounds} rounds of processor times.",
+        "",
+        "| | samples / s | tokens computed for each token of a sample | loss at the end |",
+        "| --- | --- | --- | --- |",
+        f"| here, packed into rows of {options.row} | {len(samples) / mine:.2f} | {sizes[0] / real:.2f} | "
+        f"{ours.loss:.2f} |",
+        f"| transformers.Trainer, padded | {len(samples) / theirs:.2f} | {sizes[1] / real:.2f} | {peer.loss:.2f} |",
+        "",
+        f"Ratio: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}). The losses are of other "
+        "positions and normalised otherwise; they are not to be compared.",
+        "",
+        f"Graph breaks of torch.compile in a forward pass: {breaks[0]} here, {breaks[1]} in transformers' own.",
+        "",
+        f"Activations that 28 layers of the published size keep for each token (bf16): {kept}.",
+        "",
+        f"{platform.processor() or platform.machine()}, one thread, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} "
+        f"cores; torch {torch.__version__}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def full_size(options: argparse.Namespace) -> str:
+    """Steps of the published size on a GPU, with random weights."""
+    from transformers import HiggsAudioV2Config, HiggsAudioV2ForConditionalGeneration
+
+    device = torch.device("cuda")
+    torch.set_default_dtype(torch.bfloat16)
+    with device:
+        model = HiggsAudioV2ForConditionalGeneration(HiggsAudioV2Config(codebook_size=1026), use_text_head=True)
+    torch.set_default_dtype(torch.float32)
+    network = CloningNetwork(with_adapters(model, CloningLoRA(dropout=options.dropout), whisper=False)).to(device)
+    samples = make_samples(max(2, options.tokens // 600), 1024, 128000)
+    batch = {name: one.to(device) for name, one in _with_published_ids(packed(samples, 2048)).items()}
+    tokens = batch["input_ids"].numel()
+    load = Load(tokens, len(batch["audio_positions"]), len(batch["text_positions"]))
+    print(choose_checkpointing(network, "auto", load, torch.bfloat16))
+    predicted = measure(network, torch.bfloat16).needed(load, network.checkpointing)
+    if options.compile:
+        network.compile()
+    trained = [one for one in network.train().parameters() if one.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
+    held = torch.cuda.memory_allocated()
+    for step in range(options.steps + 3):
+        if step == 3:
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = train_step(network, batch, optimizer, trained)
+    torch.cuda.synchronize()
+    seconds = (time.perf_counter() - began) / options.steps
+    peak = torch.cuda.max_memory_allocated() - held
+    name = torch.cuda.get_device_name()
+    per_token = (6 if network.checkpointing else 4) * 2.82e9
+    share = next((tokens * per_token / seconds / peak for part, peak in PEAKS.items() if part in name), float("nan"))
+    return (
+        f"{name}: {len(samples) / seconds:.1f} samples / s ({tokens / seconds:.0f} tokens / s), "
+        f"{share:.0%} of the GPU's peak; {peak / 1e9:.1f} GB beside the weights, predicted {predicted / 1e9:.1f} GB; "
+        f"loss {loss:.2f}\n"
+    )
+
+
+def _with_published_ids(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Ids of the small model's special tokens as the published ones."""
+    published = torch.arange(128256)
+    published[:6] = torch.tensor([128001, 1, 128009, 128013, 128014, 128016])
+    return batch | {"input_ids": published[batch["input_ids"]]}
+
+
+def main() -> None:
+    """Measure and print the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=4, help="samples of a step")
+    parser.add_argument("--row", type=int, default=2048, help="tokens of a packed row, at most")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--full-size", action="store_true", help="the published size, on a GPU")
+    parser.add_argument("--tokens", type=int, default=8192, help="of a step, with --full-size")
+    parser.add_argument("--compile", action="store_true", help="torch.compile, with --full-size")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    options.command = "benchmarks/cloning_training.py" + (f" --out {options.out}" if options.out else "")
+    text = full_size(options) if options.full_size else compare(options)
+    print(text)
+    if options.out:
+        options.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

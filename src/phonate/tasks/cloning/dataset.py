@@ -21,6 +21,7 @@ from phonate.data.batches.packing import pack
 from phonate.data.dialogues.reading import Refused, warn_refused
 from phonate.tasks.cloning.corpus import Corpus
 from phonate.tasks.cloning.data_settings import CloningData
+from phonate.tasks.cloning.network.dual_ffn import sequence_layout
 from phonate.tasks.cloning.network.memory import Load
 from phonate.tasks.cloning.samples import CloningSample
 from phonate.tasks.cloning.sequence import CODEBOOKS, NO_POOL, Example, TrainingSequence, training_sequence
@@ -100,6 +101,7 @@ class CloningDataset:
             apart. So do those of the padding, which nothing else attends to.
             `frames` (A, K), `frame_positions` (A,): the audio, and where it is read.
             `other_positions` (B * L - A,): all other positions, padding included.
+            `sequences` (S, T), `places` (B * L,): as `sequence_layout` gives them, for attention.
             `text_positions` (M,), `text_labels` (M,), `audio_positions` (P,), `audio_labels` (P, K): the label of a
             position is what comes after it.
             `pools` (A,): 2 s for the frames of sample s's reference, 2 s + 1 for its target's, -1 for frames around
@@ -126,6 +128,7 @@ class CloningDataset:
         frame_positions = _shifted([one.frame_positions for one in sequences], starts)
         others = torch.ones(input_ids.numel(), dtype=torch.bool)
         others[frame_positions] = False
+        side_by_side, places = sequence_layout(starts, [len(one) for one in sequences], input_ids.numel())
         pools = [np.where(one.pools == NO_POOL, NO_POOL, 2 * s + one.pools) for s, one in enumerate(sequences)]
         return {
             "input_ids": input_ids,
@@ -133,6 +136,8 @@ class CloningDataset:
             "frames": _joined([one.frames for one in sequences]),
             "frame_positions": frame_positions,
             "other_positions": others.nonzero()[:, 0],
+            "sequences": side_by_side,
+            "places": places,
             "text_positions": _shifted([one.text_positions for one in sequences], starts),
             "text_labels": _joined([one.text_labels for one in sequences]),
             "audio_positions": _shifted([one.audio_positions for one in sequences], starts),

@@ -128,6 +128,8 @@ class CloningTask(Task):
             batch["other_positions"],
             batch["text_positions"],
             batch["audio_positions"],
+            batch["sequences"],
+            batch["places"],
         )
         counts = self._counts(batch)
         sums = self._audio_sums(model.training, output.audio_logits, batch["audio_labels"])

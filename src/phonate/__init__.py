@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from phonate.compute.resources import ResourceDetector
     from phonate.config.errors import PhonateError
     from phonate.data.voices.files import VoiceDataDetector
+    from phonate.tasks.cloning.inference import HiggsAudioInference, VoiceCloner
     from phonate.tasks.conversion.inference import Converter
     from phonate.tasks.diarization.dataset import DiarizationCollator
     from phonate.tasks.diarization.inference import Diarizer
@@ -36,6 +37,7 @@ __all__ = [
     "Diarizer",
     "EnglishTrainingConfig",
     "Generator",
+    "HiggsAudioInference",
     "Inference",
     "NeuralVocoder",
     "PhonateError",
@@ -45,6 +47,7 @@ __all__ = [
     "TrainingConfig",
     "TrainingSession",
     "Transcriber",
+    "VoiceCloner",
     "VoiceDataDetector",
     "VoiceTrainer",
     "__version__",
@@ -58,6 +61,7 @@ _HOMES = {
     "Diarizer": "phonate.tasks.diarization.inference",
     "EnglishTrainingConfig": "phonate.tasks.speech.english",
     "Generator": "phonate.tasks.language.inference",
+    "HiggsAudioInference": "phonate.tasks.cloning.inference",
     "Inference": "phonate.training.inference",
     "NeuralVocoder": "phonate.tasks.vocoder.inference",
     "PhonateError": "phonate.config.errors",
@@ -67,6 +71,7 @@ _HOMES = {
     "TrainingConfig": "phonate.training.loaders.config",
     "TrainingSession": "phonate.workflows.session.session",
     "Transcriber": "phonate.tasks.recognition.inference",
+    "VoiceCloner": "phonate.tasks.cloning.inference",
     "VoiceDataDetector": "phonate.data.voices.files",
     "VoiceTrainer": "phonate.training.loaders.trainer",
     "load": "phonate.workflows.load",

@@ -6,11 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from phonate.tasks.cloning.inference import HiggsAudioInference
     from phonate.tasks.conversion.model import VoiceTransformer
 
-__all__ = ["VoiceTransformer"]
+__all__ = ["HiggsAudioInference", "VoiceTransformer"]
 
-_HOMES = {"VoiceTransformer": "phonate.tasks.conversion.model"}
+_HOMES = {
+    "HiggsAudioInference": "phonate.tasks.cloning.inference",
+    "VoiceTransformer": "phonate.tasks.conversion.model",
+}
 
 
 if not TYPE_CHECKING:  # type checkers see the imports above, so a name that is not there is an error

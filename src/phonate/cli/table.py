@@ -11,6 +11,7 @@ COMMANDS = {
         "phonate.cli.commands.predict",
         "write a voice's teacher-forced mels, to train a vocoder on",
     ),
+    "clone": ("phonate.cli.commands.clone", "speak a text in the voice of a recording"),
     "convert": ("phonate.cli.commands.convert", "convert a recording to another voice"),
     "generate": ("phonate.cli.commands.generate", "generate text with a trained language model"),
     "transcribe": ("phonate.cli.commands.transcribe", "transcribe a recording"),

@@ -13,9 +13,9 @@ _SHORT = frozenset(
         "vol vols p pp cf ca approx e.g i.e al ed eds jan feb mar apr jun jul aug sept oct nov dec tel ext"
     )
 )
-_END = re.compile(r"([.!?…]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\n\s*\n\s*")
+_END = re.compile(r"([.!?…؟]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\n\s*\n\s*")
 _LAST_WORD = re.compile(r"([^\s(\"'“‘]+?)\.[\"'”’»)\]]*$")
-_CLAUSE = re.compile(r"[,;:][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
+_CLAUSE = re.compile(r"[,;:،؛][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
 
 
 def sentences(text: str, longest: int = 300) -> list[str]:
@@ -43,7 +43,7 @@ def _continues(text: str, match: re.Match[str]) -> bool:
     if after.islower() or "\n\n" in match[0]:
         return after.islower() and "\n\n" not in match[0]
     last = _LAST_WORD.search(text[max(0, match.start() - 20) : match.end()].rstrip())
-    if last is None or set(match[1]) & set("!?…") or ".." in match[1]:
+    if last is None or set(match[1]) & set("!?…؟") or ".." in match[1]:
         return False
     word = last[1]
     initial = len(word) == 1 and word.isupper() and word != "I"

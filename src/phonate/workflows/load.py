@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -11,6 +12,7 @@ from phonate.config.tasks import TASKS, referred, task_info
 if TYPE_CHECKING:
     import torch
 
+    from phonate.tasks.cloning.inference import VoiceCloner
     from phonate.tasks.conversion.inference import Converter
     from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
@@ -61,7 +63,26 @@ def load(run: str | Path, task: Literal["vocoder"], *, device: Device | None = N
 
 @overload
 def load(
-    run: str | Path, task: str | None = None, *, device: Device | None = None, vocoder: str | Path | None = None
+    run: str | Path,
+    task: Literal["cloning"],
+    *,
+    device: Device | None = None,
+    dtype: str | None = None,
+    codec: str | Path | None = None,
+    voices: str | Path | None = None,
+) -> VoiceCloner: ...
+
+
+@overload
+def load(
+    run: str | Path,
+    task: str | None = None,
+    *,
+    device: Device | None = None,
+    vocoder: str | Path | None = None,
+    dtype: str | None = None,
+    codec: str | Path | None = None,
+    voices: str | Path | None = None,
 ) -> Inference: ...
 
 
@@ -69,25 +90,27 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
     """The trained model of a run (its best checkpoint, or else its newest) or of one checkpoint, ready for use.
 
     Args:
-        run: A run's folder or a checkpoint's.
+        run: A run's folder or a checkpoint's; for cloning also a merged model's, or, with `task`, a model's name on the
+            hub.
         task: The task it must be of, which also tells type checkers what is returned; None: any.
         device: Such as "cuda:0"; None: cpu.
         vocoder: For speech and conversion: a run of the task vocoder to use instead of the recipe's, or griffin_lim.
+        dtype: For cloning: fp32, bf16, fp16 or int8; None: as in training.
+        codec: For cloning: a folder with the codec, or its name on the hub; None: that of the training.
+        voices: For cloning: a folder with NAME.wav and NAME.txt for each voice.
 
     Returns:
         `Synthesiser` for speech, `Converter` for conversion, `Transcriber` for recognition, `Diarizer` for
-        diarization, `Generator` for language, `SequenceGenerator` for sequence, `NeuralVocoder` for vocoder, and
-        whatever a plug-in's task declares.
+        diarization, `Generator` for language, `SequenceGenerator` for sequence, `NeuralVocoder` for vocoder,
+        `VoiceCloner` for cloning, and whatever a plug-in's task declares.
 
     Raises:
         CheckpointError: no checkpoint is there, or it is damaged or of another task.
         InputError: an unknown task or device, or an option that the task has no use for.
     """
-    from phonate.training.checkpoints.trained import task_of_checkpoint
-
     if task is not None:
         TASKS.find(task)  # a typing mistake is reported as one
-    found = task_of_checkpoint(run)
+    found = _task_of(run, task)
     if task not in (None, found):
         raise CheckpointError(f"{run}: holds a model of the task {found}, not of {task}")
     info = task_info(found)
@@ -96,3 +119,27 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
     chosen = info.require_options(found, options)
     model: Inference = referred(info.inference).load(run, device=device, **chosen)
     return model
+
+
+def _task_of(run: str | Path, wanted: str | None) -> str:
+    """The task of a checkpoint or a model. What is not on this machine may be on the hub, for tasks that look there."""
+    from phonate.training.checkpoints.trained import task_of_checkpoint
+
+    file = Path(run) / "config.json"
+    if file.is_file():
+        kind = _model_type(file)
+        for name in TASKS.names():
+            if kind in task_info(name).model_types:
+                return name
+    elif wanted is not None and task_info(wanted).model_types and not Path(run).exists():
+        return wanted
+    return task_of_checkpoint(run)
+
+
+def _model_type(file: Path) -> str | None:
+    """What a config.json says that it describes."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:  # of JSON and of UTF-8
+        raise InputError(f"{file}: is no JSON ({error}); export the model again") from error
+    return content.get("model_type") if isinstance(content, dict) else None

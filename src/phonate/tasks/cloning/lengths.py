@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Iterator
 
 from phonate.config.errors import InputError
 from phonate.text.sentences import sentences
@@ -34,7 +35,7 @@ def frame_limit(text: str, frame_rate: float) -> int:
 def parts(text: str, frame_rate: float) -> list[str]:
     """`text` in parts that fit into the limit of frames, cut between sentences, or clauses of long ones."""
     found: list[str] = []
-    for piece in sentences(text, _PART_CHARACTERS):
+    for piece in _fitting(text, frame_rate, _PART_CHARACTERS):
         if not any(map(str.isalnum, piece)):
             continue
         longer = f"{found[-1]} {piece}" if found else piece
@@ -43,6 +44,15 @@ def parts(text: str, frame_rate: float) -> list[str]:
         else:
             found.append(piece)
     return found
+
+
+def _fitting(text: str, frame_rate: float, characters: int) -> Iterator[str]:
+    """Sentences, those of more than `characters` cut, or of fewer if their words are many and short."""
+    for piece in sentences(text, characters):
+        if _frames(piece, frame_rate) > _MOST and characters > 1:
+            yield from _fitting(piece, frame_rate, characters // 2)
+        else:
+            yield piece
 
 
 def _frames(text: str, frame_rate: float) -> int:

@@ -46,4 +46,8 @@ CloningRecipe = Recipe[CloningData, CloningModel, CloningTraining]
 DATA = CloningData
 MODEL = CloningModel
 TRAINING = CloningTraining
-INFO = TaskInfo(inference="phonate.tasks.cloning.inference:VoiceCloner")
+INFO = TaskInfo(
+    inference="phonate.tasks.cloning.inference:VoiceCloner",
+    options=("dtype", "codec", "voices"),
+    model_types=("higgs_audio_v2", "higgs_audio"),
+)

@@ -14,8 +14,8 @@ from phonate.tasks.cloning.decoding.engine import Engine, Generation
 from phonate.tasks.cloning.decoding.loop import Decoder, Piece
 from phonate.tasks.cloning.decoding.sampling import Sampling
 from phonate.tasks.cloning.decoding.stream import sound
-from phonate.tasks.cloning.lengths import check_text
-from phonate.tasks.cloning.references import check_reference
+from phonate.tasks.cloning.speaking.lengths import check_text
+from phonate.tasks.cloning.speaking.references import check_reference
 from phonate.training.speech_service import Reference, SpeechRequest, SpeechResult, SpeechService
 
 _log = logging.getLogger(__name__)

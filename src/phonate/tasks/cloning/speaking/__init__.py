@@ -1,0 +1,1 @@
+"""Texts, references and models for cloning, and the service that speaks for several callers."""

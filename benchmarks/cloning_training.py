@@ -59,7 +59,7 @@ SMALL = {
     "audio_delay_token_id": 4,
     "audio_token_id": 5,
 }
-"""Heads have 14 % (text) and 4 % (audio) of the parameters that a token meets in the layers; as published: 14 %, 1 %."""
+"""Heads have 14 % (text) and 4 % (audio) of the parameters that a token meets in the layers; published: 14 %, 1 %."""
 FIRST_TEXT_ID = 10
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
 """Dense bf16 operations per second."""

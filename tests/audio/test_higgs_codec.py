@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,11 +64,13 @@ def test_the_resampler_is_torchaudios_windowed_sinc(rate: int, new_rate: int) ->
     assert float((sinc_resample(x32, rate, new_rate) - exact).abs().max()) < 1e-5
 
 
+BROKEN = "raise OSError('libc10_cuda.so: cannot open shared object file')\n"
+
+
 def test_torchaudio_is_neither_needed_nor_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: HiggsCodec
 ) -> None:
-    assert "torchaudio" not in sys.modules
-    broken = "raise OSError('libc10_cuda.so: cannot open shared object file')\n"
+    broken = BROKEN
     other = "class functional:\n    @staticmethod\n    def resample(*_): raise AssertionError('not ours')\n"
     waveform = speech(0.5)
     wanted = codec.encode(waveform, 24000)
@@ -84,6 +88,30 @@ def test_torchaudio_is_neither_needed_nor_changed(
         np.testing.assert_array_equal(HiggsCodec(model).encode(waveform, 24000), wanted)
     assert Path(sys.modules["torchaudio"].__file__ or "").parent == tmp_path
     monkeypatch.delitem(sys.modules, "torchaudio")
+
+
+@pytest.mark.slow
+def test_a_torchaudio_that_cant_be_loaded_ends_nothing(tmp_path: Path, folder: Path, codec: HiggsCodec) -> None:
+    """transformers by itself could then load no model at all."""
+    (tmp_path / "torchaudio.py").write_text(BROKEN, encoding="utf-8")
+    first, second = (
+        "import transformers.models.llama.modeling_llama",
+        "from phonate.audio.higgs_codec import HiggsCodec",
+    )
+    then = f"print(HiggsCodec.load({str(folder)!r}).fingerprint, 'torchaudio' in sys.modules)"
+
+    def run(*lines: str) -> subprocess.CompletedProcess[str]:
+        paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": paths}
+        command = [sys.executable, "-c", "\n".join(("import sys", *lines))]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    alone = run(first)
+    assert "OSError: libc10_cuda.so" in alone.stderr
+    ran = run(second, then, first)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == [codec.fingerprint, "False"]
+    assert "torchaudio is installed, but can't be loaded (libc10_cuda.so" in ran.stderr
 
 
 def test_threads_share_one_class() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +97,29 @@ def test_a_limit_that_was_changed_counts_for_remembered_files_too(tmp_path: Path
     found = measure([audio], 0.5, memory)[audio]
     assert isinstance(found, Unusable)
     assert found.reason == "too long"
+
+
+def _measure_slowly(audios: list[Audio], memory: Path, log: Path) -> None:
+    measured = facts_module._measured
+
+    def slow(audio: Audio, most: float) -> facts_module.Found:
+        time.sleep(0.05)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"{audio.path}\n")
+        return measured(audio, most)
+
+    facts_module._measured = slow
+    assert len(measure(audios, 30.0, memory)) == len(audios)
+
+
+def test_of_several_processes_one_measures(tmp_path: Path) -> None:
+    audios = [written(tmp_path / f"{i}.wav", 0.4, seed=i) for i in range(4)]
+    arguments = (audios, tmp_path / "cache" / "facts.jsonl", tmp_path / "log")
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_measure_slowly, args=arguments) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    assert sorted((tmp_path / "log").read_text(encoding="utf-8").split()) == sorted(audio.path for audio in audios)

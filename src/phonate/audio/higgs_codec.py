@@ -7,12 +7,9 @@ hop samples.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import hashlib
-import importlib.util
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
@@ -29,7 +26,7 @@ from phonate.audio.codec_stream import CodecStream, decoder_context
 from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.sinc_resampling import sinc_resample
 from phonate.config.errors import InputError
-from phonate.config.packages import optional_package
+from phonate.config.packages import load_copy, optional_package, tolerate_broken_torchaudio
 
 CODEC = "bosonai/higgs-audio-v2-tokenizer"
 """The released codec, in the format of transformers."""
@@ -167,28 +164,12 @@ class HiggsCodec:
 def _loaded_class() -> Any:
     # transformers imports torchaudio at the top of this module, for `functional.resample` alone, and offers a
     # placeholder for the class where torchaudio is absent. Where it is present, it may not match torch: importing it
-    # then raises OSError. So the module's code is executed here once more, as a module of ours, whose own `__import__`
-    # gives it our resampler (the same filter) under that name. Nothing else sees this: torchaudio, where it is
-    # installed, and transformers' own copy of the class are as they were.
-    spec = importlib.util.find_spec(_MODULE)
-    code = None if spec is None else cast(Any, spec.loader).get_code(_MODULE)
-    if spec is None or code is None:
-        raise InputError("this version of transformers has no HiggsAudioV2TokenizerModel; update it")
+    # then raises OSError. So the module's code is executed here once more, as a module of ours which gets our
+    # resampler (the same filter) by the name of torchaudio. Nothing else sees this: torchaudio, where it is installed,
+    # and transformers' own copy of the class are as they were.
+    tolerate_broken_torchaudio()
     stand_in = SimpleNamespace(functional=SimpleNamespace(resample=sinc_resample))
-
-    def import_module(name: str, *rest: Any, **keywords: Any) -> Any:
-        return stand_in if name == "torchaudio" else builtins.__import__(name, *rest, **keywords)
-
-    module: Any = importlib.util.module_from_spec(spec)
-    module.__name__ = _COPY
-    module.__builtins__ = {**vars(builtins), "__import__": import_module}
-    sys.modules[_COPY] = module  # dataclasses and transformers look up a class's module by its name
-    try:
-        exec(code, vars(module))
-    except BaseException:
-        del sys.modules[_COPY]
-        raise
-    return module.HiggsAudioV2TokenizerModel
+    return load_copy(_MODULE, _COPY, {"torchaudio": stand_in}).HiggsAudioV2TokenizerModel
 
 
 def codec_class() -> Any:

@@ -17,11 +17,13 @@ from phonate.audio.decoding import probe, read_audio
 from phonate.audio.quality.measures import AudioQuality, describe
 from phonate.compute.limits import cores
 from phonate.config.errors import DataError
+from phonate.data.codes.locks import lock
 from phonate.data.dialogues.dialogue import Audio
 from phonate.data.progress import Stage, report_progress
 
 VERSION = 1
 """Raise it when facts are measured otherwise."""
+_AT_ONCE = 1024
 _SLACK_SECONDS = 0.05  # as read_audio: times in lists are rounded
 
 
@@ -51,6 +53,8 @@ def measure(
 ) -> dict[Audio, Found]:
     """Decode every audio that is not remembered, all samples of it.
 
+    Raises DataError if `remembered` can't be written.
+
     Args:
         audios: Each is measured once.
         max_seconds: Longer ones are not decoded, and unusable.
@@ -58,19 +62,39 @@ def measure(
         threads: 0: one for each core.
     """
     distinct = list(dict.fromkeys(audios))
-    known = {} if remembered is None else _read(remembered)
-    stamps = {audio: _stamp(audio) for audio in distinct}
+    if remembered is None:
+        found = _measured_all(distinct, max_seconds, threads)
+    else:
+        try:
+            with lock(remembered.with_suffix(".lock")):  # of several processes one measures
+                found = _remembered(distinct, max_seconds, remembered, threads)
+        except OSError as error:
+            why = f"can't be written ({error.strerror}); name another folder by data.cache_dir"
+            raise DataError(f"{remembered}: {why}") from error
+    return {audio: _limited(audio, facts, max_seconds) for audio, facts in found.items()}
+
+
+def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads: int) -> dict[Audio, Found]:
+    """What was measured before, of any length since the limit may have been another, and the rest measured now."""
+    known, stamps = _read(file), {audio: _stamp(audio) for audio in audios}
     found: dict[Audio, Found] = {
         audio: known[stamp] for audio, stamp in stamps.items() if stamp is not None and stamp in known
-    }  # of any length, since the limit may have been another
-    missing = [audio for audio in distinct if audio not in found]
+    }
+    if missing := [audio for audio in audios if audio not in found]:
+        found |= _measured_all(missing, max_seconds, threads)
+        _write(file, [(stamps[audio], facts) for audio, facts in found.items()])
+    return found
+
+
+def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> dict[Audio, Found]:
+    found: dict[Audio, Found] = {}
     with ThreadPoolExecutor(threads or cores()) as pool:
-        for done, facts in enumerate(pool.map(lambda audio: _measured(audio, max_seconds), missing), start=1):
-            found[missing[done - 1]] = facts
-            report_progress(Stage.CHECKING, done, len(missing))
-    if remembered is not None and missing:
-        _write(remembered, [(stamps[audio], facts) for audio, facts in found.items()])
-    return {audio: _limited(audio, facts, max_seconds) for audio, facts in found.items()}
+        for start in range(0, len(audios), _AT_ONCE):  # not all as futures: there may be a million
+            some = audios[start : start + _AT_ONCE]
+            for audio, facts in zip(some, pool.map(lambda one: _measured(one, max_seconds), some), strict=True):
+                found[audio] = facts
+                report_progress(Stage.CHECKING, len(found), len(audios))
+    return found
 
 
 def _limited(audio: Audio, facts: Found, max_seconds: float) -> Found:
@@ -128,7 +152,7 @@ def _read(file: Path) -> dict[str, AudioFacts]:
 
 
 def _write(file: Path, found: Sequence[tuple[str | None, Found]]) -> None:
-    """Remember what can be used; the file is replaced at once. Raises DataError if it can't be written."""
+    """Remember what can be used; the file is replaced at once."""
     rows = [
         {"version": VERSION, "stamp": stamp, "digest": facts.digest, "quality": asdict(facts.quality)}
         for stamp, facts in found
@@ -136,13 +160,7 @@ def _write(file: Path, found: Sequence[tuple[str | None, Found]]) -> None:
     ]
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         beside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         beside.replace(file)
-    except OSError as error:
-        raise DataError(
-            f"{file}: can't be written ({error.strerror}); name another folder by data.cache_dir"
-        ) from error
     finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)

@@ -7,12 +7,10 @@ interruption is kept, and several processes may add to it at the same time.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import DataError
+from phonate.data.codes.locks import lock
 from phonate.data.progress import report_progress
 from phonate.data.store.folders import damaged, new_folder, verify
 
@@ -94,9 +93,9 @@ class CodeStore:
         _, start, stop = self._places[digest]
         return stop - start
 
-    def add(self, digests: Sequence[str], encode: Encode) -> None:
-        """Encode what is missing. Processes that do this at the same time, such as the ranks of a training, share the
-        work; each returns when all codes are there.
+    def add(self, digests: Sequence[str], encode: Encode, threads: int = 1) -> None:
+        """Encode what is missing, in `threads`. Processes that do this at the same time, such as the ranks of a
+        training, share the work; each returns when all codes are there.
 
         Raises DataError where the folder can't be written.
         """
@@ -107,25 +106,27 @@ class CodeStore:
         try:
             for wait in (False, True):  # first what nobody works on, then what others have not finished
                 for share in list(left):
-                    with self._lock(f"{shares}-{share}", wait) as locked:
+                    with lock(self.folder / f"lock-{shares}-{share}", wait) as locked:
                         if locked:
-                            self._encode(of_share[share], wanted, encode)
+                            self._encode(of_share[share], wanted, encode, threads)
                             left.remove(share)
         except OSError as error:
             raise DataError(_explained(error, self.folder)) from error
 
-    def _encode(self, digests: Sequence[str], wanted: Sequence[str], encode: Encode) -> None:
+    def _encode(self, digests: Sequence[str], wanted: Sequence[str], encode: Encode, threads: int) -> None:
         self.refresh()
         made: dict[str, Codes] = {}
         started = time.monotonic()
         done = sum(digest in self for digest in wanted)
-        for digest in [digest for digest in digests if digest not in self]:
-            made[digest] = self._checked(encode(digest))
-            done += 1
-            report_progress(WHAT, done, len(wanted))
-            if time.monotonic() - started > _PART_SECONDS:
-                self._write(made)
-                made, started = {}, time.monotonic()
+        missing = [digest for digest in digests if digest not in self]
+        with ThreadPoolExecutor(threads) as pool:
+            for digest, codes in zip(missing, pool.map(encode, missing), strict=True):
+                made[digest] = self._checked(codes)
+                done += 1
+                report_progress(WHAT, done, len(wanted))
+                if time.monotonic() - started > _PART_SECONDS:
+                    self._write(made)
+                    made, started = {}, time.monotonic()
         if made:
             self._write(made)
 
@@ -143,25 +144,6 @@ class CodeStore:
             np.save(beside / "starts.npy", np.cumsum([0, *map(len, made.values())], dtype=np.int64))
             np.save(beside / "codes.npy", np.concatenate(list(made.values())))
         self.refresh()
-
-    @contextmanager
-    def _lock(self, name: str, wait: bool) -> Iterator[bool]:
-        """Whether this process holds the lock of a share. The system releases it when the process dies."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.folder / f"lock-{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            except OSError as error:
-                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                    raise
-                # a file system without locks: processes may encode the same audio, and write the same part
-            yield True
-        finally:
-            os.close(descriptor)
 
 
 def _explained(error: OSError, folder: Path) -> str:

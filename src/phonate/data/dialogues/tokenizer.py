@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import DataError, InputError
+from phonate.config.packages import tolerate_broken_torchaudio
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.rows import SURROGATE
 
@@ -85,6 +86,7 @@ class TextTokenizer:
 
         Raises InputError if there is none; for some models transformers would then make an empty one.
         """
+        tolerate_broken_torchaudio()
         from transformers import AutoTokenizer
 
         try:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from phonate.config.errors import InputError, MissingPackageError
+from phonate.config.packages import tolerate_broken_torchaudio
 from phonate.nn.pretrained.settings import Dtype, Quantization
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -23,6 +24,7 @@ def require(*packages: str) -> None:
         if importlib.util.find_spec(name) is None:
             extra = "qlora" if name == "bitsandbytes" else "language"
             raise MissingPackageError(f"pretrained models need the package {name}; pip install 'phonate[{extra}]'")
+    tolerate_broken_torchaudio()
 
 
 def from_config(values: Mapping[str, Any]) -> nn.Module:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phonate.audio.decoding import read_audio
+from phonate.compute.limits import cores
 from phonate.config.errors import DataError, InputError
 from phonate.data.codes.store import Codes, CodeStore
 from phonate.data.dialogues.dialogue import Audio, split_by_contents
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("phonate")
 
+_THREADS = 4
+"""Reading and encoding at the same time; the codec itself uses all cores, or the GPU."""
 NAMED = 5
 """Rows of each kind of problem that the log names."""
 
@@ -92,7 +95,8 @@ class Corpus:
         facts = self.checked.facts
         used = [audio for one in self.checked.samples for audio in (one.reference, one.target)]
         audio_of = {facts[audio].digest: audio for audio in reversed(used)}
-        store.add(list(audio_of), lambda digest: encode(codec, audio_of[digest]))
+        threads = self.data.workers or min(_THREADS, cores())
+        store.add(list(audio_of), lambda digest: encode(codec, audio_of[digest]), threads)
         return store
 
     def _normalised(self, sample: CloningSample) -> CloningSample:

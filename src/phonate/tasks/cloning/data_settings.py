@@ -36,7 +36,7 @@ class CloningData(Settings):
     packing: bool = True
     """Fill each row with several pairs, which do not attend to each other, instead of padding it."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Threads that check recordings. 0: one for each core."""
+    """Threads that check and encode recordings. 0: one for each core, and up to four for encoding."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -170,11 +170,11 @@ def _attend_side_by_side(
 
     def heads(layer: nn.Module) -> Tensor:
         projected: Tensor = layer(hidden_BLH)
-        return projected.unflatten(-1, (-1, attention.head_dim))
+        return projected.view(*hidden_BLH.shape[:-1], -1, attention.head_dim)
 
     def side_by_side(values: Tensor) -> Tensor:
         picked = values.flatten(0, 1).index_select(0, sequences_ST.flatten())
-        return picked.unflatten(0, sequences_ST.shape).transpose(1, 2)
+        return picked.view(*sequences_ST.shape, *values.shape[2:]).transpose(1, 2)
 
     turned, keys = apply_rotary_pos_emb(
         heads(attention.q_proj), heads(attention.k_proj), *position_embeddings, unsqueeze_dim=2

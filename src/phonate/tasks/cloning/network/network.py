@@ -46,7 +46,7 @@ class CloningNetwork(nn.Module):
         self.model = model
         self.whisper_projector = whisper_projector
         self.checkpointing = checkpointing
-        self._adapted = [module for module in model.modules() if hasattr(module, "cast_input_dtype_enabled")]
+        self._adapted: list[Any] = [module for module in model.modules() if hasattr(module, "cast_input_dtype_enabled")]
 
     @property
     def base(self) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, Interrupted
 from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
 
 RATE = 24_000
@@ -120,8 +120,12 @@ def main() -> None:
     seconds = float(values.pop("seconds", 0.0))
     keys = tuple(filter(None, [values.pop("key", "")]))
     settings = ServingSettings(model_name="stand-in", voices=Path(sys.argv[1]), api_keys=keys, **values)
-    with interruptible():
-        serve(StandIn(seconds), settings, port=0)
+    try:
+        with interruptible():
+            serve(StandIn(seconds), settings, port=0)
+    except Interrupted as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(stopped.exit_code)
 
 
 if __name__ == "__main__":

@@ -205,6 +205,7 @@ def test_no_folder_means_no_uploads(serving: Serve, wav: bytes) -> None:
         ({"input": " "}, 400, "input: is empty"),
         ({"input": "x" * 4097}, 400, "4097 characters; at most 4096"),
         ({"input": "a\x00"}, 400, "NUL"),
+        ({"input": "a\ud800"}, 400, "surrogate"),
         ({"voice": "nobody"}, 400, "no voice 'nobody'"),
         ({"voice": None}, 400, "name one of /v1/voices, or send reference_audio"),
         ({"speed": 5}, 400, "speed: Input should be less"),

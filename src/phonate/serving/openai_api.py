@@ -101,7 +101,7 @@ async def _wanted(state: ServerState, body: SpeechBody) -> SpeechRequest:
 
 async def _voice(state: ServerState, body: SpeechBody) -> tuple[str | None, Reference | None]:
     """The name of one of the model's voices, or a reference."""
-    name = body.voice.id if isinstance(body.voice, VoiceId) else body.voice
+    name = (body.voice.id if isinstance(body.voice, VoiceId) else body.voice) or None
     if body.reference_audio is None:
         if body.reference_text is not None:
             raise ApiError(400, "reference_text: there is no reference_audio", param="reference_text")

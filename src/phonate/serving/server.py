@@ -29,8 +29,7 @@ def serve(service: SpeechService, settings: ServingSettings, host: str = "127.0.
     """
     app = create_app(service, settings)
     listening = _listening(host, port)
-    if not settings.api_keys and not _is_loopback(host):
-        _log.warning("anyone who reaches %s can use this server: there is no key; set --api-key-file", host)
+    warn_if_open(host, settings)
     shown = f"[{host}]" if ":" in host else host
     _log.info("serving %s at http://%s:%d", settings.model_name, shown, listening.getsockname()[1])
     config = uvicorn.Config(
@@ -48,6 +47,12 @@ def serve(service: SpeechService, settings: ServingSettings, host: str = "127.0.
         service.close()
     if server.received is not None:
         signal.raise_signal(server.received)
+
+
+def warn_if_open(host: str, settings: ServingSettings) -> None:
+    """Warn where other machines can use the server without a key."""
+    if not settings.api_keys and not _is_loopback(host):
+        _log.warning("anyone who reaches %s can use this server: there is no key; set --api-key-file", host)
 
 
 class _Server(uvicorn.Server):

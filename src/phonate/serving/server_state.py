@@ -42,7 +42,7 @@ class ServerState:
     _decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(DECODERS))
 
     def text(self, text: str, param: str) -> str:
-        """A text of a length that is allowed. Raises ApiError."""
+        """A text of Unicode characters, of a length that is allowed. Raises ApiError."""
         if len(text) > self.settings.max_text:
             raise ApiError(
                 400,
@@ -50,6 +50,8 @@ class ServerState:
                 param=param,
                 code="string_above_max_length",
             )
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ApiError(400, f"{param}: has half of a surrogate pair, which is no character", param=param)
         if not text.strip():
             raise ApiError(400, f"{param}: is empty", param=param, code="empty_string")
         return text

@@ -92,9 +92,10 @@ class Decoders:
             self._free.put(decoder)
 
     def close(self) -> None:
-        """End the processes."""
-        while not self._free.empty():
-            decoder = self._free.get_nowait()
+        """End the processes that are idle; others are started when they are needed again."""
+        idle = [self._free.get_nowait() for _ in range(self._free.qsize())]
+        for decoder in idle:
+            self._free.put(None)
             if decoder is not None:
                 decoder.end()
 

@@ -1,0 +1,130 @@
+"""How much faster a server answers eight requests at once than one after the other, and how soon each is heard.
+
+    python benchmarks/serving.py RUN [--at-once 8] [--rounds 3] [--out FILE] [--reference REF.wav --reference-text TEXT]
+
+`phonate serve RUN` runs in a process of its own, and is asked over HTTP for 16-bit samples as they are made. In each
+round the same texts are asked for one after the other, then all at once. Throughput is seconds of speech made per
+second by the clock; first sound is from sending a request to its first bytes of sound, at the client. `--reference`:
+for models that clone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import torch
+
+from phonate.workflows.demo.embedded_corpus import SENTENCES
+
+_BYTES = 2  # of a sample
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One request, in seconds."""
+
+    first_sound: float
+    audio: float
+
+
+def started(run: Path, at_once: int) -> tuple[subprocess.Popen[str], str]:
+    """The server and its address."""
+    command = [sys.executable, "-m", "phonate", "serve", str(run), "--port", "0"]
+    command += ["--max-batch", str(at_once), "--max-queue", "0", "--model-name", "bench"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if found := re.search(r"serving .*(http://\S+)", line):
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would block it
+            return process, found[1]
+    raise SystemExit(f"the server did not start:\n{said}")
+
+
+def ask(client: httpx.Client, fields: dict[str, Any], text: str) -> Answer:
+    """Ask for one text and listen to all of it."""
+    began, first, length = time.perf_counter(), None, 0
+    body = {"model": "bench", "input": text, "response_format": "pcm", **fields}
+    with client.stream("POST", "/v1/audio/speech", json=body) as answer:
+        if answer.status_code != 200:
+            raise SystemExit(f"{answer.status_code}: {answer.read().decode()}")
+        for part in answer.iter_raw():
+            first = time.perf_counter() - began if first is None else first
+            length += len(part)
+        rate = int(answer.headers["X-Sample-Rate"])
+    assert first is not None
+    return Answer(first, length / _BYTES / rate)
+
+
+def measured(client: httpx.Client, fields: dict[str, Any], texts: list[str], at_once: int) -> tuple[float, list[float]]:
+    """Seconds of speech per second, and seconds to the first sound of each request."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(at_once) as threads:
+        answers = list(threads.map(lambda text: ask(client, fields, text), texts))
+    took = time.perf_counter() - began
+    return sum(answer.audio for answer in answers) / took, [answer.first_sound for answer in answers]
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--at-once", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--reference", type=Path)
+    parser.add_argument("--reference-text")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    fields: dict[str, Any] = {}
+    if args.reference is not None:
+        fields["reference_audio"] = base64.b64encode(args.reference.read_bytes()).decode()
+        fields["reference_text"] = args.reference_text
+    texts = list(SENTENCES[: args.at_once])
+    process, url = started(args.run, args.at_once)
+    throughput: dict[int, list[float]] = {1: [], args.at_once: []}
+    firsts: dict[int, list[float]] = {1: [], args.at_once: []}
+    try:
+        with httpx.Client(base_url=url, timeout=600) as client:
+            ask(client, fields, texts[0])  # warms up
+            for _ in range(args.rounds):
+                for at_once in throughput:
+                    speed, heard = measured(client, fields, texts, at_once)
+                    throughput[at_once].append(speed)
+                    firsts[at_once] += heard
+    finally:
+        process.terminate()
+        process.wait()
+    lines = [
+        f"`python benchmarks/serving.py RUN --at-once {args.at_once} --rounds {args.rounds}`: {len(texts)} sentences, "
+        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}.",
+        "",
+        "| requests at once | seconds of speech per second | / one at once | first sound, median ms | 90 % ms |",
+        "|---|---|---|---|---|",
+    ]
+    for at_once, speeds in throughput.items():
+        ratio = statistics.median(many / one for many, one in zip(speeds, throughput[1], strict=True))
+        half, most = np.percentile(firsts[at_once], [50, 90]) * 1e3
+        lines.append(f"| {at_once} | {statistics.median(speeds):.2f} | {ratio:.2f} | {half:.0f} | {most:.0f} |")
+    print("\n".join(lines))
+    if args.out is not None:
+        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -183,6 +186,24 @@ def test_a_stop_takes_no_longer_than_it_may(stand_in_server: Start, number: int,
     running.join()
     assert running.error is not None  # the client sees that the sound is not whole
     assert any("1 requests are cut off" in line for line in server.lines)
+
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "serving.md"
+SNIPPET = re.compile(r"<!-- client -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_snippets_of_the_documentation_work(speaking: Server, tmp_path: Path) -> None:
+    """With the address, the key and the model of the server here."""
+    snippets = SNIPPET.findall(DOCUMENTATION.read_text(encoding="utf-8"))
+    assert [language for language, _ in snippets] == ["python", "bash"]
+    for language, code in snippets:
+        code = code.replace("http://127.0.0.1:8000", speaking.url).replace('api_key="none"', 'api_key="secret"')
+        code = code.replace('"model": "speech"', '"model": "tts-1"')
+        code = code.replace("curl -sf ", "curl -sf -H 'Authorization: Bearer secret' ")
+        shell = [sys.executable, "-c"] if language == "python" else ["sh", "-c"]
+        subprocess.run([*shell, code], cwd=tmp_path, check=True)
+    for name in ("morning.wav", "morning.flac"):
+        assert np.abs(soundfile.read(tmp_path / name)[0]).max() > 0.01
 
 
 def test_an_address_in_use_is_one_line() -> None:

@@ -23,13 +23,8 @@ class Recogniser:
 
     def transcribe(self, waveform: FloatArray, sample_rate: int) -> str:
         """The words recognised in a waveform (samples,) at `sample_rate` Hz."""
-        import soxr
-
-        samples = np.asarray(waveform, dtype=np.float32)
-        if sample_rate != SAMPLE_RATE:
-            samples = soxr.resample(samples, sample_rate, SAMPLE_RATE)
         segments, _ = self._model.transcribe(
-            samples,
+            _resampled(waveform, sample_rate),
             language=self.language,
             beam_size=1,
             temperature=0.0,
@@ -37,6 +32,19 @@ class Recogniser:
             without_timestamps=True,
         )
         return " ".join(segment.text.strip() for segment in segments)
+
+    def detect(self, waveform: FloatArray, sample_rate: int) -> str:
+        """The language spoken in a waveform (samples,) at `sample_rate` Hz, such as "ar"; a multilingual model's
+        guess."""
+        found: str = self._model.detect_language(_resampled(waveform, sample_rate))[0]
+        return found
+
+
+def _resampled(waveform: FloatArray, sample_rate: int) -> FloatArray:
+    import soxr
+
+    samples = np.asarray(waveform, dtype=np.float32)
+    return samples if sample_rate == SAMPLE_RATE else np.asarray(soxr.resample(samples, sample_rate, SAMPLE_RATE))
 
 
 def plain(text: str) -> str:

@@ -94,7 +94,7 @@ def merge(request: MergeRequest, made: Mergeable) -> MergeReport:
         CheckpointError: The merged model differs from the one with adapters. Nothing is written then.
     """
     dtype = _dtype_of(made.model) if request.dtype == "auto" else DTYPES[request.dtype]
-    with _new_folder(request.target) as folder:
+    with new_folder(request.target) as folder:
         adapted = made.model.float().eval()
         with torch.no_grad():
             expected = made.logits(adapted).float()
@@ -146,7 +146,7 @@ def _dtype_of(model: nn.Module) -> torch.dtype:
 
 
 @contextmanager
-def _new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path) -> Iterator[Path]:
     """A folder beside `target` that becomes it when all went well, and else disappears."""
     if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target}: already exists; name a new folder")
@@ -169,7 +169,7 @@ def _versions(quantization: Stored | None) -> dict[str, str]:
 def export_adapters(model: nn.Module, target: Path) -> list[Path]:
     """Write the adapters of `model` as peft does (adapter_config.json, adapter_model.safetensors) to the new folder
     `target`; `peft.PeftModel.from_pretrained(base, target)` reads them. Returns the files."""
-    with _new_folder(target) as folder:
+    with new_folder(target) as folder:
         adapted: Any = model
         adapted.save_pretrained(folder)
         (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card

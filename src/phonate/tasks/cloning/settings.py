@@ -50,4 +50,8 @@ INFO = TaskInfo(
     inference="phonate.tasks.cloning.inference:VoiceCloner",
     options=("dtype", "codec", "voices"),
     model_types=("higgs_audio_v2", "higgs_audio"),
+    evaluation="phonate.tasks.cloning.evaluation:evaluate",
+    export="phonate.tasks.cloning.export:export",
+    formats=("transformers", "peft"),
+    merge="phonate.tasks.cloning.export:merge",
 )

@@ -34,9 +34,8 @@ def export(source: Path, target: Path, form: str) -> list[Path]:
     if adapted:
         merge(MergeRequest(source, target))
     else:
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise InputError(f"{target}: already exists; name a new folder")
-        _save(generator.tokenizer, generator.model, target)
+        with merging.new_folder(target) as folder:
+            _save(generator.tokenizer, generator.model, folder)
     return sorted(file for file in target.iterdir() if file.is_file())
 
 

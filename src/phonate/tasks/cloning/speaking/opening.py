@@ -99,10 +99,7 @@ def _trained(source: str | Path, device: torch.device, dtype: str | None, codec:
         raise InputError(f"{trained.path}: its base is in {settings.quantization}; leave dtype out")
     if settings.whisper.enabled:
         raise InputError(f"{trained.path}: was trained with model.whisper, which speaking does not support")
-    network = models.build(settings, device)
-    _check_belongs(trained, network)
-    copy_tensors(saved_tensors(network, trained_only=settings.strategy == "lora"), trained.weights)
-    model = network.base
+    model = trained_network(trained, device).base
     if dtype in DTYPES:
         model = model.to(DTYPES[dtype])
     tokenizer = CloningTokenizer.load(settings.name, CODEBOOKS)
@@ -114,8 +111,14 @@ def _trained(source: str | Path, device: torch.device, dtype: str | None, codec:
     return Opened(model, tokenizer, found, metadata["system"], trained.recipe.data.arabic, metadata)
 
 
-def _check_belongs(trained: TrainedModel[Any], network: torch.nn.Module) -> None:
-    """Raise CheckpointError for adapters to other weights than the base has now."""
+def trained_network(trained: TrainedModel[CloningRecipe], device: torch.device) -> CloningNetwork:
+    """The network of a checkpoint on `device`, adapters beside the weights of its base.
+
+    Raises CheckpointError for adapters to other weights than the base has now.
+    """
     settings = trained.recipe.model
+    network = models.build(settings, device)
     if settings.strategy == "lora" and base_fingerprint(network) != trained.inference_metadata["base"]:
         raise CheckpointError(f"{trained.path}: belongs to other weights than {settings.name} has now")
+    copy_tensors(saved_tensors(network, trained_only=settings.strategy == "lora"), trained.weights)
+    return network

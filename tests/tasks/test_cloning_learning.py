@@ -125,3 +125,12 @@ def test_adapters_of_a_run_are_used(folder: Path) -> None:
             phonate.load(folder / "adapters", "cloning")
     finally:
         weights.write_bytes(kept)
+
+
+def test_linear_layers_in_eight_bits(folder: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes: pip install 'phonate[qlora]'")
+    exact, small = (VoiceCloner.load(folder / "model", codec=folder / "codec", dtype=dtype) for dtype in (None, "int8"))
+    assert "int8" in str(small.model.model.layers[0].mlp.up_proj.weight.dtype)
+    reference = reference_of(Audio(str(folder / "anna0.wav")), "hello")
+    options: dict[str, Any] = {"temperature": 0.0, "max_seconds": 0.4}
+    assert len(small.clone(reference, "hello", **options)) == len(exact.clone(reference, "hello", **options))

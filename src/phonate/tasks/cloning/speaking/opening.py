@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,6 +62,8 @@ def is_model_folder(source: str | Path) -> bool:
 
 
 def _pretrained(name: str, device: torch.device, dtype: str | None, codec: str | Path | None) -> Opened:
+    # it says at every layer of every frame that inputs are cast
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     about = _description(Path(name))
     kind = "auto" if dtype in (None, "int8") else dtype
     model = load_base(name, cast(Dtype, kind), "int8" if dtype == "int8" else None, device)

@@ -37,6 +37,9 @@ class StandInCodec:
     fingerprint = "stand-in"
     codebooks, codebook_size = 8, 1024
 
+    def to(self, device: str) -> None:
+        assert device == "cpu"
+
     def encode(self, waveform: np.ndarray, rate: int) -> np.ndarray:
         return np.full((max(1, len(waveform) * 25 // rate), 8), len(waveform) % 1024, dtype=np.int16)
 

@@ -23,6 +23,7 @@ from phonate.data.dialogues.rows import dialogue_of
 from phonate.tasks.cloning.checking import check_pairs
 from phonate.tasks.cloning.corpus import Corpus
 from phonate.tasks.cloning.data_settings import CloningData
+from phonate.tasks.cloning.dataset import examples_of
 from phonate.tasks.cloning.samples import INSTRUCTION, CloningSample, cloning_sample
 from phonate.text.arabic_settings import ArabicText
 
@@ -248,6 +249,18 @@ def test_codes_are_made_once_and_are_those_of_the_codec(corpus: Path, tmp_path: 
     other = small_codec_folder(tmp_path / "other", seed=1)
     with_other = Corpus(data, lambda: HiggsCodec.load(other))
     assert (with_other.codes(samples[0].target) != made.codes(samples[0].target)).mean() > 0.5
+
+
+def test_a_damaged_cache_is_said_once(corpus: Path, tmp_path: Path) -> None:
+    folder = small_codec_folder(tmp_path / "codec")
+    data = CloningData(path=str(corpus), cache_dir=str(tmp_path / "cache"), validation=0.0)
+    made = Corpus(data, lambda: HiggsCodec.load(folder))
+    made.codes(made.samples("train")[0].target)
+    (codes,) = (tmp_path / "cache").rglob("codes.npy")
+    codes.write_bytes(codes.read_bytes()[:-10] + b"\0" * 10)
+    tokenizer: Any = None  # not reached
+    with pytest.raises(DataError, match=r"part-[0-9a-f]*: damaged .*delete this folder"):
+        examples_of(Corpus(data, lambda: HiggsCodec.load(folder)), "train", tokenizer, data)
 
 
 def test_arabic_texts_are_changed_as_the_settings_say(tmp_path: Path) -> None:

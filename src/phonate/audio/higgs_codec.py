@@ -83,6 +83,10 @@ class HiggsCodec:
         """Where the weights are."""
         return cast(torch.device, self.model.fc2.weight.device)
 
+    def to(self, device: str | torch.device) -> None:
+        """Move the weights to `device`."""
+        self.model.to(device)
+
     @property
     def frame_rate(self) -> float:
         """Frames per second."""

@@ -119,6 +119,8 @@ class Task(ABC):
 
     step: int = 0
     """Number of the current optimizer step, from 0. Set by the trainer."""
+    device: torch.device = torch.device("cpu")
+    """What training computes on, for work on its data. Set by the trainer before it asks for data sets."""
     coupling: Coupling = Coupling.NONE
     """What the loss of an item depends on; decides whether batches may be split."""
 

@@ -93,6 +93,7 @@ class Trainer:
         dataset: Dataset | None = None
         own_loader = train is not None
         if train is None:
+            task.device = self.device
             train, validation, dataset = plan_sources(task, settings, self.ranks, self.device)
         self.train_source, self.validation_source = train, validation
         seed_torch(self.device, settings.random_seed, "model")

@@ -97,6 +97,7 @@ class Corpus:
         audio_of = {facts[audio].digest: audio for audio in reversed(used)}
         threads = self.data.workers or min(_THREADS, cores())
         store.add(list(audio_of), lambda digest: encode(codec, audio_of[digest]), threads)
+        codec.to("cpu")  # its work is done, and a GPU's memory is for the model
         return store
 
     def _normalised(self, sample: CloningSample) -> CloningSample:

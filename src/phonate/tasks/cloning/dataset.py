@@ -165,7 +165,10 @@ def examples_of(corpus: Corpus, split: str, tokenizer: CloningTokenizer, data: C
     named in the log. Raises DataError if there is nothing to train on."""
     examples: list[Example] = []
     refused: list[Refused] = []
-    for sample in corpus.samples(split):
+    samples = corpus.samples(split)
+    for sample in samples[:1]:
+        corpus.codes(sample.target)  # encodes all; a cache that can't be read or written is no fault of a sample
+    for sample in samples:
         try:
             example = _example(corpus, sample, tokenizer, data)
         except InputError as error:

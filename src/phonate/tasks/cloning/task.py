@@ -63,8 +63,8 @@ class CloningTask(Task):
 
     @cached_property
     def codec(self) -> HiggsCodec:
-        """The model's, on the CPU; loaded when it is first needed."""
-        codec = HiggsCodec.load(self.recipe.model.codec)
+        """The model's; loaded when it is first needed, where training computes, and on the CPU once all is encoded."""
+        codec = HiggsCodec.load(self.recipe.model.codec, device=self.device)
         codec.require(CODEBOOKS, CODEBOOK_SIZE)
         return codec
 

@@ -42,9 +42,7 @@ def test_every_field_has_a_label_and_changes_are_announced(serving: Serve) -> No
     page = Page(without_script(serving(api_keys=("secret",)).get("/").text))
     labelled = {attrs["for"] for attrs in page.all("label")}
     fields = [attrs["id"] for tag in ("input", "textarea", "select") for attrs in page.all(tag)]
-    assert {"key", "text", "voice", "speed", "once-audio", "name", "speaker", "reference", "spoken", "agreed"} <= set(
-        fields
-    )
+    assert {"key", "text", "voice", "once-audio", "name", "speaker", "reference", "spoken", "agreed"} <= set(fields)
     assert set(fields) <= labelled
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -65,6 +63,8 @@ def test_it_offers_what_the_server_does(serving: Serve, tmp_path: Path, voices: 
     plain = client.get("/").text
     assert 'id="once"' not in plain
     assert 'id="add"' not in plain
+    assert 'id="speed"' in plain
+    assert 'id="speed"' not in text  # cloned voices have their own
 
 
 def test_its_script_is_valid(serving: Serve, tmp_path: Path) -> None:
@@ -74,5 +74,6 @@ def test_its_script_is_valid(serving: Serve, tmp_path: Path) -> None:
     (tmp_path / "page.js").write_text(code, encoding="utf-8")
     subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True)
     named = set(re.findall(r'\$\("([\w-]+)"\)', code))
+    named -= {"speed", "speed-shown"}  # of models with voices of their own
     page = Page(without_script(serving(api_keys=("secret",)).get("/").text))
     assert named <= {str(attrs["id"]) for _, attrs in page.tags if "id" in attrs}

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, PhonateError
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +65,10 @@ def add_handlers(app: FastAPI) -> None:
     async def refused(_: Request, error: InputError) -> JSONResponse:
         return JSONResponse(error_body(400, str(error)), 400)
 
+    @app.exception_handler(PhonateError)
+    async def known(_: Request, error: PhonateError) -> JSONResponse:
+        return JSONResponse(error_body(500, told(error)), 500)
+
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         message, param = _first_mistake(error)
@@ -80,6 +84,8 @@ def told(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "the time for this request is over"
     _log.error("a request failed", exc_info=error)
+    if isinstance(error, PhonateError):
+        return str(error)
     return "the server failed; its log says why"
 
 

@@ -46,7 +46,8 @@ def test_it_learns_and_writes_everything(run, held_out, tmp_path, capsys):
     out = {name: tmp_path / f"out.{name}" for name in ("rttm", "png", "html")}
     command = ["diarize", str(run), str(held_out), "-o", str(out["rttm"])]
     assert main([*command, "--plot", str(out["png"]), "--page", str(out["html"])]) == 0
-    assert "2 speakers" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{out['rttm']}, {out['png']}, {out['html']}: 2 speakers in ")
     reference, found = read_rttm(held_out.parent / "ref.rttm")["my_meeting"], read_rttm(out["rttm"])["my_meeting"]
     assert score(reference, found).der < 0.4
     assert out["png"].read_bytes()[1:4] == b"PNG"

@@ -60,9 +60,13 @@ def test_a_run_from_its_start_to_a_longer_end(
 
 def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(tmp_path.rglob("*"))
-    assert main([*arguments, "--dry-run", "--json"]) == 0
-    estimates = json.loads(capsys.readouterr().out)["metrics"]
-    assert estimates["steps"] == 8
+    assert (
+        main([*arguments, "--dry-run", "--json", "training.max_steps=500", "training.scheduler.warmup_steps=60"]) == 0
+    )
+    printed = capsys.readouterr()
+    estimates = json.loads(printed.out)["metrics"]
+    assert estimates["steps"] == 500
+    assert "warm-up" not in printed.err  # of 60 steps is over at the end of the run, if not in the steps that are timed
     assert estimates["seconds_per_step"] > 0
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
 

@@ -430,3 +430,33 @@ def test_a_mutated_recipe_is_valid_or_refused_with_a_position(data: st.DataObjec
 )
 def test_plain_text_on_the_command_line_is_taken_as_it_stands(text, value):
     assert parse_overrides([f"data.path={text}"])[0].value == value
+
+
+def test_a_list_that_is_too_short_is_a_mistake_where_options_may_be_missing() -> None:
+    """`phonate explain` allows options to be missing, but not parts of what was written."""
+    for override, said in [
+        ("training.optimizer.betas=[0.9]", "training.optimizer.betas.1: missing, the list is too short"),
+        ("training.callbacks=[{options: {}}]", "training.callbacks.0.type: missing required option"),
+    ]:
+        with pytest.raises(RecipeError, match=said.replace("[", r"\[")):
+            resolve_document(parse("task: toy\n", "recipe.yaml"), [override], incomplete=True)
+    found = resolve_document(parse("task: toy\n", "recipe.yaml"), incomplete=True)
+    assert found.recipe.data.path == "required"
+
+
+def test_a_mistake_across_options_is_not_blamed_on_the_size() -> None:
+    (line,) = mistakes(overrides=["size=tiny", "model.heads=3"])
+    assert line == "recipe.yaml model: d_model 4 is no multiple of heads 3"
+
+
+SECOND_NAMES = TaskInfo(synonyms={"model.layers.count": "training.batch_size"})
+
+
+def test_an_option_takes_the_value_of_its_synonym() -> None:
+    TASKS.register("second", TaskEntry(ToyData, ToyModel, task=ToyTask, info=SECOND_NAMES))
+    text = "task: second\ndata: {path: x}\nmodel:\n  layers: {count: 5}\n"
+    found = resolved(text)
+    assert found.recipe.training.batch_size == 5
+    assert found.origins["training", "batch_size"] == "recipe.yaml:4:19"
+    assert resolved(found.to_yaml()).recipe == found.recipe
+    assert resolved(text, ["training.batch_size=7"]).recipe.training.batch_size == 7

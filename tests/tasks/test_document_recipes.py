@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from phonate.config.errors import RecipeError
 from phonate.config.resolve import resolve
 from recipe_corpora import ami
 
@@ -196,6 +197,31 @@ def test_the_documents_numbers_are_what_is_trained(folder: Path) -> None:
     assert (recipe.data.audio.num_mel_bins, recipe.data.audio.window_type) == (80, "povey")
     assert [one.name for one in recipe.data.datasets] == ["ami"]
     assert (recipe.training.loss.main, recipe.training.loss.label_smoothing) == ("cross_entropy", 0.1)
+
+
+def test_batch_size_and_device_of_the_model_are_those_of_the_training(folder: Path) -> None:
+    (folder / "model.yaml").write_text(
+        "task: diarization\ndatasets: [{name: ami}]\nmodel:\n  global_config: {batch_size: 12, device: cpu}\n"
+    )
+    training: Any = resolve(folder / "model.yaml").recipe.training
+    assert (training.batch_size, training.device) == (12, "cpu")
+    agreeing: Any = resolve(folder / "typical.yaml").recipe
+    assert agreeing.model.global_config.batch_size == agreeing.training.batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("task", "knob", "said"),
+    [
+        ("diarization", "beam_width=5", "model.decoding"),
+        ("diarization", "sliding_window=512", "model.decoding.window_seconds"),
+        ("sequence", "max_duration=30", "training.max_length"),
+        ("sequence", "label_type=binary", "task diarization"),
+    ],
+)
+def test_knobs_of_another_task_are_refused_with_the_reason(task: str, knob: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=f"training.eval_knobs.{knob.partition('=')[0]}: .*{said}") as caught:
+        resolve(task, ["data.path=x", f"training.eval_knobs.{knob}"])
+    assert "no such option" not in str(caught.value)
 
 
 @pytest.mark.slow

@@ -91,6 +91,7 @@ class Layers:
                 hint = nearest(size, list(sizes)) if sizes else "this task has no sizes"
                 raise RecipeError(f"{place} size: no size {size!r}; {hint}")
         self._merge(typed, preset, (), lambda path: Place.of(f"size {size}"))
+        self.places = {path: place for path, place in self.places.items() if not isinstance(self._at(path), dict)}
         self._merge(typed, {part: {} for part in PARTS}, (), lambda path: None)
         if self._implied is not None:
             task, origin = self._implied
@@ -101,6 +102,21 @@ class Layers:
             self._merge(typed, written, (), document.places.get)
         for change in changes:
             self._set(typed, change)
+
+    def take_synonyms(self, typed: type[Settings], synonyms: Mapping[str, str]) -> None:
+        """Give each option that has no value the one that was written under its synonym (`TaskInfo.synonyms`)."""
+        for second, first in synonyms.items():
+            path = tuple(second.split("."))
+            value = self._written(path)
+            if value is not None and self._written(tuple(first.split("."))) is None:
+                self._set(typed, Override(tuple(first.split(".")), value, self.places[path].value))
+
+    def _written(self, path: Key) -> Any:
+        """The value at `path`; None where there is none."""
+        value: Any = self.values
+        for part in path:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
 
     def _kind(self, changes: list[Override]) -> Any:
         """The value of `model.kind`, before anything is merged."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 
 from phonate.config import mistakes
@@ -101,15 +102,17 @@ def resolve_document(
     changes = parse_overrides(overrides)
     layers = Layers(document, base)
     task = layers.task(changes)
-    typed, sections = recipe_class(task), task_info(task).sections
+    typed, info = recipe_class(task), task_info(task)
+    sections = info.sections
     layers.move_sections(sections, typed)
     changes = moved_overrides(changes, sections, typed)
     layers.stack(typed, task_settings(task), changes)
+    layers.take_synonyms(typed, info.synonyms)
     try:
         try:
             recipe = typed.model_validate_json(layers.json(), strict=True)
         except ValidationError as error:
-            if not incomplete or any(one["type"] != "missing" for one in error.errors()):
+            if not incomplete or not all(map(_can_be_given_later, error.errors())):
                 raise
             for one in error.errors():
                 layers.fill(tuple(map(str, one["loc"])), REQUIRED)
@@ -126,6 +129,11 @@ def resolve_document(
     resolved = Resolved(recipe, layers.origins(recipe.model_dump(mode="json")), document)
     _check_size(resolved, changes)
     return resolved
+
+
+def _can_be_given_later(error: ErrorDetails) -> bool:
+    """Whether an option is missing, not a part of a list that was written."""
+    return error["type"] == "missing" and not any(isinstance(part, int) for part in error["loc"])
 
 
 def _check_size(resolved: Resolved, changes: list[Override]) -> None:

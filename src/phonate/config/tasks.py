@@ -75,6 +75,10 @@ class TaskInfo:
     sections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Other top-level keys of its recipes -> the paths of the sections whose options may stand under them, such as
     `{"global_config": ("data.audio", "data")}`; or the path of one option, whose value it is."""
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    """Options that may also be written elsewhere, such as
+    `{"model.global_config.batch_size": "training.batch_size"}`: the second takes the value of the first where it has
+    none itself."""
     facts: Reference | None = None
     """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
 

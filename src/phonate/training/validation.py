@@ -79,9 +79,9 @@ def check_metrics(wanted: Sequence[WantedMetric], known: Collection[str]) -> Non
         if one.name.removeprefix("val_") not in known:
             reported = sorted(f"val_{name}" for name in known)
             close = difflib.get_close_matches(one.name, [*reported, *known], n=1, cutoff=0.6)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = f"; did you mean {close[0]}?" if close else "."
             raise UnknownMetricError(
-                f"{one.setting}: validation reports no metric {one.name!r}; {hint}It reports {', '.join(reported)}"
+                f"{one.setting}: validation reports no metric {one.name!r}{hint} It reports {', '.join(reported)}"
             )
 
 

@@ -7,6 +7,7 @@ processed in blocks, as from a microphone, and each turn is printed as soon as i
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,8 @@ def _whole(args: argparse.Namespace, diarizer: Diarizer) -> int:
     if args.json:
         print_json(_document(args.recording, found))
     elif args.output:
-        print(f"{args.output}: {len(found.speakers)} speakers in {len(found.turns)} turns, {found.seconds:.1f} s")
+        written = ", ".join(filter(None, (args.output, args.plot, args.page)))
+        print(f"{written}: {_count(found.speakers, 'speaker')} in {_count(found.turns, 'turn')}, {found.seconds:.1f} s")
     else:
         print(found.rttm(recording_name(args.recording)), end="")
     return 0
@@ -101,6 +103,10 @@ def _stream(args: argparse.Namespace, diarizer: Diarizer) -> int:
 def recording_name(path: str) -> str:
     """The recording's name in RTTM: the file name without suffix, spaces replaced by underscores."""
     return "_".join(Path(path).stem.split())
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}" if len(things) == 1 else f"{len(things)} {name}s"
 
 
 def _document(recording: str, found: Diarization) -> dict[str, Any]:

@@ -7,6 +7,7 @@ RUN/evaluation.json.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,5 +43,12 @@ def run(args: argparse.Namespace) -> int:
         print_json(found.document())
     else:
         print_table(found.rows(), found.header())
-        print("\n" + "\n".join(f"{name.replace('_', ' ')}: {value}" for name, value in found.notes.items()))
+        print("\n" + "\n".join(f"{name.replace('_', ' ')}: {_shown(value)}" for name, value in found.notes.items()))
     return 0
+
+
+def _shown(value: object) -> str:
+    """A note's value in words: what is null in a mapping is left out."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name.replace('_', ' ')} {one}" for name, one in value.items() if one is not None)
+    return str(value)

@@ -111,9 +111,9 @@ class SharedSettings(LayerOptions):
     """Common options of the encoder and the decoder, which their own options override."""
 
     batch_size: PositiveInt | None = None
-    """Must equal training.batch_size if set."""
+    """Default of training.batch_size; must equal it if both are set."""
     device: str | None = None
-    """Must equal training.device if set."""
+    """Default of training.device; must equal it if both are set."""
 
 
 _PARTS: Mapping[Any, tuple[str, ...]] = {
@@ -121,6 +121,8 @@ _PARTS: Mapping[Any, tuple[str, ...]] = {
     "decoder": ("decoder",),
     "encoder_decoder": ("encoder", "decoder"),
 }
+SYNONYMS = {f"model.global_config.{name}": f"training.{name}" for name in ("batch_size", "device")}
+"""`TaskInfo.synonyms` of the tasks with such models."""
 
 
 class TransformerSettings(Settings):
@@ -183,7 +185,8 @@ class TransformerSettings(Settings):
         for name, trained in (("batch_size", batch_size), ("device", device)):
             own = getattr(self.global_config, name)
             if own is not None and own != trained:
-                raise InputError(f"model.global_config.{name} is {own} but training.{name} is {trained}; remove one")
+                shown = "not set" if trained is None else trained
+                raise InputError(f"model.global_config.{name} is {own} but training.{name} is {shown}; remove one")
 
     @property
     def output_settings(self) -> LayerSettings:

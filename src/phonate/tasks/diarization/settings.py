@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -11,7 +11,7 @@ from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
 from phonate.data.settings import KALDI_SECTIONS
-from phonate.nn.transformer.settings import TransformerSettings
+from phonate.nn.transformer.settings import SYNONYMS, TransformerSettings
 from phonate.tasks.diarization.data_settings import DiarizationData
 from phonate.tasks.diarization.decoding_settings import DecodingSettings
 from phonate.training.settings import TrainingSettings
@@ -70,6 +70,11 @@ class DiarizationModel(TransformerSettings):
 
 class EvalKnobs(Settings):
     """Label type and batch sizes."""
+
+    refused_keys: ClassVar = {
+        "beam_width": "it belongs to the task sequence; each frame is decided with model.decoding, without a search",
+        "sliding_window": "it belongs to the task sequence; windows have model.decoding.window_seconds",
+    }
 
     label_type: LabelTypeName = "multilabel"
     """What the model predicts for each frame. binary: speech or not; speaker_id: which training speaker; multilabel:
@@ -144,5 +149,6 @@ INFO = TaskInfo(
     tuning="phonate.tasks.diarization.tuning:tune",
     implied_by=("training.eval_knobs.label_type",),
     sections=KALDI_SECTIONS,
+    synonyms=SYNONYMS,
     facts=facts,
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
-from phonate.nn.transformer.settings import TransformerSettings
+from phonate.nn.transformer.settings import SYNONYMS, TransformerSettings
 from phonate.training.settings import TrainingSettings
 
 
@@ -47,6 +47,11 @@ class SequenceModelSettings(TransformerSettings):
 
 class SequenceEvalKnobs(Settings):
     """Decoding and scoring in validation and evaluation; the defaults of inference."""
+
+    refused_keys: ClassVar = {
+        "label_type": "it belongs to the task diarization; model.model_type encoder learns the labels of data.target",
+        "max_duration": "sequences have no duration; training.max_length limits the tokens of a batch",
+    }
 
     beam_width: PositiveInt = 5
     """Number of hypotheses in beam search; 1 is greedy decoding."""
@@ -88,5 +93,6 @@ SIZES = {
 INFO = TaskInfo(
     inference="phonate.tasks.sequence.inference:SequenceGenerator",
     evaluation="phonate.tasks.sequence.evaluation:evaluate",
+    synonyms=SYNONYMS,
     implied_by=("data.source", "data.target", "data.vocabulary"),
 )

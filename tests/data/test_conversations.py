@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
 from simulated import DRY, RATE, clip, prepared_folder, simulator, source, speaker_folder, talking, voice
 
 from phonate.config.errors import DataError, InputError
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, read_rttm, write_rttm
 from phonate.data.conversations.acoustics import Acoustics, convolved, room_response
-from phonate.data.conversations.activity import arrival_activity
+from phonate.data.conversations.activity import arrival_activity, mixed_activity
 from phonate.data.conversations.clips import ClipBank
 from phonate.data.conversations.noise import ColouredNoise, RecordedNoise
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
@@ -327,6 +329,37 @@ def test_columns_come_in_the_order_of_arrival() -> None:
     activity, speakers = arrival_activity(begin, end, np.array([7, 4, 2, 1]), frames=8, centre=0.5)
     assert speakers.tolist() == [2, 4, 7]  # 2 and 4 both talk in the first frame; 1 begins after the last one
     assert activity.T.tolist() == [[1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1, 1]]
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """The activity (T, S) of speakers with different numbers or none (-1), each of whom talks at least once."""
+    frames = draw(st.integers(1, 6))
+    numbers = draw(
+        st.lists(st.integers(-1, 4), max_size=4).filter(lambda one: len(set(one) - {-1}) + one.count(-1) == len(one))
+    )
+    talk = st.lists(st.integers(0, 1), min_size=frames, max_size=frames).filter(any)
+    columns = [draw(talk) for _ in numbers]
+    activity = np.array(columns, dtype=np.uint8).reshape(len(numbers), frames).T
+    return activity, np.array(numbers, dtype=np.int64)
+
+
+@given(conversations(), conversations())
+def test_two_conversations_at_once_have_the_speech_of_both(
+    one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray]
+) -> None:
+    activity, numbers = mixed_activity(*one, *two)
+    expected: dict[tuple[int, int, int], np.ndarray] = {}
+    for which, (own, people) in enumerate((one, two)):
+        for column, person in enumerate(people.tolist()):
+            key = (person, -1, -1) if person >= 0 else (person, which, column)
+            talk = np.zeros(len(one[0]), np.uint8)
+            talk[: len(own)] = own[: len(talk), column]
+            expected[key] = expected.get(key, 0 * talk) | talk
+    wanted = sorted((key[0], tuple(talk.tolist())) for key, talk in expected.items() if talk.any())
+    assert sorted(zip(numbers.tolist(), map(tuple, activity.T.tolist()), strict=True)) == wanted
+    arrivals = list(zip(activity.argmax(axis=0).tolist(), numbers.tolist(), strict=True))
+    assert arrivals == sorted(arrivals)
 
 
 def test_conversations_as_files_are_a_corpus(bank: ClipBank, tmp_path: Path) -> None:

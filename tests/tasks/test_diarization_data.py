@@ -21,7 +21,7 @@ from phonate.data.batches.loading import BatchSource
 from phonate.data.features import FEATURES
 from phonate.data.manifests.manifest import read_corpus
 from phonate.tasks.diarization.corpus import Corpus
-from phonate.tasks.diarization.data_settings import DiarizationData
+from phonate.tasks.diarization.data_settings import DiarizationData, MixingSettings
 from phonate.tasks.diarization.dataset import DiarizationCollator, DiarizationDataset
 
 RATE = 16_000
@@ -403,6 +403,60 @@ def test_other_acoustics_change_features_but_no_labels(tmp_path: Path, data: Any
     assert samples(held_out, "validation").get(0, generator(1)).features_TF.tobytes() == (
         samples(held_out, "validation").get(0, generator(2)).features_TF.tobytes()
     )
+
+
+def test_pieces_are_added_with_their_labels(tmp_path: Path, data: Any) -> None:
+    """The sound and the labels of a mixed sample are those of two pieces of different recordings."""
+    talk = str(meetings(tmp_path / "talk", {name: TURNS[name] for name in ("m1", "m2")}))
+    whole = {"path": talk, "validation": 0.0, "chunk_seconds": 14.0, "samples": 8}
+    mixed, plain = samples(data(**whole, mixing={"share": 1.0})), samples(data(**whole))
+    corpus = Corpus(data(**whole))
+    sounds = [corpus.prepared.cache.waveform(position) for position in (0, 1)]
+    one = mixed.get(0, generator(0))
+    together = corpus.features.compute(sounds[0] + sounds[1])
+    np.testing.assert_allclose(one.features_TF, together, atol=1e-3)
+    alone = [plain.get(number, generator(0)) for number in (0, 7)]
+    assert sorted(one.speakers_S.tolist()) == sorted(number for item in alone for number in item.speakers_S.tolist())
+    assert one.activity_TS.sum() == sum(item.activity_TS.sum() for item in alone)
+    begins = one.activity_TS.argmax(axis=0).tolist()
+    assert begins == sorted(begins)
+    assert not mixed.cached
+
+
+def test_pieces_with_too_many_speakers_together_are_not_added(tmp_path: Path, data: Any) -> None:
+    talk = str(meetings(tmp_path / "talk"))
+    whole = {"path": talk, "validation": 0.0, "chunk_seconds": 14.0, "samples": 8}
+    mixed = samples(data(**whole, mixing={"share": 1.0, "speakers": 3}))
+    assert {mixed.get(number, generator(number)).activity_TS.shape[1] for number in range(8)} == {2}
+    more = samples(data(**whole, mixing={"share": 1.0, "speakers": 4}))
+    assert {more.get(number, generator(number)).activity_TS.shape[1] for number in range(8)} == {4}
+
+
+def test_validation_is_never_mixed(tmp_path: Path, data: Any) -> None:
+    talk = str(meetings(tmp_path / "talk"))
+    plain = data(path=talk, validation=0.25)
+    mixed = plain.model_copy(update={"mixing": MixingSettings(share=1.0), "pool": 3})
+    one, two = (samples(settings, "validation").get(0, generator(1)) for settings in (plain, mixed))
+    assert one.features_TF.tobytes() == two.features_TF.tobytes()
+    assert one.activity_TS.tobytes() == two.activity_TS.tobytes()
+
+
+def test_a_pool_is_computed_once_and_drawn_from_evenly(tmp_path: Path, data: Any) -> None:
+    talk, clips = str(meetings(tmp_path / "talk")), str(speakers(tmp_path / "clips"))
+    settings = {"path": talk, "validation": 0.0, "samples": 60, "augmentation": {}}
+    simulation = {"path": clips, "share": 0.75}
+    train = samples(data(**settings, simulation=simulation, pool=8))
+    assert train.cached
+    drawn = {"recorded": set(), "simulated": set()}
+    for epoch in (0, 1):
+        for number, name in enumerate(train.ids):
+            item = train.get(number, generator(epoch, number))
+            drawn[name.partition("#")[0]].add(item.features_TF.tobytes())
+    assert (len(drawn["recorded"]), len(drawn["simulated"])) == (2, 6)
+    again = pickle.loads(pickle.dumps(train)).get(0, generator(0, 0))
+    assert again.features_TF.tobytes() in drawn["recorded"]
+    stored = samples(data(**{**settings, "augmentation": None}, pool=8, storage_type="memory"))
+    assert len({stored.get(0, generator(epoch)).start for epoch in range(20)}) > 8  # what is stored is in no pool
 
 
 def test_noise_comes_from_a_folder(tmp_path: Path, data: Any) -> None:

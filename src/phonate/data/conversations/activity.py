@@ -31,3 +31,22 @@ def arrival_activity(
     for first, last, speaker in zip(first_K.tolist(), last_K.tolist(), speaker_K.tolist(), strict=True):
         activity_TS[first:last, columns[speaker]] = 1
     return activity_TS, np.fromiter(columns, dtype=np.int64, count=len(columns))
+
+
+def mixed_activity(
+    one_TS: NDArray[np.uint8], one_S: NDArray[np.int64], two_TS: NDArray[np.uint8], two_S: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The activity (T, S) and speakers (S,) of two conversations that are heard at once and begin together, as long as
+    the first. A speaker of both has one column; negative numbers are always different speakers. Columns are in the
+    order of `arrival_activity`."""
+    both_TS = np.zeros((len(one_TS), one_TS.shape[1] + two_TS.shape[1]), dtype=np.uint8)
+    both_TS[:, : one_TS.shape[1]] = one_TS
+    both_TS[: len(two_TS), one_TS.shape[1] :] = two_TS[: len(one_TS)]
+    number_S = np.concatenate([one_S, two_S])
+    for column in range(one_TS.shape[1], len(number_S)):
+        same = np.flatnonzero((number_S[: one_TS.shape[1]] == number_S[column]) & (number_S[column] >= 0))
+        both_TS[:, same] |= both_TS[:, [column]]
+        both_TS[:, column] *= not len(same)
+    heard_S = np.flatnonzero(both_TS.any(axis=0))
+    order_S = heard_S[np.lexsort((number_S[heard_S], both_TS[:, heard_S].argmax(axis=0)))]
+    return np.ascontiguousarray(both_TS[:, order_S]), number_S[order_S]

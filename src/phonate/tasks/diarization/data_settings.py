@@ -6,10 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
+from phonate.config.settings import Settings
+from phonate.data.conversations.settings import AcousticSettings, Fraction, SimulationSettings
 from phonate.data.settings import ConversationData, KaldiData, RecordingData
 
 SHORTEST_SECONDS = 1.0
+
+
+class MixingSettings(Settings):
+    """Sums of two chunks of recordings, each augmented by `data.augmentation`: more overlapping speech, with the
+    acoustics of the recordings."""
+
+    share: Fraction = 0.5
+    """Share of the recorded samples to which a chunk of another recording is added."""
+    speakers: PositiveInt = 4
+    """Maximum number of speakers of the two chunks together."""
 
 
 class DiarizationData(ConversationData):
@@ -31,6 +42,11 @@ class DiarizationData(ConversationData):
     """Conversations simulated for training, from clips of this corpus or of others. Null: none."""
     augmentation: AcousticSettings | None = None
     """Random reverberation, noise and level for real recordings in training. Null: no augmentation."""
+    mixing: MixingSettings | None = None
+    """Sums of chunks of different recordings in training. Null: none."""
+    pool: PositiveInt | None = None
+    """Number of simulated, augmented and mixed training samples that are computed once, held in memory and reused, for
+    features that are slow to compute, such as whisper. Null: each sample is new."""
 
     @property
     def strangers(self) -> Literal["corpus", "recording"] | None:

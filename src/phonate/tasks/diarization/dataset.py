@@ -24,6 +24,7 @@ from phonate.tasks.diarization.samples import Item
 from phonate.tasks.diarization.samples.conversations import SimulatedConversations
 from phonate.tasks.diarization.samples.cuts import item_of_cut
 from phonate.tasks.diarization.samples.pieces import RecordedPieces
+from phonate.tasks.diarization.samples.pool import PooledSamples
 from phonate.tasks.diarization.samples.simulators import acoustics_of
 from phonate.training.task import Batch
 
@@ -37,7 +38,7 @@ class DiarizationDataset:
     def __init__(self, corpus: Corpus, split: str) -> None:
         training, data = split == "train", corpus.data
         self.frames_per_second: float | None = data.audio.frames_per_second
-        self._parts: list[RecordedPieces | SimulatedConversations] = []
+        parts: list[RecordedPieces | SimulatedConversations] = []
         simulator = corpus.simulators.get(split)
         share = corpus.simulated_share if training else float(simulator is not None)
         real = _counts(data.samples, share)[0] if training else None
@@ -45,14 +46,17 @@ class DiarizationDataset:
         if corpus.prepared is not None and share < 1.0:
             augmentation = data.augmentation if training else None
             acoustics = None if augmentation is None else acoustics_of(data, augmentation)
-            recorded = RecordedPieces(corpus, corpus.prepared, split, real, acoustics)
-            self._parts.append(recorded)
+            mixing = data.mixing if training else None
+            recorded = RecordedPieces(corpus, corpus.prepared, split, real, acoustics, mixing)
+            parts.append(recorded)
         if simulator is not None:
             assert data.simulation is not None
             count = data.simulation.validation_samples
             if training:
                 count = _counts(data.samples, share, recorded.count if recorded is not None else 0)[1]
-            self._parts.append(SimulatedConversations(corpus, simulator, count, training))
+            parts.append(SimulatedConversations(corpus, simulator, count, training))
+        pool = data.pool if training else None
+        self._parts = [part if pool is None else _pooled(part, pool, share) for part in parts]
         self._first = np.cumsum([0, *(part.count for part in self._parts)])
 
     @property
@@ -78,6 +82,17 @@ class DiarizationDataset:
     def collate(self, items: list[Any]) -> Batch:
         """See `DiarizationCollator`."""
         return collated(items)
+
+
+def _pooled(
+    part: RecordedPieces | SimulatedConversations, pool: int, share: float
+) -> RecordedPieces | SimulatedConversations | PooledSamples:
+    """`part` with its share of the pool (`share` for simulated samples); unchanged if its samples are only read."""
+    if part.cached or not part.count:
+        return part
+    simulated = isinstance(part, SimulatedConversations)
+    size = round(pool * (share if simulated else 1.0 - share))
+    return PooledSamples(part, max(1, size), "simulated" if simulated else "recorded")
 
 
 def collated(items: Sequence[Item]) -> Batch:

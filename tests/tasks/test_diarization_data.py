@@ -570,7 +570,7 @@ def test_a_collator_of_ones_own_is_named_by_the_recipe(tmp_path: Path, data: Any
 def test_mistakes_in_a_recipe_have_file_and_line(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("task: diarization\ndata:\n  path: x\n  simulation:\n    speakers: [4, 2]\n")
-    with pytest.raises(InputError, match=r"mine\.yaml:5:\d+ data\.simulation.*lowest, highest"):
+    with pytest.raises(InputError, match=r"mine\.yaml:5:\d+ data\.simulation.*minimum, maximum"):
         resolve(str(recipe))
 
 

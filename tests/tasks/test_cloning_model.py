@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
@@ -27,7 +28,7 @@ from phonate.tasks.cloning.network.adapters import resolved_targets
 from phonate.tasks.cloning.network.loading import load_base, load_network, trainable_parameters
 from phonate.tasks.cloning.network.network import CloningNetwork
 from phonate.tasks.cloning.network.settings import CloningLoRA
-from phonate.tasks.cloning.network.whisper_projector import WhisperProjector
+from phonate.tasks.cloning.network.whisper_projector import WhisperProjector, heard_features
 
 CPU = torch.device("cpu")
 
@@ -179,6 +180,24 @@ def test_bf16_autocast_of_the_adapted_model(network: CloningNetwork) -> None:
         half = _gradients(network, batch)
     difference = sum(float((half[name] - exact[name]).norm() ** 2) for name in exact)
     assert difference < (0.05**2) * sum(float(one.norm() ** 2) for one in exact.values())
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_adapters_on_16_bit_weights_work_with_and_without_autocast(folder: Path, dora: bool) -> None:
+    """In either order: what autocast leaves out must be there again without it, also when a layer is recomputed."""
+    settings = network_settings(folder, dtype="bf16", lora=CloningLoRA(rank=2, dropout=0.0, dora=dora))
+    made = load_network(settings, CPU)
+    batch = make_batch(made.config, side_by_side=True)
+    found = []
+    for on, checkpointing in ((True, False), (False, False), (True, True), (False, True)):
+        made.checkpointing = checkpointing
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=on):
+            found.append(_gradients(made, batch))
+        with torch.no_grad():
+            made.base(**as_transformers_takes_it(made.config, make_batch(made.config)), use_cache=False)
+    for again in found[1:]:
+        difference = sum(float((again[name] - one).norm() ** 2) for name, one in found[0].items())
+        assert difference < (0.1**2) * sum(float(one.norm() ** 2) for one in found[0].values())
 
 
 # Loading
@@ -458,6 +477,18 @@ def test_adapters_come_back_to_the_bit(network: CloningNetwork, folder: Path) ->
 
 
 # Whisper
+
+
+@pytest.mark.parametrize("frames", [1, 7, 25, 50])
+def test_features_are_averaged_over_each_frame(frames: int) -> None:
+    ramp = np.stack([np.arange(50), np.ones(50)], axis=1).astype(np.float32)
+    encoder: Any = lambda waveform, rate: ramp  # noqa: E731
+    found = heard_features(encoder, np.zeros(16000, np.float32), 16000, frames)
+    assert found.shape == (frames, 2)
+    assert found.mean(0) == pytest.approx(ramp.mean(0), abs=0.5)
+    assert found[:, 1].tolist() == [1.0] * frames
+    if frames == 25:
+        assert found[:, 0].tolist() == [2 * i + 0.5 for i in range(25)]
 
 
 def test_the_projector_changes_nothing_at_first_and_learns(network: CloningNetwork) -> None:

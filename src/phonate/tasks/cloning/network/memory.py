@@ -133,7 +133,6 @@ def _kept_by_a_layer(network: CloningNetwork, tokens: int, autocast: torch.dtype
 
     training = network.training
     network.train()
-    network.leave_casts_to_autocast(autocast is not None)
     with torch.enable_grad(), torch.autocast(weight.device.type, dtype=autocast, enabled=autocast is not None):
         attention = Attention(sequences=positions_1L, places=positions_1L[0])
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

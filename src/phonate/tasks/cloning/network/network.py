@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from phonate.tasks.cloning.network.dual_ffn import Attention, Paths, block_causal_mask, query_dtype, run_layers
@@ -46,7 +45,6 @@ class CloningNetwork(nn.Module):
         self.model = model
         self.whisper_projector = whisper_projector
         self.checkpointing = checkpointing
-        self._adapted: list[Any] = [module for module in model.modules() if hasattr(module, "cast_input_dtype_enabled")]
 
     @property
     def base(self) -> Any:
@@ -90,7 +88,6 @@ class CloningNetwork(nn.Module):
             heard_features: (E, width of the encoder).
         """
         base = self.base
-        self.leave_casts_to_autocast(torch.is_autocast_enabled(input_ids.device.type))
         embedded_NH = base.model.embed_tokens(input_ids).flatten(0, 1)
         embedded_NH = embedded_NH.index_copy(0, frame_positions, base.model.embed_audio_tokens(frames))
         if self.whisper_projector is not None and heard_features is not None:
@@ -116,9 +113,3 @@ class CloningNetwork(nn.Module):
             text_MV = base.text_lm_head(hidden_NH.index_select(0, text_positions))
         codebooks = (self.config.num_codebooks, self.config.codebook_size)
         return NetworkOutput(logits_PKV.unflatten(-1, codebooks), text_MV, hidden_NH)
-
-    def leave_casts_to_autocast(self, left: bool) -> None:
-        """peft makes a copy of its input in fp32 for each adapter, and autocast one of that in 16 bits, which is kept
-        for the backward pass: 1.5 of 4.6 MB a token in the published model. Autocast alone makes none."""
-        for module in self._adapted:
-            module.cast_input_dtype_enabled = not left

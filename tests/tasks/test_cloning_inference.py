@@ -242,6 +242,7 @@ def test_the_command_streams_to_standard_output(
     printed = capfdbinary.readouterr()
     assert len(np.frombuffer(printed.out, "<i2")) == 10 * HOP
     assert b"standard output: 0.4 s" in printed.err
+    assert b"cut short" in printed.err
 
 
 @pytest.mark.parametrize(

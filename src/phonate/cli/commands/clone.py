@@ -53,12 +53,14 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from phonate.audio.decoding import MADE, writable, write_audio
+    from phonate.cli.output import log_to_console
     from phonate.config.errors import InputError
     from phonate.config.registry import nearest
     from phonate.workflows.load import load
 
     if (args.reference is None) == (args.voice is None) or (args.voice is None) != (args.voices is None):
         raise InputError("give the voice: either --reference REF.wav, or --voices DIR with --voice NAME")
+    log_to_console()
     if args.output != "-":
         writable(args.output)
     text = sys.stdin.read() if args.text == "-" else args.text

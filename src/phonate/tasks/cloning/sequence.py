@@ -6,6 +6,7 @@ Shapes: T code frames of an audio, K codebooks, F = T + K + 1 frames under the d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,6 +99,8 @@ class Example:
     """(T, K)"""
     target_codes: NDArray[np.integer]
     """(T, K)"""
+    heard: Path | None = None
+    """A .npy file with Whisper's features of the reference (T, C), if they are wanted."""
 
     def __len__(self) -> int:
         """Tokens of its sequence, L."""

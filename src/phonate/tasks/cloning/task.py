@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.config.errors import InputError
+from phonate.data.settings import cache_folder
 from phonate.nn.pretrained.loading import require
 from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
 from phonate.tasks.cloning import model as models
@@ -29,6 +30,7 @@ from phonate.tasks.cloning.losses.curriculum import share
 from phonate.tasks.cloning.losses.settings import TERMS, VOICE_TERMS
 from phonate.tasks.cloning.losses.similarity import VoiceSimilarity
 from phonate.tasks.cloning.losses.voices import contrastive_loss
+from phonate.tasks.cloning.network.hearing import Hearing
 from phonate.tasks.cloning.network.memory import Load, choose_checkpointing
 from phonate.tasks.cloning.sequence import CODEBOOK_SIZE, CODEBOOKS, IGNORED
 from phonate.tasks.cloning.settings import CloningRecipe
@@ -106,8 +108,9 @@ class CloningTask(Task):
         return self._datasets[split]
 
     def _make_dataset(self, split: str) -> CloningDataset:
-        data = self.recipe.data
-        examples = examples_of(self.corpus, split, self.tokenizer, data)
+        data, whisper = self.recipe.data, self.recipe.model.whisper
+        hearing = Hearing(whisper.model, cache_folder(data.cache_dir) / "whisper") if whisper.enabled else None
+        examples = examples_of(self.corpus, split, self.tokenizer, data, hearing)
         return CloningDataset(
             examples,
             self.tokenizer,
@@ -130,6 +133,8 @@ class CloningTask(Task):
             batch["audio_positions"],
             batch["sequences"],
             batch["places"],
+            heard_positions=batch.get("heard_positions"),
+            heard_features=batch.get("heard_features"),
         )
         counts = self._counts(batch)
         sums = self._audio_sums(model.training, output.audio_logits, batch["audio_labels"])

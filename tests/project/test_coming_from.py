@@ -23,10 +23,13 @@ from typing import Any, NamedTuple
 import pytest
 import soundfile
 
+from higgs import small_model_folder
+from higgs_codec import small_codec_folder
 from phonate.cli import main
 from phonate.config.documents import parse_value
 from phonate.config.overrides import parse_overrides
 from sounds import SAMPLE_RATE, voiced_tone
+from voice_pairs import write_corpus
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
@@ -53,6 +56,7 @@ SMALL = {
     "recognition": ("size=tiny", "training.batch_size=4"),
     "language": ("model.width=32", "model.layers=1", "model.heads=2", "model.vocabulary=300", "data.max_length=128"),
     "language-lora": ("data.max_length=128",),
+    "voice-cloning": ("model.name=higgs_model", "model.codec=higgs_codec", "model.lora.rank=2", "data.max_length=256"),
     "sequence": (
         "data.vocabulary=300",
         "model.global_config={d_model: 16, num_layers: 1, num_heads: 2}",
@@ -145,6 +149,9 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _lines(folder / "manifest.json", [{"audio_filepath": path, "text": text, "duration": 1.0} for path, text in wavs])
     animals = [(animal, colour) for animal in ("cat", "dog", "hen", "cow") for colour in ("red", "blue", "green")]
     _lines(folder / "my_pairs.jsonl", [{"prompt": f"What is the {a}?", "response": f"It is {c}."} for a, c in animals])
+    write_corpus(folder, clips=2)
+    small_model_folder(folder / "higgs_model", layers=1, width=32)
+    small_codec_folder(folder / "higgs_codec")
     (folder / "datasets/samples").mkdir(parents=True)
     (folder / "datasets/samples/a.md").write_text("# Who is it?\n\nIt is I.\n", encoding="utf-8")
     for place in ("recordings", "recordings/critical", "path/to/recordings"):
@@ -324,6 +331,9 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "evaluate outputs/mine --data my_pairs.jsonl": prints("perplexity"),
     'generate outputs/mine "What colour is the sky?"': prints("\n"),
     "report outputs/mine": writes("outputs/mine/report.html"),
+    "train voice-cloning data.path=chatml.json --output outputs/arabic_voice_cloning": trained(
+        "outputs/arabic_voice_cloning"
+    ),
     f"{_NEMO} training.epochs=50 training.optimizer.lr=1e-3": trained("runs/recognition"),
     f"{_NEMO} --dry-run": estimates("runs/recognition"),
     f"{_NEMO} --output results --resume auto": trained("results", steps=3),
@@ -454,6 +464,8 @@ LEFT_BEHIND = {
 def _recipe(ours: Ours) -> str:
     if ours.section.startswith("LoRA"):
         return "language-lora"
+    if ours.section.startswith("Voice cloning"):
+        return "voice-cloning"
     if re.match(r"model\.(model_type|encoder)|training\.(eval_knobs|feature_redraw|callbacks=.*pruning)", ours.code):
         return "sequence"
     if ours.code.startswith("training.loss.main=cross_entropy"):
@@ -472,7 +484,7 @@ def test_options_are_trained_with(ours: Ours, lay_out: Callable[[list[str]], Pat
     recipe, options = _recipe(ours), shlex.split(ours.code)
     words = ["train", recipe, *options, "--output", "runs/it"]
     texts = dict.fromkeys(("language-lora", "sequence"), "my_pairs.jsonl")
-    given = {"conversion": "my_recordings", **texts}.get(recipe, "LJSpeech-1.1")
+    given = {"conversion": "my_recordings", "voice-cloning": "chatml.json", **texts}.get(recipe, "LJSpeech-1.1")
     words += [f"data.path={given}", *(["model.name=my_model"] if recipe == "language-lora" else [])]
     folder = lay_out(words)
     steps = 22 if "profile_batches" in ours.code else 2

@@ -30,6 +30,8 @@ INPUTS = (
     "other_positions",
     "text_positions",
     "audio_positions",
+    "sequences",
+    "places",
 )
 
 

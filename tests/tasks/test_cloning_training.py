@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cloning_runs import settings, write_all
 from safetensors.torch import load_file
+
+from voice_pairs import settings, write_all
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
@@ -36,6 +37,8 @@ INPUTS = (
     "other_positions",
     "text_positions",
     "audio_positions",
+    "sequences",
+    "places",
 )
 VOICES = {
     "training.loss.weights.contrastive": 0.1,

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import pytest
 import soundfile
 
+from cloning_runs import write_corpus
 from higgs import small_model_folder
 from higgs_codec import small_codec_folder
 from phonate.cli import main
 from phonate.config.documents import parse_value
 from phonate.config.overrides import parse_overrides
 from sounds import SAMPLE_RATE, voiced_tone
-from voice_pairs import write_corpus
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")

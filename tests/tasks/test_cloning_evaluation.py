@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cloning_runs import settings
 
+from cloning_runs import settings
 from higgs import small_model_folder
 from higgs_codec import small_codec_folder
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cloning_runs import settings, write_all
 from safetensors.torch import load_file
+
+from cloning_runs import settings, write_all
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")

@@ -14,6 +14,7 @@ import soundfile
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 
 import phonate
+from cloning_runs import settings, write_corpus
 from higgs import small_model_folder
 from higgs_codec import small_codec_folder
 from phonate.config.resolve import resolve
@@ -24,7 +25,6 @@ from phonate.tasks.cloning.samples import CloningSample
 from phonate.tasks.cloning.task import CloningTask
 from phonate.training.speech_service import Reference
 from phonate.workflows.train import train
-from voice_pairs import settings, write_corpus
 
 pytestmark = pytest.mark.slow
 

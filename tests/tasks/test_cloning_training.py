@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from voice_pairs import settings, write_all
+from cloning_runs import settings, write_all
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")

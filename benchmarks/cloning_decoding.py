@@ -21,8 +21,8 @@ import torch
 from phonate.tasks.cloning.decoding.engine import Engine, Generation
 from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece, run
 from phonate.tasks.cloning.decoding.sampling import Sampling
-from phonate.tasks.cloning.sequence import delayed
-from phonate.tasks.cloning.tokens import Prompt
+from phonate.tasks.cloning.sequences.sequence import delayed
+from phonate.tasks.cloning.sequences.tokens import Prompt
 
 VOCABULARY = 512
 BEGIN, END = 1024, 1025

@@ -20,7 +20,7 @@ import soundfile
 from phonate.config.errors import DataError, PhonateError
 from phonate.data.dialogues.rows import dialogue_of
 from phonate.tasks.cloning.corpus import Corpus
-from phonate.tasks.cloning.data_settings import CloningData
+from phonate.tasks.cloning.pairs.settings import CloningData
 from sounds import voiced_tone
 
 DEEP = "\u2603deep"

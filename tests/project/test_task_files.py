@@ -19,7 +19,7 @@ def test_a_task_has_a_file_for_each_role(task: str) -> None:
     home = Path(phonate.__file__).parent / "tasks" / task
     assert not [role for role in ROLES if not (home / f"{role}.py").is_file()]
     entries = [path for path in home.iterdir() if path.name != "__pycache__"]
-    assert len(entries) <= 18
+    assert len(entries) <= 15
 
 
 @pytest.mark.parametrize("task", TASKS)

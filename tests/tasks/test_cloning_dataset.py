@@ -19,8 +19,8 @@ from phonate.data.dialogues.tokenizer import TextTokenizer
 from phonate.tasks.cloning.dataset import CloningDataset
 from phonate.tasks.cloning.losses.tokens import code_losses, text_loss
 from phonate.tasks.cloning.network.network import CloningNetwork, NetworkOutput
-from phonate.tasks.cloning.sequence import EOS, IGNORED, Example
-from phonate.tasks.cloning.tokens import CloningTokenizer
+from phonate.tasks.cloning.sequences.sequence import EOS, IGNORED, Example
+from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 
 INPUTS = (
     "input_ids",

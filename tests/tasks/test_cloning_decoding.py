@@ -18,8 +18,8 @@ from phonate.config.errors import InputError
 from phonate.tasks.cloning.decoding.delay import DelayedStream
 from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece
 from phonate.tasks.cloning.decoding.sampling import NO_CODE, Sampling, allowed, choose
-from phonate.tasks.cloning.sequence import delayed
-from phonate.tasks.cloning.tokens import Prompt
+from phonate.tasks.cloning.sequences.sequence import delayed
+from phonate.tasks.cloning.sequences.tokens import Prompt
 
 LIMIT = 24
 

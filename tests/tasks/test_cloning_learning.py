@@ -21,7 +21,7 @@ from phonate.config.resolve import resolve
 from phonate.data.dialogues.dialogue import Audio
 from phonate.tasks.cloning.decoding.sampling import Sampling
 from phonate.tasks.cloning.inference import VoiceCloner
-from phonate.tasks.cloning.samples import CloningSample
+from phonate.tasks.cloning.pairs.samples import CloningSample
 from phonate.tasks.cloning.task import CloningTask
 from phonate.training.speech_service import Reference
 from phonate.workflows.train import train

@@ -18,7 +18,7 @@ from phonate.tasks.cloning.losses.curriculum import share
 from phonate.tasks.cloning.losses.settings import CloningLoss
 from phonate.tasks.cloning.losses.tokens import AdaptiveWeights, code_losses, correct_codes, falling_weights
 from phonate.tasks.cloning.losses.voices import contrastive_loss
-from phonate.tasks.cloning.sequence import EOS, audio_labels, delayed
+from phonate.tasks.cloning.sequences.sequence import EOS, audio_labels, delayed
 from sounds import voiced_tone
 
 

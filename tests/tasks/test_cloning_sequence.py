@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 from higgs import small_model, small_tokenizer
 from phonate.config.errors import InputError
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.tasks.cloning.sequence import (
+from phonate.tasks.cloning.sequences.sequence import (
     BOS,
     EOS,
     IGNORED,
@@ -27,7 +27,7 @@ from phonate.tasks.cloning.sequence import (
     training_sequence,
     undelayed,
 )
-from phonate.tasks.cloning.tokens import CloningTokenizer
+from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 
 SYSTEM = "You are a helpful assistant."
 REFERENCE_TEXT = " خلف واحد صفر، and more.\n"

@@ -21,7 +21,7 @@ pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
 
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.tasks.cloning.sequence import EOS, IGNORED
+from phonate.tasks.cloning.sequences.sequence import EOS, IGNORED
 from phonate.tasks.cloning.task import CloningTask
 from phonate.training.steps.generators import seed_torch
 from phonate.training.tracking.stream import tag

@@ -15,7 +15,7 @@ from phonate.data.manifests.manifest import check_corpus, list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.data.manifests.validation import Progress, validate
 from phonate.data.settings import ConversationData, RecordingData, VoiceData
-from phonate.tasks.cloning.data_settings import CloningData
+from phonate.tasks.cloning.pairs.settings import CloningData
 
 FURTHER = "further"
 _START = 1 << 16
@@ -68,7 +68,7 @@ def is_chatml(path: str) -> bool:
 
 def check_chatml(settings: CloningData) -> dict[str, Any]:
     """Look at every pair and recording; returns the report, which may be one of refusals alone."""
-    from phonate.tasks.cloning.checking import check_pairs
+    from phonate.tasks.cloning.pairs.checking import check_pairs
 
     return check_pairs(settings).report.to_json()
 

@@ -28,7 +28,7 @@ from phonate.evaluation.tables import Column, Evaluation
 from phonate.evaluation.transcription import Recogniser, character_edits, plain, word_edits
 from phonate.tasks.cloning.corpus import Corpus
 from phonate.tasks.cloning.inference import VoiceCloner
-from phonate.tasks.cloning.samples import CloningSample
+from phonate.tasks.cloning.pairs.samples import CloningSample
 from phonate.training.speech_service import Reference
 
 logger = logging.getLogger("phonate")

@@ -24,7 +24,7 @@ from phonate.tasks.cloning.speaking.lengths import check_text, frame_limit, part
 from phonate.tasks.cloning.speaking.opening import open_model
 from phonate.tasks.cloning.speaking.references import ReferenceCodes, as_reference, read_voices
 from phonate.tasks.cloning.speaking.service import CUT_SHORT, NOTHING_SAID, CloningService, sampling
-from phonate.tasks.cloning.tokens import CloningTokenizer
+from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.text.arabic import normalise_arabic
 from phonate.text.arabic_settings import ArabicText
 from phonate.training.inference import Demonstration, Device, Inference

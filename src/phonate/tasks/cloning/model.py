@@ -7,9 +7,9 @@ import torch
 from phonate.config.errors import InputError
 from phonate.tasks.cloning.network.loading import load_base, load_network
 from phonate.tasks.cloning.network.network import CloningNetwork
-from phonate.tasks.cloning.sequence import BOS, CODEBOOK_SIZE, CODEBOOKS, EOS
+from phonate.tasks.cloning.sequences.sequence import BOS, CODEBOOK_SIZE, CODEBOOKS, EOS
 from phonate.tasks.cloning.settings import CloningModel
-from phonate.tasks.cloning.tokens import CloningTokenizer
+from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 
 
 def build(settings: CloningModel, device: torch.device) -> CloningNetwork:

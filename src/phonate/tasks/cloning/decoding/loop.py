@@ -21,7 +21,7 @@ from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 from phonate.tasks.cloning.decoding.delay import DelayedStream
 from phonate.tasks.cloning.decoding.sampling import Sampling, allowed, choose
-from phonate.tasks.cloning.tokens import Prompt
+from phonate.tasks.cloning.sequences.tokens import Prompt
 
 OwnerT = TypeVar("OwnerT")
 

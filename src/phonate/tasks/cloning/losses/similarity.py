@@ -19,7 +19,7 @@ from phonate.audio.sinc_resampling import sinc_resample
 from phonate.config.packages import optional_package
 from phonate.evaluation.packages import old_pkg_resources
 from phonate.nn.losses._base import SumCount
-from phonate.tasks.cloning.sequence import undelayed
+from phonate.tasks.cloning.sequences.sequence import undelayed
 
 RATE = 16000
 """Hz, of the encoder."""

@@ -13,7 +13,7 @@ import torch.distributed
 from torch import Tensor
 from torch.nn import functional as F
 
-from phonate.tasks.cloning.sequence import IGNORED
+from phonate.tasks.cloning.sequences.sequence import IGNORED
 
 DECAY = 0.99
 """Share of the running mean of a codebook's loss that is left after an optimizer step."""

@@ -20,9 +20,9 @@ from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_
 from phonate.tasks.cloning import model as models
 from phonate.tasks.cloning.network.loading import load_base
 from phonate.tasks.cloning.network.network import CloningNetwork
-from phonate.tasks.cloning.sequence import CODEBOOKS
+from phonate.tasks.cloning.sequences.sequence import CODEBOOKS
 from phonate.tasks.cloning.settings import CloningRecipe
-from phonate.tasks.cloning.tokens import CloningTokenizer
+from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.text.arabic_settings import ArabicText
 from phonate.training.checkpoints.trained import TrainedModel, open_trained
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from phonate.config.errors import InputError
 from phonate.data.dialogues.rows import SURROGATE
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.tasks.cloning.sequence import CODEBOOKS, Ints, delayed
+from phonate.tasks.cloning.sequences.sequence import CODEBOOKS, Ints, delayed
 
 SYSTEM = "Generate audio following instruction."
 """The system message where there is no other; the model's template demands one."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from phonate.tasks.cloning.tokens import CloningTokenizer, Script
+    from phonate.tasks.cloning.sequences.tokens import CloningTokenizer, Script
 
 Ints = NDArray[np.int64]
 

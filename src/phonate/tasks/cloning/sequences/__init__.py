@@ -1,0 +1,1 @@
+"""Pairs as the model reads them: tokens, frames under the delay pattern, and labels."""

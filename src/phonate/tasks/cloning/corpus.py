@@ -18,8 +18,8 @@ from phonate.data.dialogues.dialogue import Audio, split_by_contents
 from phonate.data.manifests.rows import Problem
 from phonate.data.settings import cache_folder
 from phonate.tasks.cloning.pairs.checking import MALFORMED, CheckedPairs, check_pairs
-from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.tasks.cloning.pairs.samples import CloningSample
+from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.text.arabic import normalise_arabic
 
 if TYPE_CHECKING:

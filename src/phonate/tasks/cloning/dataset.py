@@ -22,12 +22,19 @@ from phonate.config.errors import DataError, InputError
 from phonate.data.batches.packing import pack
 from phonate.data.dialogues.reading import Refused, warn_refused
 from phonate.tasks.cloning.corpus import Corpus
-from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.tasks.cloning.network.dual_ffn import sequence_layout
 from phonate.tasks.cloning.network.hearing import Hearing
 from phonate.tasks.cloning.network.memory import Load
 from phonate.tasks.cloning.pairs.samples import CloningSample
-from phonate.tasks.cloning.sequences.sequence import CODEBOOKS, NO_POOL, REFERENCE, Example, TrainingSequence, training_sequence
+from phonate.tasks.cloning.pairs.settings import CloningData
+from phonate.tasks.cloning.sequences.sequence import (
+    CODEBOOKS,
+    NO_POOL,
+    REFERENCE,
+    Example,
+    TrainingSequence,
+    training_sequence,
+)
 from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.training.task import Batch
 

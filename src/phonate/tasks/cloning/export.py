@@ -15,9 +15,9 @@ from phonate.nn.pretrained import merging
 from phonate.nn.pretrained.merging import Mergeable, MergeReport, MergeRequest, Stored
 from phonate.tasks.cloning.network.loading import load_base
 from phonate.tasks.cloning.network.network import CloningNetwork
+from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.tasks.cloning.speaking.opening import DESCRIPTION, trained_network
-from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.training.checkpoints.trained import TrainedModel, open_trained
 
 _PROBE_TOKENS, _PROBE_FRAMES = 48, 32

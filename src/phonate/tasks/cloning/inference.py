@@ -20,11 +20,11 @@ from phonate.data.manifests.rows import one_line
 from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece, Step, piece_seed, run
 from phonate.tasks.cloning.decoding.sampling import Sampling
 from phonate.tasks.cloning.decoding.stream import sound
+from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.tasks.cloning.speaking.lengths import check_text, frame_limit, parts
 from phonate.tasks.cloning.speaking.opening import open_model
 from phonate.tasks.cloning.speaking.references import ReferenceCodes, as_reference, read_voices
 from phonate.tasks.cloning.speaking.service import CUT_SHORT, NOTHING_SAID, CloningService, sampling
-from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.text.arabic import normalise_arabic
 from phonate.text.arabic_settings import ArabicText
 from phonate.training.inference import Demonstration, Device, Inference

@@ -8,8 +8,8 @@ from phonate.config.errors import InputError
 from phonate.tasks.cloning.network.loading import load_base, load_network
 from phonate.tasks.cloning.network.network import CloningNetwork
 from phonate.tasks.cloning.sequences.sequence import BOS, CODEBOOK_SIZE, CODEBOOKS, EOS
-from phonate.tasks.cloning.settings import CloningModel
 from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
+from phonate.tasks.cloning.settings import CloningModel
 
 
 def build(settings: CloningModel, device: torch.device) -> CloningNetwork:

@@ -8,9 +8,9 @@ from pydantic import model_validator
 
 from phonate.config.recipe import Recipe
 from phonate.config.tasks import TaskInfo
-from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.tasks.cloning.losses.settings import CloningLoss
 from phonate.tasks.cloning.network.settings import NetworkSettings
+from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.training.settings import TrainingSettings
 
 

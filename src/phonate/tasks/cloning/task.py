@@ -33,8 +33,8 @@ from phonate.tasks.cloning.losses.voices import contrastive_loss
 from phonate.tasks.cloning.network.hearing import Hearing
 from phonate.tasks.cloning.network.memory import Load, choose_checkpointing
 from phonate.tasks.cloning.sequences.sequence import CODEBOOK_SIZE, CODEBOOKS, IGNORED
-from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
+from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.training.precision.precision import FORMATS, resolve
 from phonate.training.task import Batch, Count, Coupling, Stateful, Task, Terms
 

@@ -13,8 +13,8 @@ from phonate.data.dialogues.reading import read_dialogues
 from phonate.data.manifests.rows import Problem, printable
 from phonate.data.manifests.text_checks import CLIPPED_SHARE, has_words
 from phonate.data.manifests.validation import SILENT_SHARE, Report
-from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.tasks.cloning.pairs.samples import CloningSample, cloning_sample
+from phonate.tasks.cloning.pairs.settings import CloningData
 
 FORMAT = "chatml"
 MALFORMED = "malformed row"

@@ -21,8 +21,8 @@ from phonate.tasks.cloning import model as models
 from phonate.tasks.cloning.network.loading import load_base
 from phonate.tasks.cloning.network.network import CloningNetwork
 from phonate.tasks.cloning.sequences.sequence import CODEBOOKS
-from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
+from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.text.arabic_settings import ArabicText
 from phonate.training.checkpoints.trained import TrainedModel, open_trained
 

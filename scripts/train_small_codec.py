@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,11 @@ from phonate.data.manifests.rows import audio_files
 from phonate.data.progress import track
 
 RATE, CODEBOOKS, CODES = 24000, 8, 1024
-CROP = RATE
+CROP = 16 * 960
 """Samples of a training crop."""
-BATCH = 12
+BATCH = 2
+FITTED_SECONDS = 480
+"""Speech that the codebooks are fitted to, at most; more takes longer and finds the same."""
 MEL_SIZES = ((2048, 128), (1024, 80), (512, 40), (256, 20))
 """Samples of a frame, and bands."""
 
@@ -64,10 +67,15 @@ def new_codec() -> Any:
         codebook_dim=acoustic.hidden_size + semantic.hidden_size,
     )
     model = codec_class()(config)
+    residual_ends = []
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, torch.nn.Conv1d | torch.nn.ConvTranspose1d):
                 torch.nn.init.kaiming_normal_(module.weight, nonlinearity="linear")
+            elif type(module).__name__ == "DacResidualUnit":
+                residual_ends.append(module.conv2)
+        for convolution in residual_ends:  # else each of the 30 would double the power, and training diverges
+            convolution.weight.mul_(0.1)
         model.fc.weight.copy_(torch.eye(config.hidden_size))
         model.fc.weight[:, acoustic.hidden_size :] = 0.0
         model.fc.bias.zero_()
@@ -76,6 +84,35 @@ def new_codec() -> Any:
                 torch.nn.init.eye_(linear.weight)
                 torch.nn.init.zeros_(linear.bias)
     return model
+
+
+class Snake(torch.autograd.Function):
+    """x + sin(a x) ** 2 / a (Ziyin et al. 2020, https://arxiv.org/abs/2006.08195) for a fixed a, with a third of
+    autograd's passes over memory: they are what a step's time goes to."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, alpha: Tensor) -> Tensor:
+        """Both in one shape, or broadcast."""
+        ctx.save_for_backward(inputs, alpha)
+        return (inputs * (2 * alpha)).cos_().sub_(1).div_(-2 * alpha).add_(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """None: alpha stays as it is."""
+        inputs, alpha = ctx.saved_tensors
+        return torch.addcmul(gradients[0], gradients[0], (inputs * (2 * alpha)).sin_()), None
+
+
+def with_fast_activations(model: Any) -> None:
+    """Let the model's activations be `Snake`, until it is loaded again."""
+    for module in model.modules():
+        if type(module).__name__ == "Snake1d":
+            module.forward = partial(_activation, module)
+
+
+def _activation(module: Any, inputs: Tensor) -> Tensor:
+    activated: Tensor = Snake.apply(inputs, module.alpha)
+    return activated
 
 
 def embedded(model: Any, samples_BN: Tensor) -> Tensor:
@@ -138,14 +175,17 @@ def train(model: Any, batches: Iterator[Tensor], steps: int, lr: float, with_cod
         torch.nn.utils.clip_grad_norm_(parameters, 5.0)
         optimizer.step()
         schedule.step()
-        if step % 100 == 99:
-            print(f"step {step + 1}: log-mel distance {float(loss):.3f}", flush=True)
+        if step % 25 == 24:
+            print(f"step {step + 1}: log-mel distance {loss.item():.3f}", flush=True)
 
 
 @torch.no_grad()
 def fit_codebooks(model: Any, recordings: list[np.ndarray]) -> None:
     """Residual k-means: each codebook is fitted to what those before it leave."""
-    whole = [one[: len(one) // model.config.hop_length * model.config.hop_length] for one in recordings]
+    order = np.random.default_rng(0).permutation(len(recordings))
+    enough = np.searchsorted(np.cumsum([len(recordings[i]) for i in order]), FITTED_SECONDS * RATE)
+    chosen = [recordings[i] for i in order[: enough + 1]]
+    whole = [one[: len(one) // model.config.hop_length * model.config.hop_length] for one in chosen]
     residual_NC = torch.cat([embedded(model, torch.from_numpy(one)[None])[0] for one in track("embedding", whole)])
     for quantizer in track("k-means", list(model.quantizer.quantizers)):
         centres = k_means(residual_NC, CODES)
@@ -183,6 +223,7 @@ def main() -> None:
     recordings = [one for one in recordings if len(one) >= CROP]
     print(f"{len(recordings)} recordings, {sum(map(len, recordings)) / RATE / 60:.1f} minutes")
     model = new_codec()
+    with_fast_activations(model)
     batches = crops(recordings, np.random.default_rng(0))
     train(model, batches, arguments.steps, 1e-3, with_codes=False)
     fit_codebooks(model.eval(), recordings)

@@ -124,6 +124,22 @@ def test_a_recording_with_a_bad_annotation_is_refused_and_the_others_are_used(me
     assert next(problem.id for problem in report.refused if problem.reason == reason) == "m1"
 
 
+def test_files_and_lines_that_are_not_rttm_are_told_with_what_is_expected(meetings):
+    (meetings / "sound.rttm").write_bytes(b"RIFF\xff\xfe\x00 \x01\n\x02 \x03\n")
+    (meetings / "wide.rttm").write_bytes("SPEAKER m9 1 0.0 1.0 <NA> <NA> ann <NA> <NA>\n".encode("utf-16"))
+    with (meetings / "train.rttm").open("a") as file:
+        file.write("m3 0.0 1.0 ann\n")
+    _, report = check_corpus(conversations(meetings))
+    told = [one for one in report.refused if one.reason in {"unreadable", "malformed row"}]
+    assert [(one.place.rpartition("/")[2], one.reason) for one in told] == [
+        ("sound.rttm", "unreadable"),
+        ("train.rttm:7", "malformed row"),
+        ("wide.rttm", "unreadable"),
+    ]
+    assert all("SPEAKER recording 1 start duration" in one.detail for one in told)
+    assert all("correct or remove" in one.detail for one in told)
+
+
 def test_annotations_of_one_recording_in_two_files_are_one_clear_error(meetings):
     (meetings / "system.rttm").write_text("SPEAKER m1 1 0.0 1.0 <NA> <NA> 1 <NA> <NA>\n")
     with pytest.raises(DataError, match=r"m1 is in system\.rttm too; give the file that is meant"):

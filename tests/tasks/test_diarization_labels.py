@@ -357,7 +357,7 @@ def test_contrastive_compares_halves_of_what_somebody_says_alone() -> None:
 def test_custom_labels_of_other_shapes_are_refused() -> None:
     """And a batch without them."""
     trained = Trained("custom")
-    with pytest.raises(InputError, match="one class for each frame"):
+    with pytest.raises(InputError, match=r"must be classes \(B, T\)"):
         trained.terms(batch_of(custom_classes=False))
     batch = batch_of()
     del batch["labels"]

@@ -17,6 +17,7 @@ from small_tasks import GanTask, RegressionTask
 from torch import nn
 
 from phonate.config.errors import InputError
+from phonate.config.resolve import resolve
 from phonate.training.callbacks import CALLBACKS, Callback, CallbackList, build_callbacks
 from phonate.training.optimizers import build_optimizer
 from phonate.training.run import Run
@@ -140,6 +141,23 @@ def test_only_overridden_hooks_are_called():
 def test_mistakes_in_options_are_named_with_their_place(name, options, said):
     with pytest.raises(InputError, match=said):
         build(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("[pruning]", "1:24 training.callbacks.0: expected {type: pruning, options: {...}}, got 'pruning'"),
+        ("[{type: pruning, amount: 0.5}]", "options: {...}}; amount must stand under options"),
+        ("[{pruning: {amount: 0.5}}]", "training.callbacks.0: expected {type: NAME, options: {...}}"),
+    ],
+)
+def test_a_callback_in_another_form_is_told_the_form(written, said, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"training: {{callbacks: {written}}}\ntask: diarization\ndata: {{path: x}}\n")
+    with pytest.raises(InputError) as error:
+        resolve(recipe)
+    assert str(error.value).endswith(said)
+    assert "\n" not in str(error.value)
 
 
 def test_every_callback_has_a_sensible_default():

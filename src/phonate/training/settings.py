@@ -261,6 +261,17 @@ class CallbackSettings(Settings):
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of its constructor."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _type_and_options(cls, values: Any) -> Any:
+        """Refuse a bare name, and options that stand beside the type, with the form that is expected."""
+        if isinstance(values, str):
+            raise ValueError(f"expected {{type: {values}, options: {{...}}}}")
+        if isinstance(values, dict) and (others := [str(key) for key in values if key not in {"type", "options"}]):
+            place = f"; {', '.join(others)} must stand under options" if "type" in values else ""
+            raise ValueError(f"expected {{type: NAME, options: {{...}}}}{place}")
+        return values
+
 
 class CheckpointConfig(Settings):
     """Checkpoints: when they are saved, what they hold and how many are kept."""

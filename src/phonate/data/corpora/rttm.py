@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,9 @@ from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, malformed
 
 PRIORITY = 60
+_TYPE = re.compile(r"[A-Z][A-Z/_-]*")
+"""The type of a line: SPEAKER, SPKR-INFO, NON-LEX, A/P ..."""
+_LINE = "SPEAKER recording 1 start duration <NA> <NA> speaker <NA> <NA>"
 
 
 def recognises(path: Path) -> bool:
@@ -58,16 +62,15 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
 def _read(file: Path, root: Path, found: dict[str, _Recording]) -> Iterator[Problem]:
     """Add the lines of a file to the recordings; yields what belongs to none."""
     try:
-        lines = read_lines(file)
+        written = _fields(file)
     except DataError as error:
-        yield Problem("", str(file), "unreadable", str(error))
+        yield Problem("", str(file), "unreadable", f"{error}; correct or remove the file")
         return
     split = split_of(file, root)
-    for number, line in enumerate(lines, start=1):
-        fields, place = line.split(), f"{file}:{number}"
+    for place, fields in written:
         if len(fields) < 2 or fields[0] != "SPEAKER":
-            if fields and not fields[0].isupper() and not fields[0].startswith((";", "#")):
-                yield malformed(place, "no RTTM; SPEAKER, recording, channel, start, duration are wanted")
+            if not _TYPE.fullmatch(fields[0]):
+                yield malformed(place, f"not RTTM; expected {_LINE}; correct or remove the line")
             continue
         recording = found.setdefault(fields[1], _Recording(place, split, file))
         if recording.file != file:
@@ -83,6 +86,15 @@ def _read(file: Path, root: Path, found: dict[str, _Recording]) -> Iterator[Prob
             channel, turn = spoken
             recording.segments.append(Segment(turn.start, turn.end, turn.speaker))
             recording.channels.add(channel)
+
+
+def _fields(file: Path) -> list[tuple[str, list[str]]]:
+    """Place and fields of each line but comments. Raises DataError for a file without a line of RTTM in it."""
+    lines = [(f"{file}:{number}", line.split()) for number, line in enumerate(read_lines(file), start=1)]
+    written = [(place, fields) for place, fields in lines if fields and not fields[0].startswith((";", "#"))]
+    if written and not any(_TYPE.fullmatch(fields[0]) for _, fields in written):
+        raise DataError(f"not RTTM: no line of text like {_LINE}")
+    return written
 
 
 def _regions(files: list[Path]) -> tuple[dict[str, list[Region]], list[Problem]]:

@@ -140,6 +140,23 @@ def test_files_and_lines_that_are_not_rttm_are_told_with_what_is_expected(meetin
     assert all("correct or remove" in one.detail for one in told)
 
 
+def test_manifests_that_lhotse_makes_of_rttm_keep_their_segments(meetings, tmp_path):
+    """Lhotse counts channels from 0, but keeps the 1 of RTTM for supervisions; its own data sets refuse the two."""
+    from lhotse import Recording, RecordingSet, SupervisionSet
+
+    lines = ["SPEAKER m1 1 0.25 1.25 <NA> <NA> ann <NA> <NA>", "SPEAKER m1 1 1.0 1.5 <NA> <NA> bob <NA> <NA>"]
+    (tmp_path / "one.rttm").write_text("\n".join(lines) + "\n")
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    RecordingSet.from_recordings([Recording.from_file(meetings / "audio/m1.wav")]).to_file(folder / "recordings.jsonl")
+    supervisions = SupervisionSet.from_rttm(tmp_path / "one.rttm")
+    assert {one.channel for one in supervisions} == {1}
+    supervisions.to_file(folder / "supervisions.jsonl")
+    checked, _ = check_corpus(conversations(folder))
+    (row,) = (one.row for one in checked)
+    assert spans(row.segments) == [(0.25, 1.5, "ann"), (1.0, 2.5, "bob")]
+
+
 def test_annotations_of_one_recording_in_two_files_are_one_clear_error(meetings):
     (meetings / "system.rttm").write_text("SPEAKER m1 1 0.0 1.0 <NA> <NA> 1 <NA> <NA>\n")
     with pytest.raises(DataError, match=r"m1 is in system\.rttm too; give the file that is meant"):

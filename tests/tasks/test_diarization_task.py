@@ -274,7 +274,7 @@ def test_too_many_speakers_are_said(folder: Path, caplog: pytest.LogCaptureFixtu
     model_of(task_of(folder))
     assert "more than" not in caplog.text
     model_of(task_of(folder, **{"model.num_speakers": 1, "model.max_simultaneous": 1}))
-    assert "training samples looked at have more than 1 speakers" in caplog.text
+    assert "inspected training samples have more than 1 speakers" in caplog.text
 
 
 @pytest.mark.parametrize("label_type", LABEL_TYPES)

@@ -5,51 +5,15 @@ from __future__ import annotations
 import pytest
 from datasets_task import register
 
+from documents import DATA
 from phonate.config.errors import RecipeError
 from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS
 from phonate.parse_args import unified_parser
 from phonate.workflows.explain import schema
 
-DOCUMENT = """\
-task: meetings
-global_config:
-  corpus_dir: ./data
-  output_dir: ./manifests
-
-  # Feature extraction configuration (unified for all datasets)
-  feature_type: fbank  # Options: fbank, mfcc, spectrogram
-
-  # Basic parameters
-  num_mel_bins: 80
-  frame_length: 0.025  # 25ms
-  frame_shift: 0.01  # 10ms
-  sampling_rate: 16000
-
-  # Window and preprocessing (optional)
-  preemph_coeff: 0.97  # Pre-emphasis
-  window_type: povey  # povey, hanning, hamming
-  dither: 0.0
-  snip_edges: false
-  remove_dc_offset: true
-
-  # Mel filterbank (optional)
-  low_freq: 20.0
-  high_freq: -400.0  # -400 = nyquist - 400
-
-  # MFCC-specific (when feature_type: mfcc)
-  num_ceps: 13
-  cepstral_lifter: 22
-  use_energy: false
-
-  # Feature computation
-  storage_path: null  # null = in-memory
-  num_jobs: 1  # Parallel jobs
-  progress_bar: true
-
-datasets:
-  - name: ami
-
+DOCUMENT = f"""\
+task: meetings{DATA}
 training:
   optimizer:
     type: adamw

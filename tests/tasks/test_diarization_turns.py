@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from phonate.tasks.diarization.decoding_settings import DecodingSettings
 from phonate.tasks.diarization.segmentation.stitching import (
-    NOBODY,
+    SILENT,
     Segmentation,
     by_overlap,
     joined,
@@ -122,7 +122,7 @@ def test_neighbouring_windows_are_put_into_one_order():
 def test_joined_windows_fade_and_take_the_likeliest_of_one_person():
     windows = Segmentation([0, 2], [column(1, 1, 1, 1), np.array([[0.0, 0.5]] * 4, dtype=np.float32)])
     windows.probabilities[0] = np.concatenate([windows.probabilities[0], column(0, 0, 0, 0)], axis=1)
-    persons = np.array([[0, NOBODY], [0, 0]])
+    persons = np.array([[0, SILENT], [0, 0]])
     found = joined(windows, persons)[:, 0]
     assert found.tolist() == pytest.approx([1.0, 1.0, 2.5 / 3, 2 / 3, 0.5, 0.5])
 

@@ -21,13 +21,12 @@ from phonate.data.store.prepared import Prepared, prepare
 from phonate.tasks.diarization.data_settings import DiarizationData, clip_corpora, has_corpus
 from phonate.tasks.diarization.samples.simulators import build_simulators
 
-NOBODY = -1
-"""Index of a speaker that is not in the training set."""
+UNKNOWN_SPEAKER = -1
+"""Index of a speaker who is not in the training set."""
 
 Activity = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Activity (T, S), 1 where a speaker is active, and the indices (S,) of the speakers in `Corpus.speakers`, NOBODY for
-those not in the training set. Speakers are in order of arrival, simultaneous ones sorted by name; silent speakers have
-no column."""
+"""Activity (T, S), 1 where a speaker is active, and the indices (S,) of the speakers in `Corpus.speakers`, or
+UNKNOWN_SPEAKER. Speakers are in order of arrival, simultaneous ones sorted by name; silent speakers have no column."""
 
 
 def frame_centre(audio: KaldiSettings) -> float:
@@ -143,4 +142,4 @@ class Corpus:
         return activity_TS, self._numbers([bank.speakers[int(one)] for one in speaker_S])
 
     def _numbers(self, names: list[str]) -> NDArray[np.int64]:
-        return np.array([self._number.get(name, NOBODY) for name in names], dtype=np.int64)
+        return np.array([self._number.get(name, UNKNOWN_SPEAKER) for name in names], dtype=np.int64)

@@ -19,7 +19,7 @@ from phonate.data.batches.dataset import Dataset
 from phonate.data.batches.recordings import padded
 from phonate.data.features import FEATURES
 from phonate.data.settings import KaldiData
-from phonate.tasks.diarization.corpus import NOBODY, Corpus
+from phonate.tasks.diarization.corpus import UNKNOWN_SPEAKER, Corpus
 from phonate.tasks.diarization.samples import Item
 from phonate.tasks.diarization.samples.conversations import SimulatedConversations
 from phonate.tasks.diarization.samples.cuts import item_of_cut
@@ -99,7 +99,9 @@ def collated(items: Sequence[Item]) -> Batch:
     """The batch that `DiarizationCollator` describes."""
     most = max(item.activity_TS.shape[1] for item in items)
     activity = [_widened(item.activity_TS.astype(np.float32), most) for item in items]
-    speakers = [np.pad(item.speakers_S, (0, most - len(item.speakers_S)), constant_values=NOBODY) for item in items]
+    speakers = [
+        np.pad(item.speakers_S, (0, most - len(item.speakers_S)), constant_values=UNKNOWN_SPEAKER) for item in items
+    ]
     return {
         "features": padded([item.features_TF for item in items]),
         "lengths": torch.tensor([len(item.features_TF) for item in items]),

@@ -28,8 +28,8 @@ from phonate.tasks.diarization.decoding_settings import DecodingSettings, Stitch
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits, cluster
 from phonate.tasks.diarization.segmentation.stitching import (
-    NOBODY,
-    Persons,
+    SILENT,
+    Assignment,
     Segmentation,
     by_overlap,
     joined,
@@ -277,11 +277,11 @@ class Diarizer(Inference):
     ) -> Diarization:
         """Decode an analysis with `settings` (None: `self.decoding`)."""
         settings = settings or self.decoding
-        persons_WK = self._persons(analysis, limits or SpeakerLimits(), settings)
-        probabilities_UG = joined(analysis.windows, persons_WK)
+        assignment_WK = self._assignment(analysis, limits or SpeakerLimits(), settings)
+        probabilities_UG = joined(analysis.windows, assignment_WK)
         return self._named(probabilities_UG, settings, analysis.seconds)
 
-    def _persons(self, analysis: Analysis, limits: SpeakerLimits, settings: DecodingSettings) -> Persons:
+    def _assignment(self, analysis: Analysis, limits: SpeakerLimits, settings: DecodingSettings) -> Assignment:
         windows, voices = analysis.windows, analysis.voices
         if self.label_type in SAME_SPEAKERS:
             return same_columns(windows)
@@ -290,9 +290,9 @@ class Diarizer(Inference):
         active_WUK = [active(own_UK, settings.threshold, settings.median) for own_UK in windows.probabilities]
         frames = math.ceil(_TRACKED_SECONDS * self.frames_per_second)
         found, columns_N = voices.found(tracks(windows, active_WUK, frames))
-        persons_WK = np.full((len(windows.starts), self.model.speakers), NOBODY)
-        persons_WK[found.windows_N, columns_N] = cluster(found, settings.cluster_distance, limits)
-        return persons_WK
+        assignment_WK = np.full((len(windows.starts), self.model.speakers), SILENT)
+        assignment_WK[found.windows_N, columns_N] = cluster(found, settings.cluster_distance, limits)
+        return assignment_WK
 
     def _named(self, probabilities_UG: FloatArray, settings: DecodingSettings, seconds: float) -> Diarization:
         turns = speaker_turns(probabilities_UG, self.frames_per_second, settings)

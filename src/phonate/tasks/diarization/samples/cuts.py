@@ -10,13 +10,13 @@ from phonate.audio.kaldi_settings import KaldiSettings
 from phonate.config.errors import DataError
 from phonate.data.conversations.activity import arrival_activity
 from phonate.data.features import Features
-from phonate.tasks.diarization.corpus import NOBODY, frame_centre
+from phonate.tasks.diarization.corpus import UNKNOWN_SPEAKER, frame_centre
 from phonate.tasks.diarization.samples import Item
 
 
 def item_of_cut(cut: Any, audio: KaldiSettings, features: Features) -> Item:
     """The sample of a Lhotse cut with audio, resampled and mixed down to mono. Its supervisions give the speakers;
-    their indices are all NOBODY, as there is no corpus.
+    their indices are all UNKNOWN_SPEAKER, as there is no corpus.
 
     Raises DataError for audio from a command or URL, and for a supervision without a speaker.
     """
@@ -39,4 +39,4 @@ def item_of_cut(cut: Any, audio: KaldiSettings, features: Features) -> Item:
         len(features_TF),
         frame_centre(audio),
     )
-    return Item(features_TF, activity_TS, np.full(len(speaker_S), NOBODY, dtype=np.int64), str(cut.id))
+    return Item(features_TF, activity_TS, np.full(len(speaker_S), UNKNOWN_SPEAKER, dtype=np.int64), str(cut.id))

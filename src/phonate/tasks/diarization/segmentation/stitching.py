@@ -14,10 +14,11 @@ from scipy.optimize import linear_sum_assignment
 
 from phonate.audio.decoding import FloatArray
 
-NOBODY = -1
+SILENT = -1
+"""Index of a speaker of a window who is silent."""
 _SAME_SHARE = 0.5
-Persons = NDArray[np.int64]
-"""(W, K): the speaker of the recording for each speaker of a window; NOBODY for silent ones."""
+Assignment = NDArray[np.int64]
+"""(W, K): the speaker of the recording for each speaker of a window, or SILENT."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,19 @@ class Segmentation:
         return zip(self.starts, self.probabilities, strict=True)
 
 
-def same_columns(windows: Segmentation) -> Persons:
+def same_columns(windows: Segmentation) -> Assignment:
     """The assignment for models whose columns have the same meaning in all windows."""
     return np.tile(np.arange(windows.probabilities[0].shape[1]), (len(windows.starts), 1))
 
 
-def by_overlap(windows: Segmentation) -> Persons:
+def by_overlap(windows: Segmentation) -> Assignment:
     """Matches the speakers of each window to those of the previous one, by their activity in the shared frames.
 
     A speaker that is silent in the shared frames may be confused with another one, and there are never more speakers
     than the model has.
     """
     speakers = windows.probabilities[0].shape[1]
-    persons_WK = np.tile(np.arange(speakers), (len(windows.starts), 1))
+    assignment_WK = np.tile(np.arange(speakers), (len(windows.starts), 1))
     before_UK = np.zeros((0, speakers), dtype=np.float32)  # the previous window, in the recording's speaker order
     begin = 0
     for number, (start, own_UK) in enumerate(windows):
@@ -58,13 +59,13 @@ def by_overlap(windows: Segmentation) -> Persons:
         shared = min(len(shared_UK), len(own_UK))
         if shared:
             apart_KK = np.abs(own_UK[:shared, :, None] - shared_UK[:shared, None, :]).sum(axis=0)
-            persons_WK[number] = linear_sum_assignment(apart_KK)[1]
+            assignment_WK[number] = linear_sum_assignment(apart_KK)[1]
         begin, before_UK = start, np.empty_like(own_UK)
-        before_UK[:, persons_WK[number]] = own_UK
-    return persons_WK
+        before_UK[:, assignment_WK[number]] = own_UK
+    return assignment_WK
 
 
-def tracks(windows: Segmentation, active: Sequence[NDArray[np.uint8]], frames: int) -> Persons:
+def tracks(windows: Segmentation, active: Sequence[NDArray[np.uint8]], frames: int) -> Assignment:
     """(W, K): the track of each speaker of a window. Speakers of neighbouring windows that are active at the same time
     are in one track.
 
@@ -88,22 +89,22 @@ def tracks(windows: Segmentation, active: Sequence[NDArray[np.uint8]], frames: i
     return tracks_WK
 
 
-def joined(windows: Segmentation, persons_WK: Persons) -> FloatArray:
+def joined(windows: Segmentation, assignment_WK: Assignment) -> FloatArray:
     """(U, G): activity probabilities of the recording's speakers.
 
     Each frame is the mean over the windows that contain it, weighted by its distance to the nearer end of the window.
     If several speakers of a window are the same speaker of the recording, the highest probability counts.
     """
-    count = int(persons_WK.max(initial=NOBODY)) + 1
+    count = int(assignment_WK.max(initial=SILENT)) + 1
     sum_UG = np.zeros((windows.frames, count), dtype=np.float32)
     weight_U1 = np.zeros((windows.frames, 1), dtype=np.float32)
-    for (start, own_UK), persons_K in zip(windows, persons_WK, strict=True):
+    for (start, own_UK), persons_K in zip(windows, assignment_WK, strict=True):
         frame_U = np.arange(1, len(own_UK) + 1)
         fade_U1 = np.minimum(frame_U, frame_U[::-1]).astype(np.float32)[:, None]
         there = slice(start, start + len(own_UK))
         own_UG = np.zeros((len(own_UK), count), dtype=np.float32)
         for column, person in enumerate(persons_K.tolist()):
-            if person != NOBODY:
+            if person != SILENT:
                 own_UG[:, person] = np.maximum(own_UG[:, person], own_UK[:, column])
         sum_UG[there] += fade_U1 * own_UG
         weight_U1[there] += fade_U1

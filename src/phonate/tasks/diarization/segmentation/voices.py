@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray, resample
 from phonate.evaluation.speaker_similarity import EMBEDDING_WIDTH, JUDGE_RATE, SpeakerJudge
 from phonate.tasks.diarization.segmentation.clustering import LocalSpeakers
-from phonate.tasks.diarization.segmentation.stitching import Persons
+from phonate.tasks.diarization.segmentation.stitching import Assignment
 
 _SHORTEST_SECONDS = 0.5
 """Speakers with less non-overlapped speech are embedded from all their speech."""
@@ -61,7 +61,7 @@ class Voices:
         pieces_PD = self._judge.embed_pieces(speech_N)
         return pieces_PD.mean(axis=0) if len(pieces_PD) else np.zeros(EMBEDDING_WIDTH, dtype=np.float32)
 
-    def found(self, tracks_WK: Persons) -> tuple[LocalSpeakers, NDArray[np.int64]]:
+    def found(self, tracks_WK: Assignment) -> tuple[LocalSpeakers, NDArray[np.int64]]:
         """All local speakers, with their tracks, and (N,) the column of each in its window."""
         windows_N, columns_N = np.array(self._windows, dtype=np.int64), np.array(self._columns, dtype=np.int64)
         embeddings_ND = np.stack(self._embeddings) if self._embeddings else np.zeros((0, EMBEDDING_WIDTH), np.float32)

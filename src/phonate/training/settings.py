@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -267,7 +268,9 @@ class CallbackSettings(Settings):
         """Refuse a bare name, and options that stand beside the type, with the form that is expected."""
         if isinstance(values, str):
             raise ValueError(f"expected {{type: {values}, options: {{...}}}}")
-        if isinstance(values, dict) and (others := [str(key) for key in values if key not in {"type", "options"}]):
+        names = [str(key) for key in values] if isinstance(values, dict) else []
+        others = [name for name in names if not get_close_matches(name, ("type", "options"), cutoff=0.75)]
+        if others:
             place = f"; {', '.join(others)} must stand under options" if "type" in values else ""
             raise ValueError(f"expected {{type: NAME, options: {{...}}}}{place}")
         return values

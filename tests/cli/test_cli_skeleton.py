@@ -330,3 +330,13 @@ def test_the_schema_accepts_recipes_and_describes_options(recipe: Path, capsys: 
     assert schema["properties"]["task"]["const"] == "toy"
     optimizer = schema["$defs"]["OptimizerSettings"]["properties"]["lr"]
     assert optimizer["description"] == "Peak learning rate, reached after warm-up."
+
+
+def test_lines_are_printed_once_whatever_libraries_log() -> None:
+    """`logging.info` gives the root logger a handler where it has none, as Lhotse's recipes do."""
+    script = (
+        "import logging; from phonate.cli.output import log_to_console; log_to_console(); "
+        "logging.info('theirs'); logging.warning('their warning'); logging.getLogger('phonate.data').info('ours')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == ["their warning", "ours"]

@@ -121,3 +121,8 @@ def log_to_console(verbosity: str = "normal") -> None:
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
     logger.setLevel(min(level, logging.INFO))
+    root = logging.getLogger()
+    if not root.handlers:  # else a library's first logging.info() adds one, which would print our lines a second time
+        others = _Console(logging.WARNING)
+        others.addFilter(lambda record: record.name.partition(".")[0] != "phonate")
+        root.addHandler(others)

@@ -117,6 +117,20 @@ def test_a_rank_without_items_is_told_so():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_merged_batches_are_those_of_the_plan_one_after_another(workers):
+    plain = [planned.ids for planned in source(batch_size=1).epoch(1)]
+    ranks = [source(batch_size=1, merged=4, rank=rank, world_size=3, num_workers=workers) for rank in range(3)]
+    made = [list(rank.epoch(1, 8)) for rank in ranks]
+    assert [[planned.planned for planned in rank] for rank in made] == [[4, 4, 4, 3]] * 3
+    assert ranks[0].steps(1) == len(plain) == 23
+    for number, parts in enumerate(zip(*made, strict=True)):
+        expected = [name for ids in plain[8 + 4 * number : 12 + 4 * number] for name in ids]
+        assert sorted(name for part in parts for name in part.ids) == sorted(expected)
+    for rank in ranks:
+        rank.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("error", "line"),
     [

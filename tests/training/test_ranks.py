@@ -40,6 +40,22 @@ def test_ranks_share_an_evaluation_and_wait_for_a_long_one(tmp_path):
     assert two["weight"] == pytest.approx(one["weight"], rel=0.05)
 
 
+def test_ranks_share_micro_batches_of_one_item_and_one_process_goes_on(tmp_path):
+    """With an item a micro-batch, ranks would otherwise wait for the one that has it."""
+    small = ("training.batch_size=1", "training.gradient_accumulation_steps=4", "training.random_seed=3")
+    finish(tmp_path / "two/run", *small, "training.max_steps=5", ranks=2)
+    finish(tmp_path / "two/run", *small, "training.max_steps=9")
+    finish(tmp_path / "one/run", *small, "training.max_steps=9")
+    two, one = ([row for row in rows(tmp_path / name / "run") if row["split"] == "train"] for name in ("two", "one"))
+    assert [(row["step"], row["epoch"]) for row in two] == [(row["step"], row["epoch"]) for row in one]
+    for a, b in zip(two, one, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=0.15)  # dropout draws differ by rank
+    assert "ranks have nothing to do" not in (tmp_path / "two/output.txt").read_text()
+    finish(tmp_path / "three/run", *small, "training.gradient_accumulation_steps=1", "training.max_steps=1", ranks=2)
+    warned = (tmp_path / "three/output.txt").read_text()
+    assert warned.count("1 of 2 ranks have nothing to do (batches of 1, accumulated 1 times)") == 1
+
+
 def test_a_stopped_pair_goes_on_exactly(tmp_path, runs):
     _, reference = runs
     run = tmp_path / "run"

@@ -24,6 +24,7 @@ from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.training.callbacks import Callback
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
+from phonate.training.setup import merged_for
 from phonate.training.tracking import read_events
 from phonate.training.trainer import Trainer
 
@@ -450,3 +451,11 @@ def test_a_run_with_a_recipe_says_how_it_is_resumed(tmp_path):
 def test_a_warm_up_that_outlasts_the_run_is_said_once(tmp_path, caplog):
     train(tmp_path / "run", GanTask(), max_steps=2, scheduler={"warmup_steps": 5})
     assert caplog.text.count("warm-up (5 steps) is not over at the end of the run (2)") == 1
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "times", "ranks", "merged"),
+    [(1, 8, 8, 8), (1, 8, 3, 2), (1, 8, 16, 8), (2, 8, 8, 4), (3, 4, 8, 2), (4, 8, 2, 1), (1, 1, 4, 1), (1, 8, 1, 1)],
+)
+def test_ranks_without_an_item_share_the_micro_batches_of_a_step(batch_size, times, ranks, merged):
+    assert merged_for(settings(batch_size=batch_size, gradient_accumulation_steps=times), ranks) == merged

@@ -65,14 +65,18 @@ def batch_source(
     spare = 0 if samples.cached else min(4, max(1, (os.cpu_count() or 2) - 1))
     workers = spare if performance.num_workers == "auto" else performance.num_workers
     pin = device.type == "cuda" if performance.pin_memory == "auto" else performance.pin_memory
-    batch_size = settings.batch_size
-    if validation and settings.validation.batch_size is not None:
-        batch_size = settings.validation.batch_size
+    batch_size, merged, frames = settings.batch_size, 1, _max_frames(samples, settings)
+    if validation:
+        batch_size = max(settings.validation.batch_size or batch_size, ranks.world_size)
+    elif frames is None:
+        merged = merged_for(settings, ranks.world_size)
+        if (idle := ranks.world_size - batch_size * merged) > 0:
+            _warn_idle(settings, ranks, idle)
     return BatchSource(
         samples,
         seed=settings.random_seed,
         batch_size=batch_size,
-        max_frames=_max_frames(samples, settings),
+        max_frames=frames,
         rank=ranks.rank,
         world_size=ranks.world_size,
         num_workers=workers,
@@ -81,7 +85,27 @@ def batch_source(
         persistent_workers=performance.persistent_workers and not validation,
         pin_memory=pin,
         multiple=SHIM_FRAMES if performance.batch_shim else 1,
+        merged=merged,
     )
+
+
+def merged_for(settings: TrainingSettings, world_size: int) -> int:
+    """How many micro-batches of an optimizer step are computed as one, so that ranks do not go without: as many as
+    give each of `world_size` ranks one item at most. 1 where batches have an item for each rank."""
+    times = settings.gradient_accumulation_steps
+    fitting = [n for n in range(1, times + 1) if times % n == 0 and settings.batch_size * n <= world_size]
+    return max(fitting, default=1)
+
+
+def _warn_idle(settings: TrainingSettings, ranks: Ranks, idle: int) -> None:
+    if ranks.is_main:
+        logger.warning(
+            "training.batch_size: %d of %d ranks have nothing to do (batches of %d, accumulated %d times); raise it",
+            idle,
+            ranks.world_size,
+            settings.batch_size,
+            settings.gradient_accumulation_steps,
+        )
 
 
 def _max_frames(samples: Dataset, settings: TrainingSettings) -> int | None:

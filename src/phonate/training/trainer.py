@@ -15,7 +15,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -287,7 +286,7 @@ class Trainer:
                 break
             self.train_step(group, progress.step, self.ema)
             progress.step += 1
-            progress.batch += len(group)
+            progress.batch += sum(planned.planned for planned in group)
             for hook in self.callbacks.on_optimizer_step:
                 hook(self)
             self._after_step()
@@ -297,8 +296,14 @@ class Trainer:
     def accumulation_groups(self, epoch: int, start: int) -> Iterator[list[MicroBatch]]:
         """The micro-batches of each optimizer step of `epoch`, from micro-batch `start` on; the last step may have
         fewer."""
-        batches = self.train_source.epoch(epoch, start)
-        while group := list(islice(batches, self.settings.gradient_accumulation_steps)):
+        times = self.settings.gradient_accumulation_steps
+        group: list[MicroBatch] = []
+        for planned in self.train_source.epoch(epoch, start):
+            group.append(planned)
+            if sum(one.planned for one in group) >= times:
+                yield group
+                group = []
+        if group:
             yield group
 
     def _after_step(self) -> None:

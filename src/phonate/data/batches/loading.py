@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,17 @@ class MicroBatch:
     batch: Batch
     weight: float = 1.0
     """0 on a rank that got no items: it computes a placeholder that must not count."""
+    planned: int = 1
+    """How many micro-batches of the plan it stands for."""
 
     def pin_memory(self) -> MicroBatch:
         """The same with its tensors in page-locked memory. torch's loader calls this."""
         batch = {k: v.pin_memory() if isinstance(v, torch.Tensor) else v for k, v in self.batch.items()}
-        return MicroBatch(self.ids, batch, self.weight)
+        return replace(self, batch=batch)
 
 
 class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
-    """Micro-batches addressed by (epoch, position in the plan)."""
+    """Micro-batches addressed by (epoch, position in the plan); each is `merged` of the plan's, from there on."""
 
     def __init__(
         self,
@@ -48,9 +50,11 @@ class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
         rank: int,
         world_size: int,
         multiple: int = 1,
+        merged: int = 1,
     ) -> None:
         self.samples = samples
         self.multiple = multiple
+        self.merged = merged
         self.ids = samples.ids
         self.lengths = np.asarray(samples.lengths)
         self.seed = seed
@@ -95,7 +99,8 @@ class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
 
     def __getitem__(self, where: tuple[int, int]) -> MicroBatch:
         epoch, position = where
-        batch = self.plan(epoch)[position]
+        parts = self.plan(epoch)[position : position + self.merged]
+        batch = np.concatenate(parts)
         mine = slice_for(batch, self.rank, self.world_size)
         weight = 1.0
         if not len(mine):
@@ -103,7 +108,7 @@ class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
         ids = [self.ids[i] for i in mine]
         items = [self._item(int(i), epoch, name) for i, name in zip(mine, ids, strict=True)]
         collated = self.samples.collate(items)
-        return MicroBatch(ids, padded_to(collated, self.multiple), weight)
+        return MicroBatch(ids, padded_to(collated, self.multiple), weight, len(parts))
 
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """`planned`, a micro-batch of `epoch`, as two of half the items, the same to the bit; None where it has one.
@@ -173,7 +178,8 @@ class BatchSource:
     """The micro-batches of every epoch, as one rank computes them.
 
     The result is the same whatever the number of workers. `max_frames` makes batches by length instead of by
-    `batch_size`. `pin_memory` has a meaning on machines with CUDA only. One epoch is read at a time.
+    `batch_size`. `pin_memory` has a meaning on machines with CUDA only. One epoch is read at a time. `merged`
+    micro-batches of the plan are computed as one; positions and `steps` count those of the plan all the same.
     """
 
     def __init__(
@@ -190,8 +196,10 @@ class BatchSource:
         persistent_workers: bool = True,
         pin_memory: bool = False,
         multiple: int = 1,
+        merged: int = 1,
     ) -> None:
-        self._batches = PlannedBatches(samples, seed, batch_size, max_frames, rank, world_size, multiple)
+        self._batches = PlannedBatches(samples, seed, batch_size, max_frames, rank, world_size, multiple, merged)
+        self.merged = merged
         self._workers = num_workers
         self._prefetch = prefetch_factor
         self._persistent = persistent_workers
@@ -212,7 +220,7 @@ class BatchSource:
         """The micro-batches of `epoch` from number `start` on."""
         end = self.steps(epoch)
         if self._workers == 0:
-            for position in range(start, end):
+            for position in range(start, end, self.merged):
                 planned = self._batches[epoch, position]
                 yield planned.pin_memory() if self._pin else planned
             return
@@ -227,11 +235,12 @@ class BatchSource:
             last = None if self._persistent else epoch + 1
             self._stream, self._next = iter(self._loader(_Positions(self, epoch, start, last))), (epoch, start)
         try:
-            for position in range(start, end):
+            for position in range(start, end, self.merged):
                 assert self._next == (epoch, position), "another epoch was begun, or the source closed"
                 self._next = None
                 planned = self._received()
-                self._next = (epoch, position + 1) if position + 1 < end else (epoch + 1, 0)
+                after = position + self.merged
+                self._next = (epoch, after) if after < end else (epoch + 1, 0)
                 yield planned
         finally:
             if not self._persistent:
@@ -317,6 +326,6 @@ class _Positions(torch.utils.data.Sampler[tuple[int, int]]):
     def __iter__(self) -> Iterator[tuple[int, int]]:
         epoch, start = self._from
         while self._end is None or epoch < self._end:
-            for position in range(start, self._source.steps(epoch)):
+            for position in range(start, self._source.steps(epoch), self._source.merged):
                 yield epoch, position
             epoch, start = epoch + 1, 0

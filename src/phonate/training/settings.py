@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -202,6 +202,15 @@ class LoggingSettings(Settings):
 
 class PerformanceSettings(Settings):
     """Data loading and performance."""
+
+    refused_keys: ClassVar = {
+        "enable_cpu_offload": "weights are not moved to the CPU; for less memory lower training.batch_size, or hold "
+        "frozen weights in 4 bits (model.quantization, for adapters)",
+        "max_memory_usage": "there is no share to set: all free memory may be used, and a batch that does not fit is "
+        "computed in halves; leave it out",
+        "use_flash_attention": "attention is torch's scaled_dot_product_attention, which takes the fastest kernel that "
+        "the device has; leave it out",
+    }
 
     num_workers: NonNegativeInt | Literal["auto"] = "auto"
     """Loader processes. auto: none when the samples are cached, else up to 4, leaving one core free."""

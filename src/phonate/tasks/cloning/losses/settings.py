@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
@@ -22,6 +22,13 @@ _CONSISTENCY = (
 
 class CloningLoss(LossSettings):
     """The loss: text and audio tokens, and, where `weights` ask for it, the likeness of the voice."""
+
+    refused_keys: ClassVar = {
+        f"{term}_loss_weight": f"phonate calls it training.loss.weights.{term}" for term in TERMS
+    } | {
+        "l2_regularization_weight": "phonate calls it training.loss.weights.l2",
+        "consistency_loss_weight": _CONSISTENCY.removeprefix("weights.consistency: "),
+    }
 
     audio_label_smoothing: OpenFraction = 0.0
     """Smoothing of codes; `label_smoothing` is that of text tokens."""

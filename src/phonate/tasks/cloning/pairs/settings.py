@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -12,6 +12,13 @@ from phonate.text.arabic_settings import ArabicText
 
 class CloningData(Settings):
     """Pairs of recordings of one voice with their texts, and how they become sequences of tokens."""
+
+    refused_keys: ClassVar = {
+        "validate_on_init": "every row is checked before the first step; leave it out",
+        "target_sample_rate": "recordings may have any rate, and are read at the codec's; leave it out",
+        "teacher_forcing": "training always reads the target's own codes; leave it out",
+        "return_labels": "training always has labels; leave it out",
+    }
 
     path: str
     """A .json or .jsonl file of conversations (ChatML), or a folder of them: see the page on data for voice cloning.

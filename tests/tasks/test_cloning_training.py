@@ -19,7 +19,7 @@ from cloning_runs import settings, write_all
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.tasks.cloning.sequences.sequence import EOS, IGNORED
 from phonate.tasks.cloning.task import CloningTask
@@ -207,12 +207,25 @@ def test_another_model_does_not_go_on(run: Path, folder: Path, changes: dict[str
             {"data.packing": False, "training.batch_size": 1, "training.loss.weights": {"contrastive": 0.1}},
             "one sample has no other",
         ),
+        (
+            {"data.max_length": 160, "training.batch_size": 1, "training.loss.weights": {"contrastive": 0.1}},
+            "micro-batch, which holds one sample; raise training.batch_size",
+        ),
     ],
 )
 def test_mistakes_are_reported_in_one_line(folder: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         train("voice-cloning", settings(folder, **changes), output=tmp_path / "run")
     assert "\n" not in str(error.value)
+
+
+def test_a_contrastive_loss_of_one_speaker_is_refused(folder: Path, tmp_path: Path) -> None:
+    rows = json.loads((folder / "chatml.json").read_text(encoding="utf-8"))
+    path = tmp_path / "anna.json"
+    path.write_text(json.dumps([row for row in rows if row["speaker"] == "anna"]), encoding="utf-8")
+    changes = {"data.path": str(path), "training.loss.weights": {"contrastive": 0.1}}
+    with pytest.raises(InputError, match="the samples have one, anna; set it to 0"):
+        task_of(folder, **changes).dataset("train")
 
 
 def test_the_likeness_of_the_voice_moves_the_adapters(folder: Path) -> None:
@@ -306,3 +319,25 @@ def test_the_command_trains_on_recordings(folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run/recipe.yaml").is_file()
     assert np.isfinite(lines(tmp_path / "run", "validation")[-1]["loss"])
     assert "lora_" in next(iter(weights(tmp_path / "run", 2)))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("model.lora.r", "phonate calls it model.lora.rank"),
+        ("model.lora.target_modules_mode", "phonate calls it model.lora.mode"),
+        ("model.model_path", "phonate calls it model.name"),
+        ("model.audio_tokenizer_path", "phonate calls it model.codec"),
+        ("data.max_audio_duration", "phonate calls it data.max_seconds"),
+        ("data.validate_on_init", "every row is checked before the first step; leave it out"),
+        ("training.loss.text_loss_weight", "phonate calls it training.loss.weights.text"),
+        ("training.loss.enable_curriculum_learning", "phonate calls it training.loss.curriculum_steps"),
+        ("training.gradient_checkpointing", "phonate calls it model.gradient_checkpointing"),
+        ("training.performance.enable_cpu_offload", "weights are not moved to the CPU"),
+        ("training.performance.max_memory_usage", "there is no share to set"),
+        ("training.logging.wandb_run_name", "phonate calls it training.logging.wandb_name"),
+    ],
+)
+def test_options_of_fine_tuning_scripts_are_refused_with_what_to_write(option: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        resolve("voice-cloning", [f"{option}=1", "data.path=chatml.json"])

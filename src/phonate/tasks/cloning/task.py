@@ -91,12 +91,17 @@ class CloningTask(Task):
     @cached_property
     def _load(self) -> Load:
         """The largest micro-batch of a rank."""
-        training, dataset = self.recipe.training, self.dataset("train")
+        dataset = self.dataset("train")
+        return dataset.largest(self._rows(dataset))
+
+    def _rows(self, dataset: CloningDataset) -> int:
+        """The most rows in a micro-batch of a rank, where all are as long as the longest."""
+        training = self.recipe.training
         rows = training.batch_size
         if training.max_length is not None:
             rows = max(1, training.max_length // int(dataset.lengths.max()))
         ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-        return dataset.largest(-(-rows // ranks))
+        return -(-rows // ranks)
 
     def _autocast(self, device: torch.device) -> torch.dtype | None:
         return FORMATS.get(resolve(self.recipe.training.mixed_precision, device))
@@ -111,13 +116,16 @@ class CloningTask(Task):
         data, whisper = self.recipe.data, self.recipe.model.whisper
         hearing = Hearing(whisper.model, cache_folder(data.cache_dir) / "whisper") if whisper.enabled else None
         examples = examples_of(self.corpus, split, self.tokenizer, data, hearing)
-        return CloningDataset(
+        dataset = CloningDataset(
             examples,
             self.tokenizer,
             data.max_length,
             packing=data.packing,
             learn_text=self.settings.text == "target",
         )
+        if split == "train" and self._weighs("contrastive"):
+            check_voices(dataset, self._rows(dataset))
+        return dataset
 
     # ------------------------------------------------------------------ loss
 
@@ -272,6 +280,24 @@ class CloningTask(Task):
     def _system(self) -> str | None:
         systems = Counter(sample.system for sample in self.corpus.samples("train"))
         return systems.most_common(1)[0][0] if systems else None
+
+
+def check_voices(dataset: CloningDataset, rows: int) -> None:
+    """Raise InputError for samples that give the contrastive term nothing to compare: it would be 0 throughout.
+
+    `rows`: of a rank's micro-batch.
+    """
+    known = {example.speaker for example in dataset.examples}
+    if len(known) == 1 and None not in known:
+        raise InputError(
+            "training.loss.weights.contrastive: compares the voices of different speakers, and the samples have one, "
+            f"{known.pop()}; set it to 0"
+        )
+    if rows * max(map(len, dataset.rows)) < 2:
+        raise InputError(
+            "training.loss.weights.contrastive: compares the voices of a rank's micro-batch, which holds one sample; "
+            "raise training.batch_size or data.max_length"
+        )
 
 
 def check_loss(recipe: CloningRecipe) -> None:

@@ -1,7 +1,7 @@
 """Serve a model that speaks over HTTP: OpenAI's protocol, cloning of uploaded voices, a page, and metrics.
 
-RUN is a run's folder or one of its checkpoints. The key that clients must bring is read from a file or from the
-environment variable PHONATE_API_KEY. SIGTERM and Ctrl-C finish running requests first.
+RUN is a run's folder, one of its checkpoints, or the folder of a merged model. The key that clients must bring is read
+from a file or from the environment variable PHONATE_API_KEY. SIGTERM and Ctrl-C finish running requests first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _KEY_VARIABLE = "PHONATE_API_KEY"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate serve`."""
-    parser.add_argument("run", metavar="RUN", help="a run that makes speech, or a checkpoint")
+    parser.add_argument("run", metavar="RUN", help="a run that makes speech, a checkpoint, or a merged model")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: 8000; 0: any)")
     parser.add_argument(

@@ -61,7 +61,7 @@ def test_another_corpus(trained, tmp_path, capsys):
     notes = json.loads(captured.out)["notes"]
     assert notes["recordings"] == 8
     assert 0 < notes["trained_on"] < 8
-    assert "were trained on" in captured.err
+    assert "was trained on" in captured.err
 
 
 def test_recordings_without_speech_are_refused(trained, tmp_path, capsys):

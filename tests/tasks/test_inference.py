@@ -117,7 +117,7 @@ def test_converted_batches_are_the_recordings_one_by_one(conversion: Path, vocod
         np.testing.assert_allclose(made, converter.convert_mel(recording), atol=1e-5)
     together = converter.convert(clips)
     for clip, waveform in zip(clips, together, strict=True):  # the vocoder's pitch adds up to a phase, rounding too
-        np.testing.assert_allclose(waveform, converter.convert(clip), atol=5e-3)
+        np.testing.assert_allclose(waveform, converter.convert(clip), atol=2e-2)
     assert len({len(waveform) for waveform in together}) == 3
     assert converter.convert([]) == []
 

@@ -263,6 +263,7 @@ def test_a_merge_that_changes_the_model_writes_nothing(adapted: Path, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int8", "int4"])
 def test_quantised_models_load_in_transformers(kind: Any, folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes", reason="needs bitsandbytes: pip install 'phonate[qlora]'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -25,6 +26,8 @@ def require(*packages: str) -> None:
             extra = "qlora" if name == "bitsandbytes" else "language"
             raise MissingPackageError(f"pretrained models need the package {name}; pip install 'phonate[{extra}]'")
     tolerate_broken_torchaudio()
+    # peft imports bitsandbytes where it is installed, which warns on CPUs that a package of faster kernels is missing
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 
 def from_config(values: Mapping[str, Any]) -> nn.Module:

@@ -24,6 +24,9 @@ from phonate.data.progress import track
 from phonate.evaluation.speaker_similarity import SpeakerJudge
 from phonate.evaluation.transcription import Recogniser, word_edits
 
+CLIPS, SENTENCES = 3, 8
+"""Clips of each speaker whose voices are compared, and recordings whose words are recognised."""
+
 
 def mel_distance(recording: FloatArray, copy: FloatArray) -> float:
     """Mean over resolutions."""
@@ -39,7 +42,9 @@ def voices(codec: HiggsCodec, folder: Path) -> None:
     """Print mel distance, and cosines of voices."""
     judge = SpeakerJudge()
     natural, copied, distances = [], [], []
-    for file in track("voices", sorted(folder.glob("*/*.flac"))):
+    speakers = sorted(one for one in folder.iterdir() if one.is_dir())
+    files = [file for speaker in speakers for file in sorted(speaker.glob("*.flac"))[:CLIPS]]
+    for file in track("voices", files):
         recording, _ = read_audio(file, RATE)
         copy = codec.decode(codec.encode(recording, RATE))
         distances.append(mel_distance(recording, copy))
@@ -61,7 +66,7 @@ def voices(codec: HiggsCodec, folder: Path) -> None:
 def words(codec: HiggsCodec, folder: Path) -> None:
     """Print word error rates."""
     recogniser = Recogniser()
-    lines = [line.split("|") for line in (folder / "metadata.csv").read_text(encoding="utf-8").splitlines()]
+    lines = [line.split("|") for line in (folder / "metadata.csv").read_text(encoding="utf-8").splitlines()][:SENTENCES]
     texts, heard = [line[-1] for line in lines], {"recordings": [], "copies": []}
     for line in track("words", lines):
         recording, _ = read_audio(folder / "wavs" / f"{line[0]}.flac", RATE)

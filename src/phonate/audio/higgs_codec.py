@@ -7,11 +7,9 @@ hop samples.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +24,7 @@ from phonate.audio.codec_stream import CodecStream, decoder_context
 from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.sinc_resampling import sinc_resample
 from phonate.config.errors import InputError
-from phonate.config.packages import load_copy, optional_package, tolerate_broken_torchaudio
+from phonate.config.packages import load_copy, optional_package, quiet_transformers, tolerate_broken_torchaudio
 
 CODEC = "bosonai/higgs-audio-v2-tokenizer"
 """The released codec, in the format of transformers."""
@@ -63,7 +61,7 @@ class HiggsCodec:
             MissingPackageError: transformers is not installed.
         """
         optional_package("transformers", "the codec of Higgs Audio", "'phonate[cloning]'")
-        with _quiet_transformers():
+        with quiet_transformers():
             try:
                 model, found = codec_class().from_pretrained(
                     str(source), use_safetensors=True, output_loading_info=True, dtype=torch.float32
@@ -180,20 +178,3 @@ def codec_class() -> Any:
     """transformers' HiggsAudioV2TokenizerModel, whether torchaudio is installed or not."""
     with _LOCK:  # lru_cache alone may run it twice
         return _loaded_class()
-
-
-@contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """No warnings and progress bars of transformers on the console."""
-    from transformers.utils import logging
-
-    settings = cast(Any, logging)  # untyped
-    verbosity, bars = settings.get_verbosity(), settings.is_progress_bar_enabled()
-    settings.set_verbosity_error()
-    settings.disable_progress_bar()
-    try:
-        yield
-    finally:
-        settings.set_verbosity(verbosity)
-        if bars:
-            settings.enable_progress_bar()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib
 import importlib.util
 import logging
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from phonate.config.errors import MissingPackageError
 
@@ -76,3 +77,20 @@ def tolerate_broken_torchaudio() -> None:
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
             logger.warning("torchaudio is installed, but can't be loaded (%s); it is not used", error)
             load_copy(_AUDIO_UTILS, _AUDIO_UTILS, {"torchaudio": SimpleNamespace()})
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No warnings and progress bars of transformers on the console."""
+    from transformers.utils import logging as transformers_logging
+
+    settings = cast(Any, transformers_logging)  # untyped
+    verbosity, bars = settings.get_verbosity(), settings.is_progress_bar_enabled()
+    settings.set_verbosity_error()
+    settings.disable_progress_bar()
+    try:
+        yield
+    finally:
+        settings.set_verbosity(verbosity)
+        if bars:
+            settings.enable_progress_bar()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from phonate.config.errors import InputError, MissingPackageError
-from phonate.config.packages import tolerate_broken_torchaudio
+from phonate.config.packages import quiet_transformers, tolerate_broken_torchaudio
 from phonate.nn.pretrained.settings import Dtype, Quantization
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -98,23 +97,6 @@ def load_pretrained(
         )
     loaded: nn.Module = model
     return loaded
-
-
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """No warnings and progress bars of transformers on the console."""
-    from transformers.utils import logging
-
-    settings = cast(Any, logging)  # untyped
-    verbosity, bars = settings.get_verbosity(), settings.is_progress_bar_enabled()
-    settings.set_verbosity_error()
-    settings.disable_progress_bar()
-    try:
-        yield
-    finally:
-        settings.set_verbosity(verbosity)
-        if bars:
-            settings.enable_progress_bar()
 
 
 def _quantization(kind: Quantization | Literal["int8"], dtype: Dtype, unquantized: Sequence[str]) -> Any:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import InputError
+from phonate.config.packages import quiet_transformers
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.nn.pretrained.loading import load_pretrained, quiet_transformers, require
+from phonate.nn.pretrained.loading import load_pretrained, require
 from phonate.nn.pretrained.settings import Dtype, Quantization
 from phonate.tasks.cloning.network import conversion
 from phonate.tasks.cloning.network.adapters import with_adapters

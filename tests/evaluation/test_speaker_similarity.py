@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,3 +44,24 @@ def test_nothing_takes_the_stand_in_for_setuptools() -> None:
         pytest.skip("needs resemblyzer: pip install 'phonate[eval]'")
     SpeakerJudge()
     assert "pkg_resources" not in sys.modules or find_spec("pkg_resources") is not None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("resemblyzer") is None, reason="needs phonate[eval]")
+def test_a_failed_import_before_does_no_harm() -> None:
+    """It leaves resemblyzer.hparams imported, so that the next import of resemblyzer doesn't set that attribute."""
+    code = """
+import subprocess
+import sys
+sys.modules["webrtcvad"] = None
+try:
+    import resemblyzer
+except ImportError:
+    del sys.modules["webrtcvad"]
+import numpy as np
+from phonate.evaluation.speaker_similarity import SpeakerJudge
+noise = np.random.default_rng(0).normal(0, 0.1, 32000).astype(np.float32)
+print(SpeakerJudge().embed_pieces(noise).shape)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout.startswith("("), ran.stderr

@@ -179,11 +179,11 @@ def test_embeddings_are_resemblyzers(encoder: nn.Module, seconds: float) -> None
     from phonate.evaluation.packages import old_pkg_resources
 
     with old_pkg_resources():
-        import resemblyzer
+        from resemblyzer import audio, hparams
     quiet = 0.003 * voiced_tone(seconds, 140.0, (600.0, 1500.0, 2600.0), seed=1).astype(np.float32)
     waveform = torch.from_numpy(quiet).requires_grad_()
     ours = encoder(waveform)
-    louder = resemblyzer.audio.normalize_volume(quiet, resemblyzer.hparams.audio_norm_target_dBFS, increase_only=True)
+    louder = audio.normalize_volume(quiet, hparams.audio_norm_target_dBFS, increase_only=True)
     theirs = encoder.network.embed_utterance(louder, rate=1 / 0.8, min_coverage=0.01)
     assert float(ours.detach() @ torch.from_numpy(theirs)) > 0.9999
     ours.max().backward()

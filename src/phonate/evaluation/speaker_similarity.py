@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +25,8 @@ class SpeakerJudge:
     def __init__(self) -> None:
         with old_pkg_resources():
             self._package = optional_package("resemblyzer", "speaker similarity")
+        # not an attribute of the package if an import of it has failed before in this process
+        self._hearing = importlib.import_module("resemblyzer.hparams")
         self._encoder = self._package.VoiceEncoder("cpu", verbose=False)
 
     def embed(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> Embedding:
@@ -46,7 +49,7 @@ class SpeakerJudge:
         """
         if not np.any(speech):
             return np.zeros((0, EMBEDDING_WIDTH), dtype=np.float32)
-        hearing = self._package.hparams
+        hearing = self._hearing
         piece = hearing.sampling_rate * hearing.partials_n_frames * hearing.mel_window_step // 1000
         if len(speech) < piece:
             speech = np.tile(speech, -(-piece // len(speech)))[:piece]
@@ -60,7 +63,7 @@ class SpeakerJudge:
         return self._pieces(waveform, per_second)
 
     def _pieces(self, waveform: FloatArray, per_second: float) -> tuple[Embedding, FloatArray]:
-        level = self._package.hparams.audio_norm_target_dBFS
+        level = self._hearing.audio_norm_target_dBFS
         louder = self._package.audio.normalize_volume(waveform, level, increase_only=True)
         _, pieces_PD, places = self._encoder.embed_utterance(louder, return_partials=True, rate=per_second)
         middles = [(place.start + place.stop) / 2 / JUDGE_RATE for place in places]

@@ -13,6 +13,7 @@ from phonate.config.errors import InputError
 from phonate.workflows.scaffold.scaffold import HOMES, scaffold
 
 
+@pytest.mark.slow
 def test_what_it_writes_passes_its_own_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for kind in KINDS:
         assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0

@@ -124,6 +124,7 @@ os.execv(sys.executable, [sys.executable, "-m", "phonate", "session", "--device"
 """
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed_costs_nothing(place):
     output = place / "training/output"
     screen, terminal = pty.openpty()
@@ -157,6 +158,7 @@ def test_closing_the_terminal_under_nohup_ends_nothing(place):
     assert process.returncode == 143
 
 
+@pytest.mark.slow
 def test_lines_meant_for_a_file_are_not_shown_beside_the_bar_instead(place):
     write_config(place / "training/config.yaml")
     screen, terminal = pty.openpty()

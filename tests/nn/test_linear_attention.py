@@ -108,6 +108,7 @@ def test_attention_to_a_memory_of_another_length() -> None:
         assert torch.allclose(*(gradient(out, of, None) for out in results()), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients_by_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_CPU_BLOCK", 3)
     monkeypatch.setattr(blocks, "_CPU_ROWS", 2)

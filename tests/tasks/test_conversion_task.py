@@ -297,6 +297,7 @@ def test_digital_silence_stays_silent(run: Path, corpus: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("resemblyzer") is None, reason="needs phonate[eval]")
+@pytest.mark.slow
 def test_an_evaluated_run_has_figures_and_sounds_in_its_report(
     run: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

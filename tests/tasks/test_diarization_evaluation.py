@@ -71,6 +71,7 @@ def test_recordings_without_speech_are_refused(trained, tmp_path, capsys):
     assert main(["evaluate", str(trained / "run"), "--data", str(tmp_path)]) == 2
 
 
+@pytest.mark.slow
 def test_baselines_of_real_meetings(recordings, trained):
     """About what others measured: 42 to 44 % with Silero as detector, 57 % on other extracts."""
     from phonate.tasks.diarization.inference import Diarizer
@@ -116,6 +117,7 @@ def test_custom_labels_are_refused(trained, monkeypatch):
         evaluation.evaluate(trained / "run")
 
 
+@pytest.mark.slow
 def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     """A model whose recipe has a threshold that hardly any frame reaches is as good as another after tuning."""
     corpus = write_meetings(tmp_path / "corpus", 8)

@@ -375,6 +375,7 @@ def test_the_command_generates_the_same_text_from_the_same_seed(run: Path, capsy
     assert main(["generate", str(run), "The \udcff"]) == 2
 
 
+@pytest.mark.slow
 def test_the_command_reads_its_standard_input(run: Path) -> None:
     command = [sys.executable, "-m", "phonate", "generate", str(run), "-", "--max-tokens", "4", "--json"]
     strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}

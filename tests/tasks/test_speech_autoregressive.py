@@ -232,6 +232,7 @@ def test_a_recipe_written_out_in_full_is_read_again(tmp_path: Path) -> None:
         assert resolve(tmp_path / "recipe.yaml").recipe == resolved.recipe
 
 
+@pytest.mark.slow
 def test_from_recordings_to_a_file(espeak: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Training learns, a resumed run goes on, and `phonate speak` writes speech."""
     pytest.importorskip("pocketsphinx", reason="needs forced alignment: pip install 'phonate[align]'")

@@ -346,6 +346,7 @@ def uniform(corpus: Corpus) -> Any:
     return align
 
 
+@pytest.mark.slow
 def test_an_aligner_learns_where_phones_begin(spoken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     truth = corpus_of(spoken, "espeak", phonemes="espeak")
     learnt = corpus_of(spoken, "learnt", phonemes="espeak", aligner_steps=200)

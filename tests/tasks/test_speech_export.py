@@ -290,6 +290,7 @@ def one_speaker(folder: Path, where: Path, **changes: Any) -> Path:
         return trained(where, "run", **changes)
 
 
+@pytest.mark.slow
 def test_a_voice_of_one_speaker_has_no_sid(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """And the recipe's vocoder is exported where no other is given, without the exporter's chatter."""
     run = one_speaker(folder, tmp_path)

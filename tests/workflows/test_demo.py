@@ -233,6 +233,7 @@ def test_training_ends_in_time_for_the_rest() -> None:
     assert late.share(0.25, of_the_rest=0.25) == pytest.approx(25.0, abs=1.0)
 
 
+@pytest.mark.slow
 def test_a_stop_that_comes_after_the_last_step_is_a_run_that_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -573,6 +573,7 @@ def test_who_is_to_be_told_is_told_how_it_ended(place, hook):
     assert Hook.posted[1]["log"] == str(next(Path("other/logs").glob("*.json")))
 
 
+@pytest.mark.slow
 def test_a_notice_that_can_not_be_sent_fails_no_session(place, unused_port):
     make_recordings(place / "recordings", clips=2)
     write_config(place / "training/config.yaml", f"  notices: {{webhook: {{url: 'http://127.0.0.1:{unused_port}'}}}}\n")

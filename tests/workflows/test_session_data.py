@@ -227,6 +227,7 @@ def test_a_constant_signal_is_no_voice_and_a_wrong_suffix_is_named(place):
     assert "anna/flac" in {row["id"] for row in trained_on(place / "training/output")}
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output_does_not_end_a_session(place):
     make_recordings(place / "recordings", clips=2)
     finished = subprocess.run(

@@ -112,6 +112,7 @@ def test_maximising_takes_the_highest(recipe: Path) -> None:
     assert found.best.values[LR] == 0.0
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on_with_the_run_that_it_was_in(recipe: Path) -> None:
     run = recipe.parent / "run"
     changes = settings({LR: {"low": 1e-4, "high": 1e-2, "log": True}}, n_trials=3) | {"training.max_steps": 40}

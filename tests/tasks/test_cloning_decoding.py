@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 
-from cloning_prompts import BEGIN, END, GREEDY, collected, disciplined_model, end_after, generated, prompts
+from cloning_prompts import BEGIN, END, GREEDY, cloning_tokenizer, collected, disciplined_model, end_after, generated, prompts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +108,71 @@ def test_a_row_that_leaves_changes_nothing_for_the_others(model: Any) -> None:
     assert not len(made[0])
     for index in (1, 2):
         np.testing.assert_array_equal(made[index], expected[index])
+
+
+def speeches(voices: int, texts: int) -> list[Prompt]:
+    """Prompts that share the reference with others, and with one of which others begin."""
+    tokenizer, numbers = cloning_tokenizer(), np.random.default_rng(0)
+    references = [numbers.integers(0, 1024, (6 + voice, 8)) for voice in range(voices)]
+    return [tokenizer.prompt("abc", one, "the fox " * (1 + text)) for one in references for text in range(texts)]
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 8), st.integers(0, 6)), min_size=3, max_size=10))
+def test_requests_for_the_same_voice_get_the_codes_they_get_alone(
+    model: Any, requests: list[tuple[int, int, int]]
+) -> None:
+    """Whoever joined and left before, in whatever order; each request is a prompt, a limit, and steps to wait."""
+    spoken = speeches(2, 3)
+    decoder: Decoder[int] = Decoder(model, 3, 128)
+    made: list[list[np.ndarray]] = [[] for _ in requests]
+
+    def step() -> None:
+        for one in decoder.step():
+            made[one.owner] += [] if one.codes is None else [one.codes]
+
+    for owner, (number, limit, wait) in enumerate(requests):
+        while not decoder.free:
+            step()
+        decoder.join(Job(Piece(spoken[number], limit), GREEDY, 0, owner))
+        for _ in range(wait):
+            step()
+    while decoder.owners:
+        step()
+    for codes, (number, limit, _) in zip(made, requests, strict=True):
+        np.testing.assert_array_equal(codes, generated(model, [spoken[number]], limit)[0])
+
+
+def test_a_reference_is_read_once(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, other = *speeches(1, 2), prompts(1)[0]
+    read: list[int] = []
+    forward = model.model.forward
+
+    def counted(**inputs: Any) -> Any:
+        read.append(inputs["position_ids"].shape[1])
+        return forward(**inputs)
+
+    monkeypatch.setattr(model.model, "forward", counted)
+    decoder: Decoder[int] = Decoder(model, 4, 128)
+    for owner, prompt in enumerate([first, second, other, first]):
+        decoder.join(Job(Piece(prompt, 4), GREEDY, 0, owner))
+    whole, text, _, again = read
+    assert whole == len(first.input_ids) + 1
+    assert text < len(second.input_ids) - first.frame_positions[-1]
+    assert again == 1
+
+
+def test_a_prompt_that_could_not_be_read_is_not_reused(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = speeches(1, 1)[0]
+    expected = generated(model, [prompt], 8)[0]
+    decoder: Decoder[int] = Decoder(model, 2, 128)
+    layer = model.model.layers[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(layer, "forward", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            decoder.join(Job(Piece(prompt, 8), GREEDY, 0, 0))
+    decoder.join(Job(Piece(prompt, 8), GREEDY, 0, 0))
+    np.testing.assert_array_equal(collected(decoder, 1)[0], expected)
 
 
 def test_seeds(model: Any) -> None:

@@ -88,11 +88,12 @@ class SlotCache:
         self._values = [torch.zeros(shape, dtype=weight.dtype, device=weight.device) for _ in layers]
         self._rows = slice(0, 0)
         self._positions: Tensor | None = None
-        self._length = 0
+        self._start = self._length = 0
 
-    def prefill(self, slot: int, length: int) -> None:
-        """The next forward writes the first `length` positions of one slot."""
-        self._rows, self._positions, self._length = slice(slot, slot + 1), None, length
+    def prefill(self, slot: int, start: int, length: int) -> None:
+        """The next forward writes the positions from `start` to `length` of one slot, and reads those before too."""
+        self._rows, self._positions = slice(slot, slot + 1), None
+        self._start, self._length = start, length
 
     def decode(self, positions_R: Tensor, length: int) -> None:
         """The next forward writes one position in each of the first R slots, and reads the first `length` ones."""
@@ -102,8 +103,8 @@ class SlotCache:
         """Store (R, heads, L, head size); returns all that there is for these rows."""
         held_keys, held_values = self._keys[layer][self._rows], self._values[layer][self._rows]
         if self._positions is None:
-            held_keys[:, :, : self._length] = keys
-            held_values[:, :, : self._length] = values
+            held_keys[:, :, self._start : self._length] = keys
+            held_values[:, :, self._start : self._length] = values
         else:
             rows = torch.arange(len(self._positions), device=keys.device)
             held_keys[rows, :, self._positions] = keys[:, :, 0]
@@ -129,6 +130,8 @@ class Decoder(Generic[OwnerT]):
         self._cache = SlotCache(model, slots, length)
         shape = (slots, self.codebooks, self.codebook_size)
         self._logits = torch.zeros(shape, device=self.device)
+        self._read_in = [np.empty((0, 1 + self.codebooks), dtype=np.int64)] * slots
+        """Tokens of the prompt that each slot's keys and values begin with, also after its utterance has left."""
         self._rows: list[_Row[OwnerT]] = []
 
     @property
@@ -162,19 +165,24 @@ class Decoder(Generic[OwnerT]):
         """Begin an utterance: its prompt is read now. Raises InputError as `check`; there must be a free slot."""
         assert self.free, "no free slot"
         self.check(job)
-        slot, length = len(self._rows), len(job.piece.prompt.input_ids) + 1
-        begin_1K = np.full((1, self.codebooks), self.begin, dtype=np.int64)
-        frames = torch.from_numpy(np.concatenate([job.piece.prompt.frames, begin_1K]))[None].to(self.device)
-        ids = np.append(job.piece.prompt.input_ids, self.model.config.audio_token_id)
-        self._cache.prefill(slot, length)
+        prompt, slot = job.piece.prompt, len(self._rows)
+        tokens = self._tokens(prompt)
+        length, start = len(tokens), self._reuse(slot, tokens)
+        self._read_in[slot] = tokens[:start]
+        self._cache.prefill(slot, start, length)
+        ids = torch.from_numpy(tokens[None, start:, 0]).to(self.device)
+        heard = np.append(prompt.frame_positions, length - 1)
+        frames = torch.from_numpy(tokens[None, heard[heard >= start], 1:]).to(self.device)
+        seen = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()[start:]
         output = self.model.model(
-            input_ids=torch.from_numpy(ids)[None].to(self.device),
+            input_ids=ids,
             audio_input_ids=frames,
             audio_input_ids_mask=torch.ones(frames.shape[:2], dtype=torch.bool, device=self.device),
-            attention_mask=torch.ones(length, length, dtype=torch.bool, device=self.device).tril()[None, None],
-            position_ids=torch.arange(length, device=self.device)[None],
+            attention_mask=seen[None, None],
+            position_ids=torch.arange(start, length, device=self.device)[None],
             past_key_values=self._cache,
         )
+        self._read_in[slot] = tokens
         self._logits[slot] = self._heads(output.last_hidden_state[:, -1])[0]
         stream = DelayedStream(self.codebooks, self.begin, self.end, job.piece.limit)
         self._rows.append(_Row(job, stream, length))
@@ -199,6 +207,26 @@ class Decoder(Generic[OwnerT]):
         """Drop what is generated for `owner`."""
         self._keep([index for index, row in enumerate(self._rows) if row.job.owner is not owner])
 
+    def _tokens(self, prompt: Prompt) -> NDArray[np.int64]:
+        """(L, 1 + K): the ids of a prompt and of the begin of its speech, and the frames where they stand."""
+        tokens = np.zeros((len(prompt.input_ids) + 1, 1 + self.codebooks), dtype=np.int64)
+        tokens[:-1, 0] = prompt.input_ids
+        tokens[prompt.frame_positions, 1:] = prompt.frames
+        tokens[-1] = self.model.config.audio_token_id, *[self.begin] * self.codebooks
+        return tokens
+
+    def _reuse(self, slot: int, tokens: NDArray[np.int64]) -> int:
+        """Copy to `slot` what some slot has of the keys and values of a prompt; returns how many tokens that are.
+
+        Requests for the same voice share all but the text, so that the reference is read once (as in RadixAttention,
+        Zheng et al. 2024, https://arxiv.org/abs/2312.07104).
+        """
+        shared = [_common_prefix(held, tokens) for held in self._read_in]
+        source = max(range(self.slots), key=lambda index: (shared[index], index == slot))
+        if source != slot:
+            self._cache.move(source, slot, shared[source])
+        return min(shared[source], len(tokens) - 1)  # the last one's hidden state is wanted
+
     def _chosen(self) -> NDArray[np.int64]:
         """The codes (R, K) that the rows choose for their next frames."""
         streams = [row.stream for row in self._rows]
@@ -221,6 +249,7 @@ class Decoder(Generic[OwnerT]):
             if slot != source:
                 self._cache.move(source, slot, self._rows[source].position)
                 self._logits[slot] = self._logits[source]
+                self._read_in[slot] = self._read_in[source]
         self._rows = [self._rows[index] for index in order]
         return order
 
@@ -244,6 +273,13 @@ class Decoder(Generic[OwnerT]):
         """Logits (R, K, V) in fp32."""
         logits: Tensor = self.model.audio_lm_head(hidden_RH).float()
         return logits.view(len(hidden_RH), self.codebooks, self.codebook_size)
+
+
+def _common_prefix(left: NDArray[np.int64], right: NDArray[np.int64]) -> int:
+    """Tokens that two prompts begin with."""
+    count = min(len(left), len(right))
+    differs = (left[:count] != right[:count]).any(axis=1)
+    return int(differs.argmax()) if differs.any() else count
 
 
 def run(decoder: Decoder[OwnerT], jobs: Iterable[Job[OwnerT]]) -> Iterator[Step[OwnerT]]:

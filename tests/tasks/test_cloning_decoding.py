@@ -10,7 +10,17 @@ import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 
-from cloning_prompts import BEGIN, END, GREEDY, cloning_tokenizer, collected, disciplined_model, end_after, generated, prompts
+from cloning_prompts import (
+    BEGIN,
+    END,
+    GREEDY,
+    cloning_tokenizer,
+    collected,
+    disciplined_model,
+    end_after,
+    generated,
+    prompts,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,14 +1,14 @@
 """Training steps of voice cloning, beside transformers.Trainer with peft on the same model, adapters and samples.
 
-    OMP_NUM_THREADS=1 python benchmarks/cloning_training.py [--rounds 3] [--steps 3] [--out FILE.md]
+    OMP_NUM_THREADS=1 python benchmarks/cloning_training.py [--rounds 3] [--batch 4 8 16] [--out FILE.md]
     python benchmarks/cloning_training.py --full-size [--tokens 8192] [--steps 20]      # needs a CUDA GPU
 
 Without a GPU: a model a few hundred times smaller than the published one, whose heads have about the same share of its
 layers' work as there, in fp32. The peer pads the samples of a batch to the longest and computes both heads at every
-position, as HiggsAudioV2ForConditionalGeneration does with labels; here samples are packed into rows, and heads run
-where labels are. Both run in turns in one process; the ratio is the median over rounds of processor times for the same
-samples, with gradient clipping and AdamW on both sides. The losses of both are printed: they differ, because the peer
-also learns the reference and the prompt and normalises otherwise.
+position, as HiggsAudioV2ForConditionalGeneration does with labels; here samples stand one behind the other, and heads
+run where labels are. Both run in turns in one process; the ratio is the median over rounds of processor times for the
+same samples, with gradient clipping and AdamW on both sides. The losses of both are printed: they differ, because the
+peer also learns the reference and the prompt and normalises otherwise.
 
 With --full-size: the published sizes with random weights in bf16 on a GPU: samples per second, the share of the GPU's
 peak that this is, and the memory beside what the memory model said.
@@ -32,7 +32,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from phonate.data.batches.packing import pack
 from phonate.tasks.cloning.network.adapters import with_adapters
 from phonate.tasks.cloning.network.dual_ffn import sequence_layout
 from phonate.tasks.cloning.network.memory import Load, choose_checkpointing, measure
@@ -100,39 +99,28 @@ def make_samples(count: int, codes: int, vocabulary: int) -> list[Sample]:
     return made
 
 
-def packed(samples: list[Sample], length: int) -> dict[str, Tensor]:
-    """Samples in rows of at most `length` tokens, in the form of the task's batches."""
+def packed(samples: list[Sample]) -> dict[str, Any]:
+    """Samples one behind the other, in the form of the task's batches."""
     lengths = [len(one.ids) for one in samples]
-    rows = pack(lengths, max(length, *lengths))
-    width = max(sum(lengths[i] for i in row) for row in rows)
-    input_ids = torch.zeros(len(rows), width, dtype=torch.int64)
-    position_ids = torch.arange(width).repeat(len(rows), 1)
-    frames, audio, starts, order = [], [], [], []
-    for number, row in enumerate(rows):
-        start = 0
-        for one in (samples[i] for i in row):
-            ids = torch.tensor(one.ids)
-            starts.append(number * width + start)
-            order.append(len(ids))
-            input_ids[number, start : start + len(ids)] = ids
-            position_ids[number, start:] = torch.arange(width - start)
-            frames.append(one.frames)
-            target_end = number * width + start + len(ids) - 2
-            audio.append(torch.arange(target_end - (len(one.frames) - one.reference), target_end - 1))
-            start += len(ids)
-    flat = input_ids.flatten()
-    is_frame = (flat == 4) | (flat == 5)
-    sequences, places = sequence_layout(starts, order, flat.numel())
+    starts = [sum(lengths[:number]) for number in range(len(lengths))]
+    input_ids = torch.cat([torch.tensor(one.ids) for one in samples])
+    audio = []
+    for one, start, length in zip(samples, starts, lengths, strict=True):
+        end = start + length - 2
+        audio.append(torch.arange(end - (len(one.frames) - one.reference), end - 1))
+    is_frame = (input_ids == 4) | (input_ids == 5)
+    sequences, places = sequence_layout(starts, lengths, len(input_ids))
     return {
-        "input_ids": input_ids,
-        "position_ids": position_ids,
-        "frames": torch.cat(frames),
+        "input_ids": input_ids[None],
+        "position_ids": torch.cat([torch.arange(length) for length in lengths])[None],
+        "frames": torch.cat([one.frames for one in samples]),
         "frame_positions": is_frame.nonzero()[:, 0],
         "other_positions": (~is_frame).nonzero()[:, 0],
-        "text_positions": (flat == 3).nonzero()[:, 0],
+        "text_positions": (input_ids == 3).nonzero()[:, 0],
         "audio_positions": torch.cat(audio),
         "sequences": sequences,
         "places": places,
+        "lengths": lengths,
     }
 
 
@@ -256,7 +244,7 @@ def graph_breaks(samples: list[Sample]) -> tuple[int, int]:
     model = small_model().eval()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        ours = explain(CloningNetwork(model))(**packed(samples, 1024)).graph_break_count
+        ours = explain(CloningNetwork(model))(**packed(samples)).graph_break_count
         torch._dynamo.reset()
         theirs = explain(model)(**padded(samples, SMALL["audio_stream_eos_id"]), use_cache=False).graph_break_count
         torch._dynamo.reset()
@@ -279,21 +267,52 @@ def layer_bytes() -> dict[str, float]:
     return found
 
 
-def compare(options: argparse.Namespace) -> str:
-    """Run both in turns; returns the report."""
+@dataclass(frozen=True)
+class Comparison:
+    """What was found with batches of `batch` samples."""
+
+    batch: int
+    samples_per_second: tuple[float, float]
+    """Here, and of the peer."""
+    tokens: float
+    """That the peer computes for each token of a sample; here it is 1."""
+    ratios: list[float]
+    """Of each round."""
+    losses: tuple[float, float]
+
+    def row(self) -> str:
+        """Of the table."""
+        ours, peer = self.samples_per_second
+        spread = f"{statistics.median(self.ratios):.2f} ({min(self.ratios):.2f} to {max(self.ratios):.2f})"
+        ends = " | ".join(f"{loss:.2f}" for loss in self.losses)
+        return f"| {self.batch} | {ours:.2f} | {peer:.2f} | {spread} | {self.tokens:.2f} | {ends} |"
+
+
+def compare(options: argparse.Namespace, batch: int) -> Comparison:
+    """Run both in turns on batches of so many samples."""
     lora = CloningLoRA(dropout=options.dropout)
-    samples = make_samples(options.steps * options.batch, SMALL["codebook_size"], SMALL["vocab_size"])
-    groups = [samples[at : at + options.batch] for at in range(0, len(samples), options.batch)]
+    samples = make_samples(max(options.samples, batch), SMALL["codebook_size"], SMALL["vocab_size"])
+    groups = [samples[at : at + batch] for at in range(0, len(samples) - batch + 1, batch)]
     with tempfile.TemporaryDirectory() as folder:
-        ours, peer = Ours([packed(group, options.row) for group in groups], lora), Peer(groups, lora, Path(folder))
+        ours, peer = Ours([packed(group) for group in groups], lora), Peer(groups, lora, Path(folder))
         ours.run(), peer.run()  # warm-up
         rounds = [(ours.run(), peer.run()) for _ in range(options.rounds)]
     mine, theirs = (statistics.median(times) for times in zip(*rounds, strict=True))
-    ratios = [second / first for first, second in rounds]
-    real = sum(len(one.ids) for one in samples)
-    sizes = [sum(batch["input_ids"].numel() for batch in ours.batches)]
-    sizes.append(sum(padded(group, 0)["input_ids"].numel() for group in groups))
-    breaks = graph_breaks(samples[:2])
+    count = batch * len(groups)
+    computed = sum(padded(group, 0)["input_ids"].numel() for group in groups)
+    return Comparison(
+        batch,
+        (count / mine, count / theirs),
+        computed / sum(len(one.ids) for group in groups for one in group),
+        [second / first for first, second in rounds],
+        (ours.loss, peer.loss),
+    )
+
+
+def report(options: argparse.Namespace) -> str:
+    """The comparisons as a page."""
+    rows = [compare(options, batch).row() for batch in options.batch]
+    breaks = graph_breaks(make_samples(2, SMALL["codebook_size"], SMALL["vocab_size"]))
     kept = ", ".join(f"{name} {28 * size / 1e6:.2f} MB" for name, size in layer_bytes().items())
     lines = [
         "# Training steps of voice cloning beside transformers.Trainer and peft",
@@ -301,17 +320,15 @@ def compare(options: argparse.Namespace) -> str:
         f"    OMP_NUM_THREADS=1 python {options.command}",
         "",
         "The small model of the script, fp32, adapters of rank 16 in mode comprehensive with dropout "
-        f"{options.dropout:g}, {options.batch} samples a step, the same samples and steps in turns; medians over "
-        f"{options.rounds} rounds of processor times.",
+        f"{options.dropout:g}; {options.samples} samples in batches of different sizes, the same for both, in turns; "
+        f"medians over {options.rounds} rounds of processor times. The peer pads to the longest sample of a batch.",
         "",
-        "| | samples / s | tokens computed for each token of a sample | loss at the end |",
-        "| --- | --- | --- | --- |",
-        f"| here, packed into rows of {options.row} | {len(samples) / mine:.2f} | {sizes[0] / real:.2f} | "
-        f"{ours.loss:.2f} |",
-        f"| transformers.Trainer, padded | {len(samples) / theirs:.2f} | {sizes[1] / real:.2f} | {peer.loss:.2f} |",
+        "| samples in a batch | here, samples / s | transformers.Trainer | ratio | tokens it computes for each of a "
+        "sample | loss here | loss there |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *rows,
         "",
-        f"Ratio: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}). The losses are of other "
-        "positions and normalised otherwise; they are not to be compared.",
+        "The losses are of other positions and normalised otherwise; they are not to be compared.",
         "",
         f"Graph breaks of torch.compile in a forward pass: {breaks[0]} here, {breaks[1]} in transformers' own.",
         "",
@@ -334,7 +351,8 @@ def full_size(options: argparse.Namespace) -> str:
     torch.set_default_dtype(torch.float32)
     network = CloningNetwork(with_adapters(model, CloningLoRA(dropout=options.dropout), whisper=False)).to(device)
     samples = make_samples(max(2, options.tokens // 600), 1024, 128000)
-    batch = {name: one.to(device) for name, one in _with_published_ids(packed(samples, 2048)).items()}
+    batch = _with_published_ids(packed(samples))
+    batch = {name: one.to(device) if isinstance(one, Tensor) else one for name, one in batch.items()}
     tokens = batch["input_ids"].numel()
     load = Load(tokens, len(batch["audio_positions"]), len(batch["text_positions"]))
     print(choose_checkpointing(network, "auto", load, torch.bfloat16))
@@ -374,9 +392,9 @@ def main() -> None:
     """Measure and print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=4, help="samples of a step")
-    parser.add_argument("--row", type=int, default=2048, help="tokens of a packed row, at most")
+    parser.add_argument("--samples", type=int, default=16, help="of each comparison")
+    parser.add_argument("--batch", type=int, nargs="+", default=[4, 8, 16], help="samples of a step")
+    parser.add_argument("--steps", type=int, default=20, help="with --full-size")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--full-size", action="store_true", help="the published size, on a GPU")
     parser.add_argument("--tokens", type=int, default=8192, help="of a step, with --full-size")
@@ -385,7 +403,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     options.command = "benchmarks/cloning_training.py" + (f" --out {options.out}" if options.out else "")
-    text = full_size(options) if options.full_size else compare(options)
+    text = full_size(options) if options.full_size else report(options)
     print(text)
     if options.out:
         options.out.write_text(text)

@@ -119,15 +119,15 @@ class CloningDataset:
         return Item(training_sequence(self.tokenizer, example, self.learn_text), number, heard)
 
     def collate(self, items: list[Any]) -> Batch:
-        """Rows as a batch of S samples. Positions are indices into a flattened (B * L).
+        """Rows as a batch of S samples, one behind the other without padding. All positions are indices into L.
 
         Returns:
-            `input_ids` (B, L).
-            `position_ids` (B, L): they start again at 0 with every sequence, which is how attention tells sequences
-            apart. So do those of the padding, which nothing else attends to.
+            `input_ids` (1, L).
+            `position_ids` (1, L): they start again at 0 with every sequence.
             `frames` (A, K), `frame_positions` (A,): the audio, and where it is read.
-            `other_positions` (B * L - A,): all other positions, padding included.
-            `sequences` (S, T), `places` (B * L,): as `sequence_layout` gives them, for attention.
+            `other_positions` (L - A,): all other positions.
+            `sequences` (S, T), `places` (L,): as `sequence_layout` gives them, for attention; `lengths` (S,), on the
+            host: the tokens of each sequence.
             `text_positions` (M,), `text_labels` (M,), `audio_positions` (P,), `audio_labels` (P, K): the label of a
             position is what comes after it.
             `pools` (A,): 2 s for the frames of sample s's reference, 2 s + 1 for its target's, -1 for frames around
@@ -138,25 +138,16 @@ class CloningDataset:
             `heard_positions` (E,), `heard_features` (E, C), where they are wanted: Whisper's features of references,
             at the frames with a code in the first codebook.
         """
-        length = max(sum(map(len, row)) for row in items)
-        input_ids = torch.full((len(items), length), self.tokenizer.pad)
-        position_ids = torch.arange(length).repeat(len(items), 1)
         samples: list[Item] = [one for row in items for one in row]
         sequences = [one.sequence for one in samples]
-        starts: list[int] = []
-        for number, row in enumerate(items):
-            start = 0
-            for one in row:
-                end = start + len(one)
-                input_ids[number, start:end] = torch.from_numpy(one.sequence.input_ids)
-                position_ids[number, start:end] = torch.arange(len(one))
-                starts.append(number * length + start)
-                start = end
-            position_ids[number, start:] = torch.arange(length - start)
+        lengths = [len(one) for one in sequences]
+        starts: list[int] = [0, *np.cumsum(lengths[:-1]).tolist()]
+        input_ids = _joined([one.input_ids for one in sequences])[None]
+        position_ids = torch.cat([torch.arange(length) for length in lengths])[None]
         frame_positions = _shifted([one.frame_positions for one in sequences], starts)
         others = torch.ones(input_ids.numel(), dtype=torch.bool)
         others[frame_positions] = False
-        side_by_side, places = sequence_layout(starts, [len(one) for one in sequences], input_ids.numel())
+        side_by_side, places = sequence_layout(starts, lengths, input_ids.numel())
         pools = [np.where(one.pools == NO_POOL, NO_POOL, 2 * s + one.pools) for s, one in enumerate(sequences)]
         return {
             "input_ids": input_ids,
@@ -166,6 +157,7 @@ class CloningDataset:
             "other_positions": others.nonzero()[:, 0],
             "sequences": side_by_side,
             "places": places,
+            "lengths": lengths,
             "text_positions": _shifted([one.text_positions for one in sequences], starts),
             "text_labels": _joined([one.text_labels for one in sequences]),
             "audio_positions": _shifted([one.audio_positions for one in sequences], starts),

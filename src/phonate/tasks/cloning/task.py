@@ -141,6 +141,7 @@ class CloningTask(Task):
             batch["audio_positions"],
             batch["sequences"],
             batch["places"],
+            batch["lengths"],
             heard_positions=batch.get("heard_positions"),
             heard_features=batch.get("heard_features"),
         )

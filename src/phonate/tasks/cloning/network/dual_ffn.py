@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from phonate.nn.pretrained.projections import project
+
 
 @dataclass(frozen=True)
 class Paths:
@@ -41,6 +43,8 @@ class Attention:
     """(S, T) as `sequence_layout` gives it."""
     places: Tensor | None = None
     """(N,) as `sequence_layout` gives it."""
+    lengths: Sequence[int] | None = None
+    """(S,) tokens of each sequence, on the host, if they fill all rows one behind the other."""
 
 
 def sequence_layout(starts: Sequence[int], lengths: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
@@ -133,10 +137,8 @@ def run_layer(
     """`hidden_BLH` after one layer; with a mask, equal to transformers' HiggsAudioV2DecoderLayer to the bit. Arguments
     as `run_layers`."""
     normed_BLH = _on_paths(hidden_BLH, paths, layer.audio_input_layernorm, layer.input_layernorm)
-    if attention.sequences is not None and attention.places is not None:
-        attended_BLH = _attend_side_by_side(
-            layer.self_attn, normed_BLH, position_embeddings, attention.sequences, attention.places
-        )
+    if attention.sequences is not None:
+        attended_BLH = _attend_to_sequences(layer.self_attn, normed_BLH, position_embeddings, attention)
     else:
         attended_BLH, _ = layer.self_attn(
             hidden_states=normed_BLH,
@@ -147,50 +149,71 @@ def run_layer(
     hidden_BLH = hidden_BLH + attended_BLH
 
     def audio_update(x: Tensor) -> Tensor:
-        updated: Tensor = layer.audio_mlp(layer.audio_post_attention_layernorm(x))
-        return updated
+        return _feed_forward(layer.audio_mlp, layer.audio_post_attention_layernorm(x))
 
     def text_update(x: Tensor) -> Tensor:
-        updated: Tensor = layer.mlp(layer.post_attention_layernorm(x))
-        return updated
+        return _feed_forward(layer.mlp, layer.post_attention_layernorm(x))
 
     return hidden_BLH + _on_paths(hidden_BLH, paths, audio_update, text_update)
 
 
-def _attend_side_by_side(
-    attention: Any,
-    hidden_BLH: Tensor,
-    position_embeddings: tuple[Tensor, Tensor],
-    sequences_ST: Tensor,
-    places_N: Tensor,
+def _attend_to_sequences(
+    layer: Any, hidden_BLH: Tensor, position_embeddings: tuple[Tensor, Tensor], attention: Attention
 ) -> Tensor:
     """Causal self-attention (B, L, H) of each packed sequence: what transformers' attention gives, whose layers are
     used, without a mask."""
     from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import apply_rotary_pos_emb
 
-    def heads(layer: nn.Module) -> Tensor:
-        projected: Tensor = layer(hidden_BLH)
-        return projected.view(*hidden_BLH.shape[:-1], -1, attention.head_dim)
-
-    def side_by_side(values: Tensor) -> Tensor:
-        picked = values.flatten(0, 1).index_select(0, sequences_ST.flatten())
-        return picked.view(*sequences_ST.shape, *values.shape[2:]).transpose(1, 2)
-
-    turned, keys = apply_rotary_pos_emb(
-        heads(attention.q_proj), heads(attention.k_proj), *position_embeddings, unsqueeze_dim=2
+    queries, keys, values = (
+        projected.view(*hidden_BLH.shape[:-1], -1, layer.head_dim)
+        for projected in project(hidden_BLH.flatten(0, 1), (layer.q_proj, layer.k_proj, layer.v_proj))
     )
-    found = functional.scaled_dot_product_attention(
-        side_by_side(turned),
-        side_by_side(keys),
-        side_by_side(heads(attention.v_proj)),
-        dropout_p=attention.attention_dropout if attention.training else 0.0,
+    queries, keys = apply_rotary_pos_emb(queries, keys, *position_embeddings, unsqueeze_dim=2)
+    flat = [tokens.flatten(0, 1) for tokens in (queries, keys, values)]
+    # a GPU would wait for the start of each small kernel; a CPU would compute on the padding
+    in_turn = attention.lengths is not None and hidden_BLH.device.type == "cpu"
+    found_NH = (_in_turn if in_turn else _side_by_side)(layer, flat, attention)
+    (attended_NH,) = project(found_NH, (layer.o_proj,))
+    return attended_NH.view_as(hidden_BLH)
+
+
+def _in_turn(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:
+    """(N, H): the sequences one after the other. `tokens`: queries, keys and values (N, heads, head size)."""
+    assert attention.lengths is not None
+    lengths = list(attention.lengths)
+    parts = zip(*(torch.split(one.transpose(0, 1)[None], lengths, dim=2) for one in tokens), strict=True)
+    return torch.cat([_causal(layer, *part).transpose(1, 2)[0].flatten(1) for part in parts])
+
+
+def _side_by_side(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:
+    """(N, H): the sequences together, padded to the longest. `tokens`: queries, keys and values (N, heads, head
+    size)."""
+    assert attention.sequences is not None
+    assert attention.places is not None
+    shape = attention.sequences.shape
+    picked = (one.index_select(0, attention.sequences.flatten()).view(*shape, *one.shape[1:]) for one in tokens)
+    found = _causal(layer, *(one.transpose(1, 2) for one in picked))
+    return found.transpose(1, 2).flatten(0, 1).flatten(1).index_select(0, attention.places)
+
+
+def _causal(layer: Any, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """(S, heads, T, head size) of sequences of the same length."""
+    return functional.scaled_dot_product_attention(
+        queries,
+        keys,
+        values,
+        dropout_p=layer.attention_dropout if layer.training else 0.0,
         is_causal=True,
-        scale=attention.scaling,
-        enable_gqa=attention.num_key_value_groups > 1,
+        scale=layer.scaling,
+        enable_gqa=layer.num_key_value_groups > 1,
     )
-    packed_NH = found.transpose(1, 2).flatten(0, 1).flatten(1).index_select(0, places_N)
-    attended: Tensor = attention.o_proj(packed_NH.view(*hidden_BLH.shape[:-1], -1))
-    return attended
+
+
+def _feed_forward(network: Any, tokens_NH: Tensor) -> Tensor:
+    """What transformers' HiggsAudioV2MLP, whose layers are used, gives for tokens (N, H)."""
+    gates, values = project(tokens_NH, (network.gate_proj, network.up_proj))
+    (found_NH,) = project(network.act_fn(gates) * values, (network.down_proj,))
+    return found_NH
 
 
 def _on_paths(

@@ -8,6 +8,7 @@ Shapes: B rows of L tokens, N = B * L; A frames of K codebooks; M and P position
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,7 @@ class CloningNetwork(nn.Module):
         audio_positions: Tensor,
         sequences: Tensor | None = None,
         places: Tensor | None = None,
+        lengths: Sequence[int] | None = None,
         heard_positions: Tensor | None = None,
         heard_features: Tensor | None = None,
     ) -> NetworkOutput:
@@ -84,6 +86,7 @@ class CloningNetwork(nn.Module):
             sequences: (S, T) as `sequence_layout` gives it: attention runs on sequences side by side. None: on rows,
                 with a mask, which is slower.
             places: (N,) as `sequence_layout` gives it.
+            lengths: (S,) tokens of each sequence, if they fill all rows one behind the other.
             heard_positions: (E,) where features of Whisper are added; needs a Whisper projector.
             heard_features: (E, width of the encoder).
         """
@@ -97,7 +100,7 @@ class CloningNetwork(nn.Module):
         if sequences is None:
             attention = Attention(mask=block_causal_mask(position_ids, query_dtype(embedded_BLH)))
         else:
-            attention = Attention(sequences=sequences, places=places)
+            attention = Attention(sequences=sequences, places=places, lengths=lengths)
         hidden_BLH = run_layers(
             base.model.layers,
             embedded_BLH,

@@ -26,7 +26,7 @@ from typing import Any
 
 import soundfile
 import torch
-from phonate.tasks.cloning.samples import INSTRUCTION
+from phonate.tasks.cloning.pairs.samples import INSTRUCTION
 
 HELD_OUT = 5
 """Every fifth Arabic speaker, in the order of their names, is held out."""

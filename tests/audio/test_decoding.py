@@ -280,6 +280,30 @@ def test_real_recordings_read(recordings):
         assert 0.01 < np.abs(waveform).max() <= 1.0
 
 
+@pytest.mark.parametrize("seconds", [0.1, 2.0, 20.0])
+def test_an_mp3_without_a_count_of_frames_is_read_to_its_end(tmp_path, seconds):
+    """As programs leave it that write into a pipe; libsndfile's guess of the length is too long by a few frames."""
+    path, tone = tmp_path / "piped.mp3", tone_steps(seconds)
+    with av.open(str(path), "w", format="mp3", options={"write_xing": "0"}) as container:
+        container.metadata["comment"] = "a tag before the first frame"
+        stream = container.add_stream("libmp3lame", rate=RATE, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone[None].astype(np.float32), format="fltp", layout="mono")
+        frame.sample_rate, frame.pts, frame.time_base = RATE, 0, Fraction(1, RATE)
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
+            container.mux(packet)
+    assert soundfile.info(path).duration > seconds
+    decoded, _ = read_audio(path)
+    assert len(decoded) / RATE == pytest.approx(seconds, abs=0.1)
+    assert probe(path).duration == len(decoded) / RATE
+
+
+def test_an_mp3_with_a_count_of_frames_is_not_cut_unnoticed(tmp_path):
+    path = encode(tmp_path / "whole.mp3", tone_steps())
+    path.write_bytes(path.read_bytes()[:-4000])
+    with pytest.raises(DataError, match="cut short"):
+        read_audio(path)
+
+
 def test_notes_of_the_mp3_decoder_stay_off_the_console(tmp_path, capfd):
     path = encode(tmp_path / "a.mp3", tone_steps())
     content = bytearray(path.read_bytes())

@@ -16,7 +16,7 @@ import pytest
 import soundfile
 from servers import Serve, assert_error, recording
 
-from phonate.audio.decoding import MADE
+from phonate.audio.decoding import MADE, read_audio
 from phonate.serving.voices import CONSENT
 
 SAID = {"model": "stand-in", "input": "hello", "voice": "own"}
@@ -57,7 +57,7 @@ def test_a_whole_wav_file_says_its_length(serving: Serve, wav: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
-def test_every_format_holds_the_speech_and_says_that_a_model_made_it(serving: Serve, name: str) -> None:
+def test_every_format_holds_the_speech_and_says_that_a_model_made_it(serving: Serve, name: str, tmp_path: Path) -> None:
     answer = serving().post("/v1/audio/speech", json={**SAID, "response_format": name})
     assert answer.status_code == 200
     assert answer.headers["X-AI-Generated"] == "true"
@@ -73,6 +73,11 @@ def test_every_format_holds_the_speech_and_says_that_a_model_made_it(serving: Se
             samples = np.concatenate([frame.to_ndarray().astype(np.float64)[0] for frame in file.decode(stream)])
     assert len(samples) / rate == pytest.approx(0.5, abs=0.1)
     assert pitch(samples, rate) == pytest.approx(200, rel=0.06)
+    if name != "pcm":
+        path = tmp_path / f"speech.{name}"
+        path.write_bytes(answer.content)
+        own, rate = read_audio(path)
+        assert len(own) / rate == pytest.approx(0.5, abs=0.1)
     if name in ("wav", "flac", "opus", "mp3"):
         assert len(heard(answer.content)[0]) / rate == pytest.approx(0.5, abs=0.1)  # libsndfile reads it too
 

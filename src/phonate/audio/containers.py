@@ -10,14 +10,16 @@ from typing import BinaryIO
 _OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes
 _OGG_HEADER = 27  # bytes of a page before its table of segment lengths (RFC 3533, section 6)
 _END_OF_STREAM = 4
+_MP3_HEAD = 4096
+"""Bytes of an MP3 file, behind its tags, in which the first frame begins."""
 
 
 def missing_share(path: Path) -> float | None:
     """Share of the audio that is missing at the end, None when nothing is.
 
     WAV promises bytes in its data chunk. The last page of an Ogg file (Vorbis, Opus) is marked as the last,
-    but no header says how much is missing: then 1. FLAC, MP3 and m4a promise samples, which the reader
-    counts.
+    but no header says how much is missing: then 1. FLAC, m4a and some MP3 files promise samples, which the
+    reader counts.
     """
     with path.open("rb") as file:
         magic = file.read(4)
@@ -26,6 +28,27 @@ def missing_share(path: Path) -> float | None:
         if magic == b"OggS":
             return _missing_ogg(file)
     return None
+
+
+def mp3_has_length(path: Path) -> bool:
+    """Whether the first frame of an MP3 file counts the frames (a Xing, Info or VBRI header).
+
+    Files that were written into a pipe, and many of constant bit rate, have no such count: libsndfile then guesses the
+    length from the file's size.
+    """
+    with path.open("rb") as file:
+        tag = file.read(10)
+        size = 0
+        if tag[:3] == b"ID3" and len(tag) == 10:  # 7 bits of each byte (ID3v2.4.0, section 3.1)
+            size = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(tag[6:], (21, 14, 7, 0), strict=True))
+        file.seek(size)
+        head = file.read(_MP3_HEAD)
+    for name in (b"Xing", b"Info"):
+        at = head.find(name)
+        if at >= 0 and head[at + 7 : at + 8] and head[at + 7] & 1:
+            return any(head[at + 8 : at + 12])
+    at = head.find(b"VBRI")
+    return at >= 0 and any(head[at + 14 : at + 18])
 
 
 def _missing_wav(file: BinaryIO) -> float | None:

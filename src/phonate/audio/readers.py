@@ -83,12 +83,14 @@ def _check_file(path: Path) -> None:
 class _SoundfileReader:
     slack = 0
 
-    def __init__(self, file: soundfile.SoundFile) -> None:
+    def __init__(self, path: Path, file: soundfile.SoundFile) -> None:
         self._file = file
         self.rate: int = file.samplerate
         self.channels: int = file.channels
         self.format = str(file.format)
         self.frames: int | None = file.frames
+        if self.format == "MP3" and not containers.mp3_has_length(path):
+            self.frames = None
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         # An MP3 frame needs bits of frames before it: after a seek libsndfile decodes the first ones wrongly.
@@ -123,7 +125,7 @@ def _opened_soundfile(path: Path) -> Iterator[Reader]:
             if file.frames == 0:
                 raise DataError(f"{path}: holds no samples; remove it or export it again")
             if file.frames < _UNKNOWN:
-                yield _SoundfileReader(file)
+                yield _SoundfileReader(path, file)
             else:  # libsndfile can't read a FLAC that was written into a pipe
                 with _opened_av(path, str(file.format).lower()) as reader:
                     yield reader

@@ -1,0 +1,84 @@
+"""The page in a browser: speaking, recording with a microphone, and adding a voice."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import STAND_IN, Server
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs a browser's driver: pip install playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium"),
+]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Any]:
+    """The page of a model that clones, in a browser whose microphone gives beeps. Fails on errors in the console."""
+    said: list[str] = []
+    with Server(str(STAND_IN), str(tmp_path)) as server, sync_api.sync_playwright() as driver:
+        microphone = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *microphone])
+        opened = browser.new_context(permissions=["microphone"]).new_page()
+        opened.on("console", lambda message: said.append(message.text))
+        opened.on("pageerror", lambda error: said.append(str(error)))
+        opened.goto(server.url)
+        opened.wait_for_selector("#voice option:not([data-once])", state="attached")
+        yield opened
+        browser.close()
+    assert said == []
+
+
+def record(page: Any, name: str) -> None:
+    button = page.locator(f"button.record[data-for={name}]")
+    button.click()
+    sync_api.expect(button).to_have_text("Stop recording")
+    page.wait_for_timeout(1500)
+    button.click()
+    sync_api.expect(page.locator(f"#{name}-hint")).to_have_text("Recorded.")
+
+
+def speak(page: Any, text: str) -> None:
+    page.fill("#text", text)
+    page.click("#go")
+    sync_api.expect(page.locator("#status")).to_have_text("Done.", timeout=60_000)
+    sync_api.expect(page.locator("#timing")).to_contain_text(f"{len(text) / 10:.1f} s of speech")
+
+
+def test_a_text_is_spoken(page: Any) -> None:
+    speak(page, "Good morning.")
+    page.wait_for_timeout(500)
+    assert page.evaluate("document.getElementById('player').duration") == pytest.approx(1.3, abs=0.01)
+    assert page.get_attribute("#save", "href").startswith("blob:")
+
+
+def test_a_recorded_voice_speaks_once(page: Any) -> None:
+    page.select_option("#voice", "")
+    page.fill("#text", "Hello.")
+    page.click("#go")
+    sync_api.expect(page.locator("#error")).to_have_text("Choose or record the voice first.")
+    record(page, "once-audio")
+    speak(page, "Hello.")
+
+
+def test_a_voice_is_added_with_consent_used_and_deleted(page: Any) -> None:
+    page.fill("#name", "zoe")
+    page.fill("#speaker", "Zoë Example")
+    sync_api.expect(page.locator("#sentence")).to_contain_text("I, Zoë Example, agree")
+    record(page, "reference")
+    record(page, "spoken")
+    page.check("#agreed")
+    page.click("#add button:not([type=button])")
+    sync_api.expect(page.locator("#add-status")).to_have_text("The voice zoe can be used now.", timeout=30_000)
+    sync_api.expect(page.locator("#voice")).to_have_value("zoe")
+    speak(page, "Hello.")
+    page.click("#voices-list button")
+    sync_api.expect(page.locator("#stored")).to_be_hidden()
+    assert page.locator("#voice option[value=zoe]").count() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from phonate.config.errors import InputError
 from phonate.tasks.cloning.decoding.delay import DelayedStream
 from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece
 from phonate.tasks.cloning.decoding.sampling import NO_CODE, Sampling, allowed, choose
+from phonate.tasks.cloning.network.network import CloningNetwork
+from phonate.tasks.cloning.network.whisper_projector import WhisperProjector
 from phonate.tasks.cloning.sequences.sequence import delayed
 from phonate.tasks.cloning.sequences.tokens import Prompt
 
@@ -156,13 +159,13 @@ def test_requests_for_the_same_voice_get_the_codes_they_get_alone(
 def test_a_reference_is_read_once(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, other = *speeches(1, 2), prompts(1)[0]
     read: list[int] = []
-    forward = model.model.forward
+    turn = model.model.rotary_emb.forward
 
-    def counted(**inputs: Any) -> Any:
-        read.append(inputs["position_ids"].shape[1])
-        return forward(**inputs)
+    def counted(hidden: torch.Tensor, position_ids: torch.Tensor) -> Any:
+        read.append(position_ids.shape[1])
+        return turn(hidden, position_ids)
 
-    monkeypatch.setattr(model.model, "forward", counted)
+    monkeypatch.setattr(model.model.rotary_emb, "forward", counted)
     decoder: Decoder[int] = Decoder(model, 4, 128)
     for owner, prompt in enumerate([first, second, other, first]):
         decoder.join(Job(Piece(prompt, 4), GREEDY, 0, owner))
@@ -172,13 +175,42 @@ def test_a_reference_is_read_once(model: Any, monkeypatch: pytest.MonkeyPatch) -
     assert again == 1
 
 
+def test_whispers_features_are_heard_as_in_training(model: Any) -> None:
+    projector = WhisperProjector(24, model.config.hidden_size)
+    with torch.no_grad():
+        projector.gate.fill_(0.5)
+    plain, other = speeches(1, 2)
+    heard = np.random.default_rng(0).normal(size=(6, 24)).astype(np.float32)
+    ids = np.append(plain.input_ids, model.config.audio_token_id)
+    frames = np.concatenate([plain.frames, np.full((1, 8), BEGIN)])
+    audio = np.append(plain.frame_positions, len(ids) - 1)
+    with torch.no_grad():
+        expected = CloningNetwork(model, projector)(
+            torch.from_numpy(ids)[None],
+            torch.arange(len(ids))[None],
+            torch.from_numpy(frames),
+            torch.from_numpy(audio),
+            torch.from_numpy(np.setdiff1d(np.arange(len(ids)), audio)),
+            torch.tensor([0]),
+            torch.tensor([len(ids) - 1]),
+            heard_positions=torch.from_numpy(plain.frame_positions[1:7]),
+            heard_features=torch.from_numpy(heard),
+        ).audio_logits
+    decoder: Decoder[int] = Decoder(model, 4, 128, projector)
+    # the voice without features, and with other ones, is another voice
+    for owner, prompt in enumerate([plain, replace(other, heard=-heard), replace(plain, heard=heard)]):
+        decoder.join(Job(Piece(prompt, 8), GREEDY, 0, owner))
+    torch.testing.assert_close(decoder._logits[2], expected[0])
+    assert not torch.allclose(decoder._logits[0], expected[0])
+
+
 def test_a_prompt_that_could_not_be_read_is_not_reused(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = speeches(1, 1)[0]
     expected = generated(model, [prompt], 8)[0]
     decoder: Decoder[int] = Decoder(model, 2, 128)
     layer = model.model.layers[-1]
     with monkeypatch.context() as patch:
-        patch.setattr(layer, "forward", lambda *_, **__: 1 / 0)
+        patch.setattr(layer.self_attn, "forward", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             decoder.join(Job(Piece(prompt, 8), GREEDY, 0, 0))
     decoder.join(Job(Piece(prompt, 8), GREEDY, 0, 0))

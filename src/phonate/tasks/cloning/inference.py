@@ -17,13 +17,15 @@ from phonate.audio.higgs_codec import HiggsCodec
 from phonate.compute.device import choose
 from phonate.config.errors import InputError, PhonateError
 from phonate.data.manifests.rows import one_line
+from phonate.tasks.cloning.decoding.engine import Generation
 from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece, Step, piece_seed, run
 from phonate.tasks.cloning.decoding.sampling import Sampling
 from phonate.tasks.cloning.decoding.stream import sound
+from phonate.tasks.cloning.network.whisper_projector import WhisperConditioning, WhisperProjector
 from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.tasks.cloning.speaking.lengths import check_text, frame_limit, parts
 from phonate.tasks.cloning.speaking.opening import open_model
-from phonate.tasks.cloning.speaking.references import ReferenceCodes, as_reference, read_voices
+from phonate.tasks.cloning.speaking.references import ReferenceReader, as_reference, read_voices
 from phonate.tasks.cloning.speaking.service import CUT_SHORT, NOTHING_SAID, CloningService, sampling
 from phonate.text.arabic import normalise_arabic
 from phonate.text.arabic_settings import ArabicText
@@ -53,6 +55,7 @@ class VoiceCloner(Inference):
         *,
         system: str | None = None,
         arabic: ArabicText | None = None,
+        whisper: WhisperConditioning | None = None,
         inference_metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """
@@ -62,6 +65,7 @@ class VoiceCloner(Inference):
             codec: The one that the model was trained with.
             system: The system message; None: the tokenizer's.
             arabic: What was changed in Arabic texts in training.
+            whisper: For a model that was trained with features of Whisper.
             inference_metadata: What the task saved with the checkpoint.
         """
         self.model: Any = model
@@ -76,7 +80,10 @@ class VoiceCloner(Inference):
         self.sample_rate = codec.sample_rate
         self.voices: dict[str, Reference] = {}
         """References by name."""
-        self._codes = ReferenceCodes(codec)
+        self._projector: WhisperProjector | None = None
+        if whisper is not None:
+            self._projector = whisper.projector.eval().requires_grad_(False)
+        self._read = ReferenceReader(codec, None if whisper is None else whisper.encoder)
 
     @classmethod
     def load(
@@ -112,6 +119,7 @@ class VoiceCloner(Inference):
             found.codec,
             system=found.system,
             arabic=found.arabic,
+            whisper=found.whisper,
             inference_metadata=found.metadata,
         )
         cloner.voices |= known
@@ -119,8 +127,8 @@ class VoiceCloner(Inference):
 
     @property
     def networks(self) -> Sequence[nn.Module]:
-        """The language model, then the codec."""
-        return (self.model, self.codec.model)
+        """The language model, then the codec, then the projector of Whisper's features, if there is one."""
+        return (self.model, self.codec.model, *([] if self._projector is None else [self._projector]))
 
     @overload
     def clone(
@@ -236,9 +244,12 @@ class VoiceCloner(Inference):
     def pieces(self, reference: Reference, text: str, max_seconds: float | None = None) -> list[Piece]:
         """What is to be generated for `text`: prompts with the most frames that each may take. Raises InputError."""
         limits = self._limits(text, max_seconds)
-        codes = self._codes(reference)
+        heard = self._read(reference)
         spoken = None if reference.text is None else normalise_arabic(reference.text, self.arabic)
-        return [Piece(self.tokenizer.prompt(spoken, codes, part, self.system), limit) for part, limit in limits]
+        return [
+            Piece(self.tokenizer.prompt(spoken, heard.codes, part, self.system, heard.features), limit)
+            for part, limit in limits
+        ]
 
     def longest(self, text: str, max_seconds: float | None = None) -> float:
         """How many seconds `text` may last at most. Raises InputError for a text that can't be said."""
@@ -267,13 +278,17 @@ class VoiceCloner(Inference):
         if max_batch < 1:
             raise InputError(f"max batch {max_batch}: at least 1")
         length = min(_LONGEST, int(self.model.config.max_position_embeddings))
-        return CloningService(Decoder(self.model, max_batch, length), self.codec, self.voices, self.pieces)
+        decoder = Decoder[Generation](self.model, max_batch, length, self._projector)
+        return CloningService(decoder, self.codec, self.voices, self.pieces)
 
     def _decoder(self, jobs: Sequence[Job[Any]], most: int) -> Decoder[Any]:
         """A decoder with room for `jobs`, up to `most` at once. Raises InputError for one that the model can't take."""
         longest = max(len(job.piece.prompt.input_ids) + job.piece.limit for job in jobs) + self.codec.codebooks
         decoder: Decoder[Any] = Decoder(
-            self.model, min(most, len(jobs)), min(longest, int(self.model.config.max_position_embeddings))
+            self.model,
+            min(most, len(jobs)),
+            min(longest, int(self.model.config.max_position_embeddings)),
+            self._projector,
         )
         for job in jobs:
             decoder.check(job)

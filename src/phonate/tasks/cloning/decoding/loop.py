@@ -21,6 +21,8 @@ from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 from phonate.tasks.cloning.decoding.delay import DelayedStream
 from phonate.tasks.cloning.decoding.sampling import Sampling, allowed, choose
+from phonate.tasks.cloning.network.dual_ffn import Attention, Paths, run_layers
+from phonate.tasks.cloning.network.whisper_projector import WhisperProjector
 from phonate.tasks.cloning.sequences.tokens import Prompt
 
 OwnerT = TypeVar("OwnerT")
@@ -120,9 +122,11 @@ class SlotCache:
 class Decoder(Generic[OwnerT]):
     """A model with room for `slots` utterances of `length` tokens, prompt included. Not for several threads."""
 
-    def __init__(self, model: nn.Module, slots: int, length: int) -> None:
-        """`model`: transformers' HiggsAudioV2ForConditionalGeneration, whose linear layers may have adapters."""
+    def __init__(self, model: nn.Module, slots: int, length: int, projector: WhisperProjector | None = None) -> None:
+        """`model`: transformers' HiggsAudioV2ForConditionalGeneration, whose linear layers may have adapters.
+        `projector`: for the features that prompts have, if the model was trained with them."""
         self.model: Any = model
+        self.projector = projector
         config: Any = model.config
         self.codebooks, self.codebook_size = int(config.num_codebooks), int(config.codebook_size)
         self.begin, self.end = int(config.audio_stream_bos_id), int(config.audio_stream_eos_id)
@@ -130,7 +134,7 @@ class Decoder(Generic[OwnerT]):
         self._cache = SlotCache(model, slots, length)
         shape = (slots, self.codebooks, self.codebook_size)
         self._logits = torch.zeros(shape, device=self.device)
-        self._read_in = [np.empty((0, 1 + self.codebooks), dtype=np.int64)] * slots
+        self._read_in = [np.empty((0, 2 + self.codebooks), dtype=np.int64)] * slots
         """Tokens of the prompt that each slot's keys and values begin with, also after its utterance has left."""
         self._rows: list[_Row[OwnerT]] = []
 
@@ -165,25 +169,13 @@ class Decoder(Generic[OwnerT]):
         """Begin an utterance: its prompt is read now. Raises InputError as `check`; there must be a free slot."""
         assert self.free, "no free slot"
         self.check(job)
-        prompt, slot = job.piece.prompt, len(self._rows)
-        tokens = self._tokens(prompt)
+        slot, tokens = len(self._rows), self._tokens(job.piece.prompt)
         length, start = len(tokens), self._reuse(slot, tokens)
         self._read_in[slot] = tokens[:start]
         self._cache.prefill(slot, start, length)
-        ids = torch.from_numpy(tokens[None, start:, 0]).to(self.device)
-        heard = np.append(prompt.frame_positions, length - 1)
-        frames = torch.from_numpy(tokens[None, heard[heard >= start], 1:]).to(self.device)
-        seen = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()[start:]
-        output = self.model.model(
-            input_ids=ids,
-            audio_input_ids=frames,
-            audio_input_ids_mask=torch.ones(frames.shape[:2], dtype=torch.bool, device=self.device),
-            attention_mask=seen[None, None],
-            position_ids=torch.arange(start, length, device=self.device)[None],
-            past_key_values=self._cache,
-        )
+        hidden_H = self._read_prompt(job.piece.prompt, tokens, start)
         self._read_in[slot] = tokens
-        self._logits[slot] = self._heads(output.last_hidden_state[:, -1])[0]
+        self._logits[slot] = self._heads(hidden_H[None])[0]
         stream = DelayedStream(self.codebooks, self.begin, self.end, job.piece.limit)
         self._rows.append(_Row(job, stream, length))
 
@@ -208,12 +200,40 @@ class Decoder(Generic[OwnerT]):
         self._keep([index for index, row in enumerate(self._rows) if row.job.owner is not owner])
 
     def _tokens(self, prompt: Prompt) -> NDArray[np.int64]:
-        """(L, 1 + K): the ids of a prompt and of the begin of its speech, and the frames where they stand."""
-        tokens = np.zeros((len(prompt.input_ids) + 1, 1 + self.codebooks), dtype=np.int64)
+        """(L, 2 + K): of a prompt and of the begin of its speech the ids, a hash of Whisper's features where they are
+        heard, and the frames where they stand."""
+        tokens = np.zeros((len(prompt.input_ids) + 1, 2 + self.codebooks), dtype=np.int64)
         tokens[:-1, 0] = prompt.input_ids
-        tokens[prompt.frame_positions, 1:] = prompt.frames
-        tokens[-1] = self.model.config.audio_token_id, *[self.begin] * self.codebooks
+        if prompt.heard is not None:
+            tokens[prompt.heard_positions, 1] = hash(prompt.heard.tobytes())
+        tokens[prompt.frame_positions, 2:] = prompt.frames
+        tokens[-1] = self.model.config.audio_token_id, 0, *[self.begin] * self.codebooks
         return tokens
+
+    def _read_prompt(self, prompt: Prompt, tokens: NDArray[np.int64], start: int) -> Tensor:
+        """Run the model on a prompt from the token `start` on; returns the last one's hidden state (H,)."""
+        model, device, length = self.model.model, self.device, len(tokens)
+        embedded_LH = model.embed_tokens(torch.from_numpy(tokens[start:, 0]).to(device))
+        audio = np.append(prompt.frame_positions, length - 1)
+        audio = audio[audio >= start]
+        text = np.setdiff1d(np.arange(start, length), audio)
+        paths = Paths(*(torch.from_numpy(positions - start).to(device) for positions in (audio, text)))
+        frames = torch.from_numpy(tokens[audio, 2:]).to(device)
+        embedded_LH.index_copy_(0, paths.audio, model.embed_audio_tokens(frames))
+        if self.projector is not None and prompt.heard is not None:
+            new = prompt.heard_positions >= start
+            heard = torch.from_numpy(prompt.heard_positions[new] - start).to(device)
+            features = self.projector(torch.from_numpy(prompt.heard[new]).to(device))
+            embedded_LH.index_add_(0, heard, features.to(embedded_LH.dtype))
+        embedded_1LH = embedded_LH[None]
+        seen = torch.ones(length, length, dtype=torch.bool, device=device).tril()[start:]
+        mask = torch.zeros_like(seen, dtype=embedded_LH.dtype).masked_fill_(~seen, -torch.inf)
+        places = torch.arange(start, length, device=device)[None]
+        turns = model.rotary_emb(embedded_1LH, places)
+        attention = Attention(mask=mask[None, None])
+        hidden_1LH = run_layers(model.layers, embedded_1LH, turns, attention, paths, self._cache)
+        hidden_H: Tensor = model.norm(hidden_1LH)[0, -1]
+        return hidden_H
 
     def _reuse(self, slot: int, tokens: NDArray[np.int64]) -> int:
         """Copy to `slot` what some slot has of the keys and values of a prompt; returns how many tokens that are.

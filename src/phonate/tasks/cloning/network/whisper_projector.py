@@ -6,6 +6,8 @@ it is, to the bit, and lets features in as far as they help.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -29,6 +31,14 @@ class WhisperProjector(nn.Module):
         """Features (..., width_in) -> what is added to embeddings (..., width)."""
         projected: Tensor = self.gate * self.linear(self.norm(features))
         return projected
+
+
+@dataclass(frozen=True)
+class WhisperConditioning:
+    """The encoder and the projector of a model that was trained with them."""
+
+    encoder: WhisperEncoder
+    projector: WhisperProjector
 
 
 def heard_features(encoder: WhisperEncoder, waveform: FloatArray, sample_rate: int, frames: int) -> FloatArray:

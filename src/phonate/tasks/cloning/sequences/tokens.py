@@ -7,11 +7,12 @@ assistant: the speech. Ids are those that the released chat template and process
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
 from phonate.data.dialogues.rows import SURROGATE
 from phonate.data.dialogues.tokenizer import TextTokenizer
@@ -75,6 +76,14 @@ class Prompt:
     """(A, K): the reference's, under the delay pattern."""
     frame_positions: Ints
     """(A,) where they stand in `input_ids`."""
+    heard: FloatArray | None = None
+    """(T, C) Whisper's features of the reference, for models that were trained with them."""
+
+    @property
+    def heard_positions(self) -> Ints:
+        """(T,): where `heard` is added: at the frames with a code in the first codebook."""
+        count = 0 if self.heard is None else len(self.heard)
+        return self.frame_positions[1 : count + 1]
 
 
 class CloningTokenizer:
@@ -121,10 +130,11 @@ class CloningTokenizer:
         reference_codes: NDArray[np.integer],
         target_text: str,
         system: str | None = None,
+        heard: FloatArray | None = None,
     ) -> Prompt:
         """The prompt that makes the model speak a text in the voice of a reference, whose codes (T, K) are not delayed.
-        For the texts see `script`."""
-        return self.fill(self.script(reference_text, target_text, system), reference_codes)
+        For the texts see `script`; `heard`: Whisper's features (T, C) of the reference."""
+        return replace(self.fill(self.script(reference_text, target_text, system), reference_codes), heard=heard)
 
     def script(self, reference_text: str | None, target_text: str, system: str | None = None) -> Script:
         """The texts of a prompt as tokens.

@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
+from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import CheckpointError, InputError
 from phonate.nn.pretrained.loading import DTYPES
 from phonate.nn.pretrained.settings import Dtype
@@ -20,6 +21,7 @@ from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_
 from phonate.tasks.cloning import model as models
 from phonate.tasks.cloning.network.loading import load_base
 from phonate.tasks.cloning.network.network import CloningNetwork
+from phonate.tasks.cloning.network.whisper_projector import WhisperConditioning
 from phonate.tasks.cloning.sequences.sequence import CODEBOOKS
 from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.tasks.cloning.settings import CloningRecipe
@@ -45,6 +47,7 @@ class Opened:
     arabic: ArabicText
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the task saved with the checkpoint."""
+    whisper: WhisperConditioning | None = None
 
 
 def open_model(source: str | Path, device: torch.device, dtype: str | None, codec: str | Path | None) -> Opened:
@@ -100,9 +103,11 @@ def _trained(source: str | Path, device: torch.device, dtype: str | None, codec:
         raise InputError(f"{trained.path}: int8 is for models without adapters; phonate checkpoints merge makes one")
     if dtype in DTYPES and settings.quantization is not None:
         raise InputError(f"{trained.path}: its base is in {settings.quantization}; leave dtype out")
-    if settings.whisper.enabled:
-        raise InputError(f"{trained.path}: was trained with model.whisper, which speaking does not support")
-    model = trained_network(trained, device).base
+    network = trained_network(trained, device)
+    model, conditioning = network.base, None
+    if network.whisper_projector is not None:
+        encoder = WhisperEncoder(settings.whisper.model, "model.whisper", threads=1)
+        conditioning = WhisperConditioning(encoder, network.whisper_projector)
     if dtype in DTYPES:
         model = model.to(DTYPES[dtype])
     tokenizer = CloningTokenizer.load(settings.name, CODEBOOKS)
@@ -111,7 +116,7 @@ def _trained(source: str | Path, device: torch.device, dtype: str | None, codec:
     found = HiggsCodec.load(codec or settings.codec, device=device)
     if found.fingerprint != metadata["codec"]:
         raise CheckpointError(f"{trained.path}: was trained on codes of another codec than {found.source}")
-    return Opened(model, tokenizer, found, metadata["system"], trained.recipe.data.arabic, metadata)
+    return Opened(model, tokenizer, found, metadata["system"], trained.recipe.data.arabic, metadata, conditioning)
 
 
 def trained_network(trained: TrainedModel[CloningRecipe], device: torch.device) -> CloningNetwork:

@@ -6,16 +6,19 @@ import hashlib
 import tempfile
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.audio.decoding import AUDIO_SUFFIXES, read_audio
+from phonate.audio.decoding import AUDIO_SUFFIXES, FloatArray, read_audio
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.audio.inputs import as_waveform
+from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import InputError
+from phonate.tasks.cloning.network.whisper_projector import heard_features
 from phonate.training.speech_service import Reference
 
 MAX_SECONDS = 60.0
@@ -23,29 +26,42 @@ MAX_SECONDS = 60.0
 _KEPT = 64
 
 
-class ReferenceCodes:
-    """The codes (T, K) of references, the last 64 of which are kept. For several threads."""
+@dataclass(frozen=True)
+class Heard:
+    """What the model is given of a reference."""
 
-    def __init__(self, codec: HiggsCodec) -> None:
-        self._codec = codec
-        self._kept: OrderedDict[str, NDArray[np.int16]] = OrderedDict()
+    codes: NDArray[np.int16]
+    """(T, K)"""
+    features: FloatArray | None
+    """(T, C) of Whisper, if the model was trained with them."""
+
+
+class ReferenceReader:
+    """What the model is given of references, the last 64 of which are kept. For several threads."""
+
+    def __init__(self, codec: HiggsCodec, whisper: WhisperEncoder | None = None) -> None:
+        self._codec, self._whisper = codec, whisper
+        self._kept: OrderedDict[str, Heard] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __call__(self, reference: Reference) -> NDArray[np.int16]:
+    def __call__(self, reference: Reference) -> Heard:
         """Raises InputError for a recording that is too short, too long or no sound."""
         check_reference(reference)
         waveform = np.ascontiguousarray(reference.waveform, dtype=np.float32)
         key = hashlib.sha256(waveform.tobytes() + str(reference.sample_rate).encode()).hexdigest()
         with self._lock:
-            if (codes := self._kept.get(key)) is not None:
+            if (known := self._kept.get(key)) is not None:
                 self._kept.move_to_end(key)
-                return codes
-        codes = self._codec.encode(waveform, reference.sample_rate)
+                return known
+        codes, rate, features = self._codec.encode(waveform, reference.sample_rate), reference.sample_rate, None
+        if self._whisper is not None:
+            features = heard_features(self._whisper, waveform, rate, len(codes))
+        heard = Heard(codes, features)
         with self._lock:
-            self._kept[key] = codes
+            self._kept[key] = heard
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-        return codes
+        return heard
 
 
 def check_reference(reference: Reference) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 
 import soundfile
 import torch
+
 from phonate.tasks.cloning.pairs.samples import INSTRUCTION
 
 HELD_OUT = 5

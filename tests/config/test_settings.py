@@ -11,7 +11,8 @@ from phonate.audio.settings import AudioConfig
 from phonate.config.errors import InputError
 from phonate.config.settings import Settings
 from phonate.training.loaders.config import TrainingConfig
-from phonate.training.settings import SchedulerSettings, TrainingSettings, ValidationSettings
+from phonate.training.optimization_settings import SchedulerSettings
+from phonate.training.settings import TrainingSettings, ValidationSettings
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from phonate.tasks.diarization.losses import EXISTENCE, PERMUTATION, Diarization
 from phonate.tasks.diarization.model import SpeakerActivityModel
 from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
 from phonate.training.losses import LOSSES, LossRegistry
-from phonate.training.settings import LossSettings
+from phonate.training.optimization_settings import LossSettings
 from phonate.training.task import Terms
 
 LABEL_TYPES = get_args(LabelTypeName)

@@ -19,6 +19,7 @@ from torch import nn
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.training.callbacks import CALLBACKS, Callback, CallbackList, build_callbacks
+from phonate.training.optimization_settings import OptimizerSettings, SchedulerSettings
 from phonate.training.optimizers import build_optimizer
 from phonate.training.run import Run
 from phonate.training.schedules import build_schedule
@@ -27,8 +28,6 @@ from phonate.training.settings import (
     CheckpointConfig,
     EarlyStoppingSettings,
     LoggingSettings,
-    OptimizerSettings,
-    SchedulerSettings,
     TrainingSettings,
     ValidationSettings,
 )

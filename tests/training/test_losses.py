@@ -12,7 +12,7 @@ from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.training import TrainingConfig, VoiceTrainer
 from phonate.training.losses import LOSSES, LossManager, LossRegistry, build_loss, compute
-from phonate.training.settings import LossSettings
+from phonate.training.optimization_settings import LossSettings
 from phonate.training.task import Coupling
 
 

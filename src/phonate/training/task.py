@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from phonate.data.batches.dataset import Batch, Dataset
-from phonate.training.settings import OptimizerSettings
+from phonate.training.optimization_settings import OptimizerSettings
 
 __all__ = [
     "Batch",

@@ -29,11 +29,12 @@ from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.memory.manager import memory_manager
 from phonate.training.memory.recovery import memory_error
+from phonate.training.optimization_settings import Interval
 from phonate.training.reporting import Reporter, describe, report_profile
 from phonate.training.run import Run
 from phonate.training.saving import Saver
 from phonate.training.schedules import Schedule
-from phonate.training.settings import Interval, TrainingSettings
+from phonate.training.settings import TrainingSettings
 from phonate.training.setup import (
     Source,
     build_model,

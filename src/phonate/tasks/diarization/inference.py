@@ -26,7 +26,7 @@ from phonate.data.features import FEATURES
 from phonate.data.manifests.rows import one_line
 from phonate.tasks.diarization.decoding_settings import DecodingSettings, Stitching
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
-from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits, cluster
+from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits, cluster, speaker_limits
 from phonate.tasks.diarization.segmentation.stitching import (
     SILENT,
     Assignment,
@@ -386,25 +386,3 @@ def _tuned(path: Path, settings: DecodingSettings) -> DecodingSettings:
         return DecodingSettings.model_validate({**settings.model_dump(), **json.loads(path.read_bytes())})
     except ValueError as error:  # among them pydantic's
         raise InputError(f"{path}: invalid decoding settings; delete it or run evaluate --tune again") from error
-
-
-def speaker_limits(
-    speakers: int | None = None, min_speakers: int | None = None, max_speakers: int | None = None
-) -> SpeakerLimits | None:
-    """The limits on the number of speakers; None if none are given.
-
-    Raises InputError for numbers below 1, or contradictory ones.
-    """
-    given = {"speakers": speakers, "min_speakers": min_speakers, "max_speakers": max_speakers}
-    for name, value in given.items():
-        if value is not None and value < 1:
-            raise InputError(f"{name} {value}: must be 1 or more")
-    if speakers is not None:
-        if min_speakers is not None or max_speakers is not None:
-            raise InputError("give either speakers, or min_speakers and max_speakers, not both")
-        return SpeakerLimits(speakers, speakers)
-    if min_speakers is None and max_speakers is None:
-        return None
-    if max_speakers is not None and (min_speakers or 1) > max_speakers:
-        raise InputError(f"min_speakers {min_speakers} must not exceed max_speakers {max_speakers}")
-    return SpeakerLimits(min_speakers or 1, max_speakers)

@@ -25,7 +25,7 @@ from phonate.tasks.diarization.labels import (
 )
 from phonate.tasks.diarization.settings import LabelTypeName
 from phonate.training.losses import CompositeLoss, LossRegistry, build_loss, compute
-from phonate.training.settings import LossSettings
+from phonate.training.optimization_settings import LossSettings
 from phonate.training.task import Count, Terms
 
 PERMUTATION = "permutation"

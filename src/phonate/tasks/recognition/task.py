@@ -25,7 +25,7 @@ from phonate.tasks.recognition.language import SymbolModel
 from phonate.tasks.recognition.model import CtcModel, build_model
 from phonate.tasks.recognition.settings import RecognitionRecipe
 from phonate.tasks.recognition.symbols import BLANK
-from phonate.training.settings import require_own_loss
+from phonate.training.optimization_settings import require_own_loss
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
 
 

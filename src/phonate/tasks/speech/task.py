@@ -36,7 +36,7 @@ from phonate.training.adversarial import (
     feature_distances,
     generator_loss,
 )
-from phonate.training.settings import require_own_loss
+from phonate.training.optimization_settings import require_own_loss
 from phonate.training.task import (
     Batch,
     Count,

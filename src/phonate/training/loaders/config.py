@@ -7,13 +7,12 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from phonate.config.settings import Settings
+from phonate.training.optimization_settings import OptimizerSettings, SchedulerSettings
 from phonate.training.settings import (
     CheckpointConfig,
     EarlyStoppingSettings,
     LoggingSettings,
-    OptimizerSettings,
     PerformanceSettings,
-    SchedulerSettings,
     TrainingSettings,
     ValidationSettings,
 )

@@ -17,7 +17,7 @@ from phonate.nn.losses._stft import STFT_LOSSES
 from phonate.training.losses.composite import given, main_loss
 from phonate.training.losses.names import LOSSES
 from phonate.training.losses.registry import apply_loss, coupling_of
-from phonate.training.settings import LossSettings
+from phonate.training.optimization_settings import LossSettings
 from phonate.training.task import Coupling, Terms
 
 logger = logging.getLogger(__name__)

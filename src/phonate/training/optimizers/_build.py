@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from phonate.config.errors import InputError
+from phonate.training.optimization_settings import OptimizerSettings
 from phonate.training.optimizers import OPTIMIZERS
-from phonate.training.settings import OptimizerSettings
 
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
 """Takes named parameters, and keywords named as in `OptimizerSettings`; its signature lists the supported ones."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from phonate.training.settings import SchedulerSettings
+from phonate.training.optimization_settings import SchedulerSettings
 
 ALL = frozenset({"type", "warmup_steps", "min_lr", "max_lr"})
 """Settings common to all schedules."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from phonate.config.errors import InputError
 from phonate.config.registry import Registry
+from phonate.training.optimization_settings import SchedulerSettings
 from phonate.training.schedules._base import ALL, Schedule
-from phonate.training.settings import SchedulerSettings
 
 SCHEDULES: Registry[type[Schedule]] = Registry(
     "schedule", "phonate.training.schedules", suffix="schedule", group="phonate.schedules"

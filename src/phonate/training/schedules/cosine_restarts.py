@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from phonate.config.errors import InputError
+from phonate.training.optimization_settings import SchedulerSettings
 from phonate.training.schedules._base import Schedule
-from phonate.training.settings import SchedulerSettings
 
 
 class CosineRestartsSchedule(Schedule):

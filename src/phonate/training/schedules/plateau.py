@@ -7,8 +7,8 @@ from typing import Any
 
 from phonate.config.errors import CheckpointError
 from phonate.training.best import improves
+from phonate.training.optimization_settings import SchedulerSettings
 from phonate.training.schedules._base import Schedule
-from phonate.training.settings import SchedulerSettings
 
 
 class PlateauSchedule(Schedule):

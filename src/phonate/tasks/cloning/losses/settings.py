@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
-from phonate.training.settings import LossSettings, OpenFraction
+from phonate.training.optimization_settings import LossSettings, OpenFraction
 
 TERMS: Mapping[str, float] = {"text": 1.0, "audio": 1.0, "contrastive": 0.0, "similarity": 0.0, "l2": 0.0}
 """The terms of the loss, and their weights where a recipe has none."""

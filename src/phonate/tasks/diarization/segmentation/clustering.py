@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import squareform
 
 from phonate.audio.decoding import FloatArray
+from phonate.config.errors import InputError
 
 _APART = 1e9
 """Distance between two speakers of one window. The average distance of clusters of n and m tracks with one such pair is
@@ -40,6 +41,28 @@ class SpeakerLimits:
     least: int = 1
     most: int | None = None
     """None: no limit."""
+
+
+def speaker_limits(
+    speakers: int | None = None, min_speakers: int | None = None, max_speakers: int | None = None
+) -> SpeakerLimits | None:
+    """The limits on the number of speakers; None if none are given.
+
+    Raises InputError for numbers below 1, or contradictory ones.
+    """
+    given = {"speakers": speakers, "min_speakers": min_speakers, "max_speakers": max_speakers}
+    for name, value in given.items():
+        if value is not None and value < 1:
+            raise InputError(f"{name} {value}: must be 1 or more")
+    if speakers is not None:
+        if min_speakers is not None or max_speakers is not None:
+            raise InputError("give either speakers, or min_speakers and max_speakers, not both")
+        return SpeakerLimits(speakers, speakers)
+    if min_speakers is None and max_speakers is None:
+        return None
+    if max_speakers is not None and (min_speakers or 1) > max_speakers:
+        raise InputError(f"min_speakers {min_speakers} must not exceed max_speakers {max_speakers}")
+    return SpeakerLimits(min_speakers or 1, max_speakers)
 
 
 @dataclass(frozen=True)

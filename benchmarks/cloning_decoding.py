@@ -3,15 +3,18 @@
 The model has random weights and the shape of Higgs Audio v2 in small: a step reads all weights of the audio path, and
 at one request that takes longer than computing with them, as it does with the released model on a GPU.
 
-    python benchmarks/cloning_decoding.py [--width 1024] [--layers 8] [--requests 8] [--frames 48] [--dtype fp32]
+    OMP_NUM_THREADS=1 python benchmarks/cloning_decoding.py [--requests 8] [--frames 100] [--rounds 3] [--voices 1]
 
-Prints a line of JSON for each way; times on a processor are of the processor (process_time).
+Prints a line of JSON for each way, the medians of rounds in turns; times on a processor are of the processor
+(process_time). With --voices 1 all requests are for one voice, of which the reference is read once; with as many voices
+as requests each has its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
 from typing import Any
 
@@ -53,25 +56,27 @@ def small_higgs(width: int, layers: int, dtype: torch.dtype) -> Any:
     return model
 
 
-def prompt(seed: int, text: int = 60, reference: int = 100) -> Prompt:
-    """A prompt of `text` tokens and `reference` frames."""
-    numbers = np.random.default_rng(seed)
-    frames = delayed(numbers.integers(0, 1024, (reference, 8)))
-    ids = np.concatenate([numbers.integers(1, 500, text), np.full(len(frames), 510)])
+def prompt(voice: int, request: int, text: int = 30, reference: int = 100) -> Prompt:
+    """System message and the reference's text (`text` tokens together), `reference` frames, and the text to say."""
+    of_voice, of_request = np.random.default_rng([0, voice]), np.random.default_rng([1, request])
+    frames = delayed(of_voice.integers(0, 1024, (reference, 8)))
+    texts = of_voice.integers(1, 500, text), of_request.integers(1, 500, text)
+    ids = np.concatenate([texts[0], np.full(len(frames), 510), texts[1]])
     return Prompt(ids, frames, text + np.arange(len(frames)))
 
 
-def piece(seed: int, frames: int) -> Piece:
-    """What one request generates."""
-    return Piece(prompt(seed), frames)
+def pieces(requests: int, frames: int, voices: int) -> list[Piece]:
+    """What the requests generate."""
+    return [Piece(prompt(number % voices, number), frames) for number in range(requests)]
 
 
-def measure(model: Any, requests: int, frames: int, at_once: int) -> dict[str, float]:
+def measure(model: Any, wanted: list[Piece], at_once: int) -> dict[str, float]:
     """All requests, `at_once` in a batch: the time of their prompts, and of their frames."""
     prompts = steps = made = 0.0
-    for first in range(0, requests, at_once):
-        jobs = [Job(piece(number, frames), Sampling(), number, number) for number in range(first, first + at_once)]
-        decoder: Decoder[int] = Decoder(model, at_once, len(jobs[0].piece.prompt.input_ids) + frames + 9)
+    longest = max(len(one.prompt.input_ids) + one.limit for one in wanted)
+    decoder: Decoder[int] = Decoder(model, at_once, longest + 9)
+    for first in range(0, len(wanted), at_once):
+        jobs = [Job(one, Sampling(), 0, number) for number, one in enumerate(wanted[first : first + at_once])]
         began = clock(model)
         for job in jobs:
             decoder.join(job)
@@ -89,20 +94,20 @@ def clock(model: Any) -> float:
     return time.perf_counter()
 
 
-def measure_joining(model: Any, requests: int, frames: int, at_once: int) -> dict[str, float]:
+def measure_joining(model: Any, wanted: list[Piece]) -> dict[str, float]:
     """Requests that come 50 ms after each other, and join the batch."""
-    decoder: Decoder[Generation] = Decoder(model, at_once, 1024)
+    decoder: Decoder[Generation] = Decoder(model, len(wanted), 1024)
     engine = Engine(decoder)
     began = clock(model)
     sent = []
-    for number in range(requests):
-        sent.append(Generation([piece(number, frames)], Sampling(), number))
+    for number, one in enumerate(wanted):
+        sent.append(Generation([one], Sampling(), number))
         engine.submit(sent[-1])
         time.sleep(0.05)
     made = sum(1 for generation in sent for _ in generation.frames())
     seconds = clock(model) - began
     engine.close()
-    return {"joining": requests, "frames": made, "seconds": seconds}
+    return {"joining": len(wanted), "frames": made, "seconds": seconds}
 
 
 def main() -> None:
@@ -111,21 +116,34 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--requests", type=int, default=8)
-    parser.add_argument("--frames", type=int, default=48)
+    parser.add_argument("--frames", type=int, default=100)
+    parser.add_argument("--voices", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[args.dtype]
     model = small_higgs(args.width, args.layers, dtype).to(args.device)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    facts = {"parameters": weights, "dtype": args.dtype, "threads": torch.get_num_threads(), "device": args.device}
-    measure(model, 1, 8, 1)  # warm up
+    facts = {
+        "parameters": weights,
+        "voices": args.voices,
+        "dtype": args.dtype,
+        "threads": torch.get_num_threads(),
+        "device": args.device,
+    }
+    measure(model, pieces(1, 8, 1), 1)  # warm up
     print(json.dumps(facts))
-    alone = measure(model, args.requests, args.frames, 1)
-    for at_once in (2, 4, args.requests):
-        show(measure(model, args.requests, args.frames, at_once), alone)
-    show(alone, alone)
-    show(measure_joining(model, args.requests, args.frames, args.requests), alone)
+    wanted = pieces(args.requests, args.frames, args.voices)
+    ways = [1, 2, 4, args.requests]
+    rounds: list[list[dict[str, float]]] = []
+    for _ in range(args.rounds):
+        rounds.append([*(measure(model, wanted, at_once) for at_once in ways), measure_joining(model, wanted)])
+    medians = [
+        {name: statistics.median(one[name] for one in same) for name in same[0]} for same in zip(*rounds, strict=True)
+    ]
+    for found in medians:
+        show(found, medians[0])
 
 
 def show(found: dict[str, float], alone: dict[str, float]) -> None:

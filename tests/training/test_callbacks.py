@@ -525,3 +525,15 @@ def test_a_micro_batch_of_several_phases_ends_with_the_last_of_them(tmp_path):
     assert kinds == ["begin", "begin", "end", "end", "step", "begin", "end", "begin", "end", "step"]
     found = [call[-1].keys() for call in calls if call[0] == "end"]
     assert found == [{"loss", "discriminator", "generator"}] * 2 + [{"loss", "discriminator"}] * 2
+
+
+def test_a_wrong_option_is_reported_before_the_corpus_is_read(tmp_path):
+    class Unread(RegressionTask):
+        def dataset(self, split):
+            raise AssertionError("the corpus was read")
+
+    settings = TrainingSettings.model_validate(
+        {"max_steps": 1, "callbacks": [{"type": "early_stopping", "options": {"patiense": 3}}]}
+    )
+    with pytest.raises(InputError, match=r"callbacks\[0\].options.patiense: no such option; did you mean patience"):
+        Trainer(Unread(), settings, Run(tmp_path))

@@ -16,7 +16,7 @@ from phonate.config.documents import parse
 from phonate.config.errors import InputError
 from phonate.data.batches.collators import with_collator
 from phonate.data.batches.loading import BatchSource, MicroBatch
-from phonate.training.callbacks import Callback, build_callbacks
+from phonate.training.callbacks import Callback
 from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.callbacks.feature_redraw import FeatureRedrawCallback, redrawable, redrawn_by_default
 from phonate.training.checkpoints import resolve_checkpoint
@@ -144,9 +144,11 @@ def build_model(task: Task, device: torch.device) -> nn.Module:
     return model
 
 
-def callbacks_of(settings: TrainingSettings, model: nn.Module, run: Run, rank: int) -> list[Callback]:
-    """The callbacks that the recipe asks for, and one for random features of the model that are to be redrawn."""
-    callbacks = build_callbacks(settings)
+def with_own_callbacks(
+    callbacks: Sequence[Callback], settings: TrainingSettings, model: nn.Module, run: Run, rank: int
+) -> list[Callback]:
+    """`callbacks`, and those for random features of the model that are to be redrawn and for profiling."""
+    callbacks = list(callbacks)
     told = settings.fixed_projection or any(isinstance(one, FeatureRedrawCallback) for one in callbacks)
     if not told and any(redrawn_by_default(module) for module in redrawable(model)):
         callbacks.append(FeatureRedrawCallback(interval=None))

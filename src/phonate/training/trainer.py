@@ -25,7 +25,7 @@ from phonate.compute.memory import return_freed_pages
 from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.data.batches.loading import MicroBatch
 from phonate.training.best import Best
-from phonate.training.callbacks import Callback, CallbackList
+from phonate.training.callbacks import Callback, CallbackList, build_callbacks
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.memory.manager import memory_manager
 from phonate.training.memory.recovery import memory_error
@@ -38,13 +38,13 @@ from phonate.training.settings import TrainingSettings
 from phonate.training.setup import (
     Source,
     build_model,
-    callbacks_of,
     check_task,
     check_watched,
     hyperparameters,
     initialise_from,
     plan_sources,
     profiler_of,
+    with_own_callbacks,
 )
 from phonate.training.signals import Signals, StopNow
 from phonate.training.state import Parts, Progress, Weights
@@ -84,6 +84,7 @@ class Trainer:
         self.recipe_yaml = recipe_yaml
         check_task(task, settings, self.ranks)
         check_trackers(settings.logging)
+        wanted = build_callbacks(settings)  # what is wrong with them is said before the corpus is read
         self.progress = Progress(
             best=Best(settings.best_metric, settings.validation.greater_is_better),
             averaged_is_better=settings.ema is not None and settings.ema.validate_with != "raw",
@@ -103,7 +104,8 @@ class Trainer:
         self.steps_per_epoch = math.ceil(train.steps(0) / settings.gradient_accumulation_steps)
         self.total_steps = settings.max_steps or settings.epochs * self.steps_per_epoch
         self.phases = build_phases(task, self.model, settings, self.device, self.total_steps, self.steps_per_epoch)
-        self.callbacks = CallbackList([*callbacks_of(settings, self.model, run, self.ranks.rank), *callbacks])
+        own = with_own_callbacks(wanted, settings, self.model, run, self.ranks.rank)
+        self.callbacks = CallbackList([*own, *callbacks])
         check_watched(settings, self.callbacks.callbacks, validated=validation is not None)
         self.memory = memory_manager(self.device) if settings.performance.memory_management else None
         self.profiler = profiler_of(settings, self.device)

@@ -33,7 +33,7 @@ HELD_OUT = 5
 """Every fifth Arabic speaker, in the order of their names, is held out."""
 AN4_CLIPS, KATHLEEN_CLIPS, KERSTIN_CLIPS = 2, 60, 30
 """Clips that the model is trained on: of each speaker of AN4, and of the two others."""
-WIDTH, LAYERS, VOCABULARY = 128, 4, 512
+VOCABULARY = 512
 SPECIALS = (
     "<|begin_of_text|>",
     "<|end_of_text|>",
@@ -127,7 +127,7 @@ def tokenizer(texts: list[str]) -> Any:
     return made
 
 
-def write_model(folder: Path, texts: list[str]) -> None:
+def write_model(folder: Path, texts: list[str], width: int, layers: int, dtype: torch.dtype) -> None:
     """A model with random weights, of the released one's kind."""
     from transformers import GenerationConfig, HiggsAudioV2Config, HiggsAudioV2ForConditionalGeneration
 
@@ -140,12 +140,12 @@ def write_model(folder: Path, texts: list[str]) -> None:
     }
     config = HiggsAudioV2Config(
         vocab_size=len(own),
-        hidden_size=WIDTH,
-        intermediate_size=3 * WIDTH,
-        num_hidden_layers=LAYERS,
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=WIDTH // 4,
+        head_dim=width // 4,
         codebook_size=1026,
         audio_token_id=ids["<|AUDIO_OUT|>"],
         audio_bos_token_id=ids["<|audio_out_bos|>"],
@@ -155,7 +155,7 @@ def write_model(folder: Path, texts: list[str]) -> None:
         **ends,
     )
     torch.manual_seed(0)
-    model = HiggsAudioV2ForConditionalGeneration(config, use_text_head=True)
+    model = HiggsAudioV2ForConditionalGeneration(config, use_text_head=True).to(dtype)
     model.generation_config = GenerationConfig(ras_win_len=7, ras_win_max_num_repeat=2, **ends)
     model.save_pretrained(folder)
     own.save_pretrained(folder)
@@ -167,6 +167,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--width", type=int, default=128, help="of the model")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     arguments = parser.parse_args()
     folder, recordings = arguments.folder, arguments.recordings.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +186,8 @@ def main() -> None:
     write(folder / "four.json", four_short(pairs(heard)))
     books = sorted((recordings / "spk_en_librispeech" / "train-clean-100").glob("*.flac"))[:60]
     link(folder / "codec", [clip.path for clip in [*heard, *an4, *kathleen[:100], *kerstin[:KERSTIN_CLIPS]]] + books)
-    write_model(folder / "model", [target.text for _, target in base + pairs(heard)])
+    texts = [target.text for _, target in base + pairs(heard)]
+    write_model(folder / "model", texts, arguments.width, arguments.layers, getattr(torch, arguments.dtype))
 
 
 if __name__ == "__main__":

@@ -78,6 +78,14 @@ def test_only_the_metrics_that_were_asked_for_are_reported(caplog):
     assert "no metric matched acuracy" in caplog.text
 
 
+def test_the_console_shows_the_memory_of_a_gpu(caplog):
+    sink = ConsoleSink(10, "normal")
+    with caplog.at_level(logging.INFO, logger="phonate.metrics"):
+        sink.write(2, "train", {"loss": 1.0, "system/memory_gb": 0.1, "system/gpu_memory_gb": 45.2}, 0)
+    assert "loss 1  system/gpu_memory_gb 45.2" in caplog.text
+    assert "system/memory_gb" not in caplog.text
+
+
 def test_system_metrics_come_once_with_the_training_metrics_of_a_step():
     sink = Recorder()
     stream = MetricStream([sink], system=SystemMonitor())

@@ -118,7 +118,7 @@ class ConsoleSink(Sink):
 
 
 def _is_main(name: str) -> bool:
-    return "/" not in name and name not in _ASIDE
+    return name == "system/gpu_memory_gb" or ("/" not in name and name not in _ASIDE)
 
 
 def _fitting(parts: list[str], width: int) -> list[str]:

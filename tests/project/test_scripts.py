@@ -18,9 +18,10 @@ def names_of(module: str) -> frozenset[str]:
     """What can be imported from a module: what its source binds, and its submodules."""
     spec = find_spec(module)
     assert spec is not None, f"no module {module}"
-    assert spec.origin is not None
+    names = {path.stem for folder in spec.submodule_search_locations or () for path in Path(folder).iterdir()}
+    if spec.origin is None:  # a folder without code of its own
+        return frozenset(names)
     source = Path(spec.origin)
-    names = {path.stem for path in source.parent.iterdir()} if source.name == "__init__.py" else set()
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)

@@ -11,6 +11,7 @@ tts_de_kerstin (LJSpeech layout) and spk_en_librispeech/train-clean-100. FOLDER 
     base.json       pairs in English and German, to train the model on
     arabic.json     Arabic pairs, to train adapters on
     held_out.json   pairs of Arabic speakers who are in none of the others, and whom the codec has not heard
+    swapped.json    the targets of held_out.json, each with a reference of another of these speakers
     four.json       four pairs of arabic.json
 """
 
@@ -69,6 +70,16 @@ def pairs(recordings: Iterable[Clip]) -> list[tuple[Clip, Clip]]:
     """Each clip of a speaker as the reference of the next one, and the last of the first."""
     by_speaker = [list(own) for _, own in groupby(recordings, lambda clip: clip.speaker)]
     return [pair for own in by_speaker for pair in zip(own, own[1:] + own[:1], strict=True)]
+
+
+def swapped(rows: list[tuple[Clip, Clip]]) -> list[tuple[Clip, Clip]]:
+    """The targets of each speaker with references of the next speaker."""
+    by_speaker = [list(own) for _, own in groupby(rows, lambda row: row[1].speaker)]
+    return [
+        (other[number % len(other)][0], target)
+        for own, other in zip(by_speaker, by_speaker[1:] + by_speaker[:1], strict=True)
+        for number, (_, target) in enumerate(own)
+    ]
 
 
 def conversation(reference: Clip, target: Clip) -> dict[str, Any]:
@@ -182,7 +193,9 @@ def main() -> None:
     base = pairs([*several, *kathleen[:KATHLEEN_CLIPS], *kerstin[:KERSTIN_CLIPS]])
     write(folder / "base.json", base)
     write(folder / "arabic.json", pairs(heard))
-    write(folder / "held_out.json", pairs(clip for clip in arabic if clip.speaker in held_out))
+    held_back = pairs(clip for clip in arabic if clip.speaker in held_out)
+    write(folder / "held_out.json", held_back)
+    write(folder / "swapped.json", swapped(held_back))
     write(folder / "four.json", four_short(pairs(heard)))
     books = sorted((recordings / "spk_en_librispeech" / "train-clean-100").glob("*.flac"))[:60]
     link(folder / "codec", [clip.path for clip in [*heard, *an4, *kathleen[:100], *kerstin[:KERSTIN_CLIPS]]] + books)

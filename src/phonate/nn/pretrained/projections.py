@@ -36,6 +36,8 @@ def project(inputs_NI: Tensor, layers: Sequence[nn.Module]) -> list[Tensor]:
 
 def _add_adapter(layer: Any, name: str, output_NO: Tensor, dropped_NI: Tensor) -> Tensor:
     """`output_NO` with the adapter's part added in place."""
+    if type(layer.base_layer) is not nn.Linear:  # the output of a quantised layer may be a view
+        output_NO = output_NO.clone()
     low_NR: Tensor = layer.lora_A[name](dropped_NI)
     up_OR = layer.lora_B[name].weight
     # autocast leaves operations in place alone

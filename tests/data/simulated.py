@@ -73,10 +73,10 @@ def simulator(bank: ClipBank, acoustics: AcousticSettings = DRY, **settings: obj
 
 
 def talking(conversation: Conversation) -> np.ndarray:
-    """(T, S) who speaks in each hundredth of a second, counted from the conversation's stretches."""
+    """(T, S) who speaks in each hundredth of a second, counted from the conversation's segments."""
     hop, frames = RATE // 100, len(conversation.waveform_N) // (RATE // 100)
     speakers = sorted(set(conversation.speaker_K.tolist()))
     active = np.zeros((frames, len(speakers)), dtype=bool)
-    for (begin, end), speaker in zip(conversation.stretches_K2, conversation.speaker_K, strict=True):
+    for (begin, end), speaker in zip(conversation.segments_K2, conversation.speaker_K, strict=True):
         active[max(0, begin // hop) : max(0, end // hop), speakers.index(speaker)] = True
     return active

@@ -19,7 +19,7 @@ from phonate.data.conversations.clips import ClipBank
 from phonate.data.conversations.noise import ColouredNoise, RecordedNoise
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
 from phonate.data.conversations.sources import Source, alone
-from phonate.data.conversations.speech import speech_stretches
+from phonate.data.conversations.speech import speech_segments
 from phonate.data.conversations.writing import write_conversations
 from phonate.data.manifests.manifest import check_corpus
 from phonate.data.settings import KaldiData
@@ -38,7 +38,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> ClipBank:
 
 @pytest.mark.parametrize("floor", [1e-4, 3e-3])
 def test_speech_is_found_within_a_few_frames_and_pauses_are_not_speech(floor: float) -> None:
-    found = speech_stretches(clip([(0.5, 1.2), (0.4, 2.0)], 120.0, seed=1, floor=floor), RATE) / RATE
+    found = speech_segments(clip([(0.5, 1.2), (0.4, 2.0)], 120.0, seed=1, floor=floor), RATE) / RATE
     assert found.shape == (2, 2)
     np.testing.assert_allclose(found, [[0.5, 1.7], [2.1, 4.1]], atol=0.045)
 
@@ -46,21 +46,21 @@ def test_speech_is_found_within_a_few_frames_and_pauses_are_not_speech(floor: fl
 def test_a_short_gap_belongs_to_speech_and_a_click_is_none() -> None:
     sound = clip([(0.5, 0.8), (0.1, 0.8)], 120.0, seed=1)
     sound[round(2.5 * RATE) : round(2.52 * RATE)] += 0.3
-    found = speech_stretches(sound, RATE) / RATE
+    found = speech_segments(sound, RATE) / RATE
     np.testing.assert_allclose(found, [[0.5, 2.2]], atol=0.045)
 
 
 @pytest.mark.parametrize("samples", [0, 10, 5000])
 def test_silence_has_no_speech(samples: int) -> None:
-    assert len(speech_stretches(np.zeros(samples, np.float32), RATE)) == 0
+    assert len(speech_segments(np.zeros(samples, np.float32), RATE)) == 0
 
 
 def test_noise_that_hides_the_speech_is_no_speech() -> None:
     """Otherwise all of the clip, with its pauses, would be labelled as speech."""
     clean = clip([(0.5, 1.2), (0.4, 2.0)], 120.0, seed=1)
     hidden = clean + (0.3 * np.random.default_rng(0).standard_normal(len(clean))).astype(np.float32)
-    assert len(speech_stretches(clean, RATE)) == 2
-    assert len(speech_stretches(hidden, RATE)) == 0
+    assert len(speech_segments(clean, RATE)) == 2
+    assert len(speech_segments(hidden, RATE)) == 0
 
 
 def test_clips_are_taken_where_nobody_else_talks() -> None:
@@ -110,13 +110,13 @@ def test_pauses_are_labelled_from_a_chosen_length_on(bank: ClipBank) -> None:
         (later - earlier) / RATE
         for conversation in (fine, coarse)
         for turn in conversation.turns
-        for earlier, later in zip(turn.utterance.stretches[:-1, 1], turn.utterance.stretches[1:, 0], strict=True)
+        for earlier, later in zip(turn.utterance.segments[:-1, 1], turn.utterance.segments[1:, 0], strict=True)
     ]
     assert min(gaps) < 0.4
     coarse_gaps = [
         (later - earlier) / RATE
         for turn in coarse.turns
-        for earlier, later in zip(turn.utterance.stretches[:-1, 1], turn.utterance.stretches[1:, 0], strict=True)
+        for earlier, later in zip(turn.utterance.segments[:-1, 1], turn.utterance.segments[1:, 0], strict=True)
     ]
     assert min(coarse_gaps, default=1.0) >= 0.5
 
@@ -177,8 +177,8 @@ def test_levels_of_the_speakers_differ_as_chosen(bank: ClipBank) -> None:
         conversation = made.conversation(20 * RATE, generator(11, number))
         for turn in conversation.turns[1:3]:
             begin, end = max(0, turn.start), min(len(conversation.waveform_N), turn.end)
-            stretches = turn.utterance.stretches + turn.start
-            begin, end = max(begin, int(stretches[0, 0])), min(end, int(stretches[0, 1]))
+            segments = turn.utterance.segments + turn.start
+            begin, end = max(begin, int(segments[0, 0])), min(end, int(segments[0, 1]))
             if end - begin > RATE // 4:
                 levels.append(10 * np.log10(np.mean(conversation.waveform_N[begin:end] ** 2)))
     assert abs(np.std(levels) - 6.0) < 1.8
@@ -204,7 +204,7 @@ def test_equal_keys_give_equal_conversations_whatever_was_made_before(bank: Clip
     backwards = [again.conversation(5 * RATE, generator(0, number)) for number in reversed(range(4))][::-1]
     for one, two in zip(forwards, backwards, strict=True):
         assert one.waveform_N.tobytes() == two.waveform_N.tobytes()
-        assert one.stretches_K2.tolist() == two.stretches_K2.tolist()
+        assert one.segments_K2.tolist() == two.segments_K2.tolist()
     assert forwards[0].waveform_N.tobytes() != forwards[1].waveform_N.tobytes()
 
 
@@ -240,9 +240,9 @@ def test_long_recordings_of_one_speaker_are_several_clips(tmp_path: Path) -> Non
     (tmp_path / "long" / "ann").mkdir(parents=True)
     soundfile.write(tmp_path / "long" / "ann" / "talk.wav", voice(150.0, 120.0, 0), RATE, subtype="PCM_16")
     whole = source(tmp_path / "long", tmp_path / "cache")
-    stretches = whole.speech(0)
-    assert sorted(set(stretches[:, 0].tolist())) == [0, 1, 2]
-    assert (stretches[:, 3] - stretches[:, 2]).sum() / RATE == pytest.approx(150.0, abs=0.2)
+    segments = whole.speech(0)
+    assert sorted(set(segments[:, 0].tolist())) == [0, 1, 2]
+    assert (segments[:, 3] - segments[:, 2]).sum() / RATE == pytest.approx(150.0, abs=0.2)
 
 
 # Acoustics

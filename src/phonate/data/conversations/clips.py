@@ -25,7 +25,7 @@ class Utterance:
     """Speech of one speaker, without silence at its ends."""
 
     waveform_N: FloatArray
-    stretches: NDArray[np.int64]
+    segments: NDArray[np.int64]
     """(K, 2) first and end samples of its segments of speech."""
 
 
@@ -36,9 +36,9 @@ class _Clips:
     first: NDArray[np.int64]
     source: NDArray[np.int64]
     position: NDArray[np.int64]
-    stretch_first: NDArray[np.int64]
-    """(C + 1,) clip c has the segments stretch_first[c] to stretch_first[c + 1]."""
-    stretches: NDArray[np.int64]
+    segment_first: NDArray[np.int64]
+    """(C + 1,) clip c has the segments segment_first[c] to segment_first[c + 1]."""
+    segments: NDArray[np.int64]
     """(K, 2) first and end samples in the row."""
     level: NDArray[np.float64]
     """(C,) RMS of the speech."""
@@ -58,19 +58,19 @@ class ClipBank:
         at a pause if there is one nearby, and scaled to a level (RMS of the speech) of 1."""
         clips = self._clips
         clip = int(rng.integers(clips.first[speaker], clips.first[speaker + 1]))
-        stretches = clips.stretches[clips.stretch_first[clip] : clips.stretch_first[clip + 1]]
-        start, end = _part(stretches, samples, rng)
+        segments = clips.segments[clips.segment_first[clip] : clips.segment_first[clip + 1]]
+        start, end = _part(segments, samples, rng)
         waveform = self._caches[clips.source[clip]].waveform(int(clips.position[clip]), start, end)
         waveform /= np.float32(clips.level[clip])
         _fade(waveform, round(_FADE_SECONDS * self.sample_rate))
-        inside = np.clip(stretches - start, 0, end - start)
+        inside = np.clip(segments - start, 0, end - start)
         return Utterance(waveform, inside[inside[:, 1] > inside[:, 0]])
 
     def seconds(self) -> NDArray[np.float64]:
         """(speakers,) total duration of each speaker's clips, in seconds."""
         clips = self._clips
-        first, last = clips.stretch_first[:-1], clips.stretch_first[1:] - 1
-        length_C = (clips.stretches[last, 1] - clips.stretches[first, 0]) / self.sample_rate
+        first, last = clips.segment_first[:-1], clips.segment_first[1:] - 1
+        length_C = (clips.segments[last, 1] - clips.segments[first, 0]) / self.sample_rate
         return np.array([length_C[a:b].sum() for a, b in zip(clips.first, clips.first[1:], strict=False)])
 
     @classmethod
@@ -113,8 +113,8 @@ class ClipBank:
 
 def _long_clips(source: Source, position: int, samples: float) -> list[NDArray[np.int64]]:
     """The clips of a row, each a table as in `Source.speech`, whose speech spans at least `samples` samples."""
-    stretches = source.speech(position)
-    clips = np.split(stretches, np.flatnonzero(np.diff(stretches[:, CLIP])) + 1)
+    segments = source.speech(position)
+    clips = np.split(segments, np.flatnonzero(np.diff(segments[:, CLIP])) + 1)
     return [clip for clip in clips if len(clip) and clip[-1, END] - clip[0, START] >= samples]
 
 
@@ -126,23 +126,23 @@ def _table(found: dict[str, list[tuple[int, int, NDArray[np.int64]]]]) -> _Clips
         first=np.cumsum([0, *(len(found[name]) for name in names)], dtype=np.int64),
         source=np.array([number for number, _, _ in every], dtype=np.int64),
         position=np.array([position for _, position, _ in every], dtype=np.int64),
-        stretch_first=np.cumsum([0, *(len(one) for _, _, one in every)], dtype=np.int64),
-        stretches=np.concatenate([one[:, START : END + 1] for _, _, one in every]),
+        segment_first=np.cumsum([0, *(len(one) for _, _, one in every)], dtype=np.int64),
+        segments=np.concatenate([one[:, START : END + 1] for _, _, one in every]),
         level=np.array([10.0 ** (one[0, LEVEL] / 2000.0) for _, _, one in every]),
     )
 
 
-def _part(stretches: NDArray[np.int64], samples: int, rng: np.random.Generator) -> tuple[int, int]:
+def _part(segments: NDArray[np.int64], samples: int, rng: np.random.Generator) -> tuple[int, int]:
     """First and end sample of a random part of about `samples` samples of a clip with these segments of speech; the
     whole clip if it is at most 25 % longer."""
-    begin, end = int(stretches[0, 0]), int(stretches[-1, 1])
+    begin, end = int(segments[0, 0]), int(segments[-1, 1])
     if end - begin <= 1.25 * samples:
         return begin, end
-    starts = stretches[stretches[:, 0] <= end - samples, 0]
+    starts = segments[segments[:, 0] <= end - samples, 0]
     start = int(rng.choice(starts)) if len(starts) > 1 else int(rng.integers(begin, end - samples))
     stop = start + samples
-    last = int(np.searchsorted(stretches[:, 0], stop)) - 1  # the last stretch that begins before the stop
-    finish = int(stretches[last, 1])
+    last = int(np.searchsorted(segments[:, 0], stop)) - 1  # the last segment that begins before the stop
+    finish = int(segments[last, 1])
     return start, min(finish, stop) if finish - stop > 0.3 * samples else finish
 
 

@@ -33,7 +33,7 @@ class Conversation:
     """A simulated conversation."""
 
     waveform_N: FloatArray
-    stretches_K2: NDArray[np.int64]
+    segments_K2: NDArray[np.int64]
     """First and end samples of the segments of speech; they may extend beyond the waveform."""
     speaker_K: NDArray[np.int64]
     """The speaker of each segment, a number in the bank."""
@@ -75,11 +75,11 @@ class ConversationSimulator:
             begin, end = max(0, turn.start), min(samples, turn.end)
             part = turn.utterance.waveform_N[begin - turn.start : end - turn.start]
             sources_PN[turn.speaker, begin:end] += np.float32(gain[turn.speaker]) * part
-        stretches_K2 = np.concatenate([turn.utterance.stretches + turn.start for turn in turns])
-        of_turn = np.repeat(np.arange(len(turns)), [len(turn.utterance.stretches) for turn in turns])
+        segments_K2 = np.concatenate([turn.utterance.segments + turn.start for turn in turns])
+        of_turn = np.repeat(np.arange(len(turns)), [len(turn.utterance.segments) for turn in turns])
         speaker_K = speakers[np.array([turn.speaker for turn in turns])[of_turn]]
-        mixed_N = self._acoustics(sources_PN, _covered(stretches_K2, samples), rng)
-        return Conversation(mixed_N, stretches_K2, speaker_K.astype(np.int64), turns, speakers)
+        mixed_N = self._acoustics(sources_PN, _covered(segments_K2, samples), rng)
+        return Conversation(mixed_N, segments_K2, speaker_K.astype(np.int64), turns, speakers)
 
     def _turn(self, speaker: int, wanted: int, speed: float, rng: np.random.Generator) -> Utterance:
         """About `wanted` samples of a speaker: a clip or a part of one, or several clips with pauses in between."""
@@ -92,10 +92,10 @@ class ConversationSimulator:
             shift = len(utterance.waveform_N) + gap
             utterance = Utterance(
                 np.concatenate([utterance.waveform_N, silence, more.waveform_N]),
-                np.concatenate([utterance.stretches, more.stretches + shift]),
+                np.concatenate([utterance.segments, more.segments + shift]),
             )
         pause = round(self.settings.label_pauses_from * self.bank.sample_rate)
-        return Utterance(utterance.waveform_N, joined(utterance.stretches, pause))
+        return Utterance(utterance.waveform_N, joined(utterance.segments, pause))
 
     def _utterance(self, speaker: int, wanted: int, speed: float, rng: np.random.Generator) -> Utterance:
         utterance = self.bank.utterance(speaker, round(wanted * speed), rng)
@@ -103,12 +103,12 @@ class ConversationSimulator:
             return utterance
         rate = self.bank.sample_rate
         waveform = soxr.resample(utterance.waveform_N, rate * speed, rate, quality="LQ")
-        stretches = np.minimum(np.round(utterance.stretches / speed).astype(np.int64), len(waveform))
-        return Utterance(np.asarray(waveform, dtype=np.float32), stretches)
+        segments = np.minimum(np.round(utterance.segments / speed).astype(np.int64), len(waveform))
+        return Utterance(np.asarray(waveform, dtype=np.float32), segments)
 
 
-def _covered(stretches_K2: NDArray[np.int64], samples: int) -> int:
+def _covered(segments_K2: NDArray[np.int64], samples: int) -> int:
     """The number of samples in [0, samples) that lie in at least one segment."""
-    inside = np.clip(stretches_K2[np.argsort(stretches_K2[:, 0])], 0, samples)
+    inside = np.clip(segments_K2[np.argsort(segments_K2[:, 0])], 0, samples)
     reached = np.concatenate([[0], np.maximum.accumulate(inside[:, 1])[:-1]])
     return int(np.maximum(0, inside[:, 1] - np.maximum(inside[:, 0], reached)).sum())

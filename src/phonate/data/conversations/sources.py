@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.data.conversations.speech import speech_stretches
+from phonate.data.conversations.speech import speech_segments
 from phonate.data.store.cache import FeatureCache
 from phonate.data.store.derived import DerivedFeatures, open_derived
 from phonate.data.store.index import Index, IndexedSegment
@@ -68,11 +68,11 @@ def _speech_of(index: Index, cache: FeatureCache, sample_rate: int, position: in
             continue
         first = round(start * sample_rate)
         waveform_N = cache.waveform(position, first, round(end * sample_rate))
-        stretches = speech_stretches(waveform_N, sample_rate)
-        if len(stretches):
-            energy = sum(float(np.dot(waveform_N[a:b], waveform_N[a:b])) for a, b in stretches)
-            level = round(1000.0 * np.log10(energy / int((stretches[:, 1] - stretches[:, 0]).sum())))
-            found += [(clip, speaker, first + int(a), first + int(b), level) for a, b in stretches]
+        segments = speech_segments(waveform_N, sample_rate)
+        if len(segments):
+            energy = sum(float(np.dot(waveform_N[a:b], waveform_N[a:b])) for a, b in segments)
+            level = round(1000.0 * np.log10(energy / int((segments[:, 1] - segments[:, 0]).sum())))
+            found += [(clip, speaker, first + int(a), first + int(b), level) for a, b in segments]
     return np.array(found, dtype=np.int64).reshape(-1, 5)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 
-Stretches = NDArray[np.int64]
+Segments = NDArray[np.int64]
 """(K, 2) first and end samples of segments of speech, in order."""
 
 _FRAME_SECONDS = 0.01
@@ -32,7 +32,7 @@ _MARGIN = 0.02
 """Seconds added on both sides for weak onsets and endings."""
 
 
-def speech_stretches(waveform_N: FloatArray, sample_rate: int) -> Stretches:
+def speech_segments(waveform_N: FloatArray, sample_rate: int) -> Segments:
     """The segments of speech in a clip (N,) at `sample_rate` Hz; none if it is silent or has a constant level."""
     frame = round(_FRAME_SECONDS * sample_rate)
     count = len(waveform_N) // frame

@@ -61,7 +61,7 @@ class _Overlap:
 
     def add(self, turn: Turn) -> None:
         """Count the speech of a turn."""
-        for begin, end in turn.utterance.stretches.tolist():
+        for begin, end in turn.utterance.segments.tolist():
             first = max(0, (turn.start + begin) // self._samples)
             part = self._talking[first : max(first, (turn.start + end) // self._samples)]
             self.speech += int(np.count_nonzero(part == 0))

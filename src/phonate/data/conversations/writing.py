@@ -36,7 +36,7 @@ def write_conversations(
 def turns_of(conversation: Conversation, simulator: ConversationSimulator) -> list[SpeakerTurn]:
     """The turns of a conversation in seconds, sorted by start; pauses within turns separate them."""
     rate, speakers = simulator.bank.sample_rate, simulator.bank.speakers
-    seconds_K2 = conversation.stretches_K2.clip(0, len(conversation.waveform_N)) / rate
+    seconds_K2 = conversation.segments_K2.clip(0, len(conversation.waveform_N)) / rate
     return sorted(
         SpeakerTurn(float(start), float(end), speakers[int(speaker)])
         for (start, end), speaker in zip(seconds_K2, conversation.speaker_K, strict=True)

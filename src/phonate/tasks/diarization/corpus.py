@@ -134,10 +134,10 @@ class Corpus:
 
     def simulated_activity(self, conversation: Conversation, bank: ClipBank, frames: int) -> Activity:
         """The `Activity` in the first `frames` frames of a conversation between speakers of `bank`."""
-        stretches_K2 = conversation.stretches_K2 / self.data.audio.hop_length
+        segments_K2 = conversation.segments_K2 / self.data.audio.hop_length
         speaker_K = conversation.speaker_K
         activity_TS, speaker_S = arrival_activity(
-            stretches_K2[:, 0], stretches_K2[:, 1], speaker_K, frames, frame_centre(self.data.audio)
+            segments_K2[:, 0], segments_K2[:, 1], speaker_K, frames, frame_centre(self.data.audio)
         )
         return activity_TS, self._numbers([bank.speakers[int(one)] for one in speaker_S])
 

@@ -508,6 +508,11 @@ def test_the_projector_changes_nothing_at_first_and_learns(network: CloningNetwo
     assert "whisper_projector.linear.weight" in saved_tensors(conditioned, trained_only=True)
 
 
+def test_the_model_that_speaks_can_be_wrapped_again(network: CloningNetwork) -> None:
+    """Its layers have adapters, but it is not peft's wrapper."""
+    assert CloningNetwork(network.base).base is network.base
+
+
 # 4-bit weights, and merging
 
 

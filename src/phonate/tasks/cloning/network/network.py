@@ -51,7 +51,7 @@ class CloningNetwork(nn.Module):
     def base(self) -> Any:
         """transformers' HiggsAudioV2ForConditionalGeneration, whose linear layers may have adapters."""
         model: Any = self.model
-        return model.get_base_model() if hasattr(model, "peft_config") else model
+        return model.get_base_model() if hasattr(model, "get_base_model") else model
 
     @property
     def config(self) -> Any:

@@ -2,7 +2,7 @@
 
 peft computes each layer by itself: its own dropout of the input, and two passes over the output to scale and to add
 what the adapter gives. Where several layers read one input, as the projections of queries, keys and values do, one
-dropout mask is drawn for all of them here, as in the paper's own code, and the sum is a part of the matrix product.
+dropout mask is drawn for all of them here, and the sum is a part of the matrix product.
 """
 
 from __future__ import annotations

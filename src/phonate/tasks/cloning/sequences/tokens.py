@@ -115,11 +115,6 @@ class CloningTokenizer:
         """A hash of the vocabulary and the special tokens."""
         return self.text.fingerprint
 
-    @property
-    def pad(self) -> int:
-        """The id that rows are filled up with."""
-        return self.text.pad
-
     def __len__(self) -> int:
         """Size of the vocabulary."""
         return len(self.text)

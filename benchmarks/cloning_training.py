@@ -4,7 +4,7 @@
     python benchmarks/cloning_training.py --full-size [--tokens 8192] [--steps 20]      # needs a CUDA GPU
 
 Without a GPU: a model a few hundred times smaller than the published one, whose heads have about the same share of its
-layers' work as there, in fp32. The peer pads the samples of a batch to the longest and computes both heads at every
+layers' work as there. The peer pads the samples of a batch to the longest and computes both heads at every
 position, as HiggsAudioV2ForConditionalGeneration does with labels; here samples stand one behind the other, and heads
 run where labels are. Both run in turns in one process; the ratio is the median over rounds of processor times for the
 same samples, with gradient clipping and AdamW on both sides. The losses of both are printed: they differ, because the
@@ -158,7 +158,8 @@ def small_model() -> Any:
 class Ours:
     """Steps of the network of the task."""
 
-    def __init__(self, batches: list[dict[str, Tensor]], lora: CloningLoRA) -> None:
+    def __init__(self, batches: list[dict[str, Tensor]], lora: CloningLoRA, bf16: bool) -> None:
+        self.bf16 = bf16
         self.network = CloningNetwork(with_adapters(small_model(), lora, whisper=False)).train()
         self.batches = batches
         self.trained = [one for one in self.network.parameters() if one.requires_grad]
@@ -169,7 +170,8 @@ class Ours:
         """Processor seconds of a step for each batch."""
         began = time.process_time()
         for batch in self.batches:
-            self.loss = train_step(self.network, batch, self.optimizer, self.trained)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bf16):
+                self.loss = train_step(self.network, batch, self.optimizer, self.trained)
         return time.process_time() - began
 
 
@@ -191,7 +193,7 @@ def train_step(network: Any, batch: dict[str, Tensor], optimizer: Any, trained: 
 class Peer:
     """Steps of transformers.Trainer."""
 
-    def __init__(self, batches: list[list[Sample]], lora: CloningLoRA, folder: Path) -> None:
+    def __init__(self, batches: list[list[Sample]], lora: CloningLoRA, bf16: bool, folder: Path) -> None:
         from transformers import Trainer, TrainerCallback, TrainingArguments
 
         times = self.times = []
@@ -213,6 +215,7 @@ class Peer:
             max_grad_norm=1.0,
             num_train_epochs=1,
             use_cpu=True,
+            bf16=bf16,
             remove_unused_columns=False,
             save_strategy="no",
             logging_strategy="no",
@@ -271,6 +274,7 @@ def layer_bytes() -> dict[str, float]:
 class Comparison:
     """What was found with batches of `batch` samples."""
 
+    precision: str
     batch: int
     samples_per_second: tuple[float, float]
     """Here, and of the peer."""
@@ -285,22 +289,24 @@ class Comparison:
         ours, peer = self.samples_per_second
         spread = f"{statistics.median(self.ratios):.2f} ({min(self.ratios):.2f} to {max(self.ratios):.2f})"
         ends = " | ".join(f"{loss:.2f}" for loss in self.losses)
-        return f"| {self.batch} | {ours:.2f} | {peer:.2f} | {spread} | {self.tokens:.2f} | {ends} |"
+        return f"| {self.precision} | {self.batch} | {ours:.2f} | {peer:.2f} | {spread} | {self.tokens:.2f} | {ends} |"
 
 
-def compare(options: argparse.Namespace, batch: int) -> Comparison:
+def compare(options: argparse.Namespace, precision: str, batch: int) -> Comparison:
     """Run both in turns on batches of so many samples."""
     lora = CloningLoRA(dropout=options.dropout)
     samples = make_samples(max(options.samples, batch), SMALL["codebook_size"], SMALL["vocab_size"])
     groups = [samples[at : at + batch] for at in range(0, len(samples) - batch + 1, batch)]
     with tempfile.TemporaryDirectory() as folder:
-        ours, peer = Ours([packed(group) for group in groups], lora), Peer(groups, lora, Path(folder))
+        bf16 = precision == "bf16"
+        ours, peer = Ours([packed(group) for group in groups], lora, bf16), Peer(groups, lora, bf16, Path(folder))
         ours.run(), peer.run()  # warm-up
         rounds = [(ours.run(), peer.run()) for _ in range(options.rounds)]
     mine, theirs = (statistics.median(times) for times in zip(*rounds, strict=True))
     count = batch * len(groups)
     computed = sum(padded(group, 0)["input_ids"].numel() for group in groups)
     return Comparison(
+        precision,
         batch,
         (count / mine, count / theirs),
         computed / sum(len(one.ids) for group in groups for one in group),
@@ -311,7 +317,7 @@ def compare(options: argparse.Namespace, batch: int) -> Comparison:
 
 def report(options: argparse.Namespace) -> str:
     """The comparisons as a page."""
-    rows = [compare(options, batch).row() for batch in options.batch]
+    rows = [compare(options, precision, batch).row() for precision in options.precision for batch in options.batch]
     breaks = graph_breaks(make_samples(2, SMALL["codebook_size"], SMALL["vocab_size"]))
     kept = ", ".join(f"{name} {28 * size / 1e6:.2f} MB" for name, size in layer_bytes().items())
     lines = [
@@ -319,13 +325,14 @@ def report(options: argparse.Namespace) -> str:
         "",
         f"    OMP_NUM_THREADS=1 python {options.command}",
         "",
-        "The small model of the script, fp32, adapters of rank 16 in mode comprehensive with dropout "
+        "The small model of the script, adapters of rank 16 in mode comprehensive with dropout "
         f"{options.dropout:g}; {options.samples} samples in batches of different sizes, the same for both, in turns; "
-        f"medians over {options.rounds} rounds of processor times. The peer pads to the longest sample of a batch.",
+        f"medians over {options.rounds} rounds of processor times; bf16 is autocast over fp32 weights. The peer "
+        "pads to the longest sample of a batch.",
         "",
-        "| samples in a batch | here, samples / s | transformers.Trainer | ratio | tokens it computes for each of a "
-        "sample | loss here | loss there |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| precision | samples in a batch | here, samples / s | transformers.Trainer | ratio | tokens it computes for "
+        "each of a sample | loss here | loss there |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *rows,
         "",
         "Dropout is drawn once here for layers that read the same input, and for each layer by the peer. The recipe's "
@@ -399,6 +406,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[4, 8, 16], help="samples of a step")
     parser.add_argument("--steps", type=int, default=20, help="with --full-size")
     parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], nargs="+", default=["fp32", "bf16"], help="of both")
     parser.add_argument("--full-size", action="store_true", help="the published size, on a GPU")
     parser.add_argument("--tokens", type=int, default=8192, help="of a step, with --full-size")
     parser.add_argument("--compile", action="store_true", help="torch.compile, with --full-size")

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from phonate.nn.pretrained.projections import project
+from phonate.nn.pretrained.gated import gated_silu
+from phonate.nn.pretrained.projections import dropout_mask, project
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
 
@@ -47,7 +48,7 @@ def check(layers: list[Any], inputs: Tensor, dtype: torch.dtype = torch.float32,
         assert float((mine - expected).norm() / expected.norm()) < atol
 
 
-@pytest.mark.parametrize("options", [{}, {"use_rslora": True}, {"use_dora": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"use_rslora": True}, {"use_dora": True}, {"bias": "all"}], ids=str)
 def test_outputs_and_gradients_are_pefts(options: dict[str, Any]) -> None:
     check(adapted(**options), torch.randn(10, 16, requires_grad=True))
 
@@ -80,3 +81,43 @@ def test_layers_of_one_input_share_the_dropout_mask() -> None:
     own = layers[0](inputs) - layers[0].base_layer(inputs)
     other = layers[1](inputs) - layers[1].base_layer(inputs)
     assert not torch.allclose(own[:, :4], other[:, :4])  # peft's do not
+
+
+def test_gradients_go_through_the_mask_that_the_outputs_went_through() -> None:
+    """Against numeric differences, with the mask drawn anew from the same state for each evaluation."""
+    layers = [layer.double() for layer in adapted(lora_dropout=0.5)[:2]]
+    trained = [one for layer in layers for one in layer.train().parameters() if one.requires_grad]
+
+    def outputs(inputs: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+        torch.manual_seed(1)
+        return tuple(project(inputs, layers))
+
+    assert torch.autograd.gradcheck(outputs, (torch.randn(5, 16, dtype=torch.float64, requires_grad=True), *trained))
+
+
+def test_a_layer_alone_gets_its_gradient_when_the_others_are_not_used() -> None:
+    layers, inputs = adapted(), torch.randn(10, 16, requires_grad=True)
+    project(inputs, layers[:2])[1].sum().backward()
+    found = inputs.grad
+    inputs.grad = None
+    layers[1](inputs).sum().backward()
+    torch.testing.assert_close(found, inputs.grad)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (400, 500)], ids=str)
+def test_masks_hold_their_probability(shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    mask, probability = dropout_mask(torch.empty(shape), 0.1)
+    assert mask.shape == shape
+    assert probability == pytest.approx(0.1, abs=1e-5)
+    if mask.numel() > 1000:
+        deviation = (0.1 * 0.9 / mask.numel()) ** 0.5
+        assert abs(float(mask.float().mean()) - probability) < 5 * deviation
+        neighbours = (mask[:, 1:] & mask[:, :-1]).float().mean()
+        assert float(neighbours) == pytest.approx(0.01, abs=0.002)
+
+
+def test_gated_silu_is_the_product() -> None:
+    gates, values = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    torch.testing.assert_close(gated_silu(gates, values), nn.functional.silu(gates) * values)
+    assert torch.autograd.gradcheck(gated_silu, (gates, values))

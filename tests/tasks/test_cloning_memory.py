@@ -74,7 +74,7 @@ def test_dropout_and_precision_are_noticed(folder: Path) -> None:
     )
     exact = measure(plain).layer_token
     assert measure(plain, torch.bfloat16).layer_token < 0.8 * exact
-    assert exact < 0.8 * measure(dropping).layer_token
+    assert exact < 0.95 * measure(dropping).layer_token
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from phonate.nn.pretrained.gated import gated_silu
 from phonate.nn.pretrained.projections import project
 
 
@@ -212,7 +213,9 @@ def _causal(layer: Any, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor
 def _feed_forward(network: Any, tokens_NH: Tensor) -> Tensor:
     """What transformers' HiggsAudioV2MLP, whose layers are used, gives for tokens (N, H)."""
     gates, values = project(tokens_NH, (network.gate_proj, network.up_proj))
-    (found_NH,) = project(network.act_fn(gates) * values, (network.down_proj,))
+    silu = network.config.hidden_act == "silu"
+    gated_NI = gated_silu(gates, values) if silu else network.act_fn(gates) * values
+    (found_NH,) = project(gated_NI, (network.down_proj,))
     return found_NH
 
 

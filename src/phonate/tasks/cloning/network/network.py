@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from phonate.tasks.cloning.network.dual_ffn import Attention, Paths, block_causal_mask, query_dtype, run_layers
 from phonate.tasks.cloning.network.whisper_projector import WhisperProjector
@@ -92,7 +93,7 @@ class CloningNetwork(nn.Module):
         """
         base = self.base
         embedded_NH = base.model.embed_tokens(input_ids).flatten(0, 1)
-        embedded_NH = embedded_NH.index_copy(0, frame_positions, base.model.embed_audio_tokens(frames))
+        embedded_NH = embedded_NH.index_copy(0, frame_positions, _embed_frames(base.model.embed_audio_tokens, frames))
         if self.whisper_projector is not None and heard_features is not None:
             heard_EH = self.whisper_projector(heard_features).to(embedded_NH.dtype)
             embedded_NH = embedded_NH.index_add(0, heard_positions, heard_EH)
@@ -116,3 +117,12 @@ class CloningNetwork(nn.Module):
             text_MV = base.text_lm_head(hidden_NH.index_select(0, text_positions))
         codebooks = (self.config.num_codebooks, self.config.codebook_size)
         return NetworkOutput(logits_PKV.unflatten(-1, codebooks), text_MV, hidden_NH)
+
+
+def _embed_frames(embeddings: Any, frames: Tensor) -> Tensor:
+    """(A, H) as transformers' HiggsAudioV2Embeddings gives it, without the embeddings of single codes in memory."""
+    table = embeddings.embed_audio_tokens
+    if type(table) is not nn.Embedding:  # adapted, or trained whole beside the adapters
+        found: Tensor = embeddings(frames)
+        return found
+    return functional.embedding_bag(frames + embeddings.audio_tokens_offsets, table.weight, mode="sum")

@@ -48,6 +48,16 @@ class SessionInfo:
 
 
 @dataclass(frozen=True)
+class Start:
+    """How a training starts, where its recipe left that to the data."""
+
+    changes: Mapping[str, Any]
+    """Options and their values: `training.init_from`, and others, which overrides replace."""
+    reason: str
+    """One line for the log."""
+
+
+@dataclass(frozen=True)
 class TaskInfo:
     """What a task offers to the command line, sessions, reports and Python, all of it optional."""
 
@@ -79,6 +89,8 @@ class TaskInfo:
     """Options that may also be written elsewhere, such as
     `{"model.global_config.batch_size": "training.batch_size"}`: the second takes the value of the first where it has
     none itself."""
+    start: Reference | None = None
+    """`start(recipe) -> Start | None`: options that a recipe leaves to the data, chosen before training."""
     facts: Reference | None = None
     """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
 

@@ -17,7 +17,7 @@ from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import Resolved, resolve
-from phonate.config.tasks import task_class
+from phonate.config.tasks import Start, referred, task_class, task_info
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, listing, resolve_checkpoint
 from phonate.training.checkpoints.comparison import changed_settings
@@ -62,7 +62,7 @@ def train(
     RecipeError, InputError, TrainingError, CheckpointError, Interrupted.
     """
     records = [load_plugin(path) for path in plugins]
-    resolved = resolve(source, overrides)
+    resolved, reason = _started(source, overrides)
     settings: TrainingSettings = resolved.recipe.training
     if settings.tuning.library is not None and not dry_run:
         search = tune(source, overrides, resume=resume, mode=mode, device=device, output=output, plugins=plugins)
@@ -81,6 +81,8 @@ def train(
         if records and ranks.is_main:
             run.write_json("plugins.json", {"plugins": records})
         with log_file(run.logs / "training.log", ranks):
+            if reason:
+                logger.info(reason)
             checkpoint = _checkpoint_to_resume(resolved, resume, run)
             trainer = Trainer(
                 task,
@@ -93,6 +95,25 @@ def train(
             )
             metrics = trainer.fit(checkpoint)
     return Trained(run, metrics, trainer.step)
+
+
+def _started(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Resolved, str]:
+    """The recipe with what it leaves to the data, and one line about that; "" where it leaves nothing."""
+    resolved = resolve(source, overrides)
+    info = task_info(resolved.recipe.task)
+    start: Start | None = None if info.start is None else referred(info.start)(resolved.recipe)
+    if start is None:
+        return resolved, ""
+    changes = dict(start.changes)
+    settled = {"training.init_from": changes.pop("training.init_from")}
+    if isinstance(overrides, Mapping):
+        return resolve(source, {**changes, **overrides, **settled}), start.reason
+    return resolve(source, [*_written(changes), *overrides, *_written(settled)]), start.reason
+
+
+def _written(changes: Mapping[str, Any]) -> list[str]:
+    """Options as on the command line."""
+    return [f"{name}={'null' if value is None else value}" for name, value in changes.items()]
 
 
 def start_ranks(settings: TrainingSettings, device: torch.device, several_phases: bool) -> Ranks:

@@ -1,17 +1,28 @@
-"""Speak a text in a trained voice.
+"""Speak a text, in a trained voice or in the one that comes with phonate.
 
-RUN is a run's folder or one of its checkpoints; TEXT is what to say, or - to read it from standard input.
+RUN is a run's folder or one of its checkpoints; TEXT is what to say, or - to read it from standard input. A text that
+begins with <speak is SSML.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+
+VOICE = "base/voice"
+OUTPUT = "spoken.wav"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate speak`."""
-    parser.add_argument("run", metavar="RUN", help="a run of the task speech, or a checkpoint")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        default=VOICE,
+        help="a run of the task speech, or a checkpoint (default: base/voice, which comes with phonate)",
+    )
     parser.add_argument("text", metavar="TEXT", help="what to say, of any length; - reads standard input")
     parser.add_argument("--speaker", metavar="NAME", help="the voice (default: the run's first speaker)")
     parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="1.2 is a fifth faster (default: 1)")
@@ -21,19 +32,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
     )
+    parser.add_argument(
+        "--lexicon", metavar="FILE", help="pronunciations of one's own: a word and its phones on each line"
+    )
+    parser.add_argument("--captions", metavar="FILE", help="write when each word is said: .srt, .vtt or .json")
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
-    parser.add_argument("-o", "--output", metavar="OUT.wav", required=True, help="where to write: .wav or .flac")
+    parser.add_argument(
+        "-o", "--output", metavar="OUT.wav", default=OUTPUT, help=f"where to write: .wav or .flac (default: {OUTPUT})"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Speak, and print what was written."""
     from phonate.audio.decoding import MADE, writable, write_audio
+    from phonate.config.errors import InputError
+    from phonate.tasks.speech.scripted import speak_ssml
+    from phonate.text.captions import captions, write_captions
+    from phonate.text.ssml import is_ssml
     from phonate.workflows.load import load
 
     writable(args.output)
+    if args.run == VOICE and Path(args.text).is_dir():
+        raise InputError(f"{args.text} is a folder: say what to speak, as in phonate speak {args.text} TEXT")
+    if args.captions is not None:
+        captions([], Path(args.captions).suffix.lower())  # a wrong suffix is reported before anything is spoken
     text = sys.stdin.read() if args.text == "-" else args.text
     synthesiser = load(args.run, "speech", device=args.device, vocoder=args.vocoder)
-    waveform = synthesiser.speak(text, args.speaker, args.speed, args.semitones)
+    if args.lexicon is not None:
+        synthesiser.pronounce(args.lexicon)
+    given = (text, args.speaker, args.speed, args.semitones)
+    if is_ssml(text):
+        waveform, words = speak_ssml(synthesiser, *given)
+    elif args.captions is not None:
+        waveform, words = synthesiser.timed(*given)
+    else:
+        waveform = synthesiser.speak(*given)
+    if args.captions is not None:
+        write_captions(args.captions, words)
     write_audio(args.output, waveform, synthesiser.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / synthesiser.sample_rate:.1f} s")
     return 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from phonate.audio.decoding import FloatArray
@@ -20,14 +22,18 @@ from phonate.rendering.renderer import Renderer, renderer, saved_beside
 from phonate.tasks.speech.model import Acoustic, build_acoustic
 from phonate.tasks.speech.models.parallel import ParallelModel
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
+from phonate.text.captions import TimedWord
 from phonate.text.inventory import Inventory
-from phonate.text.phonemes import Word
+from phonate.text.phonemes import Phonemizer, Word
+from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.sentences import sentences
 from phonate.training.checkpoints.trained import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 from phonate.training.speech_service import SpeechService
 
-_PEAK = 0.95
+IntArray = NDArray[np.int64]
+
+PEAK = 0.95
 _STREAM_PEAK = 0.6
 """Of full scale: a stream can't be scaled by its loudest sample, which is not known yet."""
 PAUSE_SECONDS = 0.25
@@ -37,6 +43,15 @@ _LONGEST = 400
 _BATCH = 16
 """Sentences that the model reads at once."""
 _Mel = tuple[FloatArray, FloatArray | None]
+
+
+class _Spoken(NamedTuple):
+    """A sentence as the model speaks it."""
+
+    mel_TM: FloatArray
+    f0_T: FloatArray | None
+    frames_L: IntArray | None
+    """Of each token."""
 
 
 class Synthesiser(Inference):
@@ -58,7 +73,7 @@ class Synthesiser(Inference):
         self.model = model.eval()
         self.data = data
         self.inventory = inventory
-        self.phonemizer = inventory.phonemizer()
+        self.phonemizer: Phonemizer = inventory.phonemizer()
         self.speakers = list(speakers)
         """Names of the voices."""
         self.inference_metadata = dict(inference_metadata or {})
@@ -105,6 +120,11 @@ class Synthesiser(Inference):
 
         return SynthesiserService(self, max_batch)
 
+    def pronounce(self, lexicon: str | Path) -> None:
+        """Pronounce words as the file `lexicon` says (see `phonate.text.pronunciations`). Raises InputError."""
+        phonemizer = self.inventory.phonemizer()
+        self.phonemizer = LexiconPhonemizer(phonemizer, read_lexicon(lexicon, phonemizer))
+
     def speaker(self, name: str | None) -> int:
         """Number of a speaker; the first when none is named. Raises InputError with the nearest name."""
         if name is None:
@@ -145,25 +165,62 @@ class Synthesiser(Inference):
         Raises InputError where a text has nothing that can be spoken.
         """
         if isinstance(text, str):
-            return self._joined(self.mels(list(self.sentences(text)), speaker, speed, semitones))
+            return self._joined(self._sounds(self.mels(list(self.sentences(text)), speaker, speed, semitones)))
         spoken = [list(self.sentences(one)) for one in text]
         mels = iter(self.mels([words for one in spoken for words in one], speaker, speed, semitones))
-        return [self._joined(list(itertools.islice(mels, len(one)))) for one in spoken]
+        return [self._joined(self._sounds(itertools.islice(mels, len(one)))) for one in spoken]
 
-    def _joined(self, mels: Sequence[_Mel]) -> FloatArray:
-        """The sound (N,) of sentences with pauses between them."""
-        pause = np.zeros(int(PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
-        parts = [part for mel in mels for part in (self.render(*mel), pause)]
-        return _PEAK * normalised_peak(np.concatenate(parts[:-1]))
+    def timed(
+        self, text: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
+    ) -> tuple[FloatArray, list[TimedWord]]:
+        """As `speak` for one text, and when each of its words, as they are spoken, is said.
+
+        Raises InputError for a model that does not keep to durations (of kind autoregressive).
+        """
+        parallel(self, "tell when words are said")
+        written = list(self.sentences(text))
+        spoken = self._spoken(written, speaker, speed, semitones)
+        sounds: list[FloatArray] = []
+        words: list[TimedWord] = []
+        begins = 0
+        for sentence, one in zip(written, spoken, strict=True):
+            assert one.frames_L is not None
+            words += self.word_times(sentence, one.frames_L, begins / self.sample_rate)
+            sounds.append(self.render(one.mel_TM, one.f0_T))
+            begins += len(sounds[-1]) + len(self._pause)
+        return self._joined(sounds), words
+
+    def word_times(self, words: Sequence[Word], frames_L: IntArray, begins: float) -> Iterator[TimedWord]:
+        """When the words of a sentence that begins at `begins` seconds are said; its tokens take `frames_L`."""
+        seconds = self.data.audio.hop_length / self.sample_rate
+        ends = begins + seconds * np.cumsum(frames_L)
+        token = 0  # the last one before the word: the start, or the boundary of the word before
+        for word in words:
+            last = token + len(word.phones)
+            text = word.text if word.text.endswith(".") else word.text + word.mark
+            yield TimedWord(text, round(float(ends[token]), 3), round(float(ends[last]), 3))
+            token = last + 1
+
+    @cached_property
+    def _pause(self) -> FloatArray:
+        """The silence between two sentences."""
+        return np.zeros(int(PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
+
+    def _sounds(self, mels: Iterable[_Mel]) -> Iterator[FloatArray]:
+        return (self.render(*mel) for mel in mels)
+
+    def _joined(self, sounds: Iterable[FloatArray]) -> FloatArray:
+        """The sounds (N,) of sentences, with pauses between them."""
+        parts = [part for sound in sounds for part in (sound, self._pause)]
+        return PEAK * normalised_peak(np.concatenate(parts[:-1]))
 
     def stream(
         self, text: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
     ) -> Iterator[FloatArray]:
         """As `speak` for one text, in pieces (N,) as they are ready, sentence by sentence, at a fixed level."""
-        pause = np.zeros(int(PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
         for number, words in enumerate(self.sentences(text)):
             if number:
-                yield pause
+                yield self._pause
             for piece in self.render.stream(*self.mel(words, speaker, speed, semitones)):
                 yield streamed_level(piece)
 
@@ -187,7 +244,6 @@ class Synthesiser(Inference):
         predicts it."""
         return self.mels([words], speaker, speed, semitones)[0]
 
-    @torch.no_grad()
     def mels(
         self,
         sentences: Sequence[Sequence[Word]],
@@ -196,19 +252,29 @@ class Synthesiser(Inference):
         semitones: float = 0.0,
     ) -> list[tuple[FloatArray, FloatArray | None]]:
         """What `mel` gives for each sentence, (T, M) and (T,) in Hz; sentences of like length are batched."""
+        return [(one.mel_TM, one.f0_T) for one in self._spoken(sentences, speaker, speed, semitones)]
+
+    @torch.no_grad()
+    def _spoken(
+        self, sentences: Sequence[Sequence[Word]], speaker: str | None, speed: float, semitones: float
+    ) -> list[_Spoken]:
         if not speed > 0:
             raise InputError(f"speed {speed:g} must be over 0; 1.2 is a fifth faster")
         number = self.speaker(speaker)
         tokens = [torch.tensor(self.inventory.ids(words), device=self.device) for words in sentences]
         order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
-        found: dict[int, _Mel] = {}
+        found: dict[int, _Spoken] = {}
         for first in range(0, len(order), _BATCH):
             chosen = order[first : first + _BATCH]
-            for i, (mel_TM, f0_T) in zip(
+            for i, spoken in zip(
                 chosen, self.model.speak([tokens[i] for i in chosen], number, speed, semitones), strict=True
             ):
-                found[i] = mel_TM.cpu().numpy(), None if f0_T is None else f0_T.cpu().numpy()
+                found[i] = _Spoken(spoken.mel_TM.cpu().numpy(), _numpy(spoken.f0_T), _numpy(spoken.durations_L))
         return [found[i] for i in range(len(tokens))]
+
+
+def _numpy(found: torch.Tensor | None) -> Any:
+    return None if found is None else found.cpu().numpy()
 
 
 def streamed_level(piece: FloatArray) -> FloatArray:

@@ -167,6 +167,7 @@ INFO = TaskInfo(
     export="phonate.tasks.speech.export:export",
     formats=("onnx", "piper"),
     options=("vocoder",),
+    start="phonate.tasks.speech.start:start",
     session=SessionInfo("recordings", needs_text=True, default_for="transcribed recordings", defaults=session_defaults),
     facts=facts,
 )

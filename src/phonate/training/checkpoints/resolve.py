@@ -16,6 +16,11 @@ from phonate.training.settings import CheckpointConfig
 _log = logging.getLogger(__name__)
 
 DEFAULT_FOLDER = CheckpointConfig().save_dir
+BASE_VOICE = "base/voice"
+"""Name of the voice that comes with phonate."""
+BASE_VOCODER = "base/vocoder"
+"""Name of its vocoder."""
+_PACKAGE = Path(__file__).parents[2]
 
 
 def resolve_checkpoint(
@@ -25,9 +30,12 @@ def resolve_checkpoint(
 
     `text` is a checkpoint's folder, a run's folder or its folder of checkpoints (the newest intact one, or the
     best with `prefer="best"`), or, within `run`: `auto` or `latest`, `best`, a step (500), a name (step-00000500), a
-    version (v3). Raises InputError when there is no such checkpoint, CheckpointError when none in it is intact.
+    version (v3); or BASE_VOICE or BASE_VOCODER, where no such folder is here. Raises InputError when there is no such
+    checkpoint, CheckpointError when none in it is intact.
     """
     path = Path(text)
+    if str(text) in (BASE_VOICE, BASE_VOCODER) and not path.exists():
+        path = _PACKAGE / path
     if path.is_dir() and is_checkpoint(path):
         return path
     if run is not None and not path.is_dir():

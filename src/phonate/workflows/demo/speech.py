@@ -1,4 +1,8 @@
-"""The demo of text-to-speech: a vocoder, an acoustic model, and synthesis of sentences that were not in training."""
+"""The demo of text-to-speech: the voice that comes along speaks, then one is trained and speaks unseen sentences.
+
+Recordings whose features and phones are those of the voice that comes along adapt it; for others, and for the embedded
+corpus, a vocoder and an acoustic model are trained from scratch.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,13 @@ import importlib.util
 from pathlib import Path
 
 from phonate.config.errors import InputError
+from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.data.settings import VoiceData
 from phonate.evaluation.tables import Evaluation
+from phonate.tasks.speech.start import start
+from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.run import Run
 from phonate.workflows.demo import embedded_voice
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
@@ -19,6 +26,7 @@ from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
 _VOCODER_SHARE = 0.25
 """Of the training time; the rest goes to the acoustic model."""
 _SENTENCES = 400
+_GREETING = "Hello. This is the voice that comes with phonate. In a few minutes there will be another one."
 _KEPT = 12
 """Validation sentences, synthesised at the end."""
 _BY_LOSS = (
@@ -31,11 +39,12 @@ _JUDGES = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r
 
 
 def train_speech(data: Path | None, output: Path, limit: Limit, machine: Machine, say: Say) -> Evaluation | None:
-    """Train a vocoder and an acoustic model on `data`, or on the embedded voice, and synthesise validation texts.
+    """Train a voice on `data`, or on the embedded corpus, and synthesise validation texts.
 
     Everything goes to `output`. Returns the evaluation; None where the packages for it are not installed.
     """
-    exact = data is None
+    _speak_first(output, say)
+    embedded = data is None
     if data is None:
         say(f"making a corpus: {_SENTENCES} random sentences, spoken by espeak-ng")
         data = embedded_voice.make(output / "corpus", _SENTENCES).folder
@@ -46,26 +55,58 @@ def train_speech(data: Path | None, output: Path, limit: Limit, machine: Machine
             "or try voice conversion, which needs none: --task conversion (make demo TASK=conversion)"
         )
     share = min(0.2, _KEPT / len(listed))
-    corpus = ["size=tiny", f"data.path={quoted(data)}", f"data.validation={share:.4f}"]
+    corpus = [f"data.path={quoted(data)}", f"data.validation={share:.4f}"]
     if _multiplies_in_bf16():
         corpus.append("training.mixed_precision=bf16")
+    if embedded:
+        _train_from_scratch(["size=tiny", *corpus], output, limit, machine, say, embedded=True)
+    else:
+        adapted = ["speech", *corpus, *_BY_LOSS, *_aligner()]
+        chosen = start(resolve("speech", adapted[1:]).recipe)
+        if chosen is not None and chosen.changes["training.init_from"] is not None:
+            say("\n1. training: the voice that comes with phonate becomes that of your recordings")
+            Training(adapted, output, machine).stopped_and_resumed(limit, 1.0, say)
+        else:
+            _train_from_scratch(["size=tiny", *corpus], output, limit, machine, say)
+    if missing := [name for name in _JUDGES if importlib.util.find_spec(name) is None]:
+        say(f"\nsynthesis of validation texts (to score it, pip install 'phonate[eval]'; no {', '.join(missing)})")
+        _speak(output)
+        return None
+    say("\nsynthesis of validation texts, and scores")
+    return evaluate(output)
+
+
+def _speak_first(output: Path, say: Say) -> None:
+    """Speak with the voice that comes along, so that there is something to listen to at once."""
+    from phonate.audio.decoding import MADE, write_audio
+    from phonate.workflows.load import load
+
+    voice = load(BASE_VOICE, "speech")
+    path = output / "base-voice.flac"
+    write_audio(path, voice.speak(_GREETING), voice.sample_rate, MADE)
+    say(f'listen to {path}: the voice that comes with phonate says "{_GREETING}"')
+
+
+def _aligner() -> list[str]:
+    """Overrides for where pocketsphinx is not installed."""
+    return [] if importlib.util.find_spec("pocketsphinx") else ["data.durations=learnt"]
+
+
+def _train_from_scratch(
+    corpus: list[str], output: Path, limit: Limit, machine: Machine, say: Say, embedded: bool = False
+) -> None:
+    """A vocoder, then an acoustic model."""
     vocoder = output / "vocoder"
     say("\n1. a vocoder: mel spectrogram to waveform")
     plain = "training.adversarial_start=null"
     Training(["vocoder", *corpus, plain], vocoder, machine).straight(limit, _VOCODER_SHARE, say)
     say("\n2. an acoustic model: text to mel spectrogram")
-    recipe = ["speech", *corpus, plain, *_BY_LOSS, "training.batch_size=8", f"data.vocoder={quoted(vocoder)}"]
-    if exact:  # espeak-ng reports when each phone begins
-        recipe += ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]
-    elif importlib.util.find_spec("pocketsphinx") is None:
-        recipe.append("data.durations=learnt")
+    recipe = ["speech", *corpus, plain, *_BY_LOSS, "training.init_from=null", "training.batch_size=8"]
+    recipe.append(f"data.vocoder={quoted(vocoder)}")
+    # espeak-ng reports when each phone begins
+    exact = ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]
+    recipe += exact if embedded else _aligner()
     Training(recipe, output, machine).stopped_and_resumed(limit, 1.0 - _VOCODER_SHARE, say)
-    if missing := [name for name in _JUDGES if importlib.util.find_spec(name) is None]:
-        say(f"\n3. synthesis of validation texts (to score it, pip install 'phonate[eval]'; no {', '.join(missing)})")
-        _speak(output)
-        return None
-    say("\n3. synthesis of validation texts, and scores")
-    return evaluate(output)
 
 
 def _multiplies_in_bf16() -> bool:

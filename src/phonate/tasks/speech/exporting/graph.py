@@ -36,7 +36,7 @@ class SpokenText(nn.Module):
         `scales_3` (3,): how much noise the decoder is given (1: as in training), how long everything is (2: half as
         fast), and Piper's noise of durations, of which this model has none."""
         noise_TN = self.noise * scales_3[0]
-        mel_1TM, melody_1T2 = self.acoustic.spoken(tokens_1L, speaker_1, noise_TN, 1.0 / scales_3[1])
+        mel_1TM, melody_1T2, _ = self.acoustic.spoken(tokens_1L, speaker_1, noise_TN, 1.0 / scales_3[1])
         waveform_1N = self.vocoder(mel_1TM, hertz(melody_1T2))
         peak = waveform_1N.abs().amax(dim=1).clamp_min(_SILENT)
         scaled: Tensor = (_PEAK / peak) * waveform_1N

@@ -28,6 +28,7 @@ from phonate.nn.positions import SinusoidalPositions
 from phonate.nn.regulator import rounded_durations, token_indices
 from phonate.nn.transformer.layer import LayerShape
 from phonate.nn.transformer.stack import Stack
+from phonate.tasks.speech.models.spoken import SpokenSentence
 from phonate.training.task import Batch, Count, Terms
 
 logger = logging.getLogger("phonate")
@@ -198,7 +199,7 @@ class AutoregressiveModel(nn.Module):
 
     def speak(
         self, tokens: Sequence[Tensor], speaker: int, speed: float = 1.0, semitones: float = 0.0
-    ) -> list[tuple[Tensor, Tensor | None]]:
+    ) -> list[SpokenSentence]:
         """Synthesise sentences, one after the other.
 
         Args:
@@ -208,14 +209,14 @@ class AutoregressiveModel(nn.Module):
             semitones: Must be 0.
 
         Returns:
-            The mel (T, M), from 0 to 1, of each, in at least a third and at most twice the frames that its durations
-            add up to; and None, for the pitch is in the mel.
+            Each in at least a third and at most twice the frames that its durations add up to, without pitch, which is
+            in the mel.
 
         Raises InputError for `semitones` other than 0.
         """
         if semitones:
             raise InputError(f"semitones {semitones:g}: an autoregressive model can't change its pitch; leave it at 0")
-        return [(self._sentence(one[None], speaker, speed), None) for one in tokens]
+        return [SpokenSentence(self._sentence(one[None], speaker, speed), None, None) for one in tokens]
 
     def _sentence(self, tokens_1L: Tensor, speaker: int, speed: float) -> Tensor:
         """The mel (T, M) of one sentence."""

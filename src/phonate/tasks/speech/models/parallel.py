@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from phonate.nn.convnext import ConvNeXt
 from phonate.nn.masks import frame_mask
 from phonate.nn.regulator import rounded_durations, token_indices
+from phonate.tasks.speech.models.spoken import SpokenSentence
 
 NOISE = 16
 """Random numbers that the decoder is given for each frame, for what text does not say."""
@@ -160,18 +161,22 @@ class ParallelModel(nn.Module):
         speaker_1: Tensor | None,
         noise_table: Tensor,
         speed: float | Tensor = 1.0,
-        octaves: float = 0.0,
-    ) -> tuple[Tensor, Tensor]:
-        """The mel (1, T, M), from 0 to 1, of one text with predicted prosody, and its melody (1, T, 2)."""
+        octaves: float | Tensor = 0.0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The mel (1, T, M), from 0 to 1, of one text with predicted prosody, its melody (1, T, 2), and the frames of
+        each token (1, L). `speed` and `octaves`, by which the pitch is raised, may be of each token (1, L)."""
         encoded_1LD = self.encode(tokens_1L, speaker_1, None)
         prosody = self.prosody(self.predict(encoded_1LD, None), speed)
         frames = int(prosody.durations_BL.sum().clamp_min(2))
-        return self._decoded(self.regulated(encoded_1LD, prosody, frames), noise_table, octaves, None)
+        regulated_1TD = self.regulated(encoded_1LD, prosody, frames)
+        if isinstance(octaves, Tensor):
+            octaves = octaves.gather(1, token_indices(prosody.durations_BL, frames))
+        return (*self._decoded(regulated_1TD, noise_table, octaves, None), prosody.durations_BL)
 
     def _decoded(
-        self, regulated_BTD: Tensor, noise_table: Tensor, octaves: float, mask_BT: Tensor | None
+        self, regulated_BTD: Tensor, noise_table: Tensor, octaves: float | Tensor, mask_BT: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Mel (B, T, M), from 0 to 1, and melody (B, T, 2), with the predicted pitch raised by `octaves`."""
+        """Mel (B, T, M), from 0 to 1, and melody (B, T, 2), with the predicted pitch raised by `octaves` (B, T)."""
         contour_BT, voicing_BT = self.pitch(regulated_BTD, mask_BT).float().unbind(-1)
         melody_BT2 = torch.stack([contour_BT + octaves * math.log(2.0), (voicing_BT > 0).float()], dim=-1)
         frames = regulated_BTD.shape[1]
@@ -213,7 +218,7 @@ class ParallelModel(nn.Module):
 
     def speak(
         self, tokens: Sequence[Tensor], speaker: int, speed: float = 1.0, semitones: float = 0.0
-    ) -> list[tuple[Tensor, Tensor | None]]:
+    ) -> list[SpokenSentence]:
         """Synthesise sentences, in one forward pass.
 
         Args:
@@ -221,16 +226,13 @@ class ParallelModel(nn.Module):
             speaker: Number of the voice.
             speed: 1.2 is a fifth faster.
             semitones: Added to the pitch.
-
-        Returns:
-            The mel (T, M), from 0 to 1, and the pitch (T,) in Hz (0: unvoiced) of each.
         """
         device, octaves = tokens[0].device, semitones / 12.0
         table = noise_table().to(device)
         speaker_B = torch.full((len(tokens),), speaker, device=device)
         if len(tokens) == 1:
-            mel_1TM, melody_1T2 = self.spoken(tokens[0][None], speaker_B, table, speed, octaves)
-            return [(mel_1TM[0], hertz(melody_1T2)[0])]
+            mel_1TM, melody_1T2, durations_1L = self.spoken(tokens[0][None], speaker_B, table, speed, octaves)
+            return [SpokenSentence(mel_1TM[0], hertz(melody_1T2)[0], durations_1L[0])]
         tokens_BL = nn.utils.rnn.pad_sequence(list(tokens), batch_first=True)
         mask_BL = frame_mask(torch.tensor([len(one) for one in tokens], device=device), tokens_BL.shape[1])
         encoded_BLD = self.encode(tokens_BL, speaker_B, mask_BL)
@@ -240,7 +242,12 @@ class ParallelModel(nn.Module):
         regulated_BTD = self.regulated(encoded_BLD, prosody, int(frames_B.max()))
         mel_BTM, melody_BT2 = self._decoded(regulated_BTD, table, octaves, mask_BT)
         f0_BT, lengths = hertz(melody_BT2), frames_B.tolist()
-        return [(mel_TM[:n], f0_T[:n]) for mel_TM, f0_T, n in zip(mel_BTM, f0_BT, lengths, strict=True)]
+        return [
+            SpokenSentence(mel_TM[:n], f0_T[:n], durations_L[: len(one)])
+            for mel_TM, f0_T, durations_L, n, one in zip(
+                mel_BTM, f0_BT, prosody.durations_BL, lengths, tokens, strict=True
+            )
+        ]
 
 
 def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:

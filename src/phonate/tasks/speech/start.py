@@ -1,0 +1,92 @@
+"""How a voice is trained that starts from the one that comes with phonate.
+
+A recipe with `training.init_from: base` leaves that to the recordings: where the base has the same features, phones and
+sizes, its weights are taken, its discriminator too, so that blurred mels are punished from the first step; the fewer
+recordings there are, the fewer steps, since each is then heard more often.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phonate.audio.decoding import probe
+from phonate.audio.processor import AudioProcessor
+from phonate.config.errors import DataError
+from phonate.config.tasks import Start
+from phonate.data.manifests.manifest import list_corpus
+from phonate.data.manifests.rows import Row
+from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
+from phonate.training.checkpoints.resolve import BASE_VOICE
+from phonate.training.checkpoints.trained import open_trained
+
+BASE = "base"
+"""`training.init_from` of a recipe that leaves the start to the recordings."""
+LEARNING_RATE = 5e-4
+"""A third of that of training from scratch."""
+_SIZES = ("kind", "width", "encoder_layers", "decoder_layers", "predictor_layers", "discriminator_channels")
+_STEPS = ((5.0, 500), (20.0, 800), (float("inf"), 1200))
+"""Minutes of recordings, at most -> steps."""
+
+
+def start(recipe: SpeechRecipe) -> Start | None:
+    """How to start the training of `recipe`; None where it does not leave that open.
+
+    Raises DataError where the recordings can't be listed.
+    """
+    if recipe.training.init_from != BASE:
+        return None
+    if (unlike := _unlike_base(recipe)) is not None:
+        return Start({"training.init_from": None}, f"training from scratch, for {BASE_VOICE} has {unlike}")
+    speakers, minutes = _corpus(recipe.data)
+    if speakers > 1:
+        return Start(
+            {"training.init_from": None}, f"training from scratch, for {BASE_VOICE} has one speaker, not {speakers}"
+        )
+    steps = next(steps for most, steps in _STEPS if minutes <= most)
+    changes = {
+        "training.init_from": BASE_VOICE,
+        "training.max_steps": steps,
+        "training.adversarial_start": 1,
+        "training.optimizer.lr": LEARNING_RATE,
+        "training.scheduler.warmup_steps": steps // 20,
+        "training.validation.interval": steps // 5,
+        "training.checkpoint.interval": steps // 5,
+    }
+    return Start(
+        changes,
+        f"{minutes:.1f} minutes of recordings: {steps} steps from {BASE_VOICE} (training.init_from=null: from scratch)",
+    )
+
+
+def _unlike_base(recipe: SpeechRecipe) -> str | None:
+    """What of a recipe is unlike the base's; None where its weights fit."""
+    base = open_trained(BASE_VOICE, "speech", SpeechRecipe).recipe
+    if AudioProcessor(base.data.audio).fingerprint != AudioProcessor(recipe.data.audio).fingerprint:
+        return "other features (data.audio)"
+    if (base.data.phonemes, base.data.language) != (recipe.data.phonemes, recipe.data.language):
+        return f"other phones ({base.data.phonemes}, {base.data.language})"
+    for name in _SIZES:
+        if getattr(base.model, name) != getattr(recipe.model, name):
+            return f"another model.{name}, {getattr(base.model, name)}"
+    return None
+
+
+def _corpus(data: SpeechData) -> tuple[int, float]:
+    """Speakers of the corpus, and its minutes by the headers of its files."""
+    listed, _ = list_corpus(data)
+    rows = [row for row in listed if isinstance(row, Row)]
+    lengths: dict[Path, float] = {}
+    seconds = 0.0
+    for row in rows:
+        if row.path not in lengths:
+            lengths[row.path] = _seconds(row.path)
+        seconds += (lengths[row.path] if row.end is None else row.end) - row.start
+    return len({row.speaker for row in rows}), seconds / 60
+
+
+def _seconds(path: Path) -> float:
+    """Length of a recording; 0 for one that can't be read, which is reported when the corpus is prepared."""
+    try:
+        return probe(path).duration
+    except DataError:
+        return 0.0

@@ -1,0 +1,82 @@
+"""Words with the times at which they are said, and captions of them: SubRip (.srt), WebVTT (.vtt), or JSON (.json)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from phonate.config.errors import InputError
+
+LINE = 42
+"""Characters of a caption, at most: what subtitling guidelines give a line."""
+
+
+@dataclass(frozen=True)
+class TimedWord:
+    """A word, with the mark behind it, and when it is said."""
+
+    text: str
+    start: float
+    """Seconds from the beginning."""
+    end: float
+
+
+def captions(words: Sequence[TimedWord], form: str) -> str:
+    """`words` as the text of a file of the kind `form`: .srt, .vtt or .json. Raises InputError for another one."""
+    if form not in _WRITERS:
+        raise InputError(f"captions are written as {', '.join(_WRITERS)}, not as {form or 'a file without a suffix'}")
+    return _WRITERS[form](words)
+
+
+def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
+    """Write `words` in the form that the suffix of `path` names. Raises InputError."""
+    path = Path(path)
+    text = captions(words, path.suffix.lower())
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: can't be written ({error.strerror})") from error
+
+
+def lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
+    """The words of each caption: as many as fit, ending early at the end of a sentence."""
+    line: list[TimedWord] = []
+    for word in words:
+        if line and len(" ".join(one.text for one in (*line, word))) > LINE:
+            yield line
+            line = []
+        line.append(word)
+        if word.text.endswith((".", "!", "?")):
+            yield line
+            line = []
+    if line:
+        yield line
+
+
+def _srt(words: Sequence[TimedWord]) -> str:
+    return "\n".join(f"{number}\n{cue}" for number, cue in enumerate(_cues(words, ","), start=1))
+
+
+def _vtt(words: Sequence[TimedWord]) -> str:
+    return "WEBVTT\n\n" + "\n".join(_cues(words, "."))
+
+
+def _cues(words: Sequence[TimedWord], point: str) -> Iterator[str]:
+    for line in lines(words):
+        times = f"{_clock(line[0].start, point)} --> {_clock(line[-1].end, point)}"
+        yield f"{times}\n{' '.join(word.text for word in line)}\n"
+
+
+def _clock(seconds: float, point: str) -> str:
+    """Such as 00:01:02,345."""
+    whole, thousandths = divmod(round(1000 * seconds), 1000)
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"
+
+
+def _json(words: Sequence[TimedWord]) -> str:
+    return json.dumps({"words": [asdict(word) for word in words]}, ensure_ascii=False, indent=1) + "\n"
+
+
+_WRITERS: dict[str, Callable[[Sequence[TimedWord]], str]] = {".srt": _srt, ".vtt": _vtt, ".json": _json}

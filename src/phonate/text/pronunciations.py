@@ -1,0 +1,64 @@
+"""Pronunciations of one's own, for names and terms that a phonemizer does not know.
+
+A file has one word a line and its phones behind it: those of CMUdict for the English phonemizer (`Nguyen W IH1 N`), IPA
+with or without spaces for espeak (`Nguyen wˈɪn`). Empty lines and those that begin with `;` or `#` are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from phonate.config.errors import InputError
+from phonate.config.registry import nearest
+from phonate.text.phonemes import Phonemizer, Word
+
+
+class LexiconPhonemizer:
+    """A phonemizer whose words are pronounced as a lexicon says, where it has them."""
+
+    def __init__(self, phonemizer: Phonemizer, lexicon: Mapping[str, tuple[str, ...]]) -> None:
+        """`lexicon`: words in lower case, and their phones."""
+        self.phonemizer = phonemizer
+        self.lexicon = dict(lexicon)
+        self.name, self.language, self.symbols = phonemizer.name, phonemizer.language, phonemizer.symbols
+
+    def __call__(self, text: str) -> list[Word]:
+        """See `Phonemizer`."""
+        return [
+            replace(word, phones=self.lexicon.get(word.text.lower(), word.phones)) for word in self.phonemizer(text)
+        ]
+
+
+def read_lexicon(path: str | Path, phonemizer: Phonemizer) -> dict[str, tuple[str, ...]]:
+    """The words of a file, in lower case, and their phones.
+
+    Raises InputError, naming the line, for one without phones or with a phone that `phonemizer` does not have.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: can't be read as text ({error}); a lexicon is a UTF-8 text file") from error
+    found = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith((";", "#")):
+            continue
+        word, *phones = line.split()
+        if not phones:
+            raise InputError(f"{path}:{number}: {word} has no phones; write them behind it")
+        found[word.lower()] = phones_of(f"{path}:{number}", phones, phonemizer)
+    return found
+
+
+def phones_of(place: str, written: list[str], phonemizer: Phonemizer) -> tuple[str, ...]:
+    """Phones as they were `written` between spaces, checked. Raises InputError, naming the `place`."""
+    single = all(len(symbol) == 1 for symbol in phonemizer.symbols)
+    phones = tuple("".join(written)) if single else tuple(written)
+    for phone in phones:
+        if phone not in phonemizer.symbols:
+            raise InputError(
+                f"{place}: {phone!r} is no phone of the phonemizer {phonemizer.name}; "
+                f"{nearest(phone, list(phonemizer.symbols))}"
+            )
+    return phones

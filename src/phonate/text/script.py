@@ -1,0 +1,122 @@
+"""From the parts of an SSML document to sentences of words, each with its delivery and the silence after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from phonate.config.errors import InputError
+from phonate.text.phonemes import Phonemizer, Word
+from phonate.text.pronunciations import phones_of
+from phonate.text.sentences import sentences
+from phonate.text.ssml import Delivery, Part
+
+
+@dataclass(frozen=True)
+class ScriptWord:
+    """A word to say."""
+
+    word: Word
+    delivery: Delivery
+    silence: float = 0.0
+    """Seconds of silence after it, at least."""
+
+
+@dataclass
+class _Sentence:
+    """A sentence as it is read."""
+
+    parts: list[Part] = field(default_factory=list)
+    silences: dict[int, float] = field(default_factory=dict)
+    """After so many parts -> seconds."""
+
+    def add_silence(self, seconds: float) -> None:
+        """After what was read so far."""
+        self.silences[len(self.parts)] = self.silences.get(len(self.parts), 0.0) + seconds
+
+
+def script(parts: Iterable[Part], phonemizer: Phonemizer) -> tuple[float, list[list[ScriptWord]]]:
+    """Seconds of silence before the first word, and the sentences.
+
+    Raises InputError where nothing can be spoken, or for a phone that the phonemizer does not have.
+    """
+    before, found = 0.0, []
+    for sentence in _sentences(parts):
+        words = _words(sentence, phonemizer)
+        if words:
+            found.append(words)
+        elif found:  # a silence between sentences
+            last = found[-1][-1]
+            found[-1][-1] = replace(last, silence=last.silence + sum(sentence.silences.values()))
+        else:
+            before += sum(sentence.silences.values())
+        if words and 0 in sentence.silences:
+            if len(found) > 1:
+                last = found[-2][-1]
+                found[-2][-1] = replace(last, silence=last.silence + sentence.silences[0])
+            else:
+                before += sentence.silences[0]
+    if not found:
+        raise InputError("nothing of this SSML can be spoken")
+    return before, found
+
+
+def _sentences(parts: Iterable[Part]) -> Iterator[_Sentence]:
+    """Cut at the ends of sentences, wherever the markup is."""
+    current = _Sentence()
+    for part in parts:
+        if part.seconds is not None:
+            current.add_silence(part.seconds)
+        pieces = [part.text] if part.phones is not None else _pieces(part.text)
+        for number, piece in enumerate(pieces):
+            current.parts.append(replace(part, text=piece))
+            if number + 1 < len(pieces) or _ends(piece):
+                yield current
+                current = _Sentence()
+        if part.ends:
+            yield current
+            current = _Sentence()
+    yield current
+
+
+def _pieces(text: str) -> list[str]:
+    """The sentences of a text, with the space around them that separates words."""
+    found = sentences(text, max(1, len(text)))
+    if found and text[:1].isspace():
+        found[0] = f" {found[0]}"
+    if found and text[-1:].isspace():
+        found[-1] = f"{found[-1]} "
+    return found or ([" "] if text else [])
+
+
+def _ends(piece: str) -> bool:
+    """Whether a sentence ends with this piece: not with "Dr."."""
+    stripped = piece.strip()
+    return bool(stripped) and len(sentences(f"{stripped} Next")) > 1
+
+
+def _words(sentence: _Sentence, phonemizer: Phonemizer) -> list[ScriptWord]:
+    """The words of a sentence; pronounced in the context of all of it, where its parts are the same words."""
+    whole = _phonemized("".join(part.text for part in sentence.parts), phonemizer)
+    alone = [_phonemized(part.text, phonemizer) for part in sentence.parts]
+    same = [word.text for word in whole] == [word.text for words in alone for word in words]
+    context = iter(whole)
+    found: list[ScriptWord] = []
+    for number, (part, own) in enumerate(zip(sentence.parts, alone, strict=True), start=1):
+        words = [next(context) for _ in own] if same else own
+        if part.phones is not None and words:
+            said = phones_of(f'SSML: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
+            words = [Word(" ".join(word.text for word in words), said, words[-1].mark)]
+        found += [ScriptWord(word, part.delivery) for word in words]
+        if number in sentence.silences and found:
+            last = found[-1]
+            paused = replace(last.word, mark=last.word.mark or ",")
+            found[-1] = ScriptWord(paused, last.delivery, last.silence + sentence.silences[number])
+    return found
+
+
+def _phonemized(text: str, phonemizer: Phonemizer) -> Sequence[Word]:
+    try:
+        return phonemizer(text)
+    except InputError:
+        return []  # punctuation between two parts

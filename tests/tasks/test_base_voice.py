@@ -1,0 +1,241 @@
+"""The voice that comes with phonate, and training that starts from it."""
+
+from __future__ import annotations
+
+import json
+import re
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+import phonate
+from phonate.audio.pitch import f0
+from phonate.cli import main
+from phonate.config.errors import InputError
+from phonate.config.resolve import resolve
+from phonate.tasks.speech.scripted import speak_ssml
+from phonate.tasks.speech.start import start
+from phonate.text.captions import TimedWord
+from phonate.training.checkpoints import resolve_checkpoint
+from phonate.training.checkpoints.manifest import problems
+from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE
+
+PACKAGE = Path(phonate.__file__).parent
+TEXT = "The baker sold a yellow boat. Nobody knew why."
+
+
+def corpus(folder: Path, count: int, seconds: float, speakers: int = 1) -> Path:
+    """Noise with texts: enough to choose how to train."""
+    folder.mkdir()
+    rows = []
+    for number in range(count):
+        sound = 0.1 * np.random.default_rng(number).standard_normal(int(16000 * seconds))
+        soundfile.write(folder / f"{number}.wav", sound, 16000)
+        rows.append(f"{number}.wav|{number % speakers}|hello there")
+    (folder / "metadata.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("name", [BASE_VOICE, BASE_VOCODER])
+def test_it_is_intact_small_and_tells_nothing_of_the_machine(name: str) -> None:
+    folder = resolve_checkpoint(name)
+    assert folder == PACKAGE / name
+    assert not problems(folder)
+    assert main(["checkpoints", "verify", str(folder)]) == 0
+    for file in folder.iterdir():
+        if file.suffix != ".safetensors":
+            assert not re.search(r"[\"' ]/\w", file.read_text()), "an absolute path"
+    assert (folder / "MODEL_CARD.md").is_file()
+    assert json.loads((folder / "metadata.json").read_text())["hostname"] is None
+
+
+def test_both_fit_in_15_mb() -> None:
+    assert sum(file.stat().st_size for file in (PACKAGE / "base").rglob("*")) < 15e6
+
+
+def test_it_speaks_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["speak", TEXT]) == 0
+    with wave.open("spoken.wav") as sound:
+        assert 2.0 < sound.getnframes() / sound.getframerate() < 5.0
+
+
+def test_a_folder_in_the_place_of_a_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["speak", str(tmp_path)]) == 2
+    assert f"phonate speak {tmp_path} TEXT" in capsys.readouterr().err
+
+
+def test_a_local_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base" / "voice").mkdir(parents=True)
+    with pytest.raises(phonate.PhonateError):
+        resolve_checkpoint(BASE_VOICE)
+
+
+def test_times_of_words_cover_the_sound() -> None:
+    voice = phonate.load(BASE_VOICE, "speech")
+    waveform, words = voice.timed(TEXT)
+    assert np.array_equal(waveform, voice.speak(TEXT))
+    assert [word.text for word in words] == TEXT.split()
+    times = [time for word in words for time in (word.start, word.end)]
+    assert times == sorted(times)
+    assert all(word.end - word.start >= 0.03 for word in words)
+    seconds = len(waveform) / voice.sample_rate
+    assert words[0].start < 0.5
+    assert seconds - 1.0 < words[-1].end <= seconds
+    assert words[6].start - words[5].end > 0.25  # the pause between the sentences
+    slow = voice.timed(TEXT, speed=0.5)[1]
+    assert slow[-1].end > 1.7 * words[-1].end
+
+
+@pytest.mark.slow
+def test_a_recogniser_hears_the_words_when_they_are_said() -> None:
+    pytest.importorskip("faster_whisper", reason="needs phonate[eval]")
+    from phonate.evaluation.transcription import Recogniser
+    from phonate.evaluation.words import count
+
+    voice = phonate.load(BASE_VOICE, "speech")
+    text = "In the morning, the old teacher walked slowly to the school beside the river, carrying seven heavy books."
+    waveform, words = voice.timed(text)
+    recogniser = Recogniser()
+    assert count([text], [recogniser.transcribe(waveform, voice.sample_rate)]).rate < 0.15
+    middle = int((words[8].end + words[9].start) / 2 * voice.sample_rate)
+    halves = [recogniser.transcribe(part, voice.sample_rate) for part in (waveform[:middle], waveform[middle:])]
+    for half, expected in zip(halves, (words[:9], words[9:]), strict=True):
+        assert count([" ".join(word.text for word in expected)], [half]).rate < 0.3
+
+
+def test_a_lexicon_changes_what_is_said(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("baker T IY1 CH ER0\n")
+    voice = phonate.load(BASE_VOICE, "speech")
+    before = voice.speak(TEXT)
+    voice.pronounce(tmp_path / "names.txt")
+    teacher = voice.speak(TEXT)
+    assert not np.array_equal(before, teacher)
+    assert np.array_equal(teacher, phonate.load(BASE_VOICE, "speech").speak(TEXT.replace("baker", "teacher")))
+
+
+@pytest.mark.parametrize(("count", "seconds", "steps"), [(8, 15.0, 500), (8, 60.0, 800), (3, 500.0, 1200)])
+def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, seconds: float, steps: int) -> None:
+    chosen = start(resolve("speech", [f"data.path={corpus(tmp_path / 'mine', count, seconds)}"]).recipe)
+    assert chosen is not None
+    assert chosen.changes["training.init_from"] == BASE_VOICE
+    assert chosen.changes["training.max_steps"] == steps
+    assert f"{count * seconds / 60:.1f} minutes of recordings: {steps} steps from {BASE_VOICE}" in chosen.reason
+
+
+@pytest.mark.parametrize(
+    ("override", "unlike"),
+    [
+        ("size=tiny", "another model.width, 192"),
+        ("data.phonemes=characters", "other phones (english, en-us)"),
+        ("data.audio.hop_length=300", "other features"),
+    ],
+)
+def test_where_it_does_not_fit_training_starts_from_scratch(tmp_path: Path, override: str, unlike: str) -> None:
+    chosen = start(resolve("speech", [f"data.path={tmp_path}", override]).recipe)
+    assert chosen is not None
+    assert chosen.changes == {"training.init_from": None}
+    assert chosen.reason.startswith(f"training from scratch, for {BASE_VOICE} has {unlike}")
+
+
+def test_several_speakers_start_from_scratch(tmp_path: Path) -> None:
+    chosen = start(resolve("speech", [f"data.path={corpus(tmp_path / 'mine', 4, 2.0, speakers=2)}"]).recipe)
+    assert chosen is not None
+    assert chosen.changes == {"training.init_from": None}
+
+
+def test_null_turns_it_off(tmp_path: Path) -> None:
+    assert start(resolve("speech", [f"data.path={tmp_path}", "training.init_from=null"]).recipe) is None
+
+
+@pytest.mark.slow
+def test_training_starts_from_it_and_says_so(tmp_path: Path) -> None:
+    """Overrides win over what was chosen, the run's recipe names the base, and the run resumes."""
+    path = corpus(tmp_path / "mine", 4, 2.0)
+    run = tmp_path / "run"
+    arguments = [
+        "train",
+        "speech",
+        f"data.path={path}",
+        "data.durations=learnt",
+        "data.aligner_steps=2",
+        "data.judged=0",
+    ]
+    arguments += ["data.vocoder=null", "data.validation=0", "training.validation.metric_for_best_model=val_loss"]
+    arguments += ["training.validation.greater_is_better=false", "training.batch_size=2", "training.optimizer.lr=0"]
+    assert main([*arguments, "training.max_steps=2", "--output", str(run)]) == 0
+    log = (run / "logs" / "training.log").read_text()
+    assert f"0.1 minutes of recordings: 500 steps from {BASE_VOICE}" in log
+    recipe = resolve(run).recipe
+    assert (recipe.training.init_from, recipe.training.max_steps) == (BASE_VOICE, 2)
+    assert recipe.training.adversarial_start == 1
+    mine, base = (phonate.load(one, "speech").model.state_dict() for one in (run, BASE_VOICE))
+    assert all(torch.equal(mine[name], base[name]) for name in base)
+    assert main(["train", str(run), "--output", str(run), "--resume", "auto", "training.max_steps=3"]) == 0
+    assert resolve(run).recipe.training.max_steps == 3
+
+
+def test_an_unknown_base_is_refused() -> None:
+    with pytest.raises(InputError, match="base/singer: no such run or checkpoint"):
+        resolve_checkpoint("base/singer")
+
+
+def ssml(inside: str) -> tuple[np.ndarray, list[TimedWord], int]:
+    voice = phonate.load(BASE_VOICE, "speech")
+    sound, words = speak_ssml(voice, f"<speak>{inside}</speak>")
+    return sound, words, voice.sample_rate
+
+
+def part_of(sound: np.ndarray, word: TimedWord, rate: int) -> np.ndarray:
+    return sound[round(word.start * rate) : round(word.end * rate)]
+
+
+def test_breaks_are_as_long_as_they_are_to_be() -> None:
+    sound, words, rate = ssml('<break time="500ms"/>The old baker <break time="2s"/> sold a yellow boat.')
+    assert words[0].start > 0.5
+    assert not sound[: rate // 2].any()
+    assert words[3].start - words[2].end == pytest.approx(2.0, abs=0.02)
+    middle = round((words[2].end + words[3].start) / 2 * rate)
+    assert not sound[middle - rate // 2 : middle + rate // 2].any()
+    assert len(sound) / rate == pytest.approx(words[-1].end, abs=0.6)
+
+
+def test_rate_pitch_and_level_are_those_of_the_words() -> None:
+    text = "Yesterday a very <{}>long and lonely</{}> winter began."
+    plain, before, rate = ssml(text.format("prosody", "prosody"))
+    for opening, check in (
+        ('prosody rate="50%"', lambda mine, theirs: len(mine) / len(theirs) == pytest.approx(2.0, rel=0.1)),
+        ('prosody volume="-12dB"', lambda mine, theirs: rms(mine) / rms(theirs) == pytest.approx(0.25, rel=0.2)),
+        (
+            'prosody pitch="+5st"',
+            lambda mine, theirs: pitch(mine, rate) / pitch(theirs, rate) == pytest.approx(1.33, rel=0.08),
+        ),
+    ):
+        sound, words, _ = ssml(text.format(opening, "prosody"))
+        for number in (3, 5):  # "long" and "lonely"
+            assert check(part_of(sound, words[number], rate), part_of(plain, before[number], rate)), opening
+        outside = [part_of(sound, words[0], rate), part_of(plain, before[0], rate)]
+        assert rms(outside[0]) == pytest.approx(rms(outside[1]), rel=0.4), opening  # the peak is the same
+        assert len(outside[0]) == pytest.approx(len(outside[1]), abs=3), opening
+
+
+def rms(sound: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(sound))))
+
+
+def pitch(sound: np.ndarray, rate: int) -> float:
+    found = f0(sound.astype(np.float32), rate, 256)
+    return float(np.median(found[found > 0]))
+
+
+def test_the_command_speaks_ssml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = ["-o", str(tmp_path / "said.wav"), "--captions", str(tmp_path / "said.vtt")]
+    assert main(["speak", "<speak>Hello <emphasis>there</emphasis>.</speak>", *target]) == 0
+    assert "Hello there." in (tmp_path / "said.vtt").read_text()
+    assert main(["speak", "<speak>Hello <loud>there</loud>.</speak>", *target]) == 2
+    assert "<loud> is not understood" in capsys.readouterr().err

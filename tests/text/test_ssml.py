@@ -1,0 +1,191 @@
+"""SSML: what is understood, what is refused, and the words that it becomes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phonate.config.errors import InputError
+from phonate.text.phonemes import phonemizer
+from phonate.text.script import ScriptWord, script
+from phonate.text.ssml import Delivery, is_ssml, parse
+
+ENGLISH = phonemizer("english")
+
+
+def read(inside: str) -> list[list[ScriptWord]]:
+    return script(parse(f"<speak>{inside}</speak>"), ENGLISH)[1]
+
+
+def said(inside: str) -> list[str]:
+    return [" ".join(one.word.text + one.word.mark for one in sentence) for sentence in read(inside)]
+
+
+def deliveries(inside: str) -> dict[str, Delivery]:
+    return {one.word.text: one.delivery for sentence in read(inside) for one in sentence}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<speak>Hello.</speak>", True),
+        ('\n<?xml version="1.0"?>\n<speak version="1.1">Hello.</speak>', True),
+        ("<speak/>", True),
+        ("<speaker>", False),
+        ("I <speak>", False),
+    ],
+)
+def test_what_is_ssml(text: str, expected: bool) -> None:
+    assert is_ssml(text) is expected
+
+
+def test_markup_does_not_cut_sentences() -> None:
+    assert said("Dr. <emphasis>Lee</emphasis> came. <prosody rate='slow'>She</prosody>, of course, left.") == [
+        "Doctor Lee came.",
+        "She, of course, left.",
+    ]
+
+
+def test_words_are_pronounced_in_the_context_of_the_whole_sentence() -> None:
+    """Weak forms depend on the next word, which may be in another element."""
+    (marked,), (plain,) = read("the <emphasis>apple</emphasis> to eat"), read("the apple to eat")
+    assert [one.word for one in marked] == [one.word for one in plain]
+
+
+def test_instructions_add_up() -> None:
+    found = deliveries(
+        "plain <prosody rate='200%' pitch='+2st' volume='-6dB'>fast <prosody rate='slow' pitch='x-high'>both</prosody>"
+        "</prosody> <emphasis level='reduced'>weak</emphasis>"
+    )
+    assert found["plain"] == Delivery()
+    assert found["fast"] == Delivery(2.0, 2.0, -6.0)
+    assert found["both"] == Delivery(1.5, 8.0, -6.0)
+    assert found["weak"] == Delivery(1.1, -1.0, -2.0)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [
+        ("rate='x-fast'", Delivery(speed=1.6)),
+        ("rate='80%'", Delivery(speed=0.8)),
+        ("rate='+20%'", Delivery(speed=1.2)),
+        ("rate='1.5'", Delivery(speed=1.5)),
+        ("pitch='low'", Delivery(semitones=-3.0)),
+        ("pitch='+100%'", Delivery(semitones=12.0)),
+        ("volume='loud'", Delivery(decibels=4.0)),
+    ],
+)
+def test_values_of_prosody(attribute: str, expected: Delivery) -> None:
+    assert deliveries(f"<prosody {attribute}>word</prosody>")["word"] == expected
+
+
+def test_breaks_are_silences_after_words() -> None:
+    before, (first, second) = script(
+        parse(
+            '<speak><break time="250ms"/>One <break time="1.5s"/><break strength="weak"/> two. <break time="1s"/> Three'
+            "</speak>"
+        ),
+        ENGLISH,
+    )
+    assert before == 0.25
+    assert [(one.word.text, one.word.mark, one.silence) for one in first] == [("One", ",", 1.7), ("two", ".", 1.0)]
+    assert [one.silence for one in second] == [0.0]
+
+
+def test_paragraphs_and_sentences_end_without_a_full_stop() -> None:
+    sentences = read("<p>One</p><s>Two</s>Three")
+    assert [[one.word.text for one in sentence] for sentence in sentences] == [["One"], ["Two"], ["Three"]]
+    assert [sentence[-1].silence for sentence in sentences] == [0.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("characters", "AB12", "A.B. one two"),
+        ("spell-out", "a", "A,"),
+        ("digits", "2025", "two zero two five"),
+        ("telephone", "555-21", "five five five, two one"),
+        ("ordinal", "21", "twenty first"),
+        ("cardinal", "21", "twenty one"),
+    ],
+)
+def test_say_as(kind: str, text: str, expected: str) -> None:
+    assert said(f"<say-as interpret-as='{kind}'>{text}</say-as>") == [expected]
+
+
+def test_a_letter_is_not_an_article() -> None:
+    ((letter, *_),) = read("<say-as interpret-as='characters'>A7</say-as>")
+    assert letter.word.phones == ("EY1",)
+
+
+def test_phonemes_and_aliases() -> None:
+    (words,) = read(
+        "I use <phoneme alphabet='x-arpabet' ph='F OW1 N EY2 T'>phonate now</phoneme>, by the "
+        "<sub alias='World Wide Web Consortium'>W3C</sub>."
+    )
+    assert (words[2].word.text, words[2].word.phones, words[2].word.mark) == (
+        "phonate now",
+        ("F", "OW1", "N", "EY2", "T"),
+        ",",
+    )
+    assert [one.word.text for one in words[5:]] == ["World", "Wide", "Web", "Consortium"]
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("<brake time='1s'/>", "<brake> is not understood; did you mean break"),
+        ("<break time='1 minute'/>", "must be such as 500ms or 1.5s"),
+        ("<break time='90s'/>", "at most 60s"),
+        ("<break strength='huge'/>", "must be none, x-weak"),
+        ("<prosody rate='quick'>a</prosody>", "must be x-slow, .* or such as 120% and 1.2"),
+        ("<prosody rate='1%'>a</prosody>", "from 20% to 500%"),
+        ("<prosody pitch='high note'>a</prosody>", "or such as \\+2st"),
+        ("<prosody pitch='+40st'>a</prosody>", "from -24st"),
+        ("<prosody volume='11'>a</prosody>", "or such as -6dB"),
+        ("<prosody range='high'>a</prosody>", "has rate, pitch and volume"),
+        ("<emphasis level='huge'>a</emphasis>", "must be strong, moderate"),
+        ("<say-as interpret-as='song'>a</say-as>", "must be characters"),
+        ("<say-as interpret-as='ordinal'>x</say-as>", "must be digits"),
+        ("<say-as interpret-as='digits'><s>1</s></say-as>", "may hold text only"),
+        ("<phoneme>a</phoneme>", "needs ph="),
+        ("<phoneme ph='QQ'>a</phoneme>", "'QQ' is no phone of the phonemizer english"),
+        ("<sub>a</sub>", "needs alias="),
+        ("Black & white", "not well-formed"),
+        ("...", "nothing of this SSML can be spoken"),
+        ("<![CDATA[x]]>", "declarations"),
+    ],
+)
+def test_mistakes_are_named(inside: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(inside)
+
+
+def test_entities_are_refused() -> None:
+    bomb = '<!DOCTYPE speak [<!ENTITY a "b">]><speak>&a;</speak>'
+    with pytest.raises(InputError, match="declarations"):
+        parse(bomb)
+    assert said("<!-- a comment --> Hello.") == ["Hello."]
+
+
+def test_a_namespace_changes_nothing() -> None:
+    document = '<speak xmlns="http://www.w3.org/2001/10/synthesis"><emphasis>Hi</emphasis> there.</speak>'
+    assert [one.word.text for one in script(parse(document), ENGLISH)[1][0]] == ["Hi", "there"]
+
+
+_TEXTS = st.text(st.sampled_from("aAbI .,?!1$"), max_size=20)
+_ELEMENTS = st.sampled_from(
+    ["{}", "<s>{}</s>", "<p>{}</p>", "<emphasis>{}</emphasis>", "<prosody rate='fast'>{}</prosody>", "<break/>{}"]
+)
+
+
+@given(st.lists(st.tuples(_ELEMENTS, _TEXTS), max_size=8))
+def test_any_document_is_read_or_refused(parts: list[tuple[str, str]]) -> None:
+    inside = "".join(element.format(text) for element, text in parts)
+    try:
+        sentences = read(inside)
+    except InputError:
+        return
+    assert all(sentences)
+    assert all(one.word.phones for sentence in sentences for one in sentence)

@@ -10,7 +10,7 @@ DOCS   := $(VENV)/.ready-docs
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench docs clean
+.PHONY: help setup demo test test-all lint format bench base docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -56,6 +56,17 @@ bench: $(BENCH)  ## Measure trainer, checkpoints, batching, features, aligners, 
 	set -e; for name in trainer_overhead checkpoint_stall padding feature_cache features alignment attention \
 	  watch_overhead gradient_checkpointing precision lora_parameters startup; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
+
+base: $(READY)  ## Train the voice and the vocoder of the package again (KATHLEEN=folder KERSTIN=folder; two hours)
+	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' build/base
+	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv --output build/base/vocoder --resume auto
+	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.vocoder=build/base/vocoder \
+	  --output build/base/voice --resume auto
+	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=kathleen-and-kerstin
+	$(BIN)/python scripts/pack_base.py build/base/voice src/phonate/base/voice data.path=kathleen \
+	  data.vocoder=base/vocoder
+	rm -rf build/base/packed && cp -r src/phonate/base/voice build/base/packed
+	$(BIN)/phonate evaluate build/base/packed --data build/base/held_out.csv
 
 docs: $(DOCS)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

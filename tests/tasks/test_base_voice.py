@@ -17,7 +17,7 @@ from phonate.audio.pitch import f0
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.tasks.speech.scripted import speak_ssml
+from phonate.tasks.speech.speaking.scripted import speak_ssml
 from phonate.tasks.speech.start import start
 from phonate.text.captions import TimedWord
 from phonate.training.checkpoints import resolve_checkpoint
@@ -119,13 +119,14 @@ def test_a_lexicon_changes_what_is_said(tmp_path: Path) -> None:
     assert np.array_equal(teacher, phonate.load(BASE_VOICE, "speech").speak(TEXT.replace("baker", "teacher")))
 
 
-@pytest.mark.parametrize(("count", "seconds", "steps"), [(8, 15.0, 500), (8, 60.0, 800), (3, 500.0, 1200)])
+@pytest.mark.parametrize(("count", "seconds", "steps"), [(8, 15.0, 150), (8, 60.0, 800), (3, 500.0, 1200)])
 def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, seconds: float, steps: int) -> None:
     chosen = start(resolve("speech", [f"data.path={corpus(tmp_path / 'mine', count, seconds)}"]).recipe)
     assert chosen is not None
     assert chosen.changes["training.init_from"] == BASE_VOICE
     assert chosen.changes["training.max_steps"] == steps
     assert f"{count * seconds / 60:.1f} minutes of recordings: {steps} steps from {BASE_VOICE}" in chosen.reason
+    assert ("training.callbacks" in chosen.changes) == ("its sound and melody" in chosen.reason) == (steps == 150)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_training_starts_from_it_and_says_so(tmp_path: Path) -> None:
     arguments += ["training.validation.greater_is_better=false", "training.batch_size=2", "training.optimizer.lr=0"]
     assert main([*arguments, "training.max_steps=2", "--output", str(run)]) == 0
     log = (run / "logs" / "training.log").read_text()
-    assert f"0.1 minutes of recordings: 500 steps from {BASE_VOICE}" in log
+    assert f"0.1 minutes of recordings: 150 steps from {BASE_VOICE}" in log
     recipe = resolve(run).recipe
     assert (recipe.training.init_from, recipe.training.max_steps) == (BASE_VOICE, 2)
     assert recipe.training.adversarial_start == 1

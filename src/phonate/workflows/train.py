@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ def _started(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -
 
 def _written(changes: Mapping[str, Any]) -> list[str]:
     """Options as on the command line."""
-    return [f"{name}={'null' if value is None else value}" for name, value in changes.items()]
+    return [f"{name}={json.dumps(value)}" for name, value in changes.items()]
 
 
 def start_ranks(settings: TrainingSettings, device: torch.device, several_phases: bool) -> Ranks:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Speak, and print what was written."""
     from phonate.audio.decoding import MADE, writable, write_audio
     from phonate.config.errors import InputError
-    from phonate.tasks.speech.scripted import speak_ssml
+    from phonate.tasks.speech.speaking.scripted import speak_ssml
     from phonate.text.captions import captions, write_captions
     from phonate.text.ssml import is_ssml
     from phonate.workflows.load import load

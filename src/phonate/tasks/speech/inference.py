@@ -116,7 +116,7 @@ class Synthesiser(Inference):
 
     def speech_service(self, max_batch: int = 8) -> SpeechService:
         """See `Inference.speech_service`."""
-        from phonate.tasks.speech.service import SynthesiserService  # which imports this module
+        from phonate.tasks.speech.speaking.service import SynthesiserService  # which imports this module
 
         return SynthesiserService(self, max_batch)
 

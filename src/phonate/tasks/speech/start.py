@@ -1,13 +1,15 @@
 """How a voice is trained that starts from the one that comes with phonate.
 
-A recipe with `training.init_from: base` leaves that to the recordings: where the base has the same features, phones and
-sizes, its weights are taken, its discriminator too, so that blurred mels are punished from the first step; the fewer
-recordings there are, the fewer steps, since each is then heard more often.
+A recipe with `training.init_from: base` leaves that to the recordings: where the base has the same features, phones
+and sizes, its weights are taken, its discriminator too, so that blurred mels are punished from the first step. A few
+minutes of recordings are soon learnt by heart, and words that are not in them forgotten: of those, only what makes sound
+and melody is trained, for a few steps, while what reads text stays as it is.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from phonate.audio.decoding import probe
 from phonate.audio.processor import AudioProcessor
@@ -24,8 +26,12 @@ BASE = "base"
 LEARNING_RATE = 5e-4
 """A third of that of training from scratch."""
 _SIZES = ("kind", "width", "encoder_layers", "decoder_layers", "predictor_layers", "discriminator_channels")
-_STEPS = ((5.0, 500), (20.0, 800), (float("inf"), 1200))
+FEW_MINUTES = 5.0
+"""Of recordings, up to which what reads text is not trained."""
+_READS_TEXT = ("acoustic.embedding", "acoustic.encoder", "acoustic.predictor", "acoustic.prosody_head")
+_STEPS = ((FEW_MINUTES, 150), (20.0, 800), (float("inf"), 1200))
 """Minutes of recordings, at most -> steps."""
+_FREEZE = {"type": "freeze_layers", "options": {"patterns": list(_READS_TEXT)}}
 
 
 def start(recipe: SpeechRecipe) -> Start | None:
@@ -43,7 +49,7 @@ def start(recipe: SpeechRecipe) -> Start | None:
             {"training.init_from": None}, f"training from scratch, for {BASE_VOICE} has one speaker, not {speakers}"
         )
     steps = next(steps for most, steps in _STEPS if minutes <= most)
-    changes = {
+    changes: dict[str, Any] = {
         "training.init_from": BASE_VOICE,
         "training.max_steps": steps,
         "training.adversarial_start": 1,
@@ -52,9 +58,15 @@ def start(recipe: SpeechRecipe) -> Start | None:
         "training.validation.interval": steps // 5,
         "training.checkpoint.interval": steps // 5,
     }
+    trained = "all of it"
+    if minutes <= FEW_MINUTES:
+        trained = "its sound and melody"
+        # averaged weights would be the base's: there are too few steps to leave it behind
+        changes |= {"training.callbacks": [_FREEZE], "training.ema": None}
     return Start(
         changes,
-        f"{minutes:.1f} minutes of recordings: {steps} steps from {BASE_VOICE} (training.init_from=null: from scratch)",
+        f"{minutes:.1f} minutes of recordings: {steps} steps from {BASE_VOICE}, training {trained} "
+        "(training.init_from=null: from scratch)",
     )
 
 

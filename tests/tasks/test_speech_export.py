@@ -68,6 +68,7 @@ def trained(folder: Path, name: str, **changes: Any) -> Path:
         "training.validation.interval": 20,
         "training.checkpoint.interval": 20,
         "training.ema": None,
+        "data.vocoder": None,
         "data.judged": 0,
         "training.validation.metric_for_best_model": "val_loss",
         "training.validation.greater_is_better": False,

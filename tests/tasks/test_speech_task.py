@@ -36,6 +36,7 @@ SENTENCES = 8
 
 
 BY_LOSS = {
+    "data.vocoder": None,
     "data.judged": 0,
     "training.validation.metric_for_best_model": "val_loss",
     "training.validation.greater_is_better": False,

@@ -2,8 +2,8 @@
 
 A recipe with `training.init_from: base` leaves that to the recordings: where the base has the same features, phones
 and sizes, its weights are taken, its discriminator too, so that blurred mels are punished from the first step. A few
-minutes of recordings are soon learnt by heart, and words that are not in them forgotten: of those, only what makes sound
-and melody is trained, for a few steps, while what reads text stays as it is.
+minutes of recordings are soon learnt by heart, and words that are not in them forgotten: then only what makes sound and
+melody is trained, for a few steps, while what reads text stays as it is.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ _SIZES = ("kind", "width", "encoder_layers", "decoder_layers", "predictor_layers
 FEW_MINUTES = 5.0
 """Of recordings, up to which what reads text is not trained."""
 _READS_TEXT = ("acoustic.embedding", "acoustic.encoder", "acoustic.predictor", "acoustic.prosody_head")
-_STEPS = ((FEW_MINUTES, 150), (20.0, 800), (float("inf"), 1200))
+MANY_MINUTES = 20.0
+"""Of recordings, beyond which their number makes no difference."""
+_STEPS = ((FEW_MINUTES, 150), (MANY_MINUTES, 800), (float("inf"), 1200))
 """Minutes of recordings, at most -> steps."""
 _FREEZE = {"type": "freeze_layers", "options": {"patterns": list(_READS_TEXT)}}
 
@@ -63,9 +65,10 @@ def start(recipe: SpeechRecipe) -> Start | None:
         trained = "its sound and melody"
         # averaged weights would be the base's: there are too few steps to leave it behind
         changes |= {"training.callbacks": [_FREEZE], "training.ema": None}
+    found = f"{minutes:.1f}" if minutes <= MANY_MINUTES else f"over {MANY_MINUTES:.0f}"
     return Start(
         changes,
-        f"{minutes:.1f} minutes of recordings: {steps} steps from {BASE_VOICE}, training {trained} "
+        f"{found} minutes of recordings: {steps} steps from {BASE_VOICE}, training {trained} "
         "(training.init_from=null: from scratch)",
     )
 
@@ -84,7 +87,7 @@ def _unlike_base(recipe: SpeechRecipe) -> str | None:
 
 
 def _corpus(data: SpeechData) -> tuple[int, float]:
-    """Speakers of the corpus, and its minutes by the headers of its files."""
+    """Speakers of the corpus, and its minutes by the headers of its files, which are counted until they are many."""
     listed, _ = list_corpus(data)
     rows = [row for row in listed if isinstance(row, Row)]
     lengths: dict[Path, float] = {}
@@ -93,6 +96,8 @@ def _corpus(data: SpeechData) -> tuple[int, float]:
         if row.path not in lengths:
             lengths[row.path] = _seconds(row.path)
         seconds += (lengths[row.path] if row.end is None else row.end) - row.start
+        if seconds > 60 * MANY_MINUTES:
+            break
     return len({row.speaker for row in rows}), seconds / 60
 
 

@@ -289,7 +289,8 @@ class Comparison:
         ours, peer = self.samples_per_second
         spread = f"{statistics.median(self.ratios):.2f} ({min(self.ratios):.2f} to {max(self.ratios):.2f})"
         ends = " | ".join(f"{loss:.2f}" for loss in self.losses)
-        return f"| {self.precision} | {self.batch} | {ours:.2f} | {peer:.2f} | {spread} | {self.tokens:.2f} | {ends} |"
+        name = f"{self.precision}, {self.batch} samples"
+        return f"| {name} | {ours:.2f} | {peer:.2f} | {spread} | {self.tokens:.2f} | {ends} |"
 
 
 def compare(options: argparse.Namespace, precision: str, batch: int) -> Comparison:
@@ -330,9 +331,9 @@ def report(options: argparse.Namespace) -> str:
         f"medians over {options.rounds} rounds of processor times; bf16 is autocast over fp32 weights. The peer "
         "pads to the longest sample of a batch.",
         "",
-        "| precision | samples in a batch | here, samples / s | transformers.Trainer | ratio | tokens it computes for "
+        "| batches | here, samples / s | transformers.Trainer | ratio | tokens it computes for "
         "each of a sample | loss here | loss there |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
         *rows,
         "",
         "Dropout is drawn once here for layers that read the same input, and for each layer by the peer. The recipe's "

@@ -137,12 +137,9 @@ def _prosody(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]
 def _rate(value: str) -> float:
     if value in _RATES:
         return _RATES[value]
-    found = re.fullmatch(_NUMBER + "(%?)", value.strip())
-    if found is None:
-        _chosen("prosody", "rate", value, _RATES, "120% and 1.2")
-    assert found is not None
-    number = float(found[1]) / (100 if found[2] else 1)
-    speed = 1 + number if found[1][0] in "+-" and found[2] else number
+    number, unit = _measured("rate", value, "%?", _RATES, "120% and 1.2")
+    share = number / 100 if unit else number
+    speed = 1 + share if unit and value.strip()[0] in "+-" else share
     if not 0.2 <= speed <= 5:
         raise InputError(f"SSML: <prosody rate={value!r}>: must be from 20% to 500%")
     return speed
@@ -151,12 +148,8 @@ def _rate(value: str) -> float:
 def _pitch(value: str) -> float:
     if value in _PITCHES:
         return _PITCHES[value]
-    found = re.fullmatch(_NUMBER + "(st|%)", value.strip())
-    if found is None:
-        _chosen("prosody", "pitch", value, _PITCHES, "+2st and +10%")
-    assert found is not None
-    number = float(found[1])
-    semitones = number if found[2] == "st" else 12 * math.log2(max(1 + number / 100, 1e-3))
+    number, unit = _measured("pitch", value, "st|%", _PITCHES, "+2st and +10%")
+    semitones = number if unit == "st" else 12 * math.log2(max(1 + number / 100, 1e-3))
     if not -24 <= semitones <= 24:
         raise InputError(f"SSML: <prosody pitch={value!r}>: must be from -24st to +24st")
     return semitones
@@ -165,19 +158,26 @@ def _pitch(value: str) -> float:
 def _volume(value: str) -> float:
     if value in _VOLUMES:
         return _VOLUMES[value]
-    found = re.fullmatch(_NUMBER + "dB", value.strip())
+    return min(_measured("volume", value, "dB", _VOLUMES, "-6dB")[0], 40.0)
+
+
+def _measured(attribute: str, value: str, units: str, choices: dict[str, float], others: str) -> tuple[float, str]:
+    """A number and its unit, one of the pattern `units`. Raises InputError with the choices."""
+    found = re.fullmatch(f"{_NUMBER}({units})", value.strip())
     if found is None:
-        _chosen("prosody", "volume", value, _VOLUMES, "-6dB")
-    assert found is not None
-    return min(float(found[1]), 40.0)
+        raise _unknown("prosody", attribute, value, [*choices, f"or such as {others}"])
+    return float(found[1]), found[2]
 
 
-def _chosen(element: str, attribute: str, value: str, choices: dict[str, float], others: str = "") -> float:
+def _chosen(element: str, attribute: str, value: str, choices: dict[str, float]) -> float:
     """The value's number. Raises InputError with the choices."""
     if value not in choices:
-        also = f", or such as {others}" if others else ""
-        raise InputError(f"SSML: <{element} {attribute}={value!r}>: must be {', '.join(choices)}{also}")
+        raise _unknown(element, attribute, value, list(choices))
     return choices[value]
+
+
+def _unknown(element: str, attribute: str, value: str, choices: list[str]) -> InputError:
+    return InputError(f"SSML: <{element} {attribute}={value!r}>: must be {', '.join(choices)}")
 
 
 def _emphasis(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:

@@ -1,0 +1,87 @@
+"""Scores voices that were trained on a few recordings: WER, MOS and likeness of sentences nobody recorded.
+
+    python scripts/score_small_voice.py $RECORDINGS base/vocoder RUN [RUN ...]
+
+RECORDINGS has LJ Speech's first recordings (tts_en_lj), its sentences (text), and other speakers (spk_en_librispeech,
+tts_en_kathleen). 40 sentences of 8 to 14 words that are not among the recordings; a sentence is nearest to LJ if the
+average embedding of LJ's recordings is the most similar of 50 speakers'. The first row is of the recordings' copies by
+the vocoder, the second of the recordings.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+import phonate
+from phonate.audio.decoding import read_audio
+from phonate.evaluation.naturalness import NaturalnessJudge
+from phonate.evaluation.speaker_similarity import SpeakerJudge
+from phonate.evaluation.transcription import Recogniser
+from phonate.evaluation.words import count
+
+SENTENCES, SPEAKERS, RATE = 40, 50, 22050
+
+
+def sentences(recordings: Path, known: set[str]) -> list[str]:
+    """Sentences to speak, always the same."""
+    lines = (recordings / "text" / "en_ljspeech_sentences.txt").read_text(encoding="utf-8").splitlines()
+    whole = [one.strip() for one in lines]
+    fit = [one for one in whole if 8 <= len(one.split()) <= 14 and one[0].isupper() and one[-1] == "."]
+    return random.Random(1).sample([one for one in fit if one not in known], SENTENCES)
+
+
+def profile(judge: SpeakerJudge, files: Iterable[Path]) -> np.ndarray:
+    """The average embedding of recordings."""
+    embeddings = [judge.embed(read_audio(file, RATE)[0], RATE, file.name) for file in sorted(files)[:20]]
+    mean = np.mean(embeddings, axis=0)
+    return mean / np.linalg.norm(mean)
+
+
+def profiles(judge: SpeakerJudge, recordings: Path) -> np.ndarray:
+    """LJ first, then others."""
+    others = recordings / "spk_en_librispeech"
+    folders = sorted((others / "test-other").iterdir())
+    single = sorted((others / "train-clean-100").rglob("*.flac"))[: SPEAKERS - 2 - len(folders)]
+    groups = [(recordings / name / "wavs").iterdir() for name in ("tts_en_lj", "tts_en_kathleen")]
+    groups += [folder.rglob("*.flac") for folder in folders]
+    return np.stack([profile(judge, group) for group in [*groups, *([one] for one in single)]])
+
+
+def main() -> None:
+    """Print a row for the copies, the recordings and each run."""
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    recordings, vocoder, runs = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    recogniser, naturalness, voices = Recogniser(), NaturalnessJudge(), SpeakerJudge()
+    known = profiles(voices, recordings)
+
+    def row(name: str, texts: list[str], sounds: list[np.ndarray]) -> None:
+        errors = count(texts, [recogniser.transcribe(one, RATE) for one in sounds])
+        mos = np.mean([naturalness.score_made(one, RATE, name) for one in sounds])
+        likeness = np.stack([known @ voices.embed(one, RATE, name) for one in sounds])
+        nearest = int((likeness.argmax(1) == 0).sum())
+        print(
+            f"{name}: WER {errors.rate:.1%}, MOS {mos:.2f}, similarity {likeness[:, 0].mean():.3f}, "
+            f"nearest {nearest} of {len(sounds)} among {len(known)}",
+            flush=True,
+        )
+
+    lines = (recordings / "tts_en_lj" / "metadata.csv").read_text(encoding="utf-8").splitlines()
+    texts = {name: text for name, _, text in (line.split("|") for line in lines)}
+    loaded = [phonate.load(run, "speech", vocoder=vocoder) for run in runs]
+    first = loaded[0]
+    natural = [first.processor.load(next((recordings / "tts_en_lj" / "wavs").glob(f"{name}.*"))) for name in texts]
+    row("copies", list(texts.values()), [first.render(first.processor.mel(one)) for one in natural])
+    row("recordings", list(texts.values()), natural)
+    spoken = sentences(recordings, set(texts.values()))
+    for run, voice in zip(runs, loaded, strict=True):
+        row(run, spoken, voice.speak(spoken))
+
+
+if __name__ == "__main__":
+    main()

@@ -109,6 +109,9 @@ def packed(samples: list[Sample]) -> dict[str, Any]:
         end = start + length - 2
         audio.append(torch.arange(end - (len(one.frames) - one.reference), end - 1))
     is_frame = (input_ids == 4) | (input_ids == 5)
+    text_positions, audio_positions = (input_ids == 3).nonzero()[:, 0], torch.cat(audio)
+    is_read = torch.zeros_like(is_frame)
+    is_read[torch.cat([text_positions, audio_positions])] = True
     sequences, places = sequence_layout(starts, lengths, len(input_ids))
     return {
         "input_ids": input_ids[None],
@@ -116,8 +119,10 @@ def packed(samples: list[Sample]) -> dict[str, Any]:
         "frames": torch.cat([one.frames for one in samples]),
         "frame_positions": is_frame.nonzero()[:, 0],
         "other_positions": (~is_frame).nonzero()[:, 0],
-        "text_positions": (input_ids == 3).nonzero()[:, 0],
-        "audio_positions": torch.cat(audio),
+        "text_positions": text_positions,
+        "audio_positions": audio_positions,
+        "read_frames": (is_frame & is_read).nonzero()[:, 0],
+        "read_others": (~is_frame & is_read).nonzero()[:, 0],
         "sequences": sequences,
         "places": places,
         "lengths": lengths,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.nn.pretrained.gated import gated_silu
+from phonate.nn.pretrained.norms import rms_norm
 from phonate.nn.pretrained.projections import dropout_mask, project
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
@@ -121,3 +122,30 @@ def test_gated_silu_is_the_product() -> None:
     gates, values = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
     torch.testing.assert_close(gated_silu(gates, values), nn.functional.silu(gates) * values)
     assert torch.autograd.gradcheck(gated_silu, (gates, values))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_frozen_norm_is_that_of_transformers(dtype: torch.dtype) -> None:
+    from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import HiggsAudioV2RMSNorm
+
+    torch.manual_seed(0)
+    layer = HiggsAudioV2RMSNorm(24).to(dtype).requires_grad_(False)
+    layer.weight.copy_(torch.rand(24) + 0.5)
+    inputs = (3.0 * torch.randn(5, 7, 24)).to(dtype).requires_grad_()
+    gradient = torch.randn(5, 7, 24).to(dtype)
+    found, expected = rms_norm(layer, inputs), layer(inputs)
+    assert found.grad_fn is not None
+    assert type(found.grad_fn) is not type(expected.grad_fn)  # not computed by the layer
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(one, inputs, gradient)[0] for one in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+    assert ours.dtype == dtype
+
+
+def test_norm_that_is_trained_gets_its_gradient() -> None:
+    from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import HiggsAudioV2RMSNorm
+
+    layer = HiggsAudioV2RMSNorm(8)
+    rms_norm(layer, torch.randn(3, 8, requires_grad=True)).square().sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.abs().min() > 0

@@ -100,6 +100,31 @@ def test_packed_samples_do_not_see_each_other(base: Any, side_by_side: bool) -> 
     assert not torch.allclose(crossed[length:], before[length:], atol=1e-2)
 
 
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_last_layer_runs_where_labels_are(network: CloningNetwork, side_by_side: bool) -> None:
+    """Logits and gradients are those of a last layer that runs everywhere."""
+    batch = make_batch(network.config, side_by_side=side_by_side)
+    batch["text_positions"] = torch.cat([batch["text_positions"], batch["frame_positions"][-1:]])  # a frame is read
+    labelled = torch.cat([batch["text_positions"], batch["audio_positions"]])
+    read = {
+        "read_frames": batch["frame_positions"][torch.isin(batch["frame_positions"], labelled)],
+        "read_others": batch["other_positions"][torch.isin(batch["other_positions"], labelled)],
+    }
+    assert 0 < sum(map(len, read.values())) < batch["input_ids"].numel()
+    with torch.no_grad():
+        everywhere, trimmed = network(**batch), network(**batch, **read)
+    assert trimmed.hidden is None
+    torch.testing.assert_close(trimmed.audio_logits, everywhere.audio_logits)
+    torch.testing.assert_close(trimmed.text_logits, everywhere.text_logits)
+    expected, found = _gradients(network, batch), _gradients(network, batch | read)
+    assert expected.keys() == found.keys()
+    assert all(torch.allclose(found[name], one, rtol=1e-4, atol=1e-5) for name, one in expected.items())
+    network.checkpointing = True
+    again = _gradients(network, batch | read)
+    network.checkpointing = False
+    assert all(torch.equal(found[name], again[name]) for name in found)
+
+
 def test_attention_side_by_side_is_that_with_a_mask(network: CloningNetwork) -> None:
     masked, split = make_batch(network.config), make_batch(network.config, side_by_side=True)
     real = (masked["input_ids"].flatten() != network.config.pad_token_id).nonzero()[:, 0]
@@ -499,7 +524,8 @@ def test_the_projector_changes_nothing_at_first_and_learns(network: CloningNetwo
     conditioned = CloningNetwork(network.model, WhisperProjector(24, width))
     batch = make_batch(network.config)
     heard = {"heard_positions": batch["frame_positions"][:9], "heard_features": torch.randn(9, 24)}
-    plain, same = network(**batch), conditioned(**batch, **heard)
+    with torch.no_grad():
+        plain, same = network(**batch), conditioned(**batch, **heard)
     assert torch.equal(plain.hidden, same.hidden)
     assert torch.equal(plain.audio_logits, same.audio_logits)
     gradients = _gradients(conditioned, batch | heard)

@@ -126,6 +126,7 @@ class CloningDataset:
             `position_ids` (1, L): they start again at 0 with every sequence.
             `frames` (A, K), `frame_positions` (A,): the audio, and where it is read.
             `other_positions` (L - A,): all other positions.
+            `read_frames`, `read_others`: those of each whose result a label or more is compared with.
             `sequences` (S, T), `places` (L,): as `sequence_layout` gives them, for attention; `lengths` (S,), on the
             host: the tokens of each sequence.
             `text_positions` (M,), `text_labels` (M,), `audio_positions` (P,), `audio_labels` (P, K): the label of a
@@ -145,8 +146,10 @@ class CloningDataset:
         input_ids = _joined([one.input_ids for one in sequences])[None]
         position_ids = torch.cat([torch.arange(length) for length in lengths])[None]
         frame_positions = _shifted([one.frame_positions for one in sequences], starts)
-        others = torch.ones(input_ids.numel(), dtype=torch.bool)
-        others[frame_positions] = False
+        text_positions = _shifted([one.text_positions for one in sequences], starts)
+        audio_positions = _shifted([one.audio_positions for one in sequences], starts)
+        is_frame = _marked(input_ids.numel(), frame_positions)
+        is_read = _marked(input_ids.numel(), text_positions, audio_positions)
         side_by_side, places = sequence_layout(starts, lengths, input_ids.numel())
         pools = [np.where(one.pools == NO_POOL, NO_POOL, 2 * s + one.pools) for s, one in enumerate(sequences)]
         return {
@@ -154,13 +157,15 @@ class CloningDataset:
             "position_ids": position_ids,
             "frames": _joined([one.frames for one in sequences]),
             "frame_positions": frame_positions,
-            "other_positions": others.nonzero()[:, 0],
+            "other_positions": (~is_frame).nonzero()[:, 0],
+            "read_frames": (is_frame & is_read).nonzero()[:, 0],
+            "read_others": (~is_frame & is_read).nonzero()[:, 0],
             "sequences": side_by_side,
             "places": places,
             "lengths": lengths,
-            "text_positions": _shifted([one.text_positions for one in sequences], starts),
+            "text_positions": text_positions,
             "text_labels": _joined([one.text_labels for one in sequences]),
-            "audio_positions": _shifted([one.audio_positions for one in sequences], starts),
+            "audio_positions": audio_positions,
             "audio_labels": _joined([one.audio_labels for one in sequences]),
             "pools": _joined(pools),
             "speakers": torch.tensor([one.speaker for one in samples]),
@@ -168,6 +173,13 @@ class CloningDataset:
             "target_lengths": [len(one.audio_labels) - one.audio_labels.shape[1] for one in sequences],
             **_heard(samples, starts),
         }
+
+
+def _marked(count: int, *positions: Tensor) -> Tensor:
+    """(count,): True at the `positions`."""
+    marked = torch.zeros(count, dtype=torch.bool)
+    marked[torch.cat(positions)] = True
+    return marked
 
 
 def _heard(samples: Sequence[Item], starts: Sequence[int]) -> dict[str, Tensor]:

@@ -131,6 +131,8 @@ class CloningTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """The terms that the module's docstring describes."""
+        # the contrastive term compares hidden states of the reference's frames too, which have no labels
+        read = {} if self._weighs("contrastive") else {name: batch[name] for name in ("read_frames", "read_others")}
         output = model(
             batch["input_ids"],
             batch["position_ids"],
@@ -142,6 +144,7 @@ class CloningTask(Task):
             batch["sequences"],
             batch["places"],
             batch["lengths"],
+            **read,
             heard_positions=batch.get("heard_positions"),
             heard_features=batch.get("heard_features"),
         )

@@ -6,13 +6,14 @@ the device and breaks the graph of torch.compile each time. Where the tokens are
 that these functions run transformers' own modules on rows picked by index. In the same way attention, alone of all,
 runs on the packed sequences side by side instead of on long rows in which most pairs of tokens are masked.
 
-Shapes: B rows of L tokens, N = B * L, H width of the model; S sequences of at most T tokens.
+Shapes: B rows of L tokens, N = B * L, H width of the model; S sequences of at most T tokens; R tokens that are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,17 +22,18 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from phonate.nn.pretrained.gated import gated_silu
+from phonate.nn.pretrained.norms import rms_norm
 from phonate.nn.pretrained.projections import project
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Which tokens take which path, as indices into the flattened N tokens. Each token is in exactly one."""
+    """Tokens on each path, as indices into the flattened N tokens. No token is in both."""
 
     audio: Tensor
     """(A,)"""
     text: Tensor
-    """(N - A,)"""
+    """Of all tokens (N - A,)."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,9 @@ def run_layers(
     paths: Paths,
     cache: Any = None,
     checkpointing: bool = False,
+    read: Paths | None = None,
 ) -> Tensor:
-    """`hidden_BLH` after all layers.
+    """`hidden_BLH` after all layers, or what of it is `read`.
 
     Args:
         layers: Of transformers' HiggsAudioV2Model, adapters or not.
@@ -117,9 +120,15 @@ def run_layers(
         paths: Which tokens are audio frames.
         cache: Keys and values of earlier tokens, with transformers' `update`.
         checkpointing: Recompute each layer in the backward pass instead of keeping its activations.
+        read: The tokens whose result is read, R of them: behind its attention, the last layer runs on these alone.
+
+    Returns:
+        (B, L, H); or with `read` (R, H), those on the audio path first.
     """
-    for layer in layers:
-        arguments = (layer, hidden_BLH, position_embeddings, attention, paths, cache)
+    last = len(layers) - 1
+    for number, layer in enumerate(layers):
+        read_here = read if number == last else None
+        arguments = (layer, hidden_BLH, position_embeddings, attention, paths, cache, read_here)
         if checkpointing and torch.is_grad_enabled():
             hidden_BLH = checkpoint(run_layer, *arguments, use_reentrant=False)
         else:
@@ -134,35 +143,47 @@ def run_layer(
     attention: Attention,
     paths: Paths,
     cache: Any = None,
+    read: Paths | None = None,
 ) -> Tensor:
     """`hidden_BLH` after one layer; with a mask, equal to transformers' HiggsAudioV2DecoderLayer to the bit. Arguments
-    as `run_layers`."""
-    normed_BLH = _on_paths(hidden_BLH, paths, layer.audio_input_layernorm, layer.input_layernorm)
+    and result as of `run_layers`."""
+    audio_norm, text_norm = partial(rms_norm, layer.audio_input_layernorm), partial(rms_norm, layer.input_layernorm)
+    normed_BLH = _on_paths(hidden_BLH, paths, audio_norm, text_norm)
+    tokens = None if read is None else torch.cat([read.audio, read.text])
     if attention.sequences is not None:
-        attended_BLH = _attend_to_sequences(layer.self_attn, normed_BLH, position_embeddings, attention)
+        attended = _attend_to_sequences(layer.self_attn, normed_BLH, position_embeddings, attention, tokens)
     else:
-        attended_BLH, _ = layer.self_attn(
+        attended, _ = layer.self_attn(
             hidden_states=normed_BLH,
             position_embeddings=position_embeddings,
             attention_mask=attention.mask,
             past_key_values=cache,
         )
-    hidden_BLH = hidden_BLH + attended_BLH
+        attended = attended if tokens is None else attended.flatten(0, 1).index_select(0, tokens)
 
     def audio_update(x: Tensor) -> Tensor:
-        return _feed_forward(layer.audio_mlp, layer.audio_post_attention_layernorm(x))
+        return _feed_forward(layer.audio_mlp, rms_norm(layer.audio_post_attention_layernorm, x))
 
     def text_update(x: Tensor) -> Tensor:
-        return _feed_forward(layer.mlp, layer.post_attention_layernorm(x))
+        return _feed_forward(layer.mlp, rms_norm(layer.post_attention_layernorm, x))
 
-    return hidden_BLH + _on_paths(hidden_BLH, paths, audio_update, text_update)
+    if read is None or tokens is None:
+        hidden_BLH = hidden_BLH + attended
+        return hidden_BLH + _on_paths(hidden_BLH, paths, audio_update, text_update)
+    hidden_RH = hidden_BLH.flatten(0, 1).index_select(0, tokens) + attended
+    audio_AH, text_TH = torch.split(hidden_RH, [len(read.audio), len(read.text)])
+    return hidden_RH + torch.cat([audio_update(audio_AH), text_update(text_TH)])
 
 
 def _attend_to_sequences(
-    layer: Any, hidden_BLH: Tensor, position_embeddings: tuple[Tensor, Tensor], attention: Attention
+    layer: Any,
+    hidden_BLH: Tensor,
+    position_embeddings: tuple[Tensor, Tensor],
+    attention: Attention,
+    tokens: Tensor | None,
 ) -> Tensor:
-    """Causal self-attention (B, L, H) of each packed sequence: what transformers' attention gives, whose layers are
-    used, without a mask."""
+    """Causal self-attention (B, L, H) of each packed sequence, or (R, H) of the `tokens` (R,): what transformers'
+    attention gives, whose layers are used, without a mask."""
     from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import apply_rotary_pos_emb
 
     queries, keys, values = (
@@ -170,12 +191,12 @@ def _attend_to_sequences(
         for projected in project(hidden_BLH.flatten(0, 1), (layer.q_proj, layer.k_proj, layer.v_proj))
     )
     queries, keys = apply_rotary_pos_emb(queries, keys, *position_embeddings, unsqueeze_dim=2)
-    flat = [tokens.flatten(0, 1) for tokens in (queries, keys, values)]
+    flat = [one.flatten(0, 1) for one in (queries, keys, values)]
     # a GPU would wait for the start of each small kernel; a CPU would compute on the padding
     in_turn = attention.lengths is not None and hidden_BLH.device.type == "cpu"
     found_NH = (_in_turn if in_turn else _side_by_side)(layer, flat, attention)
-    (attended_NH,) = project(found_NH, (layer.o_proj,))
-    return attended_NH.view_as(hidden_BLH)
+    (attended,) = project(found_NH if tokens is None else found_NH.index_select(0, tokens), (layer.o_proj,))
+    return attended.view_as(hidden_BLH) if tokens is None else attended
 
 
 def _in_turn(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from phonate.nn.pretrained.norms import rms_norm
 from phonate.tasks.cloning.network.dual_ffn import Attention, Paths, block_causal_mask, query_dtype, run_layers
 from phonate.tasks.cloning.network.whisper_projector import WhisperProjector
 
@@ -27,8 +29,8 @@ class NetworkOutput:
     """(P, K, codebook size)"""
     text_logits: Tensor | None
     """(M, vocabulary); None for a model without a text head."""
-    hidden: Tensor
-    """(N, H) after the last norm."""
+    hidden: Tensor | None
+    """(N, H) after the last norm; None where the last layer ran on the tokens with labels alone."""
 
 
 class CloningNetwork(nn.Module):
@@ -71,6 +73,8 @@ class CloningNetwork(nn.Module):
         sequences: Tensor | None = None,
         places: Tensor | None = None,
         lengths: Sequence[int] | None = None,
+        read_frames: Tensor | None = None,
+        read_others: Tensor | None = None,
         heard_positions: Tensor | None = None,
         heard_features: Tensor | None = None,
     ) -> NetworkOutput:
@@ -88,6 +92,9 @@ class CloningNetwork(nn.Module):
                 with a mask, which is slower.
             places: (N,) as `sequence_layout` gives it.
             lengths: (S,) tokens of each sequence, if they fill all rows one behind the other.
+            read_frames: Those of `frame_positions` that are among `text_positions` or `audio_positions`: with these,
+                the last layer runs where heads do, and there are no hidden states of other tokens.
+            read_others: Those of `other_positions` that are.
             heard_positions: (E,) where features of Whisper are added; needs a Whisper projector.
             heard_features: (E, width of the encoder).
         """
@@ -102,6 +109,7 @@ class CloningNetwork(nn.Module):
             attention = Attention(mask=block_causal_mask(position_ids, query_dtype(embedded_BLH)))
         else:
             attention = Attention(sequences=sequences, places=places, lengths=lengths)
+        read = None if read_frames is None or read_others is None else Paths(read_frames, read_others)
         hidden_BLH = run_layers(
             base.model.layers,
             embedded_BLH,
@@ -109,14 +117,24 @@ class CloningNetwork(nn.Module):
             attention,
             Paths(frame_positions, other_positions),
             checkpointing=self.checkpointing,
+            read=read,
         )
-        hidden_NH = base.model.norm(hidden_BLH).flatten(0, 1)
+        hidden_NH = rms_norm(base.model.norm, hidden_BLH).view(-1, hidden_BLH.shape[-1])
+        if read is not None:
+            audio_positions, text_positions = _among(read, input_ids.numel(), audio_positions, text_positions)
         logits_PKV = base.audio_lm_head(hidden_NH.index_select(0, audio_positions))
         text_MV = None
         if base.text_lm_head is not None:
             text_MV = base.text_lm_head(hidden_NH.index_select(0, text_positions))
         codebooks = (self.config.num_codebooks, self.config.codebook_size)
-        return NetworkOutput(logits_PKV.unflatten(-1, codebooks), text_MV, hidden_NH)
+        return NetworkOutput(logits_PKV.unflatten(-1, codebooks), text_MV, hidden_NH if read is None else None)
+
+
+def _among(read: Paths, count: int, *positions: Tensor) -> list[Tensor]:
+    """`positions` among `count` tokens as positions among those that are read."""
+    tokens = torch.cat([read.audio, read.text])
+    rows = tokens.new_zeros(count).index_copy_(0, tokens, torch.arange(len(tokens), device=tokens.device))
+    return [rows[one] for one in positions]
 
 
 def _embed_frames(embeddings: Any, frames: Tensor) -> Tensor:

@@ -6,9 +6,9 @@
 Without a GPU: a model a few hundred times smaller than the published one, whose heads have about the same share of its
 layers' work as there. The peer pads the samples of a batch to the longest and computes both heads at every
 position, as HiggsAudioV2ForConditionalGeneration does with labels; here samples stand one behind the other, and heads
-run where labels are. Both run in turns in one process; the ratio is the median over rounds of processor times for the
-same samples, with gradient clipping and AdamW on both sides. The losses of both are printed: they differ, because the
-peer also learns the reference and the prompt and normalises otherwise.
+and the last layer's feed-forward networks run where labels are. Both run in turns in one process; the ratio is the
+median over rounds of processor times for the same samples, with gradient clipping and AdamW on both sides. The losses
+of both are printed: they differ, because the peer also learns the reference and the prompt and normalises otherwise.
 
 With --full-size: the published sizes with random weights in bf16 on a GPU: samples per second, the share of the GPU's
 peak that this is, and the memory beside what the memory model said.

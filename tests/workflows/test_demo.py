@@ -18,10 +18,16 @@ import pytest
 import soundfile
 
 from phonate.config.errors import DataError, InputError
+from phonate.config.resolve import resolve
+from phonate.data.manifests.manifest import list_corpus
+from phonate.data.manifests.rows import Row
+from phonate.data.settings import VoiceData
+from phonate.tasks.speech.start import start
 from phonate.workflows.demo import embedded_voice, training
 from phonate.workflows.demo.demo import demo, free_folder
 from phonate.workflows.demo.figures import figures
 from phonate.workflows.demo.recordings import divide
+from phonate.workflows.demo.speech import RECORDINGS
 from phonate.workflows.demo.training import Limit, Machine, Training
 
 JUDGES = ("pocketsphinx", "faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
@@ -93,11 +99,30 @@ def test_recordings_with_texts_become_a_voice(tmp_path: Path) -> None:
     figures_of = json.loads((run / "evaluation.json").read_text())["systems"]
     assert list(figures_of) == ["natural", "vocoder copy", "synthesised"]
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert page.count("<audio") >= 3
+    assert page.count("<audio") >= 4
+    assert "the voice that comes with phonate" in page
     said = phonate("speak", "out", "The baker sold a yellow boat.", "-o", "said.wav", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     sound, _ = soundfile.read(tmp_path / "said.wav")
     assert np.abs(sound).max() > 0.5
+
+
+def test_recordings_that_come_along_start_from_the_voice_that_does() -> None:
+    corpus = [f"data.path={RECORDINGS}"]
+    listed, _ = list_corpus(VoiceData(path=str(RECORDINGS)))
+    rows = [row for row in listed if isinstance(row, Row)]
+    assert len(rows) == len(listed) == 20
+    assert all(row.text and row.path.is_file() for row in rows)
+    seconds = sum(soundfile.info(row.path).duration for row in rows)
+    assert 120 < seconds < 150
+    chosen = start(resolve("speech", corpus).recipe)
+    assert chosen is not None
+    assert chosen.changes["training.init_from"] == "base/voice"
+
+
+def test_one_corpus_at_a_time(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--synthetic"):
+        demo(tmp_path / "out", tmp_path, synthetic=True)
 
 
 def test_sentences_of_the_embedded_voice_are_many_and_always_the_same() -> None:

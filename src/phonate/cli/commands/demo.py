@@ -1,8 +1,8 @@
 """The whole path in a few minutes: corpus, training, a stop, a resume, inference, scores, a report.
 
-Without --data it makes a small corpus of synthetic speech (needs phonate[espeak,align]). With it, it trains on your
-own recordings and their texts, or with --task conversion on a folder with a sub-folder for each of two or more
-speakers.
+Without --data it trains on two minutes of recordings that come with phonate; with it, on your own recordings and their
+texts, or with --task conversion on a folder with a sub-folder for each of two or more speakers. With --synthetic, and
+for conversion without --data, it makes a corpus of synthetic speech (needs phonate[espeak]).
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="speech",
         help="text-to-speech or voice conversion (default: speech)",
     )
+    parser.add_argument(
+        "--synthetic", action="store_true", help="train from scratch on speech of espeak-ng (needs phonate[espeak])"
+    )
     parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
     parser.add_argument(
         "--minutes", type=float, help="minutes of training (default: 5, fewer where the demo would exceed ten)"
@@ -40,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     if args.minutes is not None and not args.minutes > 0:
         raise InputError(f"--minutes {args.minutes:g}: must be more than 0")
     output = args.output or free_folder(Path("runs/demo"))
-    _print(demo(output, args.data, args.minutes, lambda line: print(line, flush=True), args.task))
+    made = demo(output, args.data, args.minutes, lambda line: print(line, flush=True), args.task, args.synthetic)
+    _print(made)
     return 0
 
 

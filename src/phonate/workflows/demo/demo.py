@@ -44,21 +44,26 @@ def demo(
     minutes: float | None = None,
     say: Say = lambda line: None,
     kind: Kind = "speech",
+    synthetic: bool = False,
 ) -> Demo:
     """Run everything in `output`, a folder that is new or empty.
 
     Args:
         output: becomes the run's folder.
         data: Recordings with texts, in any form that `phonate data check` reads; for conversion, a folder with a
-            sub-folder of recordings for each of two or more speakers. None: an embedded corpus.
+            sub-folder of recordings for each of two or more speakers. None: for speech, the recordings that come with
+            the package; for conversion, a synthetic corpus.
         minutes: Minutes of training. None: MINUTES, or fewer, so that the whole demo ends within ten minutes.
         say: Called with each line of progress.
         kind: What to train.
+        synthetic: Train on a synthetic corpus, which for speech means from scratch.
 
     Raises:
-        InputError: a folder can't be used.
+        InputError: a folder can't be used, or `data` was given with `synthetic`.
         PhonateError: training failed.
     """
+    if synthetic and data is not None:
+        raise InputError("--synthetic: makes a corpus, and --data gives one; leave one of them out")
     if output.is_dir() and any(output.iterdir()):
         raise InputError(f"{output} is not empty; choose another folder by --output")
     started = time.monotonic()
@@ -66,7 +71,7 @@ def demo(
     limit = Limit(60 * MINUTES, started + _TRAINED_BY) if minutes is None else Limit(60 * minutes)
     machine = _machine(say)
     if kind == "speech":
-        evaluation = train_speech(data, output, limit, machine, say)
+        evaluation = train_speech(data, output, limit, machine, say, synthetic)
         metrics: tuple[str, ...] = ("wer", "mos", "speaker", "mcd", "rtf")
         use = ["phonate", "speak", str(output), "The baker sold a yellow boat.", "-o", "said.wav"]
     else:

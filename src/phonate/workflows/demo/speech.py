@@ -1,12 +1,13 @@
 """The demo of text-to-speech: the voice that comes along speaks, then one is trained and speaks unseen sentences.
 
-Recordings whose features and phones are those of the voice that comes along adapt it; for others, and for the embedded
+Recordings whose features and phones are those of the voice that comes along adapt it; for others, and for the synthetic
 corpus, a vocoder and an acoustic model are trained from scratch.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from importlib import resources
 from pathlib import Path
 
 from phonate.config.errors import InputError
@@ -21,8 +22,10 @@ from phonate.training.run import Run
 from phonate.workflows.demo import embedded_voice
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
 from phonate.workflows.evaluate import evaluate
-from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
+from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening, read_json
 
+RECORDINGS = Path(str(resources.files("phonate"))) / "base" / "recordings"
+"""A speaker's recordings with texts that come with the package."""
 _VOCODER_SHARE = 0.25
 """Of the training time; the rest goes to the acoustic model."""
 _SENTENCES = 400
@@ -38,16 +41,20 @@ _BY_LOSS = (
 _JUDGES = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa", "resemblyzer")
 
 
-def train_speech(data: Path | None, output: Path, limit: Limit, machine: Machine, say: Say) -> Evaluation | None:
-    """Train a voice on `data`, or on the embedded corpus, and synthesise validation texts.
+def train_speech(
+    data: Path | None, output: Path, limit: Limit, machine: Machine, say: Say, synthetic: bool = False
+) -> Evaluation | None:
+    """Train a voice on `data`, or on the package's recordings or a synthetic corpus, and synthesise validation texts.
 
     Everything goes to `output`. Returns the evaluation; None where the packages for it are not installed.
     """
     _speak_first(output, say)
-    embedded = data is None
-    if data is None:
+    if synthetic:
         say(f"making a corpus: {_SENTENCES} random sentences, spoken by espeak-ng")
         data = embedded_voice.make(output / "corpus", _SENTENCES).folder
+    elif data is None:
+        say(f"recordings: {RECORDINGS}, the first of LJ Speech; your own by --data (make demo DATA=folder)")
+        data = RECORDINGS
     listed, _ = list_corpus(VoiceData(path=str(data)))
     if not any(isinstance(row, Row) and row.text for row in listed):
         raise InputError(
@@ -58,13 +65,15 @@ def train_speech(data: Path | None, output: Path, limit: Limit, machine: Machine
     corpus = [f"data.path={quoted(data)}", f"data.validation={share:.4f}"]
     if _multiplies_in_bf16():
         corpus.append("training.mixed_precision=bf16")
-    if embedded:
-        _train_from_scratch(["size=tiny", *corpus], output, limit, machine, say, embedded=True)
+    from_base = False
+    if synthetic:
+        _train_from_scratch(["size=tiny", *corpus], output, limit, machine, say, synthetic=True)
     else:
         adapted = ["speech", *corpus, *_BY_LOSS, *_aligner()]
         chosen = start(resolve("speech", adapted[1:]).recipe)
-        if chosen is not None and chosen.changes["training.init_from"] is not None:
-            say("\n1. training: the voice that comes with phonate becomes that of your recordings")
+        from_base = chosen is not None and chosen.changes["training.init_from"] is not None
+        if from_base:
+            say("\ntraining: the voice that comes with phonate becomes that of the recordings")
             Training(adapted, output, machine).stopped_and_resumed(limit, 1.0, say)
         else:
             _train_from_scratch(["size=tiny", *corpus], output, limit, machine, say)
@@ -73,7 +82,10 @@ def train_speech(data: Path | None, output: Path, limit: Limit, machine: Machine
         _speak(output)
         return None
     say("\nsynthesis of validation texts, and scores")
-    return evaluate(output)
+    evaluation = evaluate(output)
+    if from_base:
+        _add_base(output)
+    return evaluation
 
 
 def _speak_first(output: Path, say: Say) -> None:
@@ -87,13 +99,29 @@ def _speak_first(output: Path, say: Say) -> None:
     say(f'listen to {path}: the voice that comes with phonate says "{_GREETING}"')
 
 
+def _add_base(output: Path) -> None:
+    """Let the report compare each sentence with the voice that training started from."""
+    from phonate.audio.decoding import MADE, write_audio
+    from phonate.workflows.load import load
+
+    listening, voice = Listening(**read_json(output / LISTENING)), load(BASE_VOICE, "speech")
+    examples = []
+    for number, example in enumerate(listening.examples, start=1):
+        path = (output / LISTENING).with_name(f"base-{number}.flac")
+        write_audio(path, voice.speak(example.title), voice.sample_rate, MADE)
+        clip = Clip(label="before", path=path.name, note="the voice that comes with phonate")
+        examples.append(example.model_copy(update={"clips": (*example.clips, clip)}))
+    compared = listening.model_copy(update={"examples": tuple(examples)})
+    Run(output).write_json(LISTENING, compared.model_dump())
+
+
 def _aligner() -> list[str]:
     """Overrides for where pocketsphinx is not installed."""
     return [] if importlib.util.find_spec("pocketsphinx") else ["data.durations=learnt"]
 
 
 def _train_from_scratch(
-    corpus: list[str], output: Path, limit: Limit, machine: Machine, say: Say, embedded: bool = False
+    corpus: list[str], output: Path, limit: Limit, machine: Machine, say: Say, synthetic: bool = False
 ) -> None:
     """A vocoder, then an acoustic model."""
     vocoder = output / "vocoder"
@@ -105,7 +133,7 @@ def _train_from_scratch(
     recipe.append(f"data.vocoder={quoted(vocoder)}")
     # espeak-ng reports when each phone begins
     exact = ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]
-    recipe += exact if embedded else _aligner()
+    recipe += exact if synthetic else _aligner()
     Training(recipe, output, machine).stopped_and_resumed(limit, 1.0 - _VOCODER_SHARE, say)
 
 

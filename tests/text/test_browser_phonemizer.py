@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from phonate.config.errors import InputError
-from phonate.text.browser.rules import rules
+from phonate.text.browser.modules import modules
+from phonate.text.inventory import Inventory
 from phonate.text.normalisation import normalise
 from phonate.text.phonemes import phonemizer
 from phonate.text.sentences import sentences
@@ -86,10 +87,8 @@ def in_javascript(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, An
     package = folder / "node_modules" / "phonate"
     package.mkdir(parents=True)
     (package / "package.json").write_text('{"type": "module", "exports": {"./*": "./*.js"}}')
-    (package / "rules.js").write_text(rules(), encoding="utf-8")
-    for file in resources.files("phonate.text.browser").iterdir():
-        if file.name.endswith(".js"):
-            (package / file.name).write_bytes(file.read_bytes())
+    for name, source in modules().items():
+        (package / f"{name}.js").write_text(source, encoding="utf-8")
     for name in ("lexicon", "letter_to_sound"):
         packed = (resources.files("phonate.text.english") / f"{name}.json.gz").read_bytes()
         (folder / f"{name}.json").write_bytes(gzip.decompress(packed))
@@ -115,15 +114,19 @@ def words(say: Callable[[str], Any], text: str) -> Said:
 
 
 ENGLISH = f"""
-import {{english}} from "phonate/english";
 import {{setLetterToSound}} from "phonate/letter_to_sound";
 import {{setLexicon}} from "phonate/lexicon";
 import {{normalise}} from "phonate/normalisation";
 import {{sentences}} from "phonate/sentences";
 setLexicon(read("lexicon"));
 setLetterToSound(read("letter_to_sound"));
-const listed = text => english(text).map(word => [word.text, word.phones, word.mark]);
-const answer = given.map(text => [sentences(text, {LONGEST}), normalise(text), listed(text)]);
+const written = given.texts.map(text => [sentences(text, {LONGEST}), normalise(text)]);
+"""
+SAY = """
+import {phonemizerOf, tokensOf} from "phonate/phonemizers";
+const say = phonemizerOf(given.inventory);
+const said = given.texts.map(say);
+const listed = words => words.map(word => [word.text, word.phones, word.mark]);
 """
 
 
@@ -131,8 +134,10 @@ def test_english_is_pronounced_alike(in_javascript: Callable[[str, Any], Any]) -
     texts = [*HARD, *recorded(600), *numbers(600)]
     texts += damaged([*HARD, *texts[len(HARD) : len(HARD) + 300]])
     english = phonemizer("english")
-    theirs = in_javascript(ENGLISH, texts)
-    assert sum(len(said) for _, _, said in theirs) > 3000
+    inventory = Inventory.of(english)
+    source = f"{ENGLISH}{SAY}const answer = said.map((words, n) => [...written[n], listed(words)]);"
+    theirs = in_javascript(source, {"texts": texts, "inventory": inventory.document()})
+    assert sum(len(said) for *_, said in theirs) > 3000
     for text, (cut, written, said) in zip(texts, theirs, strict=True):
         assert cut == sentences(text, LONGEST), text
         assert written == normalise(text), text
@@ -143,12 +148,15 @@ def test_english_is_pronounced_alike(in_javascript: Callable[[str, Any], Any]) -
 def test_letters_are_the_same(language: str, in_javascript: Callable[[str, Any], Any]) -> None:
     texts = [*HARD, "Où est-ce? C'était l'été, “naïf”…", "Съешь ещё этих мягких булок, да выпей чаю!", *recorded(50)]
     letters = phonemizer("characters", language)
-    prepare = "normalise" if language.startswith("en") else 'text => text.normalize("NFKC")'
-    source = f"""
-    import {{characters}} from "phonate/characters";
-    import {{normalise}} from "phonate/normalisation";
-    const say = characters(given.symbols, {prepare});
-    const answer = given.texts.map(text => say(text).map(word => [word.text, word.phones, word.mark]));
-    """
-    theirs = in_javascript(source, {"texts": texts, "symbols": letters.symbols})
+    source = f"{SAY}const answer = said.map(listed);"
+    theirs = in_javascript(source, {"texts": texts, "inventory": Inventory.of(letters).document()})
     assert theirs == [words(letters, text) for text in texts]
+
+
+def test_tokens_have_the_boundaries_of_the_inventory(in_javascript: Callable[[str, Any], Any]) -> None:
+    text = "Well, it is - as they say; fine: yes! Isn't it?"
+    letters = phonemizer("characters")
+    inventory = Inventory.of(letters)
+    source = f"{SAY}const answer = said.map(tokensOf);"
+    (tokens,) = in_javascript(source, {"texts": [text], "inventory": inventory.document()})
+    assert tokens == inventory.tokens(letters(text))

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from phonate.config.errors import InputError
 from phonate.tasks.speech.inference import LONGEST, PAUSE_SECONDS, PEAK, Synthesiser
-from phonate.text.browser.rules import rules
+from phonate.text.browser.modules import modules, sources
 
 PHONEMIZERS = ("english", "characters")
 """Those that the page has, too."""
@@ -107,19 +107,15 @@ def page(name: str, synthesiser: Synthesiser, model: bytes, facts: Mapping[str, 
         facts=facts,
         language=inventory.language,
         runtime=runtime.version,
-        modules=Markup(json.dumps({"imports": dict(_modules())})),
+        modules=Markup(json.dumps({"imports": dict(_imports())})),
         packed={key: _base64(gzip.compress(value, 9, mtime=0)) for key, value in packed.items()},
     )
 
 
-def _modules() -> Iterator[tuple[str, str]]:
+def _imports() -> Iterator[tuple[str, str]]:
     """What is imported in the page, and its source as a data: address."""
-    sources = {"rules": rules()}
-    for package in ("phonate.text.browser", __package__):
-        files = [file for file in resources.files(package).iterdir() if file.name.endswith(".js")]
-        sources |= {file.name.removesuffix(".js"): file.read_text(encoding="utf-8") for file in files}
-    for name in sorted(sources):
-        yield f"phonate/{name}", f"data:text/javascript;base64,{_base64(sources[name].encode())}"
+    for name, source in {**modules(), **sources(resources.files(__package__))}.items():
+        yield f"phonate/{name}", f"data:text/javascript;base64,{_base64(source.encode())}"
 
 
 def _base64(data: bytes) -> str:

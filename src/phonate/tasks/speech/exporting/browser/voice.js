@@ -1,26 +1,20 @@
 // The voice: text -> tokens -> sound.
 
-import {characters} from "phonate/characters";
-import {english} from "phonate/english";
 import {setLetterToSound} from "phonate/letter_to_sound";
 import {setLexicon} from "phonate/lexicon";
-import {normalise} from "phonate/normalisation";
 import {unpacked, unpackedJson} from "phonate/packed";
-import {inventory as boundaries} from "phonate/rules";
+import {phonemizerOf, tokensOf} from "phonate/phonemizers";
 import {sentences} from "phonate/sentences";
 
 export class NothingToSay extends Error {}
 
 // The voice that is in the page. `settings`: what the export wrote.
 export async function loadVoice(settings) {
-  const {phonemizer, language, symbols} = settings.inventory;
-  if (phonemizer === "english") {
+  if (settings.inventory.phonemizer === "english") {
     setLexicon(await unpackedJson("lexicon"));
     setLetterToSound(await unpackedJson("letter_to_sound"));
-    return new Voice(settings, english, await session());
   }
-  const prepare = /^en\b/i.test(language) ? normalise : text => text.normalize("NFKC");
-  return new Voice(settings, characters(symbols, prepare), await session());
+  return new Voice(settings, phonemizerOf(settings.inventory), await session());
 }
 
 async function session() {
@@ -45,9 +39,7 @@ class Voice {
   // The symbols of each sentence of `text` that has something to say.
   tokens(text) {
     const spoken = sentences(text, this.settings.longest).map(this.phonemizer).filter(words => words.length);
-    return spoken.map(words => [
-      boundaries.START, ...words.flatMap(word => [...word.phones, word.mark || boundaries.WORD]),
-    ]);
+    return spoken.map(tokensOf);
   }
 
   // `text` as samples, their peak 0.95. `speaker`: its number. `progress` is told the share that is done. Throws

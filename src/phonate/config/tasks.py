@@ -72,6 +72,8 @@ class TaskInfo:
     """`export(source, target, form, **options) -> [files]`, for `phonate checkpoints export --format`."""
     formats: tuple[str, ...] = ()
     """What `export` writes: onnx, for example."""
+    export_options: tuple[str, ...] = ()
+    """Names of the further options that `export` takes as keywords, such as dtype."""
     merge: Reference | None = None
     """`merge(request: MergeRequest) -> MergeReport`, for `phonate checkpoints merge`: adapters added to their base."""
     options: tuple[str, ...] = ()
@@ -94,11 +96,11 @@ class TaskInfo:
     facts: Reference | None = None
     """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
 
-    def require_options(self, task: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of `given` that are not None. Raises InputError for one that the task does not take."""
+    def require_options(self, task: str, given: Mapping[str, Any], further: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Those of `given` that are not None. Raises InputError for one that is neither in `options` nor `further`."""
         chosen = {name: value for name, value in given.items() if value is not None}
         for name in chosen:
-            if name not in self.options:
+            if name not in (*self.options, *further):
                 raise InputError(f"--{name}: the task {task} has no use for it; leave it out")
         return chosen
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from phonate.nn.pretrained.settings import Dtype
 
 
-def export(source: Path, target: Path, form: str, vocoder: str | None = None) -> list[Path]:
+def export(source: Path, target: Path, form: str, given: Mapping[str, Any] | None = None) -> list[Path]:
     """Write the checkpoint `source` in the form `form` (onnx, say) to the file or folder `target`; returns the files.
 
-    `vocoder`: for tasks that take one, a run to use instead of the recipe's.
+    `given`: options of the task's export, such as vocoder; None stands for its default.
 
     Raises InputError for a form that the task does not have (`TaskInfo.formats`), or an option that it has no use for.
     """
@@ -29,7 +30,7 @@ def export(source: Path, target: Path, form: str, vocoder: str | None = None) ->
         raise InputError(f"--format {form}: the task {task} of {source} is exported as weights only")
     if form not in info.formats:
         raise InputError(f"--format {form}: the task {task} does not have it; {nearest(form, list(info.formats))}")
-    options = info.require_options(task, {"vocoder": vocoder})
+    options = info.require_options(task, given or {}, info.export_options)
     written: list[Path] = referred(info.export)(source, target, form, **options)
     return written
 

@@ -15,7 +15,7 @@ from phonate.cli.output import print_json, print_table
 from phonate.config.errors import InputError
 from phonate.training.checkpoints import copies, listing
 from phonate.training.checkpoints.manifest import Problem, problems
-from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint
+from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint, packaged
 
 WEIGHTS = "weights"
 SHOWN = 20
@@ -63,11 +63,22 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         default=WEIGHTS,
-        help="weights (default), or one that the run's task has: speech has onnx (text to waveform in one file) and "
-        "piper (a voice for Piper)",
+        help="weights (default), or one that the run's task has: speech has onnx (text to waveform in one file), "
+        "piper (a voice for Piper) and browser (a page that speaks)",
     )
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder to export with (default: the recipe's)"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("fp32", "fp16", "int8"),
+        help="what the weights of onnx, piper and browser are stored as (default: fp32; for browser int8)",
+    )
+    parser.add_argument(
+        "--runtime",
+        metavar="FOLDER",
+        type=Path,
+        help="the npm package onnxruntime-web, for browser (default: node_modules/onnxruntime-web)",
     )
 
 
@@ -84,6 +95,7 @@ def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the sub-command; returns the exit code."""
+    args.run = packaged(args.run)
     if not args.run.is_dir():
         raise InputError(f"{args.run}: no such run or checkpoint")
     actions = {"list": _list, "verify": _verify, "prune": _prune, "export": _export, "merge": _merge}
@@ -180,14 +192,15 @@ def _export(args: argparse.Namespace) -> int:
         raise InputError("export: give one target, such as -o exported")
     target: Path = args.target or args.output
     source = _exported(args.run, args.checkpoint)
+    options = {"vocoder": args.vocoder, "dtype": args.dtype, "runtime": args.runtime}
     if args.format == WEIGHTS:
-        if args.vocoder is not None:
-            raise InputError("--vocoder: only for other formats than weights; leave it out, or choose another --format")
+        for name in (name for name, value in options.items() if value is not None):
+            raise InputError(f"--{name}: only for other formats than weights; leave it out, or choose another --format")
         paths = list(copies.export(source, target).iterdir())
     else:
         from phonate.workflows.export import export
 
-        paths = export(source, target, args.format, args.vocoder)
+        paths = export(source, target, args.format, options)
     names = sorted(path.name for path in paths)
     folder = paths[0].parent
     if args.json:

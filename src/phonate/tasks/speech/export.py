@@ -1,4 +1,5 @@
-"""A voice as one ONNX file, text to waveform, that needs neither torch nor phonate: plain, or as Piper's voices are.
+"""A voice as one file, text to waveform, that needs neither torch nor phonate: ONNX, plain or as Piper's voices are, or
+a page with that in it.
 
 The plain file has the inputs `input` (1, L) int64, the tokens; `scales` (3,) float, how much noise the decoder is
 given, how long everything is, and a number without effect; and `sid` (1,) int64, the speaker, where there are several.
@@ -13,10 +14,11 @@ import io
 import json
 import logging
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +26,14 @@ from torch import Tensor, nn
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
+from phonate.tasks.speech.exporting.browser.page import Runtime, find_runtime, page, require_phonemizer
 from phonate.tasks.speech.exporting.graph import SpokenPiper, SpokenText
 from phonate.tasks.speech.exporting.model_card import facts_of, figures_beside, model_card
 from phonate.tasks.speech.exporting.piper import piper_config, piper_numbers
 from phonate.tasks.speech.inference import Synthesiser, parallel
+
+if TYPE_CHECKING:
+    from phonate.tasks.speech.exporting.weights import Dtype
 
 _CHATTER = (
     "torch.onnx._internal.exporter._registration",  # tells of torchvision, which nobody asked for
@@ -40,44 +46,68 @@ _MOST = 4096
 """Tokens of a text, for the exporter, which wants a bound."""
 
 
-def export(source: Path, target: Path, form: str, vocoder: str | None = None) -> list[Path]:
-    """Write the checkpoint `source` as `target`, an .onnx file or a folder to hold one, with a model card beside it.
+def export(
+    source: Path,
+    target: Path,
+    form: str,
+    vocoder: str | None = None,
+    dtype: Dtype | None = None,
+    runtime: Path | None = None,
+) -> list[Path]:
+    """Write the checkpoint `source` as `target`, a file or a folder to hold one, with a model card beside it.
 
     Args:
         source: A checkpoint's folder.
         target: What must not be there yet.
-        form: onnx or piper.
+        form: onnx, piper, or browser, a page that speaks.
         vocoder: A run of the task vocoder (default: the recipe's).
+        dtype: What weights are stored as (default: fp32; in a page int8).
+        runtime: The folder of the npm package onnxruntime-web, for a page (default: where npm installs it).
 
     Returns what was written. Raises InputError where there is no vocoder, `target` exists, or the voice has no phones
-    that Piper could send.
+    that Piper or a page could make.
     """
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingPackageError(
             f"an ONNX export needs {' and '.join(missing)}, not installed; pip install 'phonate[onnx]'"
         )
-    model = target if target.suffix == ".onnx" else target / ("voice.onnx" if form == "piper" else "model.onnx")
-    config, card = model.with_name(f"{model.name}.json"), model.with_name(_CARD)
-    written = [model, config, card] if form == "piper" else [model, card]
-    for path in written:
-        if path.exists():
-            raise InputError(f"{path}: exists already; choose another folder by -o, or remove it")
+    if runtime is not None and form != "browser":
+        raise InputError("--runtime: only for --format browser; leave it out")
+    written = _paths(target, form)
+    found = find_runtime(runtime) if form == "browser" else None
     synthesiser = Synthesiser.load(source, vocoder)
     if form == "piper" and synthesiser.inventory.phonemizer_name != "espeak":
         raise InputError(
             f"{source}: Piper speaks espeak's phones, and this voice was trained with data.phonemes: "
             f"{synthesiser.inventory.phonemizer_name}; train one with data.phonemes: espeak, or choose --format onnx"
         )
+    if found:
+        require_phonemizer(synthesiser, source)
     network = _vocoder(synthesiser, source)
+    model, *_, card = written
     model.parent.mkdir(parents=True, exist_ok=True)
     facts = facts_of(synthesiser, str(vocoder or synthesiser.data.vocoder))
-    spoken = SpokenText(parallel(synthesiser, "be exported"), network)
-    if form == "piper":
-        _write_voice(spoken, synthesiser, model, config, facts)
+    spoken = SpokenText(parallel(synthesiser, "be exported"), network, scaled=found is None)
+    if found:
+        _write_page(spoken, synthesiser, model, facts, dtype or "int8", found)
+    elif form == "piper":
+        _write_voice(spoken, synthesiser, model, written[1], facts, dtype or "fp32")
     else:
-        _write_model(spoken, synthesiser, model, facts)
+        _write_model(spoken, synthesiser, model, facts, dtype or "fp32")
     card.write_text(model_card(model.stem, facts, figures_beside(source)), encoding="utf-8")
+    return written
+
+
+def _paths(target: Path, form: str) -> list[Path]:
+    """What is written: the file itself first, the model card last. Raises InputError for what is there already."""
+    name = {"piper": "voice.onnx", "browser": "voice.html"}.get(form, "model.onnx")
+    model = target if target.suffix == Path(name).suffix else target / name
+    config = [model.with_name(f"{model.name}.json")] if form == "piper" else []
+    written = [model, *config, model.with_name(_CARD)]
+    for path in written:
+        if path.exists():
+            raise InputError(f"{path}: exists already; choose another folder by -o, or remove it")
     return written
 
 
@@ -90,17 +120,25 @@ def _vocoder(synthesiser: Synthesiser, source: Path) -> Vocoder:
     return synthesiser.render.network
 
 
-def _write_model(spoken: SpokenText, synthesiser: Synthesiser, target: Path, facts: Mapping[str, str]) -> None:
+def _write_model(
+    spoken: SpokenText, synthesiser: Synthesiser, target: Path, facts: Mapping[str, str], dtype: Dtype
+) -> None:
     several = len(synthesiser.speakers) > 1
     example = [torch.ones(1, _EXAMPLE, dtype=torch.long), torch.ones(3), torch.zeros(1, dtype=torch.long)]
     length = torch.export.Dim("tokens", min=1, max=_MOST)
     names, shapes = ["input", "scales", "sid"], [{1: length}, None, None]
     count = 3 if several else 2
-    _write(spoken, tuple(example[:count]), names[:count], tuple(shapes[:count]), target, _metadata(synthesiser, facts))
+    metadata = _metadata(synthesiser, facts)
+    _write(spoken, tuple(example[:count]), names[:count], tuple(shapes[:count]), target, metadata, dtype)
 
 
 def _write_voice(
-    spoken: SpokenText, synthesiser: Synthesiser, target: Path, config: Path, facts: Mapping[str, str]
+    spoken: SpokenText,
+    synthesiser: Synthesiser,
+    target: Path,
+    config: Path,
+    facts: Mapping[str, str],
+    dtype: Dtype,
 ) -> None:
     inventory, audio = synthesiser.inventory, synthesiser.data.audio
     numbers = piper_numbers(inventory)
@@ -116,11 +154,29 @@ def _write_voice(
     length = torch.export.Dim("phonemes", min=1, max=_MOST)
     names, shapes = ["input", "input_lengths", "scales", "sid"], [{1: length}, None, None, None]
     count = 4 if several else 3
-    _write(graph, tuple(example[:count]), names[:count], tuple(shapes[:count]), target, _metadata(synthesiser, facts))
+    metadata = _metadata(synthesiser, facts)
+    _write(graph, tuple(example[:count]), names[:count], tuple(shapes[:count]), target, metadata, dtype)
     document = piper_config(
         numbers, target.stem, inventory.language, synthesiser.speakers, audio.sample_rate, audio.hop_length
     )
     config.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_page(
+    spoken: SpokenText,
+    synthesiser: Synthesiser,
+    target: Path,
+    facts: Mapping[str, str],
+    dtype: Dtype,
+    runtime: Runtime,
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model.onnx"
+        _write_model(spoken, synthesiser, model, facts, dtype)
+        text = page(target.stem, synthesiser, model.read_bytes(), facts, runtime)
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(target)
 
 
 def _metadata(synthesiser: Synthesiser, facts: Mapping[str, str]) -> dict[str, str]:
@@ -154,8 +210,13 @@ def _write(
     shapes: tuple[Any, ...],
     target: Path,
     metadata: Mapping[str, str],
+    dtype: Dtype,
 ) -> None:
     """Write `graph` whole or not at all."""
+    import onnx
+
+    from phonate.tasks.speech.exporting.weights import store
+
     # what it prints is the whole graph, at that first way; it raises when the next ones fail too
     printed = contextlib.redirect_stderr(io.StringIO())
     with _silent(_CHATTER), printed, warnings.catch_warnings(), torch.no_grad():
@@ -172,6 +233,8 @@ def _write(
         )
     assert program is not None
     program.model.metadata_props.update(metadata)
+    model = program.model_proto
+    store(model, dtype)
     beside = target.with_name(f".{target.name}.{os.getpid()}")
-    program.save(str(beside), external_data=False)
+    onnx.save(model, beside)
     beside.replace(target)

@@ -38,7 +38,7 @@ _STREAM_PEAK = 0.6
 """Of full scale: a stream can't be scaled by its loudest sample, which is not known yet."""
 PAUSE_SECONDS = 0.25
 """Of silence between two sentences."""
-_LONGEST = 400
+LONGEST = 400
 """Characters of a sentence that are spoken in one go."""
 _BATCH = 16
 """Sentences that the model reads at once."""
@@ -227,7 +227,7 @@ class Synthesiser(Inference):
     def sentences(self, text: str) -> Iterator[list[Word]]:
         """The words of each sentence with something to say. Raises InputError when there is none."""
         spoken = 0
-        for sentence in sentences(text, _LONGEST):
+        for sentence in sentences(text, LONGEST):
             try:
                 words = self.phonemizer(sentence)
             except InputError:

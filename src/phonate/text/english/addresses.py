@@ -6,6 +6,7 @@ import re
 
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 _SCHEME = r"(?:https?|ftp)://"
+_BEGIN = re.compile(rf"^{_SCHEME}", re.I)
 _TOP = "com|org|net|edu|gov|io|co|uk|de|fr|eu|info|ai|dev|us|ca|au|nl|it|ch|at|tv|me"
 _WEB = re.compile(rf"(?:{_SCHEME}|\bwww\.)[^\s<>\"')]+|\b[\w-]+(?:\.[\w-]+)*\.(?:{_TOP})\b(?:/[^\s<>\"')]*)?", re.I)
 _NAMES = {
@@ -22,7 +23,7 @@ def _said(address: str) -> str:
 
 
 def _web(found: re.Match[str]) -> str:
-    address = re.sub(rf"(?i)^{_SCHEME}", "", found[0])
+    address = _BEGIN.sub("", found[0])
     kept = address.rstrip(".,;:!?/")
     return _said(kept) + address[len(kept) :].lstrip("/")
 

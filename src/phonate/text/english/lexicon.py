@@ -23,7 +23,7 @@ def _tables() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @functools.cache
-def _names() -> dict[str, tuple[str, ...]]:
+def names() -> dict[str, tuple[str, ...]]:
     """Lines of `word phone phone ...`."""
     text = (_FILES / "english_names.txt").read_text(encoding="ascii")
     return {word: tuple(phones) for word, *phones in map(str.split, text.splitlines())}
@@ -40,8 +40,8 @@ def entry(word: str, checked: bool = False) -> dict[str, tuple[str, ...]]:
 
     `checked` looks only into the half that was checked by hand.
     """
-    if word in _names():
-        return {"DEFAULT": _names()[word]}
+    if word in names():
+        return {"DEFAULT": names()[word]}
     by_hand, unchecked = _tables()
     found = by_hand.get(word) or (None if checked else unchecked.get(word))
     if found is None:

@@ -42,6 +42,7 @@ _DOMESTIC = re.compile(r"(?<![\w-])0\d{2,4}(?: \d{3,4}){1,3}(?![\w-])")
 _RANGE = re.compile(rf"(?<![\w.,-])([$£€]?(?:{_NUMBER})%?)\s?-\s?(?=[$£€]?(?:{_NUMBER})(?![\w.]*-\d))")
 _FEET = re.compile(r"(?<!\d)(\d)'\s?(\d\d?)\"")
 _DOTTED = re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d])")
+_PER = re.compile(r"(?<=[a-z])/(km|hr|h|s|kg|lb|min|month|year|day|week|hour|person|night)\b")
 _BIG = re.compile(rf"({_SIGN})({_NUMBER})")
 
 
@@ -109,7 +110,7 @@ def expand(text: str) -> str:
     text = _PERCENT.sub(lambda found: f"{_sign(found[1])}{number(found[2])} percent", text)
     text = _MIXED.sub(_mixed, text)
     text = _MEASURE.sub(lambda found: _sign(found[1]) + _count(found[2], _UNITS[found[4]]), text)
-    text = re.sub(r"(?<=[a-z])/(km|hr|h|s|kg|lb|min|month|year|day|week|hour|person|night)\b", _per, text)
+    text = _PER.sub(_per, text)
     text = _FRACTION.sub(_fraction, text)
     return _ORDINAL.sub(lambda found: ordinal(found[1]), text)
 

@@ -24,6 +24,12 @@ _BEFORE_NFKC = {
 }  # fmt: skip
 
 _SAYABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?;:-'\"()&@+=#%/$<>£€¥¢°\\")
+_GREEK = {
+    character: f" {name.split(' LETTER ')[1].split()[0].lower()} "
+    for character in map(chr, range(0x370, 0x400))
+    if " LETTER " in (name := unicodedata.name(character, "")) and name.startswith("GREEK")
+}
+"""Without accents; those with an accent are letters of these with a mark."""
 _reported: set[str] = set()
 
 
@@ -52,10 +58,7 @@ def _known(character: str) -> str | None:
     if compatible != character:
         pieces = [_known(piece) for piece in compatible]
         return None if any(piece is None for piece in pieces) else "".join(piece or "" for piece in pieces)
-    name = unicodedata.name(character, "")
-    if name.startswith("GREEK") and " LETTER " in name:
-        return f" {name.split(' LETTER ')[1].split()[0].lower()} "
-    return None
+    return _GREEK.get(character)
 
 
 def _plain(character: str) -> str:

@@ -33,9 +33,7 @@ def resolve_checkpoint(
     version (v3); or BASE_VOICE or BASE_VOCODER, where no such folder is here. Raises InputError when there is no such
     checkpoint, CheckpointError when none in it is intact.
     """
-    path = Path(text)
-    if str(text) in (BASE_VOICE, BASE_VOCODER) and not path.exists():
-        path = _PACKAGE / path
+    path = packaged(Path(text))
     if path.is_dir() and is_checkpoint(path):
         return path
     if run is not None and not path.is_dir():
@@ -43,6 +41,12 @@ def resolve_checkpoint(
     if not path.is_dir():
         raise InputError(f"{text}: no such run or checkpoint")
     return find(checkpoints_folder(path), prefer)
+
+
+def packaged(path: Path) -> Path:
+    """The folder of BASE_VOICE or BASE_VOCODER, where no such folder is here; any other path as it is."""
+    named = str(path) in (BASE_VOICE, BASE_VOCODER) and not path.exists()
+    return _PACKAGE / path if named else path
 
 
 def best_or_latest(source: str | Path) -> Path:

@@ -23,8 +23,10 @@ class SpokenText(nn.Module):
 
     noise: Tensor
 
-    def __init__(self, acoustic: ParallelModel, vocoder: Vocoder) -> None:
+    def __init__(self, acoustic: ParallelModel, vocoder: Vocoder, scaled: bool = True) -> None:
+        """`scaled`: False for waveforms at the level of the mel, which are joined before they are scaled."""
         super().__init__()
+        self.scaled = scaled
         self.acoustic = copy.deepcopy(acoustic).eval()
         self.vocoder = copy.deepcopy(vocoder).eval()
         self.vocoder.fourier.as_products = True
@@ -37,7 +39,9 @@ class SpokenText(nn.Module):
         fast), and Piper's noise of durations, of which this model has none."""
         noise_TN = self.noise * scales_3[0]
         mel_1TM, melody_1T2, _ = self.acoustic.spoken(tokens_1L, speaker_1, noise_TN, 1.0 / scales_3[1])
-        waveform_1N = self.vocoder(mel_1TM, hertz(melody_1T2))
+        waveform_1N: Tensor = self.vocoder(mel_1TM, hertz(melody_1T2))
+        if not self.scaled:
+            return waveform_1N[:, None]
         peak = waveform_1N.abs().amax(dim=1).clamp_min(_SILENT)
         scaled: Tensor = (_PEAK / peak) * waveform_1N
         return scaled[:, None]

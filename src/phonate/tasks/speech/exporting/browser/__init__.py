@@ -1,0 +1,1 @@
+"""A voice as a page that speaks in the browser, without a server."""

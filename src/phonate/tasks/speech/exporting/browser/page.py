@@ -1,0 +1,122 @@
+"""One HTML file that speaks: the voice, its phonemizer and onnxruntime-web, compressed, in the page itself.
+
+The JavaScript modules of `phonate.text.browser` and of this folder are in the page's import map, as `phonate/NAME`.
+What is large is gzip in base64, and the browser unpacks it. Nothing is loaded from anywhere, so that the file can be
+opened as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from phonate.config.errors import InputError
+from phonate.tasks.speech.inference import LONGEST, PAUSE_SECONDS, PEAK, Synthesiser
+from phonate.text.browser.modules import modules, sources
+
+PHONEMIZERS = ("english", "characters")
+"""Those that the page has, too."""
+PACKAGE = "onnxruntime-web@1.30.0"
+"""The release that was tested."""
+DEFAULT_RUNTIME = Path("node_modules/onnxruntime-web")
+_SCRIPT, _WEB_ASSEMBLY = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
+_LANGUAGE_FILES = ("lexicon", "letter_to_sound")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The files of onnxruntime-web that compute on the processor."""
+
+    version: str
+    script: Path
+    web_assembly: Path
+
+
+def find_runtime(folder: Path | None) -> Runtime:
+    """The runtime in `folder`, that of the npm package onnxruntime-web (default: where npm installs it, from here).
+
+    Raises InputError where it is not there.
+    """
+    folder = folder or DEFAULT_RUNTIME
+    try:
+        version = json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{folder}: no onnxruntime-web there, with which the page computes; run npm install {PACKAGE} here, or "
+            "name the package's folder by --runtime FOLDER"
+        ) from error
+    runtime = Runtime(version, folder / "dist" / _SCRIPT, folder / "dist" / _WEB_ASSEMBLY)
+    for file in (runtime.script, runtime.web_assembly):
+        if not file.is_file():
+            raise InputError(
+                f"{file}: not there; onnxruntime-web {version} has other files than the page needs; install another by "
+                f"npm install {PACKAGE}"
+            )
+    return runtime
+
+
+def require_phonemizer(synthesiser: Synthesiser, source: Path) -> None:
+    """Raise InputError for a voice whose phonemizer is not in the page."""
+    name = synthesiser.inventory.phonemizer_name
+    if name not in PHONEMIZERS:
+        raise InputError(
+            f"{source}: a page speaks with data.phonemes: {' or '.join(PHONEMIZERS)}, and this voice was trained with "
+            f"{name}, which runs in no browser; train another, or choose --format onnx"
+        )
+
+
+def page(name: str, synthesiser: Synthesiser, model: bytes, facts: Mapping[str, str], runtime: Runtime) -> str:
+    """The HTML of a page.
+
+    Args:
+        name: Title of the page.
+        synthesiser: The voice.
+        model: Its ONNX file, whose waveforms are not scaled.
+        facts: For a table.
+        runtime: What computes.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    inventory = synthesiser.inventory
+    settings: dict[str, Any] = {
+        "name": name,
+        "sampleRate": synthesiser.sample_rate,
+        "speakers": synthesiser.speakers,
+        "inventory": inventory.document(),
+        "longest": LONGEST,
+        "pauseSeconds": PAUSE_SECONDS,
+        "peak": PEAK,
+    }
+    packed = {"model": model, "script": runtime.script.read_bytes(), "runtime": runtime.web_assembly.read_bytes()}
+    if inventory.phonemizer_name == "english":
+        folder = resources.files("phonate.text.english")
+        packed |= {name: gzip.decompress((folder / f"{name}.json.gz").read_bytes()) for name in _LANGUAGE_FILES}
+    environment = Environment(
+        loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("page.html.jinja").render(
+        settings=settings,
+        facts=facts,
+        language=inventory.language,
+        runtime=runtime.version,
+        modules=Markup(json.dumps({"imports": dict(_imports())})),
+        packed={key: _base64(gzip.compress(value, 9, mtime=0)) for key, value in packed.items()},
+    )
+
+
+def _imports() -> Iterator[tuple[str, str]]:
+    """What is imported in the page, and its source as a data: address."""
+    for name, source in {**modules(), **sources(resources.files(__package__))}.items():
+        yield f"phonate/{name}", f"data:text/javascript;base64,{_base64(source.encode())}"
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

@@ -1,0 +1,69 @@
+// Dates, times of day and years in words.
+
+import {sub} from "phonate/matching";
+import {cardinal, ordinal, pair, plural, year} from "phonate/numbers";
+import {dates as rules} from "phonate/rules";
+
+const unpadded = digits => String(Number(digits));
+const month = name => rules.SHORT[name.replace(/\.+$/, "")] ?? name;
+const day = digits => digits >= 1 && digits <= 31 ? ordinal(unpadded(digits)) : null;
+const halfDay = letter => letter ? ` ${letter.toUpperCase()}.M.` : "";
+const lastYear = last => last.length === 4 ? year(last) : pair(last);
+
+function anyYear(digits) {
+  if (digits.length === 2) digits = (digits < 70 ? "20" : "19") + digits;
+  return digits[0] !== "0" ? year(digits) : cardinal(digits);
+}
+
+function numeric(found, monthNumber, dayNumber, digits) {
+  const said = day(dayNumber);
+  if (said === null || monthNumber < 1 || monthNumber > 12) return found[0];
+  return `${rules.MONTHS[monthNumber - 1]} ${said}, ${anyYear(digits)}`;
+}
+
+function monthFirst(found) {
+  const said = day(found[2]);
+  return said === null ? found[0] : `${month(found[1])} ${said}` + (found[4] ? `, ${anyYear(found[4])}` : "");
+}
+
+function dayFirst(found) {
+  const said = day(found[2]);
+  if (said === null) return found[0];
+  return `${found[1] || "the "}${said} of ${month(found[3])}` + (found[4] ? `, ${anyYear(found[4])}` : "");
+}
+
+function decade(found) {
+  if (found[1]) return plural(year(found[1] + found[2]));
+  return found[2] !== "00" ? plural(cardinal(found[2])) : found[0];
+}
+
+function clock(found) {
+  const hour = cardinal(unpadded(found[1])), minute = found[2], second = found[3], half = halfDay(found[4]);
+  let said = minute !== "00" ? `${hour} ${pair(minute)}` : half ? hour : `${hour} o'clock`;
+  if (found[1] === "00" || found[1] === "0") said = minute !== "00" ? `zero ${pair(minute)}` : "zero hours";
+  if (second && second !== "00") {
+    said += ` and ${cardinal(unpadded(second))} second${Number(second) !== 1 ? "s" : ""}`;
+  }
+  return said + half;
+}
+
+// `text` with dates and times in words.
+export function expand(text) {
+  text = sub(rules.ISO, found => numeric(found, found[2], found[3], found[1]), text);
+  text = sub(rules.SLASHED, found => numeric(found, found[1], found[2], found[3]), text);
+  text = sub(rules.DAY_FIRST, dayFirst, text);
+  text = sub(rules.MONTH_FIRST, monthFirst, text);
+  text = sub(rules.MONTH_YEAR, found => `${month(found[1])} ${anyYear(found[2])}`, text);
+  text = sub(rules.YEARS, found => `${year(found[1])} to ${lastYear(found[2])}`, text);
+  text = sub(rules.HOURS, "\\1 to ", text);
+  text = sub(rules.CLOCK, clock, text);
+  text = sub(rules.HOUR, found => cardinal(unpadded(found[1])) + halfDay(found[2]), text);
+  text = sub(rules.SHORT_DECADE, found => found[1] !== "0" ? plural(cardinal(`${found[1]}0`)) : "two thousands", text);
+  return sub(rules.DECADE, decade, text);
+}
+
+// `text` with remaining years in words; called last, because other patterns have four-digit numbers too.
+export function expandYears(text) {
+  text = sub(rules.YEAR, found => year(found[1]), sub(rules.GLUED_YEAR, " ", text));
+  return sub(rules.SHORT_YEAR, found => pair(found[1]), text);
+}

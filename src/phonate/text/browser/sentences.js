@@ -1,0 +1,48 @@
+// Splitting long texts into sentences.
+
+import {endOf, matches} from "phonate/matching";
+import {sentences as rules} from "phonate/rules";
+
+const LIKELY_START = /^(?:The|A|An|It|He|She|They|We|I|But|And|In|This|That|There|You)\b/;
+
+// The sentences of `text`; those of more than `longest` characters are cut, at clauses if possible, else at spaces.
+export function sentences(text, longest) {
+  const pieces = [];
+  let begin = 0;
+  for (const found of matches(rules.END, text)) {
+    if (found.index >= begin && !continues(text, found)) {
+      pieces.push(text.slice(begin, endOf(found)));
+      begin = endOf(found);
+    }
+  }
+  pieces.push(text.slice(begin));
+  return pieces.map(piece => piece.trim()).filter(Boolean).flatMap(piece => parts(piece, longest));
+}
+
+// Whether the sentence continues after an apparent end.
+function continues(text, found) {
+  if (found[1] === undefined) return false;
+  const lower = /^\p{Lowercase}/u.test(text.slice(endOf(found))), paragraph = found[0].includes("\n\n");
+  if (lower || paragraph) return lower && !paragraph;
+  const seen = text.slice(Math.max(0, found.index - 20), endOf(found)).trimEnd();
+  const last = matches(rules.LAST_WORD, seen)[0];
+  if (!last || /[!?…؟]|\.\./.test(found[1])) return false;
+  const word = last[1], initial = word.length === 1 && /\p{Uppercase}/u.test(word) && word !== "I";
+  if (initial || rules.SHORT.has(word.toLowerCase())) return true;
+  // "U.S." or "P.M.", but not before a word that often starts a sentence
+  return /^(?:[A-Z]\.)+[A-Z]$/.test(word) && !LIKELY_START.test(text.slice(endOf(found)));
+}
+
+// `sentence` in parts of at most `longest` characters, each cut at the last possible clause, or else space.
+function parts(sentence, longest) {
+  const done = [];
+  while (sentence.length > longest) {
+    const near = sentence.slice(0, longest + 1);
+    const late = matches(rules.CLAUSE, near).map(endOf).filter(at => at >= Math.floor(longest / 3));
+    const spaces = matches(/\s/g, near).map(endOf);
+    const at = (late.length ? late : spaces.length ? spaces : [longest]).at(-1);
+    done.push(sentence.slice(0, at).trim());
+    sentence = sentence.slice(at).trim();
+  }
+  return [...done, sentence].filter(Boolean);
+}

@@ -1,0 +1,162 @@
+"""The phonemizers in JavaScript say what those in Python say, sentence by sentence, mark by mark. Runs them in node."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phonate.config.errors import InputError
+from phonate.text.browser.modules import modules
+from phonate.text.inventory import Inventory
+from phonate.text.normalisation import normalise
+from phonate.text.phonemes import phonemizer
+from phonate.text.sentences import sentences
+
+NODE = shutil.which("node")
+LONGEST = 60  # so that sentences are cut
+RECORDED = ("en_ljspeech_sentences.txt", "en_cmu_arctic_prompts.txt")
+Said = list[Any]
+
+pytestmark = pytest.mark.skipif(NODE is None, reason="needs node: apt-get install nodejs")
+
+HARD = [
+    "Dr. Smith lives at 12 Elm St. in St. Louis, and he paid $3.50 on Jan. 5th, 1984 at 3:45 p.m.",
+    "The U.S. economy grew 2.5% in the 1990s; see www.example.com/a-b?x=1 or mail ann.lee@example.co.uk!",
+    "Henry VIII, Louis XIV and Chapter IV. John V, too. And John I think. World War II ended in 1945.",
+    "It's 5'11\" tall, weighs 70 kg, runs 10 km/h and 3 1/2 miles; call (555) 123-4567 or +44 20 7946 0958.",
+    "ΑΒΓ αβγ ά ½ 3½ ３ ٣ 𝟟 ﬁne naïve café — “quoted” ‘single’ … № 5 ™ 東京 5 °C ±3 x\u200by\u00a0z",
+    "USB, NASA, HTML5, iPhone, McDonald, MacArthur, sooooo, JavaScript, xyzzy, qwrtp, a US ID, CEOs, CEO's",
+    "constructor, __proto__, toString, hasOwnProperty, prototype, valueOf",
+    "I read the book. I have read it. They live live. He lives. Close the close door at the close of day.",
+    "I used to use it. She was used to it. A B C. Vitamin A. An apple, the end, the start, to a, to",
+    "SHOUTING EVERYTHING HERE IN CAPITALS IS FINE.",
+    "rock 'n' roll, 'twas the dogs' dinner, they'd've gone, should've, o'clock, runnin', the boys' toys'",
+    'He said "no." She left. "Why?" asked I. What... then? A. B. Smith came. Vol. 3. The U.S. The end. P.M. He left.',
+    "01/02/2003, 2003-04-05, 13/13/13, 10-12, $5-$10, 1,234,567.89, 1.2.3, 24/7, and/or, w/o, w/ him, #5, #hash",
+    "<b>bold</b> 5% & @ + = / -7.5 +3, $1.5m, £20bn, 3€, 5¢, 1/0, 2/3, 7/101, 1st, 22nd, 1,000th, 007, 123456789012345",
+    "the 80s, '80s, 1980's, '05, 1900, 2000, 2005, 1906, in 1914-18, 10:00, 00:00, 0:30, 12:00:05, 9 am, 9-5pm, 1:30-2",
+    "unhappily, rebuilding, dogs, boxes, tried, flies, bigger, nicest, workmanlike, sunflowerless, toothbrushes",
+    "Blorptastic fnargling zyzzogeton, Wrzesniewski, thwacketh, kvetchingly, Abernathyville",
+    "the first line\n\nthe second one, without a stop\nand a third",
+    "* * *",
+    "",
+    "!?",
+]
+FORMS = (
+    "{} {}", "${}", "{}%", "{} km", "in {}.", "{}/7", "-{}.5", "{}th", "{}:30 pm", "No. {}", "{}-2001", "£{}m", "1.{}",
+    "Henry {}", "{}'s", "x{}y", "(555) 123-{}", "{}°C", "{}, {}", "0{}",
+)  # fmt: skip
+NOISE = "abcXYZ0123456789.,'!?-:;/$%&@ \"()é…—’½№"
+
+
+def recorded(count: int) -> list[str]:
+    """Sentences that were read aloud; none where there are no recordings."""
+    folder = Path(os.environ.get("PHONATE_TEST_DATA", "")) / "text"
+    found = [
+        line for name in RECORDED if (folder / name).is_file() for line in (folder / name).read_text().splitlines()
+    ]
+    return random.Random(0).sample(found, min(count, len(found)))
+
+
+def numbers(count: int) -> list[str]:
+    rng = random.Random(1)
+    digits = ["".join(rng.choices("0123456789", k=rng.randint(1, 16))) for _ in range(count)]
+    return [FORMS[n % len(FORMS)].format(one, one[::-1]) for n, one in enumerate(digits)]
+
+
+def damaged(texts: list[str]) -> list[str]:
+    """`texts` with some characters replaced by others."""
+    rng = random.Random(2)
+    return ["".join(rng.choice(NOISE) if rng.random() < 0.05 else character for character in text) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def in_javascript(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Any], Any]:
+    """`run(source, given)`: what a script in which `given` is a name writes as JSON to `answer`."""
+    folder = tmp_path_factory.mktemp("javascript")
+    package = folder / "node_modules" / "phonate"
+    package.mkdir(parents=True)
+    (package / "package.json").write_text('{"type": "module", "exports": {"./*": "./*.js"}}')
+    for name, source in modules().items():
+        (package / f"{name}.js").write_text(source, encoding="utf-8")
+    for name in ("lexicon", "letter_to_sound"):
+        packed = (resources.files("phonate.text.english") / f"{name}.json.gz").read_bytes()
+        (folder / f"{name}.json").write_bytes(gzip.decompress(packed))
+
+    def run(source: str, given: Any) -> Any:
+        (folder / "given.json").write_text(json.dumps(given), encoding="utf-8")
+        read = "const read = name => JSON.parse(fs.readFileSync(new URL(`${name}.json`, import.meta.url)));\n"
+        write = "fs.writeFileSync(new URL('answer.json', import.meta.url), JSON.stringify(answer));\n"
+        start = f'import fs from "node:fs";\n{read}const given = read("given");\n'
+        (folder / "script.mjs").write_text(f"{start}{source}\n{write}", encoding="utf-8")
+        subprocess.run([NODE or "", str(folder / "script.mjs")], check=True, timeout=120)
+        return json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+
+    return run
+
+
+def words(say: Callable[[str], Any], text: str) -> Said:
+    """The words of a text; none where nothing can be said."""
+    try:
+        return [[word.text, list(word.phones), word.mark] for word in say(text)]
+    except InputError:
+        return []
+
+
+ENGLISH = f"""
+import {{setLetterToSound}} from "phonate/letter_to_sound";
+import {{setLexicon}} from "phonate/lexicon";
+import {{normalise}} from "phonate/normalisation";
+import {{sentences}} from "phonate/sentences";
+setLexicon(read("lexicon"));
+setLetterToSound(read("letter_to_sound"));
+const written = given.texts.map(text => [sentences(text, {LONGEST}), normalise(text)]);
+"""
+SAY = """
+import {phonemizerOf, tokensOf} from "phonate/phonemizers";
+const say = phonemizerOf(given.inventory);
+const said = given.texts.map(say);
+const listed = words => words.map(word => [word.text, word.phones, word.mark]);
+"""
+
+
+def test_english_is_pronounced_alike(in_javascript: Callable[[str, Any], Any]) -> None:
+    texts = [*HARD, *recorded(600), *numbers(600)]
+    texts += damaged([*HARD, *texts[len(HARD) : len(HARD) + 300]])
+    english = phonemizer("english")
+    inventory = Inventory.of(english)
+    source = f"{ENGLISH}{SAY}const answer = said.map((words, n) => [...written[n], listed(words)]);"
+    theirs = in_javascript(source, {"texts": texts, "inventory": inventory.document()})
+    assert sum(len(said) for *_, said in theirs) > 3000
+    for text, (cut, written, said) in zip(texts, theirs, strict=True):
+        assert cut == sentences(text, LONGEST), text
+        assert written == normalise(text), text
+        assert said == words(english, text), text
+
+
+@pytest.mark.parametrize("language", ["en-us", "fr", "ru"])
+def test_letters_are_the_same(language: str, in_javascript: Callable[[str, Any], Any]) -> None:
+    texts = [*HARD, "Où est-ce? C'était l'été, “naïf”…", "Съешь ещё этих мягких булок, да выпей чаю!", *recorded(50)]
+    letters = phonemizer("characters", language)
+    source = f"{SAY}const answer = said.map(listed);"
+    theirs = in_javascript(source, {"texts": texts, "inventory": Inventory.of(letters).document()})
+    assert theirs == [words(letters, text) for text in texts]
+
+
+def test_tokens_have_the_boundaries_of_the_inventory(in_javascript: Callable[[str, Any], Any]) -> None:
+    text = "Well, it is - as they say; fine: yes! Isn't it?"
+    letters = phonemizer("characters")
+    inventory = Inventory.of(letters)
+    source = f"{SAY}const answer = said.map(tokensOf);"
+    (tokens,) = in_javascript(source, {"texts": [text], "inventory": inventory.document()})
+    assert tokens == inventory.tokens(letters(text))

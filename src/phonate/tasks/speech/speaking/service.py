@@ -8,12 +8,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, PhonateError
-from phonate.tasks.speech.inference import PAUSE_SECONDS, Synthesiser, streamed_level
-from phonate.text.phonemes import Word
+from phonate.tasks.speech.inference import Sentence, Synthesiser
 from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
 
 _END = None
@@ -23,11 +20,11 @@ _END = None
 class Utterance(SpeechResult):
     """The speech of one request. Its methods may be called from any thread."""
 
-    def __init__(self, request: SpeechRequest, sentences: Iterator[list[Word]]) -> None:
+    def __init__(self, request: SpeechRequest, sentences: Iterator[Sentence]) -> None:
         self.request = request
         self.sentences = sentences
-        self.begun = False
-        """Whether a sentence was spoken."""
+        self.after: float | None = None
+        """Seconds of silence after the last sentence; None: there was none."""
         self.cancelled = False
         self._made: queue.SimpleQueue[FloatArray | Exception | None] = queue.SimpleQueue()
 
@@ -73,7 +70,6 @@ class SynthesiserService(SpeechService):
         self.sample_rate = synthesiser.sample_rate
         self._synthesiser = synthesiser
         self._max_batch = max_batch
-        self._pause = np.zeros(int(PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
         self._waiting: deque[Utterance] = deque()
         self._active: list[Utterance] = []
         self._changed = threading.Condition()
@@ -118,7 +114,7 @@ class SynthesiserService(SpeechService):
             self._changed.notify()
         self._thread.join()
 
-    def _sentences(self, request: SpeechRequest) -> Iterator[list[Word]]:
+    def _sentences(self, request: SpeechRequest) -> Iterator[Sentence]:
         """The sentences of a request that can be met. Raises InputError for others."""
         if request.reference is not None:
             raise InputError(
@@ -150,9 +146,9 @@ class SynthesiserService(SpeechService):
                     self._active.append(utterance)
             return bool(self._active or self._waiting or not self._closed)
 
-    def _next_sentences(self) -> list[tuple[list[Utterance], list[list[Word]]]]:
+    def _next_sentences(self) -> list[tuple[list[Utterance], list[Sentence]]]:
         """The next sentence of each active request, grouped by voice and speed. Requests without one are ended."""
-        groups: dict[tuple[str | None, float], tuple[list[Utterance], list[list[Word]]]] = {}
+        groups: dict[tuple[str | None, float], tuple[list[Utterance], list[Sentence]]] = {}
         for utterance in list(self._active):
             try:
                 words = next(utterance.sentences, None)
@@ -167,22 +163,22 @@ class SynthesiserService(SpeechService):
             sentences.append(words)
         return list(groups.values())
 
-    def _speak(self, utterances: list[Utterance], sentences: list[list[Word]]) -> None:
+    def _speak(self, utterances: list[Utterance], sentences: list[Sentence]) -> None:
         """Speak one sentence of each of `utterances`, which are of one voice and speed."""
         request = utterances[0].request
         try:
-            mels = self._synthesiser.mels(sentences, request.voice, request.speed)
+            spoken = self._synthesiser.spoken(sentences, request.voice, request.speed)
         except Exception as error:  # noqa: BLE001 - as above
             for utterance in utterances:
                 self._end(utterance, error)
             return
         rendered = deque(
-            (utterance, self._synthesiser.render.stream(*mel)) for utterance, mel in zip(utterances, mels, strict=True)
+            (utterance, self._synthesiser.pieces(one)) for utterance, one in zip(utterances, spoken, strict=True)
         )
-        for utterance in utterances:
-            if utterance.begun:
-                utterance.put(self._pause)
-            utterance.begun = True
+        for utterance, one in zip(utterances, spoken, strict=True):
+            if utterance.after is not None:
+                utterance.put(self._synthesiser.silence(utterance.after))
+            utterance.after = one.after
         while rendered:
             utterance, pieces = rendered.popleft()
             try:
@@ -191,7 +187,7 @@ class SynthesiserService(SpeechService):
                 self._end(utterance, error)
                 continue
             if piece is not None:
-                utterance.put(streamed_level(piece))
+                utterance.put(piece)
                 rendered.append((utterance, pieces))
 
     def _end(self, utterance: Utterance, error: Exception | None = None) -> None:

@@ -110,7 +110,7 @@ def _words(sentence: _Sentence, phonemizer: Phonemizer) -> list[ScriptWord]:
     for number, (part, own) in enumerate(zip(sentence.parts, alone, strict=True), start=1):
         words = [next(context) for _ in own] if same else own
         if part.phones is not None and words:
-            said = phones_of(f'SSML: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
+            said = phones_of(f'SSML, line {part.line}: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
             words = [Word(" ".join(word.text for word in words), said, words[-1].mark)]
         found += [ScriptWord(word, part.delivery) for word in words]
         if number in sentence.silences and found:

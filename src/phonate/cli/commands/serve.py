@@ -34,6 +34,7 @@ _LIMITS = (
     ("--max-batch", int, "requests that are worked on at once (default: 8)"),
     ("--max-queue", int, "requests that wait; others are refused with 429 (default: 32)"),
     ("--max-text", int, "characters of a text (default: 4096)"),
+    ("--max-silence", float, "seconds of silence that SSML may ask for in all (default: 120)"),
     ("--max-body", int, "bytes of a request (default: 26214400)"),
     ("--max-reference-seconds", float, "length of a reference recording (default: 30)"),
     ("--max-voices", int, "voices that are stored (default: 1000)"),

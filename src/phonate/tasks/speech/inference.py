@@ -205,7 +205,7 @@ class Synthesiser(Inference):
         for words, one in zip(sentences, spoken, strict=True):
             own = one.shaping.later(self._word_times(words, one))
             found += [TimedWord(w.text, round(w.start + begins, 3), round(w.end + begins, 3)) for w in own]
-            begins += self._length(one) + one.after
+            begins += self.seconds(one) + one.after
         return found
 
     def _word_times(self, words: Sentence, one: Spoken) -> Iterator[TimedWord]:
@@ -219,7 +219,7 @@ class Synthesiser(Inference):
             yield TimedWord(text, float(ends[token]), float(ends[last]))
             token = last + 1
 
-    def _length(self, one: Spoken) -> float:
+    def seconds(self, one: Spoken) -> float:
         """Seconds of a sentence."""
         samples = (len(one.mel_TM) - 1) * self.data.audio.hop_length + sum(each.samples for each in one.shaping.pauses)
         return samples / self.sample_rate

@@ -6,11 +6,15 @@ import itertools
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, PhonateError
-from phonate.tasks.speech.inference import Sentence, Synthesiser
+from phonate.tasks.speech.inference import Sentence, Synthesiser, parallel
+from phonate.tasks.speech.models.parallel import ParallelModel
+from phonate.text.captions import TimedWord
+from phonate.text.script import script
+from phonate.text.ssml import parse
 from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
 
 _END = None
@@ -20,13 +24,17 @@ _END = None
 class Utterance(SpeechResult):
     """The speech of one request. Its methods may be called from any thread."""
 
-    def __init__(self, request: SpeechRequest, sentences: Iterator[Sentence]) -> None:
+    def __init__(self, request: SpeechRequest, sentences: Iterator[Sentence], before: float = 0.0) -> None:
+        """`before`: seconds of silence before the first sentence."""
         self.request = request
         self.sentences = sentences
-        self.after: float | None = None
-        """Seconds of silence after the last sentence; None: there was none."""
+        self.before = before
+        """Seconds of silence before the next sentence."""
+        self.seconds = 0.0
+        """Of sound, up to the end of the last sentence."""
         self.cancelled = False
         self._made: queue.SimpleQueue[FloatArray | Exception | None] = queue.SimpleQueue()
+        self._words: queue.SimpleQueue[TimedWord] = queue.SimpleQueue()
 
     def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
         """See `SpeechResult.chunks`."""
@@ -40,6 +48,15 @@ class Utterance(SpeechResult):
             if isinstance(made, Exception):
                 raise made
             yield made
+
+    def words(self) -> list[TimedWord]:
+        """See `SpeechResult.words`."""
+        return [self._words.get() for _ in range(self._words.qsize())]
+
+    def say(self, words: Iterable[TimedWord]) -> None:
+        """Add words that will be heard next."""
+        for word in words:
+            self._words.put(word)
 
     def cancel(self) -> None:
         """See `SpeechResult.cancel`."""
@@ -68,6 +85,7 @@ class SynthesiserService(SpeechService):
         if max_batch < 1:
             raise InputError(f"max_batch {max_batch} must be at least 1")
         self.sample_rate = synthesiser.sample_rate
+        self.follows_ssml = self.tells_times = isinstance(synthesiser.model, ParallelModel)
         self._synthesiser = synthesiser
         self._max_batch = max_batch
         self._waiting: deque[Utterance] = deque()
@@ -99,7 +117,7 @@ class SynthesiserService(SpeechService):
 
     def submit(self, request: SpeechRequest) -> Utterance:
         """See `SpeechService.submit`."""
-        utterance = Utterance(request, self._sentences(request))
+        utterance = Utterance(request, *self._sentences(request))
         with self._changed:
             if self._closed:
                 raise PhonateError("the service is closed; it takes no more requests")
@@ -114,8 +132,9 @@ class SynthesiserService(SpeechService):
             self._changed.notify()
         self._thread.join()
 
-    def _sentences(self, request: SpeechRequest) -> Iterator[Sentence]:
-        """The sentences of a request that can be met. Raises InputError for others."""
+    def _sentences(self, request: SpeechRequest) -> tuple[Iterator[Sentence], float]:
+        """The sentences of a request that can be met, and seconds of silence before them. Raises InputError for
+        others."""
         if request.reference is not None:
             raise InputError(
                 "this model speaks in the voices that it was trained on and clones none; leave the reference out"
@@ -126,8 +145,12 @@ class SynthesiserService(SpeechService):
         if not request.speed > 0:
             raise InputError(f"speed {request.speed:g} must be over 0; 1.2 is a fifth faster")
         self._synthesiser.speaker(request.voice)
+        if request.ssml:
+            parallel(self._synthesiser, "follow SSML")
+            before, scripts = script(parse(request.text), self._synthesiser.phonemizer)
+            return iter(scripts), before
         sentences = self._synthesiser.sentences(request.text)
-        return itertools.chain([next(sentences)], sentences)
+        return itertools.chain([next(sentences)], sentences), 0.0
 
     def _work(self) -> None:
         while self._admit():
@@ -175,10 +198,13 @@ class SynthesiserService(SpeechService):
         rendered = deque(
             (utterance, self._synthesiser.pieces(one)) for utterance, one in zip(utterances, spoken, strict=True)
         )
-        for utterance, one in zip(utterances, spoken, strict=True):
-            if utterance.after is not None:
-                utterance.put(self._synthesiser.silence(utterance.after))
-            utterance.after = one.after
+        for utterance, words, one in zip(utterances, sentences, spoken, strict=True):
+            if utterance.before:
+                utterance.put(self._synthesiser.silence(utterance.before))
+            begins = utterance.seconds + utterance.before
+            if self.tells_times:
+                utterance.say(self._synthesiser.times([words], [one], begins))
+            utterance.seconds, utterance.before = begins + self._synthesiser.seconds(one), one.after
         while rendered:
             utterance, pieces = rendered.popleft()
             try:

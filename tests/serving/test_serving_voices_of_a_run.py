@@ -73,13 +73,13 @@ def test_sentences_are_batched_and_each_request_is_heard_before_another_is_done(
     synthesiser: Synthesiser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: list[int] = []
-    original = synthesiser.mels
+    original = synthesiser.spoken
 
     def counted(sentences: list, *rest: object) -> list:
         batches.append(len(sentences))
         return original(sentences, *rest)
 
-    monkeypatch.setattr(synthesiser, "mels", counted)
+    monkeypatch.setattr(synthesiser, "spoken", counted)
     service = Blocked(synthesiser, max_batch=2)
     results = [service.submit(SpeechRequest(LONG)) for _ in range(3)]
     assert (service.active, service.waiting) == (0, 3)
@@ -108,7 +108,7 @@ def test_an_error_is_that_of_one_request(
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(synthesiser, "mels", broken)
+        patched.setattr(synthesiser, "spoken", broken)
         with pytest.raises(RuntimeError, match="out of memory"):
             spoken(service.submit(SpeechRequest("Good morning.")))
     assert len(spoken(service.submit(SpeechRequest("Good morning."))))

@@ -134,7 +134,6 @@ def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, second
     ("override", "unlike"),
     [
         ("size=tiny", "another model.width, 192"),
-        ("data.phonemes=characters", "other phones (english, en-us)"),
         ("data.audio.hop_length=300", "other features"),
     ],
 )

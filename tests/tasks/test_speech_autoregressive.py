@@ -161,7 +161,7 @@ def test_a_long_sentence_is_not_cut_at_any_fixed_length() -> None:
         model.stop.bias.fill_(-100.0)
         mel = model.speak([torch.ones(15, dtype=torch.long)], 0)[0].mel_TM
         assert len(mel) == 3000
-        fast = model.speak([torch.ones(15, dtype=torch.long)], 0, speed=2.0)[0].mel_TM
+        fast = model.speak([torch.ones(15, dtype=torch.long)], 0, [torch.full((15,), 2.0)])[0].mel_TM
         assert len(fast) == 1500
 
 
@@ -273,4 +273,4 @@ def test_from_recordings_to_a_file(espeak: None, tmp_path: Path, capsys: pytest.
     capsys.readouterr()
     words = next(Synthesiser.load(run).sentences("Hello there."))
     with pytest.raises(InputError, match="can't change its pitch"):
-        Synthesiser.load(run).mel(words, semitones=2.0)
+        Synthesiser.load(run).spoken([words], semitones=2.0)

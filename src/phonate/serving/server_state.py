@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import anyio
 import anyio.to_thread
 from fastapi import Request
 
+from phonate.config.errors import InputError
 from phonate.serving.errors import ApiError
 from phonate.serving.guard import Gate
 from phonate.serving.metrics import Metrics
@@ -18,12 +19,25 @@ from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import Speaker
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import VoiceStore
+from phonate.text.ssml import is_ssml, parse
 from phonate.training.speech_service import Reference, SpeechService
 
 T = TypeVar("T")
 
 DECODERS = 2
 """Recordings that are decoded at once."""
+MARKUP = 10
+"""So many times as long as a text may be, SSML may be with its markup."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is to be spoken."""
+
+    text: str
+    characters: int
+    """That are spoken: without markup."""
+    ssml: bool
 
 
 @dataclass
@@ -44,17 +58,43 @@ class ServerState:
     def text(self, text: str, param: str) -> str:
         """A text of Unicode characters, of a length that is allowed. Raises ApiError."""
         if len(text) > self.settings.max_text:
-            raise ApiError(
-                400,
-                f"{param}: {len(text)} characters; at most {self.settings.max_text} are allowed",
-                param=param,
-                code="string_above_max_length",
-            )
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise ApiError(400, f"{param}: has half of a surrogate pair, which is no character", param=param)
+            raise _too_long(f"{param}: {len(text)} characters; at most {self.settings.max_text} are allowed", param)
+        self._characters(text, param)
         if not text.strip():
             raise ApiError(400, f"{param}: is empty", param=param, code="empty_string")
         return text
+
+    @staticmethod
+    def _characters(text: str, param: str) -> None:
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ApiError(400, f"{param}: has half of a surrogate pair, which is no character", param=param)
+
+    def said(self, text: str, param: str, kind: Literal["text", "ssml"] | None = None) -> Said:
+        """A text or an SSML document that may be spoken. Raises ApiError.
+
+        `kind`: what it is; None: SSML where it begins with <speak.
+        """
+        ssml = is_ssml(text) if kind is None else kind == "ssml"
+        if not ssml:
+            return Said(self.text(text, param), len(text), ssml=False)
+        if not self.service.follows_ssml:
+            raise ApiError(400, f"{param}: this model follows no SSML; send what is to be said alone", param=param)
+        most = self.settings.max_text
+        if len(text) > MARKUP * most:
+            raise _too_long(f"{param}: {len(text)} characters with markup; at most {MARKUP * most} are allowed", param)
+        self._characters(text, param)
+        try:
+            parts = parse(text)
+        except InputError as error:
+            raise ApiError(400, str(error), param=param, code="invalid_ssml") from error
+        spoken, silence = sum(len(part.text) for part in parts), sum(part.seconds or 0.0 for part in parts)
+        if spoken > most:
+            raise _too_long(f"{param}: {spoken} characters to speak; at most {most} are allowed", param)
+        if silence > self.settings.max_silence:
+            raise _too_long(
+                f"{param}: {silence:g} s of silence; at most {self.settings.max_silence:g} s are allowed", param
+            )
+        return Said(text, spoken, ssml=True)
 
     async def reference(
         self, recording: bytes, text: str | None, name: str = "reference_audio", text_name: str = "reference_text"
@@ -98,6 +138,10 @@ class ServerState:
     async def in_thread(self, call: Callable[[], T]) -> T:
         """What `call` returns, which decodes or reads files; a few at a time."""
         return await anyio.to_thread.run_sync(call, limiter=self._decoding)
+
+
+def _too_long(message: str, param: str) -> ApiError:
+    return ApiError(400, message, param=param, code="string_above_max_length")
 
 
 def state_of(request: Request) -> ServerState:

@@ -25,7 +25,9 @@ class ServingSettings(Settings):
     max_queue: int = Field(default=32, ge=0)
     """Requests that wait; further ones are refused (429)."""
     max_text: int = Field(default=4096, ge=1)
-    """Characters of a text."""
+    """Characters of a text; of SSML, those that are spoken, and ten times as many with the markup."""
+    max_silence: float = Field(default=120.0, ge=0)
+    """Seconds of silence that an SSML document may ask for in all."""
     max_body: int = Field(default=25 * 2**20, ge=1024)
     """Bytes of a request."""
     max_reference_seconds: float = Field(default=30.0, gt=0)

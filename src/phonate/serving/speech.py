@@ -27,7 +27,8 @@ _CLIENT_CLOSED_REQUEST = 499  # nginx's; nobody receives it
 class Speech:
     """The speech of one request, encoded, while it is made."""
 
-    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None], counted: Counted) -> None:
+    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None], counted: Counted, result: SpeechResult) -> None:
+        self.words = result.words
         self._first = first
         self._rest = rest
         self._counted = counted
@@ -94,7 +95,7 @@ class Speaker:
             first = await _unless_gone(request, rest)
         except TimeoutError as error:
             raise ApiError(504, f"no speech within {self._seconds:g} s; send a shorter text", code="timeout") from error
-        return Speech(first, rest, counted)
+        return Speech(first, rest, counted, result)
 
     async def _parts(
         self, result: SpeechResult, parts: Iterator[bytes], deadline: float, seen: RequestMetrics

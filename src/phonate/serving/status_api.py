@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
 from phonate.serving.errors import ApiError
-from phonate.serving.server_state import state_of
+from phonate.serving.server_state import MARKUP, state_of
 from phonate.serving.voices import CONSENT
 from phonate.workflows.pages.rendering import render
 
@@ -31,7 +31,8 @@ async def page(request: Request) -> HTMLResponse:
             "clones": state.service.needs_reference,
             "uploads": state.service.needs_reference and state.voices is not None,
             "key": bool(state.settings.api_keys),
-            "max_text": state.settings.max_text,
+            "max_text": state.settings.max_text * (MARKUP if state.service.follows_ssml else 1),
+            "ssml": state.service.follows_ssml,
             "max_reference_seconds": state.settings.max_reference_seconds,
             "consent": CONSENT,
         },

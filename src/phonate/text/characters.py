@@ -9,6 +9,7 @@ import unicodedata
 
 from phonate.config.errors import InputError
 from phonate.text import phonemes
+from phonate.text.language import language
 from phonate.text.normalisation import normalise
 from phonate.text.phonemes import Word
 
@@ -69,13 +70,14 @@ class CharacterPhonemizer:
 
     def __call__(self, text: str) -> list[Word]:
         """The words of `text`. Raises InputError if it has no letters."""
-        plain = normalise(text) if phonemes.is_english(self.language) else unicodedata.normalize("NFKC", text)
+        english = phonemes.is_english(self.language)
+        plain = normalise(text) if english else language(self.language).read(unicodedata.normalize("NFKC", text))
         words: list[Word] = []
         between = letters = ""
         for character in [*unicodedata.normalize("NFD", plain.lower().replace("’", "'")), "\n"]:
             if character in self._known:
                 if not letters and words:
-                    words[-1] = Word(words[-1].text, words[-1].phones, phonemes.mark_of(between))
+                    words[-1] = _set_off(words[-1], between)
                 letters += character
                 between = ""
                 continue
@@ -86,8 +88,12 @@ class CharacterPhonemizer:
             _report(character)
         if not words:
             raise phonemes.nothing_to_say(text)
-        words[-1] = Word(words[-1].text, words[-1].phones, phonemes.mark_of(between))
+        words[-1] = _set_off(words[-1], between)
         return words
+
+
+def _set_off(word: Word, between: str) -> Word:
+    return Word(word.text, word.phones, phonemes.mark_of(between), phonemes.pause_of(between))
 
 
 def _report(character: str) -> None:

@@ -15,6 +15,7 @@ import unicodedata
 from phonate.config.errors import InputError, MissingPackageError, PhonateError
 from phonate.config.registry import nearest
 from phonate.text import phonemes
+from phonate.text.language import language
 from phonate.text.normalisation import normalise
 from phonate.text.phonemes import Word
 
@@ -40,7 +41,7 @@ _SUBSTITUTES = {
 _SUBSTITUTED = re.compile("|".join(map(re.escape, _SUBSTITUTES)))
 _LANGUAGE_SWITCH = re.compile(r"\([^)]*\)")
 _CLAUSE = re.compile(
-    r"(.*?)((?:(?:[,!?;:…]|(?<!\b[A-Za-z])\.)+[\"'”’»)\]]*(?=\s|$)|\s+[-–—]+(?=\s)|[—。，！？；：、؟،؛।॥]|\n)[\s.]*|$)",
+    r"(.*?)((?:(?:[,!?;:…]|(?<!\b[A-Za-z])\.)+[\"'”’»)\]]*(?=\s|$)|\s+[-–—]+(?=\s)|[—。，！？；：、؟،؛।॥]|\s*[()\[\]{}]+|\n)[\s.]*|$)",
     re.DOTALL,
 )
 _FOREIGN_MARKS = str.maketrans("。，！？；：、؟،؛।॥", ".,!?;:,?,;..")
@@ -140,15 +141,17 @@ class EspeakPhonemizer:
         self.symbols = SYMBOLS
 
     def __call__(self, text: str) -> list[Word]:
-        """The words of `text`; in languages other than English, espeak reads the numbers.
+        """The words of `text`. In languages other than English, the language's file says how abbreviations and such
+        are read, and espeak reads the numbers.
 
         Raises InputError if it has no words.
         """
-        plain = normalise(text) if phonemes.is_english(self.language) else unicodedata.normalize("NFC", text)
+        english = phonemes.is_english(self.language)
+        plain = normalise(text) if english else language(self.language).read(unicodedata.normalize("NFC", text))
         words: list[Word] = []
-        for clause, mark in _clauses(plain):
+        for clause, mark, pause in _clauses(plain):
             said = self._clause(clause)
-            words += [*said[:-1], Word(said[-1].text, said[-1].phones, mark)] if said else []
+            words += [*said[:-1], Word(said[-1].text, said[-1].phones, mark, pause)] if said else []
         if not words:
             raise phonemes.nothing_to_say(text)
         return words
@@ -191,21 +194,19 @@ def plain(ipa: str) -> str:
     return _SUBSTITUTED.sub(lambda found: _SUBSTITUTES[found[0]], unicodedata.normalize("NFD", ipa))
 
 
-def _clauses(text: str) -> list[tuple[str, str]]:
-    """The clauses of `text`: (text without punctuation, the mark after it)."""
-    found = [
-        (_DROPPED.sub(" ", clause).strip(), phonemes.mark_of(ending.translate(_FOREIGN_MARKS)))
-        for clause, ending in _CLAUSE.findall(text)
-    ]
-    clauses: list[tuple[str, str]] = []
-    for clause, mark in found:
-        if any(character.isalnum() for character in clause):
-            clauses.append((clause, mark))
-        elif clauses and mark and not clauses[-1][1]:
-            clauses[-1] = (clauses[-1][0], mark)
-    if clauses and not clauses[-1][1] and clauses[-1][0].endswith("."):  # "U.S." ends the text as well
-        clauses[-1] = (clauses[-1][0], ".")
-    return clauses
+def _clauses(text: str) -> list[tuple[str, str, str]]:
+    """The clauses of `text`: text without punctuation, the mark after it, and what else sets it off."""
+    clauses: list[tuple[str, str]] = []  # with all that stands behind the text
+    for clause, ending in _CLAUSE.findall(text):
+        spoken = _DROPPED.sub(" ", clause).strip()
+        behind = ending.translate(_FOREIGN_MARKS)
+        if any(character.isalnum() for character in spoken):
+            clauses.append((spoken, behind))
+        elif clauses and not phonemes.mark_of(clauses[-1][1]):
+            clauses[-1] = (clauses[-1][0], clauses[-1][1] + behind)
+    if clauses and not phonemes.mark_of(clauses[-1][1]) and clauses[-1][0].endswith("."):
+        clauses[-1] = (clauses[-1][0], ".")  # "U.S." ends the text as well
+    return [(clause, phonemes.mark_of(behind), phonemes.pause_of(behind)) for clause, behind in clauses]
 
 
 def align(expected: list[int], actual: list[int]) -> list[tuple[int, int, int, int]]:

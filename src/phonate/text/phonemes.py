@@ -13,6 +13,8 @@ MARKS = (",", ".", "!", "?", ";", ":", "-")
 """The punctuation a word can have after it; an em dash is "-", an ellipsis "."."""
 
 _STRONGEST_FIRST = "?!.;:,-"
+_ELLIPSIS = re.compile(r"…|\.\s?\.\s?\.")
+_PARENTHESES = frozenset("()[]{}（）")
 _PHONEMIZERS = {
     "english": "phonate.text.english.phonemizer:EnglishPhonemizer",
     "espeak": "phonate.text.espeak:EspeakPhonemizer",
@@ -27,6 +29,9 @@ class Word:
     text: str
     phones: tuple[str, ...]
     mark: str = ""
+    pause: str = ""
+    """What sets it off from the next word, if not its mark: "(" for a parenthesis, "..." for an ellipsis, or
+    `paragraph` for the end of one."""
 
 
 class Phonemizer(Protocol):
@@ -64,6 +69,14 @@ def mark_of(between: str) -> str:
     """The strongest mark in `between`, the text between two words; "" if it has none."""
     between = between.replace("…", ".").replace("—", "-").replace("–", "-")
     return next((mark for mark in _STRONGEST_FIRST if mark in between), "")
+
+
+def pause_of(between: str) -> str:
+    """What but a mark sets two words off in `between`, the text between them (see `Word.pause`)."""
+    mark = mark_of(between)
+    if mark == "." and _ELLIPSIS.search(between):
+        return "..."
+    return "(" if mark not in {".", "!", "?"} and not _PARENTHESES.isdisjoint(between) else ""
 
 
 def nothing_to_say(text: str) -> InputError:

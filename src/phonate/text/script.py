@@ -22,6 +22,11 @@ class ScriptWord:
     """Seconds of silence after it, at least."""
 
 
+def plainly(words: Sequence[Word] | Sequence[ScriptWord]) -> list[ScriptWord]:
+    """Words with their delivery, by default the plain one."""
+    return [word if isinstance(word, ScriptWord) else ScriptWord(word, Delivery()) for word in words]
+
+
 @dataclass
 class _Sentence:
     """A sentence as it is read."""
@@ -41,7 +46,7 @@ def script(parts: Iterable[Part], phonemizer: Phonemizer) -> tuple[float, list[l
     Raises InputError where nothing can be spoken, or for a phone that the phonemizer does not have.
     """
     before, found = 0.0, []
-    for sentence in _sentences(parts):
+    for sentence in _sentences(parts, phonemizer.language):
         words = _words(sentence, phonemizer)
         if words:
             found.append(words)
@@ -61,16 +66,16 @@ def script(parts: Iterable[Part], phonemizer: Phonemizer) -> tuple[float, list[l
     return before, found
 
 
-def _sentences(parts: Iterable[Part]) -> Iterator[_Sentence]:
+def _sentences(parts: Iterable[Part], code: str) -> Iterator[_Sentence]:
     """Cut at the ends of sentences, wherever the markup is."""
     current = _Sentence()
     for part in parts:
         if part.seconds is not None:
             current.add_silence(part.seconds)
-        pieces = [part.text] if part.phones is not None else _pieces(part.text)
+        pieces = [part.text] if part.phones is not None else _pieces(part.text, code)
         for number, piece in enumerate(pieces):
             current.parts.append(replace(part, text=piece))
-            if number + 1 < len(pieces) or _ends(piece):
+            if number + 1 < len(pieces) or _ends(piece, code):
                 yield current
                 current = _Sentence()
         if part.ends:
@@ -79,9 +84,9 @@ def _sentences(parts: Iterable[Part]) -> Iterator[_Sentence]:
     yield current
 
 
-def _pieces(text: str) -> list[str]:
+def _pieces(text: str, code: str) -> list[str]:
     """The sentences of a text, with the space around them that separates words."""
-    found = sentences(text, max(1, len(text)))
+    found = sentences(text, max(1, len(text)), code)
     if found and text[:1].isspace():
         found[0] = f" {found[0]}"
     if found and text[-1:].isspace():
@@ -89,10 +94,10 @@ def _pieces(text: str) -> list[str]:
     return found or ([" "] if text else [])
 
 
-def _ends(piece: str) -> bool:
+def _ends(piece: str, code: str) -> bool:
     """Whether a sentence ends with this piece: not with "Dr."."""
     stripped = piece.strip()
-    return bool(stripped) and len(sentences(f"{stripped} Next")) > 1
+    return bool(stripped) and len(sentences(f"{stripped} Next", code=code)) > 1
 
 
 def _words(sentence: _Sentence, phonemizer: Phonemizer) -> list[ScriptWord]:
@@ -105,7 +110,7 @@ def _words(sentence: _Sentence, phonemizer: Phonemizer) -> list[ScriptWord]:
     for number, (part, own) in enumerate(zip(sentence.parts, alone, strict=True), start=1):
         words = [next(context) for _ in own] if same else own
         if part.phones is not None and words:
-            said = phones_of(f'SSML: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
+            said = phones_of(f'SSML, line {part.line}: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
             words = [Word(" ".join(word.text for word in words), said, words[-1].mark)]
         found += [ScriptWord(word, part.delivery) for word in words]
         if number in sentence.silences and found:

@@ -5,37 +5,33 @@ from __future__ import annotations
 import re
 
 from phonate.config.errors import InputError
+from phonate.text.language import Language, language
 
-# a full stop after these does not end a sentence
-_SHORT = frozenset(
-    str.split(
-        "mr mrs ms messrs dr prof rev gen col capt lt sgt sen gov rep hon maj cpl pres mt ft st ste no nos vs fig figs "
-        "vol vols p pp cf ca approx e.g i.e al ed eds jan feb mar apr jun jul aug sept oct nov dec tel ext"
-    )
-)
 _END = re.compile(r"([.!?…؟]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\n\s*\n\s*")
 _LAST_WORD = re.compile(r"([^\s(\"'“‘]+?)\.[\"'”’»)\]]*$")
+_WORD = re.compile(r"[^\W\d_]+")
+_ORDINAL_DIGITS = 2
 _CLAUSE = re.compile(r"[,;:،؛][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
 
 
-def sentences(text: str, longest: int = 300) -> list[str]:
+def sentences(text: str, longest: int = 300, code: str = "en-us") -> list[str]:
     """The sentences of `text`; those of more than `longest` characters are cut, at clauses if possible, else at spaces.
 
-    Nothing but white space between the pieces is lost. Raises InputError for `longest` below 1.
+    `code` names the language, whose abbreviations end no sentence. Nothing but white space between the pieces is lost.
+    Raises InputError for `longest` below 1.
     """
     if longest < 1:
         raise InputError(f"the longest piece must have 1 character or more, not {longest}")
-    pieces: list[str] = []
-    begin = 0
+    data, pieces, begin = language(code), [], 0
     for match in _END.finditer(text):
-        if match.start() >= begin and not _continues(text, match):
+        if match.start() >= begin and not _continues(text, match, data):
             pieces.append(text[begin : match.end()])
             begin = match.end()
     pieces.append(text[begin:])
     return [part for piece in pieces if (whole := piece.strip()) for part in _parts(whole, longest)]
 
 
-def _continues(text: str, match: re.Match[str]) -> bool:
+def _continues(text: str, match: re.Match[str], data: Language) -> bool:
     """Whether the sentence continues after an apparent end."""
     if match[1] is None:
         return False
@@ -49,16 +45,16 @@ def _continues(text: str, match: re.Match[str]) -> bool:
     initial = len(word) == 1 and word.isupper() and word != "I"
     return (
         initial
-        or word.lower() in _SHORT
-        or bool(re.fullmatch(r"(?:[A-Z]\.)+[A-Z]", word) and not _likely_end(text, match))
+        or word.lower() in data.abbreviations
+        or (data.ordinals and word.isdecimal() and len(word) <= _ORDINAL_DIGITS)
+        or bool(re.fullmatch(r"(?:[A-Z]\.)+[A-Z]", word) and not _likely_end(text, match, data))
     )
 
 
-def _likely_end(text: str, match: re.Match[str]) -> bool:
+def _likely_end(text: str, match: re.Match[str], data: Language) -> bool:
     """Whether a word that often starts a sentence follows "U.S." or "P.M."."""
-    return (
-        re.match(r"(?:The|A|An|It|He|She|They|We|I|But|And|In|This|That|There|You)\b", text[match.end() :]) is not None
-    )
+    following = _WORD.match(text, match.end())
+    return following is not None and following[0].lower() in data.starters
 
 
 def _parts(sentence: str, longest: int) -> list[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from xml.etree import ElementTree
+from dataclasses import dataclass, field
+from xml.parsers import expat
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
@@ -21,6 +21,9 @@ _BREAKS = {"none": 0.0, "x-weak": 0.1, "weak": 0.2, "medium": 0.4, "strong": 0.8
 _RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.6}
 _PITCHES = {"x-low": -6.0, "low": -3.0, "medium": 0.0, "default": 0.0, "high": 3.0, "x-high": 6.0}
 _VOLUMES = {"silent": -120.0, "x-soft": -12.0, "soft": -6.0, "medium": 0.0, "default": 0.0, "loud": 4.0, "x-loud": 8.0}
+SLOWEST, FASTEST, MOST_SEMITONES, MOST_DECIBELS = 0.2, 5.0, 24.0, 40.0
+_DEEPEST = 50
+"""Elements in each other."""
 _NUMBER = r"([+-]?\d+(?:\.\d+)?)"
 
 
@@ -36,8 +39,13 @@ class Delivery:
     """Added to the level."""
 
     def with_(self, other: Delivery) -> Delivery:
-        """Both together."""
-        return Delivery(self.speed * other.speed, self.semitones + other.semitones, self.decibels + other.decibels)
+        """Both together, within what can be heard: elements in each other may multiply a speed to nothing."""
+        speed, semitones = self.speed * other.speed, self.semitones + other.semitones
+        return Delivery(
+            min(max(speed, SLOWEST), FASTEST),
+            min(max(semitones, -MOST_SEMITONES), MOST_SEMITONES),
+            min(self.decibels + other.decibels, MOST_DECIBELS),
+        )
 
 
 _EMPHASIS = {
@@ -60,6 +68,8 @@ class Part:
     """Of silence, in the place of a text."""
     ends: bool = False
     """Whether the sentence ends here, whatever its punctuation."""
+    line: int = 0
+    """Of the document, for messages about its phones."""
 
 
 def is_ssml(text: str) -> bool:
@@ -70,67 +80,115 @@ def is_ssml(text: str) -> bool:
 def parse(markup: str) -> list[Part]:
     """The parts of a document in their order.
 
-    Raises InputError for what is not well-formed, and for elements and values that are not understood.
+    Raises InputError, naming the line, for what is not well-formed, and for elements and values not understood.
     """
     if "<!" in re.sub(r"<!--.*?-->", "", markup, flags=re.DOTALL):
         raise InputError("SSML: declarations (<!DOCTYPE, <!ENTITY, <![CDATA[) are not read; leave them out")
-    try:
-        root = ElementTree.fromstring(markup.strip())
-    except ElementTree.ParseError as error:
-        raise InputError(f"SSML: is not well-formed ({error}); & in a text is written &amp;") from error
-    if _tag(root) != "speak":
-        raise InputError(f"SSML: begins with <{_tag(root)}>; it must be one <speak> element")
+    root = _root(markup.strip(), 1 + markup[: len(markup) - len(markup.lstrip())].count("\n"))
+    if root.tag != "speak":
+        raise InputError(f"SSML: begins with <{root.tag}>; it must be one <speak> element")
     return list(_inside(root, Delivery()))
 
 
-def _tag(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
+class _Mistake(ValueError):
+    """What is wrong with an element, without its line."""
 
 
-def _inside(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:
+@dataclass
+class _Element:
+    """An element of a document."""
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    """Where it begins."""
+    text: str = ""
+    """In front of its first child."""
+    tail: str = ""
+    """Behind it."""
+    children: list[_Element] = field(default_factory=list)
+
+
+def _root(markup: str, first_line: int) -> _Element:
+    """The tree of a document that begins in the line `first_line`."""
+    document = _Element("", {}, 0)
+    open_elements = [document]
+    parser = expat.ParserCreate(namespace_separator="}")  # names in a namespace are written uri}name
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        line = first_line + parser.CurrentLineNumber - 1
+        if len(open_elements) > _DEEPEST:
+            raise InputError(f"SSML, line {line}: more than {_DEEPEST} elements in each other; close some before")
+        element = _Element(name.rpartition("}")[2], attributes, line)
+        open_elements[-1].children.append(element)
+        open_elements.append(element)
+
+    def text(data: str) -> None:
+        inside = open_elements[-1]
+        if inside.children:
+            inside.children[-1].tail += data
+        else:
+            inside.text += data
+
+    parser.StartElementHandler, parser.CharacterDataHandler = start, text
+    parser.EndElementHandler = lambda _: open_elements.pop()
+    try:
+        parser.Parse(markup, True)
+    except expat.ExpatError as error:
+        line, what = first_line + error.lineno - 1, expat.ErrorString(error.code)
+        raise InputError(f"SSML, line {line}: is not well-formed ({what}); & in a text is written &amp;") from error
+    except UnicodeEncodeError as error:
+        raise InputError("SSML: has half of a surrogate pair, which is no character; leave it out") from error
+    return document.children[0]
+
+
+def _inside(element: _Element, delivery: Delivery) -> Iterator[Part]:
     """What stands between the tags of an element."""
     if element.text:
         yield Part(element.text, delivery)
-    for child in element:
-        name = _tag(child)
-        if name not in _ELEMENTS:
-            raise InputError(f"SSML: <{name}> is not understood; {nearest(name, list(_ELEMENTS))}")
-        yield from _ELEMENTS[name](child, delivery)
+    for child in element.children:
+        name = child.tag
+        try:
+            if name not in _ELEMENTS:
+                raise _Mistake(f"<{name}> is not understood; {nearest(name, list(_ELEMENTS))}")
+            yield from _ELEMENTS[name](child, delivery)
+        except _Mistake as mistake:
+            raise InputError(f"SSML, line {child.line}: {mistake}") from None
         if child.tail:
             yield Part(child.tail, delivery)
 
 
-def _sentence(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:
+def _sentence(element: _Element, delivery: Delivery) -> Iterator[Part]:
     yield from _inside(element, delivery)
     yield Part(ends=True)
 
 
-def _paragraph(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:
+def _paragraph(element: _Element, delivery: Delivery) -> Iterator[Part]:
     yield from _sentence(element, delivery)
     yield Part(seconds=PARAGRAPH_SECONDS)
 
 
-def _break(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:
-    time = element.get("time")
+def _break(element: _Element, delivery: Delivery) -> Iterator[Part]:
+    time = element.attributes.get("time")
     if time is None:
-        yield Part(seconds=_chosen("break", "strength", element.get("strength", "medium"), _BREAKS))
+        yield Part(seconds=_chosen("break", "strength", element.attributes.get("strength", "medium"), _BREAKS))
         return
     found = re.fullmatch(r"\+?(\d+(?:\.\d+)?|\.\d+)(ms|s)", time.strip())
     seconds = float(found[1]) / (1000 if found[2] == "ms" else 1) if found else math.inf
     if seconds > 60:
-        raise InputError(f"SSML: <break time={time!r}>: must be such as 500ms or 1.5s, and at most 60s")
+        raise _Mistake(f"<break time={time!r}>: must be such as 500ms or 1.5s, and at most 60s")
     yield Part(seconds=seconds)
 
 
-def _prosody(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:
+def _prosody(element: _Element, delivery: Delivery) -> Iterator[Part]:
     changed = Delivery(
-        _rate(element.get("rate", "default")),
-        _pitch(element.get("pitch", "default")),
-        _volume(element.get("volume", "default")),
+        _rate(element.attributes.get("rate", "default")),
+        _pitch(element.attributes.get("pitch", "default")),
+        _volume(element.attributes.get("volume", "default")),
     )
-    for name in element.keys():  # noqa: SIM118 - an element's iterator gives its children
+    for name in element.attributes:
         if name not in ("rate", "pitch", "volume"):
-            raise InputError(f"SSML: <prosody {name}=...> is not understood; it has rate, pitch and volume")
+            raise _Mistake(f"<prosody {name}=...> is not understood; it has rate, pitch and volume")
     yield from _inside(element, delivery.with_(changed))
 
 
@@ -140,8 +198,8 @@ def _rate(value: str) -> float:
     number, unit = _measured("rate", value, "%?", _RATES, "120% and 1.2")
     share = number / 100 if unit else number
     speed = 1 + share if unit and value.strip()[0] in "+-" else share
-    if not 0.2 <= speed <= 5:
-        raise InputError(f"SSML: <prosody rate={value!r}>: must be from 20% to 500%")
+    if not SLOWEST <= speed <= FASTEST:
+        raise _Mistake(f"<prosody rate={value!r}>: must be from 20% to 500%")
     return speed
 
 
@@ -150,19 +208,19 @@ def _pitch(value: str) -> float:
         return _PITCHES[value]
     number, unit = _measured("pitch", value, "st|%", _PITCHES, "+2st and +10%")
     semitones = number if unit == "st" else 12 * math.log2(max(1 + number / 100, 1e-3))
-    if not -24 <= semitones <= 24:
-        raise InputError(f"SSML: <prosody pitch={value!r}>: must be from -24st to +24st")
+    if not -MOST_SEMITONES <= semitones <= MOST_SEMITONES:
+        raise _Mistake(f"<prosody pitch={value!r}>: must be from -24st to +24st")
     return semitones
 
 
 def _volume(value: str) -> float:
     if value in _VOLUMES:
         return _VOLUMES[value]
-    return min(_measured("volume", value, "dB", _VOLUMES, "-6dB")[0], 40.0)
+    return min(_measured("volume", value, "dB", _VOLUMES, "-6dB")[0], MOST_DECIBELS)
 
 
 def _measured(attribute: str, value: str, units: str, choices: dict[str, float], others: str) -> tuple[float, str]:
-    """A number and its unit, one of the pattern `units`. Raises InputError with the choices."""
+    """A number and its unit, one of the pattern `units`. Raises _Mistake with the choices."""
     found = re.fullmatch(f"{_NUMBER}({units})", value.strip())
     if found is None:
         raise _unknown("prosody", attribute, value, [*choices, f"or such as {others}"])
@@ -170,47 +228,47 @@ def _measured(attribute: str, value: str, units: str, choices: dict[str, float],
 
 
 def _chosen(element: str, attribute: str, value: str, choices: dict[str, float]) -> float:
-    """The value's number. Raises InputError with the choices."""
+    """The value's number. Raises _Mistake with the choices."""
     if value not in choices:
         raise _unknown(element, attribute, value, list(choices))
     return choices[value]
 
 
-def _unknown(element: str, attribute: str, value: str, choices: list[str]) -> InputError:
-    return InputError(f"SSML: <{element} {attribute}={value!r}>: must be {', '.join(choices)}")
+def _unknown(element: str, attribute: str, value: str, choices: list[str]) -> _Mistake:
+    return _Mistake(f"<{element} {attribute}={value!r}>: must be {', '.join(choices)}")
 
 
-def _emphasis(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:
-    level = element.get("level", "moderate")
+def _emphasis(element: _Element, delivery: Delivery) -> Iterator[Part]:
+    level = element.attributes.get("level", "moderate")
     _chosen("emphasis", "level", level, dict.fromkeys(_EMPHASIS, 0.0))
     yield from _inside(element, delivery.with_(_EMPHASIS[level]))
 
 
-def _phoneme(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:
-    phones, text = element.get("ph", "").strip(), _text_of(element)
+def _phoneme(element: _Element, delivery: Delivery) -> Iterator[Part]:
+    phones, text = element.attributes.get("ph", "").strip(), _text_of(element)
     if not phones or not text.strip():
-        raise InputError("SSML: <phoneme> needs ph=..., and the text that it stands for between its tags")
-    yield Part(text, delivery, phones=phones)
+        raise _Mistake("<phoneme> needs ph=..., and the text that it stands for between its tags")
+    yield Part(text, delivery, phones=phones, line=element.line)
 
 
-def _sub(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:
-    if not element.get("alias"):
-        raise InputError("SSML: <sub> needs alias=..., what is said in the place of its text")
-    yield Part(element.get("alias", ""), delivery)
+def _sub(element: _Element, delivery: Delivery) -> Iterator[Part]:
+    if not element.attributes.get("alias"):
+        raise _Mistake("<sub> needs alias=..., what is said in the place of its text")
+    yield Part(element.attributes.get("alias", ""), delivery)
 
 
-def _say_as(element: ElementTree.Element, delivery: Delivery) -> Iterator[Part]:
-    kind, text = element.get("interpret-as", ""), _text_of(element).strip()
+def _say_as(element: _Element, delivery: Delivery) -> Iterator[Part]:
+    kind, text = element.attributes.get("interpret-as", ""), _text_of(element).strip()
     if kind not in _READINGS:
-        raise InputError(f"SSML: <say-as interpret-as={kind!r}>: must be {', '.join(_READINGS)}")
+        raise _Mistake(f"<say-as interpret-as={kind!r}>: must be {', '.join(_READINGS)}")
     yield Part(_READINGS[kind](text), delivery)
 
 
-def _text_of(element: ElementTree.Element) -> str:
+def _text_of(element: _Element) -> str:
     """The text of an element that may hold nothing else."""
-    if len(element):
-        raise InputError(f"SSML: <{_tag(element)}> holds <{_tag(element[0])}>; it may hold text only")
-    return element.text or ""
+    if element.children:
+        raise _Mistake(f"<{element.tag}> holds <{element.children[0].tag}>; it may hold text only")
+    return element.text
 
 
 def _spelt(text: str) -> str:
@@ -228,7 +286,7 @@ def _ordinal(text: str) -> str:
     import inflect
 
     if not text.isdecimal():
-        raise InputError(f"SSML: <say-as interpret-as='ordinal'>{text}: must be digits, such as 21")
+        raise _Mistake(f"<say-as interpret-as='ordinal'>{text}: must be digits, such as 21")
     return str(inflect.engine().ordinal(text))
 
 
@@ -245,7 +303,7 @@ _READINGS: dict[str, Callable[[str], str]] = {
     "ordinal": _ordinal,
     **dict.fromkeys(("cardinal", "number", "date", "time", "currency", "unit", "address"), _as_written),
 }
-_ELEMENTS: dict[str, Callable[[ElementTree.Element, Delivery], Iterator[Part]]] = {
+_ELEMENTS: dict[str, Callable[[_Element, Delivery], Iterator[Part]]] = {
     "p": _paragraph,
     "s": _sentence,
     "break": _break,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from phonate.audio.decoding import FloatArray
+from phonate.text.captions import TimedWord
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class SpeechRequest:
     """What is to be said, and how. A value of None leaves the choice to the model."""
 
     text: str
+    """The text, or the SSML document."""
     voice: str | None = None
     """One of the service's `voices`."""
     reference: Reference | None = None
@@ -40,6 +42,8 @@ class SpeechRequest:
     top_p: float | None = None
     seed: int | None = None
     """Requests with the same seed and text give the same speech."""
+    ssml: bool = False
+    """Whether the text is SSML, for services that follow it."""
 
 
 class SpeechResult(ABC):
@@ -54,6 +58,11 @@ class SpeechResult(ABC):
             PhonateError: The request can't be met.
         """
 
+    def words(self) -> list[TimedWord]:
+        """The words of what is being said now and was said before, and when; each is given once. For services that tell
+        times."""
+        return []
+
     @abstractmethod
     def cancel(self) -> None:
         """Stop working on the request. Its `chunks` end."""
@@ -66,6 +75,10 @@ class SpeechService(ABC):
     """Hz."""
     needs_reference: bool
     """Whether a request without one of `voices` must bring a `Reference`."""
+    follows_ssml: bool = False
+    """Whether a text may be SSML."""
+    tells_times: bool = False
+    """Whether results give their words with times."""
 
     @property
     @abstractmethod

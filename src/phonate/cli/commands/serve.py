@@ -26,6 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cors-origin", action="append", metavar="URL", help="a site whose pages may use the server (repeatable)"
     )
+    parser.add_argument(
+        "--no-prosody-rules",
+        action="store_true",
+        help="questions and silences as a voice says them (see phonate speak)",
+    )
     for option, kind, what in _LIMITS:
         parser.add_argument(option, type=kind, metavar="N", help=what)
 
@@ -34,6 +39,7 @@ _LIMITS = (
     ("--max-batch", int, "requests that are worked on at once (default: 8)"),
     ("--max-queue", int, "requests that wait; others are refused with 429 (default: 32)"),
     ("--max-text", int, "characters of a text (default: 4096)"),
+    ("--max-silence", float, "seconds of silence that SSML may ask for in all (default: 120)"),
     ("--max-body", int, "bytes of a request (default: 26214400)"),
     ("--max-reference-seconds", float, "length of a reference recording (default: 30)"),
     ("--max-voices", int, "voices that are stored (default: 1000)"),
@@ -64,7 +70,12 @@ def run(args: argparse.Namespace) -> int:
     from phonate.serving.server import serve
 
     log_to_console()
-    service = load(args.run, device=args.device).speech_service(settings.max_batch)
+    model = load(args.run, device=args.device)
+    if args.no_prosody_rules:
+        if not hasattr(model, "prosody_rules"):
+            raise InputError(f"--no-prosody-rules: {args.run} has no such rules; leave it out")
+        model.prosody_rules = False
+    service = model.speech_service(settings.max_batch)
     if service is None:
         raise InputError(f"{args.run}: this model makes no speech of text, so there is nothing to serve")
     serve(service, settings, args.host, args.port)

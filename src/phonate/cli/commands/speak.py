@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lexicon", metavar="FILE", help="pronunciations of one's own: a word and its phones on each line"
     )
+    parser.add_argument(
+        "--no-prosody-rules",
+        action="store_true",
+        help="questions and silences as the model says them, whatever the language's rules are",
+    )
     parser.add_argument("--captions", metavar="FILE", help="write when each word is said: .srt, .vtt or .json")
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument(
@@ -58,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         captions([], Path(args.captions).suffix.lower())  # a wrong suffix is reported before anything is spoken
     text = sys.stdin.read() if args.text == "-" else args.text
     synthesiser = load(args.run, "speech", device=args.device, vocoder=args.vocoder)
+    synthesiser.prosody_rules = not args.no_prosody_rules
     if args.lexicon is not None:
         synthesiser.pronounce(args.lexicon)
     given = (text, args.speaker, args.speed, args.semitones)

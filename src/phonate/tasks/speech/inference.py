@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, overload
 
@@ -21,37 +22,48 @@ from phonate.data.manifests.rows import one_line
 from phonate.rendering.renderer import Renderer, renderer, saved_beside
 from phonate.tasks.speech.model import Acoustic, build_acoustic
 from phonate.tasks.speech.models.parallel import ParallelModel
+from phonate.tasks.speech.models.spoken import SpokenSentence
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
+from phonate.tasks.speech.speaking.shaping import Shaping, level, shaping, silent_end
 from phonate.text.captions import TimedWord
+from phonate.text.intonation import rises
 from phonate.text.inventory import Inventory
+from phonate.text.language import PARAGRAPH, language
+from phonate.text.marks import known_mark, learnt_marks
 from phonate.text.phonemes import Phonemizer, Word
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
+from phonate.text.script import ScriptWord, plainly
 from phonate.text.sentences import sentences
 from phonate.training.checkpoints.trained import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 from phonate.training.speech_service import SpeechService
 
 IntArray = NDArray[np.int64]
+Sentence = Sequence[Word] | Sequence[ScriptWord]
 
 PEAK = 0.95
 _STREAM_PEAK = 0.6
 """Of full scale: a stream can't be scaled by its loudest sample, which is not known yet."""
 PAUSE_SECONDS = 0.25
-"""Of silence between two sentences."""
+"""Of silence between two sentences, without rules of prosody."""
 LONGEST = 400
 """Characters of a sentence that are spoken in one go."""
 _BATCH = 16
 """Sentences that the model reads at once."""
-_Mel = tuple[FloatArray, FloatArray | None]
+_PARAGRAPHS = re.compile(r"\n\s*\n")
 
 
-class _Spoken(NamedTuple):
+class Spoken(NamedTuple):
     """A sentence as the model speaks it."""
 
     mel_TM: FloatArray
     f0_T: FloatArray | None
     frames_L: IntArray | None
     """Of each token."""
+    shaping: Shaping
+    """What is done to its sound."""
+    after: float
+    """Seconds of silence between it and the next sentence."""
 
 
 class Synthesiser(Inference):
@@ -81,6 +93,11 @@ class Synthesiser(Inference):
         self.sample_rate = data.audio.sample_rate
         self.render: Renderer = renderer(vocoder or data.vocoder, self.processor)
         """Mel spectrograms to waveforms."""
+        self.language = language(inventory.language)
+        self.prosody_rules = True
+        """Whether questions rise that the training texts did not have, and silences are at least as long as the data of
+        the language say."""
+        self._learnt = learnt_marks(self.inference_metadata)
 
     @classmethod
     def load(cls, source: str | Path, vocoder: str | Path | None = None, *, device: Device | None = None) -> Self:
@@ -165,10 +182,10 @@ class Synthesiser(Inference):
         Raises InputError where a text has nothing that can be spoken.
         """
         if isinstance(text, str):
-            return self._joined(self._sounds(self.mels(list(self.sentences(text)), speaker, speed, semitones)))
-        spoken = [list(self.sentences(one)) for one in text]
-        mels = iter(self.mels([words for one in spoken for words in one], speaker, speed, semitones))
-        return [self._joined(self._sounds(itertools.islice(mels, len(one)))) for one in spoken]
+            return self.joined(self.spoken(list(self.sentences(text)), speaker, speed, semitones))
+        written = [list(self.sentences(one)) for one in text]
+        spoken = iter(self.spoken([words for one in written for words in one], speaker, speed, semitones))
+        return [self.joined(itertools.islice(spoken, len(one))) for one in written]
 
     def timed(
         self, text: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
@@ -179,98 +196,154 @@ class Synthesiser(Inference):
         """
         parallel(self, "tell when words are said")
         written = list(self.sentences(text))
-        spoken = self._spoken(written, speaker, speed, semitones)
-        sounds: list[FloatArray] = []
-        words: list[TimedWord] = []
-        begins = 0
-        for sentence, one in zip(written, spoken, strict=True):
-            assert one.frames_L is not None
-            words += self.word_times(sentence, one.frames_L, begins / self.sample_rate)
-            sounds.append(self.render(one.mel_TM, one.f0_T))
-            begins += len(sounds[-1]) + len(self._pause)
-        return self._joined(sounds), words
+        spoken = self.spoken(written, speaker, speed, semitones)
+        return self.joined(spoken), self.times(written, spoken)
 
-    def word_times(self, words: Sequence[Word], frames_L: IntArray, begins: float) -> Iterator[TimedWord]:
-        """When the words of a sentence that begins at `begins` seconds are said; its tokens take `frames_L`."""
-        seconds = self.data.audio.hop_length / self.sample_rate
-        ends = begins + seconds * np.cumsum(frames_L)
+    def times(self, sentences: Sequence[Sentence], spoken: Sequence[Spoken], begins: float = 0.0) -> list[TimedWord]:
+        """When the words of sentences are said, of which the first begins at `begins` seconds."""
+        found: list[TimedWord] = []
+        for words, one in zip(sentences, spoken, strict=True):
+            own = one.shaping.later(self._word_times(words, one))
+            found += [TimedWord(w.text, round(w.start + begins, 3), round(w.end + begins, 3)) for w in own]
+            begins += self.seconds(one) + one.after
+        return found
+
+    def _word_times(self, words: Sentence, one: Spoken) -> Iterator[TimedWord]:
+        """When the words of a sentence are said, before silences are put in."""
+        assert one.frames_L is not None
+        ends = np.cumsum(one.frames_L) * self.data.audio.hop_length / self.sample_rate
         token = 0  # the last one before the word: the start, or the boundary of the word before
-        for word in words:
+        for word in (said.word for said in plainly(words)):
             last = token + len(word.phones)
             text = word.text if word.text.endswith(".") else word.text + word.mark
-            yield TimedWord(text, round(float(ends[token]), 3), round(float(ends[last]), 3))
+            yield TimedWord(text, float(ends[token]), float(ends[last]))
             token = last + 1
 
-    @cached_property
-    def _pause(self) -> FloatArray:
-        """The silence between two sentences."""
-        return np.zeros(int(PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
+    def seconds(self, one: Spoken) -> float:
+        """Seconds of a sentence."""
+        samples = (len(one.mel_TM) - 1) * self.data.audio.hop_length + sum(each.samples for each in one.shaping.pauses)
+        return samples / self.sample_rate
 
-    def _sounds(self, mels: Iterable[_Mel]) -> Iterator[FloatArray]:
-        return (self.render(*mel) for mel in mels)
+    def silence(self, seconds: float) -> FloatArray:
+        """So many seconds of it (N,)."""
+        return np.zeros(round(seconds * self.sample_rate), dtype=np.float32)
 
-    def _joined(self, sounds: Iterable[FloatArray]) -> FloatArray:
-        """The sounds (N,) of sentences, with pauses between them."""
-        parts = [part for sound in sounds for part in (sound, self._pause)]
+    def sound(self, one: Spoken) -> FloatArray:
+        """The sound (N,) of a sentence, at the level of its mel."""
+        return np.concatenate(list(one.shaping([self.render(one.mel_TM, one.f0_T)])))
+
+    def pieces(self, one: Spoken) -> Iterator[FloatArray]:
+        """The same in pieces (n,) as they are ready, at the level of streams."""
+        return map(streamed_level, one.shaping(self.render.stream(one.mel_TM, one.f0_T)))
+
+    def joined(self, spoken: Iterable[Spoken]) -> FloatArray:
+        """The sound (N,) of sentences, with pauses between them."""
+        parts = [part for one in spoken for part in (self.sound(one), self.silence(one.after))]
         return PEAK * normalised_peak(np.concatenate(parts[:-1]))
 
     def stream(
         self, text: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
     ) -> Iterator[FloatArray]:
         """As `speak` for one text, in pieces (N,) as they are ready, sentence by sentence, at a fixed level."""
-        for number, words in enumerate(self.sentences(text)):
-            if number:
-                yield self._pause
-            for piece in self.render.stream(*self.mel(words, speaker, speed, semitones)):
-                yield streamed_level(piece)
+        after = None
+        for words in self.sentences(text):
+            if after is not None:
+                yield self.silence(after)
+            (one,) = self.spoken([words], speaker, speed, semitones)
+            yield from self.pieces(one)
+            after = one.after
 
     def sentences(self, text: str) -> Iterator[list[Word]]:
         """The words of each sentence with something to say. Raises InputError when there is none."""
         spoken = 0
-        for sentence in sentences(text, LONGEST):
-            try:
-                words = self.phonemizer(sentence)
-            except InputError:
-                continue  # a line of asterisks between paragraphs, say
-            spoken += 1
-            yield words
+        for paragraph in _PARAGRAPHS.split(text):
+            pieces = [self._words(piece) for piece in sentences(paragraph, LONGEST, self.inventory.language)]
+            said = [words for words in pieces if words]
+            for number, words in enumerate(said, start=1):
+                if number == len(said):
+                    words[-1] = replace(words[-1], pause=PARAGRAPH)
+                yield words
+            spoken += len(said)
         if not spoken:
             raise InputError(f"nothing of this text can be spoken: {text[:80]!r}")
 
-    def mel(
-        self, words: Sequence[Word], speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
-    ) -> tuple[FloatArray, FloatArray | None]:
-        """The mel (T, M), from 0 to 1, of one sentence, and its pitch (T,) in Hz (0: unvoiced) where the model
-        predicts it."""
-        return self.mels([words], speaker, speed, semitones)[0]
+    def _words(self, sentence: str) -> list[Word]:
+        """The words of a sentence; none where it has nothing to say, such as a line of asterisks between paragraphs."""
+        try:
+            return self.phonemizer(sentence)
+        except InputError:
+            return []
 
-    def mels(
+    @torch.no_grad()
+    def spoken(
         self,
-        sentences: Sequence[Sequence[Word]],
+        sentences: Sequence[Sentence],
         speaker: str | None = None,
         speed: float = 1.0,
         semitones: float = 0.0,
-    ) -> list[tuple[FloatArray, FloatArray | None]]:
-        """What `mel` gives for each sentence, (T, M) and (T,) in Hz; sentences of like length are batched."""
-        return [(one.mel_TM, one.f0_T) for one in self._spoken(sentences, speaker, speed, semitones)]
-
-    @torch.no_grad()
-    def _spoken(
-        self, sentences: Sequence[Sequence[Word]], speaker: str | None, speed: float, semitones: float
-    ) -> list[_Spoken]:
+    ) -> list[Spoken]:
+        """Sentences of words, plain or with their delivery, as the model speaks them; those of like length are
+        batched."""
         if not speed > 0:
             raise InputError(f"speed {speed:g} must be over 0; 1.2 is a fifth faster")
         number = self.speaker(speaker)
-        tokens = [torch.tensor(self.inventory.ids(words), device=self.device) for words in sentences]
+        scripts = [plainly(words) for words in sentences]
+        tokens = [self._tokens([one.word for one in script]) for script in scripts]
+        deliveries = [self._deliveries(script, speed, semitones) for script in scripts]
         order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
-        found: dict[int, _Spoken] = {}
+        found: dict[int, Spoken] = {}
         for first in range(0, len(order), _BATCH):
             chosen = order[first : first + _BATCH]
-            for i, spoken in zip(
-                chosen, self.model.speak([tokens[i] for i in chosen], number, speed, semitones), strict=True
-            ):
-                found[i] = _Spoken(spoken.mel_TM.cpu().numpy(), _numpy(spoken.f0_T), _numpy(spoken.durations_L))
+            speeds, changes = zip(*(deliveries[i] for i in chosen), strict=True)
+            made = self.model.speak([tokens[i] for i in chosen], number, speeds, changes)
+            found |= {i: self._shaped(scripts[i], one, speed) for i, one in zip(chosen, made, strict=True)}
         return [found[i] for i in range(len(tokens))]
+
+    def _tokens(self, words: Sequence[Word]) -> torch.Tensor:
+        """Token numbers (L,); a mark that was hardly in the training texts is read as a weaker one."""
+        if self.prosody_rules:
+            words = [replace(word, mark=known_mark(word, self._learnt)) for word in words]
+        return torch.tensor(self.inventory.ids(words), device=self.device)
+
+    def _deliveries(
+        self, script: Sequence[ScriptWord], speed: float, semitones: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The speed of each token (L,), and the semitones at its beginning and its end (L, 2)."""
+        of_token = [
+            script[0],
+            *(one for one in script for _ in range(len(one.word.phones) + 1)),
+        ]  # the start: the first's
+        speed_L = torch.tensor([speed * one.delivery.speed for one in of_token])
+        semitones_L2 = torch.tensor([2 * [semitones + one.delivery.semitones] for one in of_token])
+        if self.raises_questions and self.language.questions is not None:
+            rising_L2 = rises([one.word for one in script], self.language.questions)
+            if rising_L2 is not None:
+                semitones_L2 += torch.from_numpy(rising_L2)
+        return speed_L.to(self.device), semitones_L2.to(self.device)
+
+    @property
+    def raises_questions(self) -> bool:
+        """Whether the rises of questions are added by rules: where they were not learnt, as training had hardly any."""
+        return self.prosody_rules and self._learnt is not None and "?" not in self._learnt and self._changes_pitch
+
+    @property
+    def _changes_pitch(self) -> bool:
+        return isinstance(self.model, ParallelModel)
+
+    def _shaped(self, script: Sequence[ScriptWord], one: SpokenSentence, speed: float) -> Spoken:
+        """What the model gave, with what is done to its sound."""
+        mel_TM, frames_L = one.mel_TM.cpu().numpy(), _numpy(one.durations_L)
+        level_T = level(mel_TM, -self.data.audio.min_level_db)
+        pauses = self.language.pauses if self.prosody_rules else {}
+        seconds = [pauses.get(one.word.pause or one.word.mark, 0.0) / speed for one in script]
+        hop, rate = self.data.audio.hop_length, self.sample_rate
+        done = Shaping(rate) if frames_L is None else shaping(script, seconds, frames_L, level_T, hop, rate)
+        after = PAUSE_SECONDS
+        if self.prosody_rules:
+            last = script[-1].word
+            wanted = pauses.get(last.pause or last.mark, PAUSE_SECONDS) / speed
+            after = max(0.0, wanted - silent_end(level_T) * hop / rate)
+        return Spoken(mel_TM, _numpy(one.f0_T), frames_L, done, after)
 
 
 def _numpy(found: torch.Tensor | None) -> Any:

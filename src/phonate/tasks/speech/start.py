@@ -1,9 +1,13 @@
-"""How a voice is trained that starts from the one that comes with phonate.
+"""What training leaves to the language and to the recordings.
 
-A recipe with `training.init_from: base` leaves that to the recordings: where the base has the same features, phones
+English has a phonemizer, an aligner and a recogniser of its own. For other languages espeak gives the phones, an
+aligner is trained first, and checkpoints are judged only where the recogniser that knows other languages is installed.
+
+A recipe with `training.init_from: base` starts from the voice that comes with phonate: where that has the same features
 and sizes, its weights are taken, its discriminator too, so that blurred mels are punished from the first step. A few
 minutes of recordings are soon learnt by heart, and words that are not in them forgotten: then only what makes sound and
-melody is trained, for a few steps, while what reads text stays as it is.
+melody is trained, for a few steps, while what reads text stays as it is. Where phones differ, those are learnt anew,
+and with many recordings all is.
 """
 
 from __future__ import annotations
@@ -13,11 +17,13 @@ from typing import Any
 
 from phonate.audio.decoding import probe
 from phonate.audio.processor import AudioProcessor
+from phonate.audio.whisper import PACKAGES, is_included
 from phonate.config.errors import DataError
 from phonate.config.tasks import Start
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
+from phonate.text.phonemes import is_english
 from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.checkpoints.trained import open_trained
 
@@ -31,8 +37,12 @@ FEW_MINUTES = 5.0
 _READS_TEXT = ("acoustic.embedding", "acoustic.encoder", "acoustic.predictor", "acoustic.prosody_head")
 MANY_MINUTES = 20.0
 """Of recordings, beyond which their number makes no difference."""
-_STEPS = ((FEW_MINUTES, 150), (MANY_MINUTES, 800), (float("inf"), 1200))
+_FEW_STEPS = 150
+_STEPS = ((FEW_MINUTES, _FEW_STEPS), (MANY_MINUTES, 800), (float("inf"), 1200))
 """Minutes of recordings, at most -> steps."""
+RECOGNISER = "base"
+"""Whisper's model for languages other than English, see `Judges`."""
+_BY_LOSS = {"training.validation.metric_for_best_model": "val_loss", "training.validation.greater_is_better": False}
 _FREEZE = {"type": "freeze_layers", "options": {"patterns": list(_READS_TEXT)}}
 
 
@@ -41,16 +51,44 @@ def start(recipe: SpeechRecipe) -> Start | None:
 
     Raises DataError where the recordings can't be listed.
     """
+    found = _of_language(recipe)
     if recipe.training.init_from != BASE:
-        return None
-    if (unlike := _unlike_base(recipe)) is not None:
-        return Start({"training.init_from": None}, f"training from scratch, for {BASE_VOICE} has {unlike}")
+        own = {**found.changes, "training.init_from": recipe.training.init_from}
+        return Start(own, found.reason) if found.changes else None
+    chosen = _from_base(recipe, found.changes.get("data.phonemes", recipe.data.phonemes))
+    return Start({**found.changes, **chosen.changes}, "; ".join(filter(None, [found.reason, chosen.reason])))
+
+
+def _of_language(recipe: SpeechRecipe) -> Start:
+    """What a language other than English needs."""
+    data, changes, reasons = recipe.data, dict[str, Any](), []
+    if is_english(data.language):
+        return Start({}, "")
+    if data.phonemes == "english":
+        changes["data.phonemes"] = "espeak"
+        reasons.append("espeak's phones")
+    if data.durations == "pocketsphinx":
+        changes["data.durations"] = "learnt"
+        reasons.append("durations from an aligner that is trained first")
+    if data.judged and not is_included(RECOGNISER):
+        changes |= {"data.judged": 0, **_BY_LOSS}
+        reasons.append(f"the best checkpoint by loss (by what is heard: pip install {PACKAGES[RECOGNISER]})")
+    return Start(changes, f"{data.language}: {', '.join(reasons)}" if reasons else "")
+
+
+def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
+    """Whether and how to start from the base, with the phones of `phonemes`."""
+    base = open_trained(BASE_VOICE, "speech", SpeechRecipe).recipe
+    if (unlike := _unlike(recipe, base)) is not None:
+        return _from_scratch(unlike)
     speakers, minutes = _corpus(recipe.data)
     if speakers > 1:
-        return Start(
-            {"training.init_from": None}, f"training from scratch, for {BASE_VOICE} has one speaker, not {speakers}"
-        )
-    steps = next(steps for most, steps in _STEPS if minutes <= most)
+        return _from_scratch(f"one speaker, not {speakers}")
+    other = (base.data.phonemes, base.data.language) != (phonemes, recipe.data.language)
+    phones = f"other phones ({base.data.phonemes}, {base.data.language})"
+    if other and minutes > MANY_MINUTES:
+        return _from_scratch(f"{phones}, and over {MANY_MINUTES:.0f} minutes of recordings do without")
+    steps = next(steps for most, steps in _STEPS if minutes <= most and not (other and steps == _FEW_STEPS))
     changes: dict[str, Any] = {
         "training.init_from": BASE_VOICE,
         "training.max_steps": steps,
@@ -60,8 +98,8 @@ def start(recipe: SpeechRecipe) -> Start | None:
         "training.validation.interval": steps // 5,
         "training.checkpoint.interval": steps // 5,
     }
-    trained = "all of it"
-    if minutes <= FEW_MINUTES:
+    trained = f"all of it, which has {phones}" if other else "all of it"
+    if steps == _FEW_STEPS:
         trained = "its sound and melody"
         # averaged weights would be the base's: there are too few steps to leave it behind
         changes |= {"training.callbacks": [_FREEZE], "training.ema": None}
@@ -73,13 +111,14 @@ def start(recipe: SpeechRecipe) -> Start | None:
     )
 
 
-def _unlike_base(recipe: SpeechRecipe) -> str | None:
+def _from_scratch(unlike: str) -> Start:
+    return Start({"training.init_from": None}, f"training from scratch, for {BASE_VOICE} has {unlike}")
+
+
+def _unlike(recipe: SpeechRecipe, base: SpeechRecipe) -> str | None:
     """What of a recipe is unlike the base's; None where its weights fit."""
-    base = open_trained(BASE_VOICE, "speech", SpeechRecipe).recipe
     if AudioProcessor(base.data.audio).fingerprint != AudioProcessor(recipe.data.audio).fingerprint:
         return "other features (data.audio)"
-    if (base.data.phonemes, base.data.language) != (recipe.data.phonemes, recipe.data.language):
-        return f"other phones ({base.data.phonemes}, {base.data.language})"
     for name in _SIZES:
         if getattr(base.model, name) != getattr(recipe.model, name):
             return f"another model.{name}, {getattr(base.model, name)}"

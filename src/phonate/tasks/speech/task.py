@@ -29,6 +29,8 @@ from phonate.tasks.speech.models import autoregressive
 from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody
 from phonate.tasks.speech.settings import SpeechRecipe
+from phonate.text.marks import KEY as MARKS_KEY
+from phonate.text.marks import counted_marks
 from phonate.training.adversarial import (
     AdversarialPhases,
     PhaseOutput,
@@ -258,6 +260,7 @@ class SpeechTask(Task):
             "validation": [index.id[i] for i in self.corpus.prepared.validation],
             "recordings": len(train),
             "seconds": round(frames / self.recipe.data.audio.frames_per_second, 1),
+            MARKS_KEY: counted_marks(self.corpus.words[int(position)] for position in train),
         }
 
 

@@ -33,10 +33,11 @@ _LETTERED = frozenset(
 
 @dataclass(frozen=True)
 class _Token:
-    """A word of the text, the mark after it, and whether it is spelt."""
+    """A word of the text, the mark after it, what sets it off, and whether it is spelt."""
 
     text: str
     mark: str
+    pause: str
     spelt: bool
 
 
@@ -60,7 +61,8 @@ class EnglishPhonemizer:
         for n in range(len(tokens) - 1, -1, -1):  # backwards, because a weak form depends on the word after it
             following = words[-1] if words and not tokens[n].mark else None
             before = tokens[n - 1].text.lower() if n and not tokens[n - 1].mark else ""
-            words.append(Word(tokens[n].text, _in_context(tokens[n], before, following), tokens[n].mark))
+            phones = _in_context(tokens[n], before, following)
+            words.append(Word(tokens[n].text, phones, tokens[n].mark, tokens[n].pause))
         return words[::-1]
 
 
@@ -79,7 +81,8 @@ def _tokens(text: str) -> list[_Token]:
         if between == "-" and n + 1 < len(found):  # a hyphen is not a pause
             between = ""
         word = word if dotted else _unquoted(word)
-        tokens.append(_Token(word.lower() if shouted and not dotted else word, phonemes.mark_of(between), dotted))
+        word = word.lower() if shouted and not dotted else word
+        tokens.append(_Token(word, phonemes.mark_of(between), phonemes.pause_of(between), dotted))
     return [token for token in tokens if token.text]
 
 

@@ -198,15 +198,19 @@ class AutoregressiveModel(nn.Module):
         return torch.cat(frames, dim=1)
 
     def speak(
-        self, tokens: Sequence[Tensor], speaker: int, speed: float = 1.0, semitones: float = 0.0
+        self,
+        tokens: Sequence[Tensor],
+        speaker: int,
+        speeds: Sequence[Tensor] | None = None,
+        semitones: Sequence[Tensor] | None = None,
     ) -> list[SpokenSentence]:
         """Synthesise sentences, one after the other.
 
         Args:
             tokens: Token numbers (L,) of each sentence.
             speaker: Number of the voice.
-            speed: 1.2 is a fifth faster.
-            semitones: Must be 0.
+            speeds: Of each token (L,); 1.2 is a fifth faster.
+            semitones: Of each token (L, 2); must be 0.
 
         Returns:
             Each in at least a third and at most twice the frames that its durations add up to, without pitch, which is
@@ -214,14 +218,20 @@ class AutoregressiveModel(nn.Module):
 
         Raises InputError for `semitones` other than 0.
         """
-        if semitones:
-            raise InputError(f"semitones {semitones:g}: an autoregressive model can't change its pitch; leave it at 0")
-        return [SpokenSentence(self._sentence(one[None], speaker, speed), None, None) for one in tokens]
+        speeds = speeds or [torch.ones(len(one), device=one.device) for one in tokens]
+        for changed in semitones or ():
+            if changed.any():
+                most = float(changed.abs().max())
+                raise InputError(f"semitones {most:g}: an autoregressive model can't change its pitch; leave it at 0")
+        return [
+            SpokenSentence(self._sentence(one[None], speaker, speed_L), None, None)
+            for one, speed_L in zip(tokens, speeds, strict=True)
+        ]
 
-    def _sentence(self, tokens_1L: Tensor, speaker: int, speed: float) -> Tensor:
+    def _sentence(self, tokens_1L: Tensor, speaker: int, speed_L: Tensor) -> Tensor:
         """The mel (T, M) of one sentence."""
         encoded_1LD = self.encode(tokens_1L, torch.tensor([speaker], device=tokens_1L.device), None)
-        durations_1L = rounded_durations((self.predict(encoded_1LD).float().exp() - 1.0).clamp_min(0.0) / speed)
+        durations_1L = rounded_durations((self.predict(encoded_1LD).float().exp() - 1.0).clamp_min(0.0) / speed_L)
         expected = max(2, int(durations_1L.sum()))
         memory_1SD = self.regulated(encoded_1LD, durations_1L, expected)
         before_1TM = self.generate(memory_1SD, least=math.ceil(expected / 3), most=2 * expected)

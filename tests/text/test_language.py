@@ -1,0 +1,105 @@
+"""The data of languages: every file is read, and readings say what they are to say."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import resources
+
+import pytest
+
+from phonate.config.errors import InputError
+from phonate.text.language import Language, language
+from phonate.text.phonemes import phonemizer
+from phonate.text.sentences import sentences
+
+FILES = [file.name.removesuffix(".yaml") for file in resources.files("phonate.text").joinpath("languages").iterdir()]
+NEEDS_ESPEAK = pytest.mark.skipif(importlib.util.find_spec("espeakng_loader") is None, reason="needs phonate[espeak]")
+
+
+@pytest.mark.parametrize("code", FILES)
+def test_every_file_is_read_and_has_pauses_that_grow(code: str) -> None:
+    pauses = language(code).pauses
+    kinds = (",", ";", ":", "-", "(", "...", ".", "paragraph")
+    assert [pauses[kind] for kind in kinds] == sorted(pauses[kind] for kind in kinds)
+
+
+def test_a_language_without_a_file_has_the_pauses_of_all() -> None:
+    assert language("xx").pauses == language("default").pauses
+    assert language("xx").questions is None
+    assert language("EN_US") == language("en-us") == language("en")
+    assert language("../en") == language("default")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("Am 3. Mai 2024", "Am dritten Mai 2024"),
+        ("Heute ist der 21. Juni.", "Heute ist der einundzwanzigste Juni."),
+        ("vom 03.05.1945 an", "vom dritten Mai neunzehnhundert 45 an"),
+        ("im 20. Jahrhundert", "im zwanzigsten Jahrhundert"),
+        ("die 2. Frage", "die zweite Frage"),
+        ("seit 1805", "seit achtzehnhundert 5"),
+        ("um 14:30 Uhr", "um 14 Uhr 30"),
+        ("um 8.00 Uhr", "um 8 Uhr"),
+        ("ab 9:05", "ab 9 Uhr 5"),
+        ("12,50 €", "12 Euro 50"),
+        ("12,- €, 3 $", "12 Euro, 3 Dollar"),
+        ("5% von 80kg", "5 Prozent von 80 Kilogramm"),
+        ("120 km/h, 20 °C", "120 Kilometer pro Stunde, 20 Grad Celsius"),
+        ("z. B. Dr. Lang, u.a.", "zum Beispiel Doktor Lang, unter anderem"),
+        ("Äpfel usw.", "Äpfel und so weiter."),
+        ("S. 5, Nr. 7, Karlstr. 9", "Seite 5, Nummer 7, Karlstraße 9"),
+        ("Lang & Kurz", "Lang und Kurz"),
+        ("Es steht 3:2.", "Es steht 3:2."),
+        ("am 99. Mai", "am 99. Mai"),
+        ("Ein Satz ohne alles.", "Ein Satz ohne alles."),
+    ],
+)
+def test_german_is_read(written: str, read: str) -> None:
+    assert language("de").read(written) == read
+    assert language("de").read(read) == read
+
+
+def test_arabic_is_read() -> None:
+    assert language("ar").read("د. أحمد، ص ٥، ٢٠٪") == "دكتور أحمد، صفحة ٥، ٢٠ بالمئة"
+
+
+def test_german_sentences_do_not_end_at_abbreviations_and_ordinals() -> None:
+    text = "Am 3. Mai kam z. B. Dr. Huber. Er ging bzw. lief. Und der 2. Teil?"
+    assert sentences(text, code="de") == [
+        "Am 3. Mai kam z. B. Dr. Huber.",
+        "Er ging bzw. lief.",
+        "Und der 2. Teil?",
+    ]
+
+
+@NEEDS_ESPEAK
+def test_phonemizers_say_what_is_read() -> None:
+    german = phonemizer("espeak", "de")
+    assert german("Am 3. Mai, z. B.") == german("Am dritten Mai, zum Beispiel")
+    letters = phonemizer("characters", "de")
+    assert [word.text for word in letters("Am 3. Mai")] == ["am", "dritten", "mai"]
+
+
+@NEEDS_ESPEAK
+def test_what_sets_words_off() -> None:
+    for name, code in (("english", "en-us"), ("espeak", "en-us"), ("espeak", "de"), ("characters", "fr")):
+        words = phonemizer(name, code)("Vier (drei) zwei... ein - no; so, da.")
+        assert [(word.mark, word.pause) for word in words] == [
+            ("", "("), ("", "("), (".", "..."), ("-", ""), (";", ""), (",", ""), (".", ""),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"readings": [["(", "x"]]}, "no regular expression"),
+        ({"readings": [["a", "{b}"]]}, "'{b}' names b, which is no group of 'a'"),
+        ({"questions": {"tags": ["["]}}, "no regular expression"),
+        ({"pauses": {",": -1}}, "pauses"),
+        ({"question": {}}, "question"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(values: dict, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Language(**values)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from phonate.config.errors import InputError
+from phonate.tasks.speech.exporting.browser.page import sentence_ends
 from phonate.text.browser.modules import modules
 from phonate.text.inventory import Inventory
 from phonate.text.normalisation import normalise
@@ -120,7 +121,7 @@ import {{normalise}} from "phonate/normalisation";
 import {{sentences}} from "phonate/sentences";
 setLexicon(read("lexicon"));
 setLetterToSound(read("letter_to_sound"));
-const written = given.texts.map(text => [sentences(text, {LONGEST}), normalise(text)]);
+const written = given.texts.map(text => [sentences(text, {LONGEST}, given.language), normalise(text)]);
 """
 SAY = """
 import {phonemizerOf, tokensOf} from "phonate/phonemizers";
@@ -136,7 +137,8 @@ def test_english_is_pronounced_alike(in_javascript: Callable[[str, Any], Any]) -
     english = phonemizer("english")
     inventory = Inventory.of(english)
     source = f"{ENGLISH}{SAY}const answer = said.map((words, n) => [...written[n], listed(words)]);"
-    theirs = in_javascript(source, {"texts": texts, "inventory": inventory.document()})
+    given = {"texts": texts, "inventory": inventory.document(), "language": sentence_ends("en-us")}
+    theirs = in_javascript(source, given)
     assert sum(len(said) for *_, said in theirs) > 3000
     for text, (cut, written, said) in zip(texts, theirs, strict=True):
         assert cut == sentences(text, LONGEST), text
@@ -151,6 +153,17 @@ def test_letters_are_the_same(language: str, in_javascript: Callable[[str, Any],
     source = f"{SAY}const answer = said.map(listed);"
     theirs = in_javascript(source, {"texts": texts, "inventory": Inventory.of(letters).document()})
     assert theirs == [words(letters, text) for text in texts]
+
+
+@pytest.mark.parametrize("language", ["en-us", "de", "ar", "fr"])
+def test_sentences_end_alike(language: str, in_javascript: Callable[[str, Any], Any]) -> None:
+    texts = [*HARD, "Am 3. Mai kam Dr. Meier, z. B. um 7. Er blieb bis 1990. Dann ging er.", "د. سالم هنا. جاء اليوم."]
+    source = f"""
+import {{sentences}} from "phonate/sentences";
+const answer = given.texts.map(text => sentences(text, {LONGEST}, given.language));
+"""
+    theirs = in_javascript(source, {"texts": texts, "language": sentence_ends(language)})
+    assert theirs == [sentences(text, LONGEST, language) for text in texts]
 
 
 def test_tokens_have_the_boundaries_of_the_inventory(in_javascript: Callable[[str, Any], Any]) -> None:

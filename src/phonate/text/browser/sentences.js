@@ -1,16 +1,18 @@
 // Splitting long texts into sentences.
 
-import {endOf, matches} from "phonate/matching";
+import {endOf, fullMatch, matchAt, matches} from "phonate/matching";
 import {sentences as rules} from "phonate/rules";
 
-const LIKELY_START = /^(?:The|A|An|It|He|She|They|We|I|But|And|In|This|That|There|You)\b/;
+const WORD = /\p{L}+/gu;
+const CAPITALS = /(?:[A-Z]\.)+[A-Z]/g;
 
 // The sentences of `text`; those of more than `longest` characters are cut, at clauses if possible, else at spaces.
-export function sentences(text, longest) {
+// `language` has lists of `abbreviations` and `starters`, and whether digits with a full stop are `ordinals`.
+export function sentences(text, longest, language) {
   const pieces = [];
   let begin = 0;
   for (const found of matches(rules.END, text)) {
-    if (found.index >= begin && !continues(text, found)) {
+    if (found.index >= begin && !continues(text, found, language)) {
       pieces.push(text.slice(begin, endOf(found)));
       begin = endOf(found);
     }
@@ -20,7 +22,7 @@ export function sentences(text, longest) {
 }
 
 // Whether the sentence continues after an apparent end.
-function continues(text, found) {
+function continues(text, found, {abbreviations, starters, ordinals}) {
   if (found[1] === undefined) return false;
   const lower = /^\p{Lowercase}/u.test(text.slice(endOf(found))), paragraph = found[0].includes("\n\n");
   if (lower || paragraph) return lower && !paragraph;
@@ -28,9 +30,12 @@ function continues(text, found) {
   const last = matches(rules.LAST_WORD, seen)[0];
   if (!last || /[!?…؟]|\.\./.test(found[1])) return false;
   const word = last[1], initial = word.length === 1 && /\p{Uppercase}/u.test(word) && word !== "I";
-  if (initial || rules.SHORT.has(word.toLowerCase())) return true;
+  if (initial || abbreviations.includes(word.toLowerCase())) return true;
+  if (ordinals && /^\p{Nd}+$/u.test(word) && word.length <= rules.ORDINAL_DIGITS) return true;
+  if (!fullMatch(CAPITALS, word)) return false;
   // "U.S." or "P.M.", but not before a word that often starts a sentence
-  return /^(?:[A-Z]\.)+[A-Z]$/.test(word) && !LIKELY_START.test(text.slice(endOf(found)));
+  const following = matchAt(WORD, text, endOf(found));
+  return !following || !starters.includes(following[0].toLowerCase());
 }
 
 // `sentence` in parts of at most `longest` characters, each cut at the last possible clause, or else space.

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from phonate.config.errors import InputError
 from phonate.tasks.speech.inference import LONGEST, PAUSE_SECONDS, PEAK, Synthesiser
 from phonate.text.browser.modules import modules, sources
+from phonate.text.language import language
 
 PHONEMIZERS = ("english", "characters")
 """Those that the page has, too."""
@@ -71,6 +72,12 @@ def require_phonemizer(synthesiser: Synthesiser, source: Path) -> None:
             f"{source}: a page speaks with data.phonemes: {' or '.join(PHONEMIZERS)}, and this voice was trained with "
             f"{name}, which runs in no browser; train another, or choose --format onnx"
         )
+    code = synthesiser.inventory.language
+    if name == "characters" and language(code).readings:
+        raise InputError(
+            f"{source}: a page does not read numbers and abbreviations of the language {code} as this voice does; "
+            "choose --format onnx"
+        )
 
 
 def page(name: str, synthesiser: Synthesiser, model: bytes, facts: Mapping[str, str], runtime: Runtime) -> str:
@@ -91,6 +98,7 @@ def page(name: str, synthesiser: Synthesiser, model: bytes, facts: Mapping[str, 
         "sampleRate": synthesiser.sample_rate,
         "speakers": synthesiser.speakers,
         "inventory": inventory.document(),
+        "language": sentence_ends(inventory.language),
         "longest": LONGEST,
         "pauseSeconds": PAUSE_SECONDS,
         "peak": PEAK,
@@ -110,6 +118,16 @@ def page(name: str, synthesiser: Synthesiser, model: bytes, facts: Mapping[str, 
         modules=Markup(json.dumps({"imports": dict(_imports())})),
         packed={key: _base64(gzip.compress(value, 9, mtime=0)) for key, value in packed.items()},
     )
+
+
+def sentence_ends(code: str) -> dict[str, Any]:
+    """What `sentences` in JavaScript knows of a language."""
+    data = language(code)
+    return {
+        "abbreviations": sorted(data.abbreviations),
+        "starters": sorted(data.starters),
+        "ordinals": data.ordinals,
+    }
 
 
 def _imports() -> Iterator[tuple[str, str]]:

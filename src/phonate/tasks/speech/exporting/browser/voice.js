@@ -38,8 +38,8 @@ class Voice {
 
   // The symbols of each sentence of `text` that has something to say.
   tokens(text) {
-    const spoken = sentences(text, this.settings.longest).map(this.phonemizer).filter(words => words.length);
-    return spoken.map(tokensOf);
+    const {longest, language} = this.settings;
+    return sentences(text, longest, language).map(this.phonemizer).filter(words => words.length).map(tokensOf);
   }
 
   // `text` as samples, their peak 0.95. `speaker`: its number. `progress` is told the share that is done. Throws

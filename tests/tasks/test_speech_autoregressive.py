@@ -273,4 +273,4 @@ def test_from_recordings_to_a_file(espeak: None, tmp_path: Path, capsys: pytest.
     capsys.readouterr()
     words = next(Synthesiser.load(run).sentences("Hello there."))
     with pytest.raises(InputError, match="can't change its pitch"):
-        Synthesiser.load(run).spoken([words], semitones=2.0)
+        Synthesiser.load(run).mel(words, semitones=2.0)

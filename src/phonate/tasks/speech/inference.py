@@ -267,6 +267,14 @@ class Synthesiser(Inference):
         if not spoken:
             raise InputError(f"nothing of this text can be spoken: {text[:80]!r}")
 
+    def mel(
+        self, words: Sentence, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """The mel (T, M), from 0 to 1, of one sentence without the silences that are put in, and its pitch (T,) in Hz
+        (0: unvoiced) where the model predicts it."""
+        (one,) = self.spoken([words], speaker, speed, semitones)
+        return one.mel_TM, one.f0_T
+
     def _words(self, sentence: str) -> list[Word]:
         """The words of a sentence; none where it has nothing to say, such as a line of asterisks between paragraphs."""
         try:

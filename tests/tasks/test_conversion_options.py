@@ -14,8 +14,8 @@ from phonate.audio.decoding import read_audio
 from phonate.config import packages
 from phonate.config.errors import MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion.content import Content
-from phonate.tasks.conversion.features import FeatureExtractor
+from phonate.tasks.conversion.features.content import Content
+from phonate.tasks.conversion.features.extractor import FeatureExtractor
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.model import build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionModel, PerturbationSettings

@@ -13,7 +13,7 @@ from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.store.prepared import Prepared, prepare_to_train
-from phonate.tasks.conversion.features import FeatureExtractor, Recording
+from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
 from phonate.tasks.conversion.settings import ConversionData
 from phonate.tasks.conversion.voices import Voice
 

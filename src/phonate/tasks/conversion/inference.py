@@ -20,7 +20,7 @@ from phonate.data.batches.recordings import padded
 from phonate.data.manifests.rows import one_line
 from phonate.nn.masks import frame_mask
 from phonate.rendering.renderer import Renderer, renderer, saved_beside
-from phonate.tasks.conversion.features import FeatureExtractor, Recording
+from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionRecipe
 from phonate.tasks.conversion.voices import Voice

@@ -19,7 +19,7 @@ from phonate.config.errors import InputError
 from phonate.nn.masks import frame_mask
 from phonate.tasks.conversion.corpus import Corpus
 from phonate.tasks.conversion.dataset import ConversionDataset
-from phonate.tasks.conversion.features import FeatureExtractor, Recording
+from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.conversion.settings import ConversionRecipe

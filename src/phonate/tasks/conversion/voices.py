@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.tasks.conversion.content import speech_frames
-from phonate.tasks.conversion.features import Recording
-from phonate.tasks.conversion.prosody import Register
+from phonate.tasks.conversion.features.content import speech_frames
+from phonate.tasks.conversion.features.extractor import Recording
+from phonate.tasks.conversion.features.prosody import Register
 
 _MOST_CLIPS = 100
 _STRETCH = (0.8, 1.6)

@@ -165,6 +165,11 @@ class Vocoder(nn.Module):
         return _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK) + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
 
     @property
+    def source_lookahead(self) -> int:
+        """Frames of the pitch after a frame that its spectrum depends on: those in the window of its source."""
+        return -(-self.fourier.n_fft // 2 // self.hop_length)
+
+    @property
     def context(self) -> int:
         """Receptive field: frames on either side that a frame of the waveform depends on."""
         transforms = -(-self.fourier.n_fft // self.hop_length)

@@ -38,27 +38,18 @@ class VocoderStream:
         self._embedded_1TD = torch.zeros(1, 0, self._embedding.out_channels, device=device)
         self._source_2TC = torch.zeros(2, 0, bins, device=device)
 
-    @property
-    def delay(self) -> int:
-        """Frames after a frame that must be there before it is synthesised."""
-        return frames_ahead(self.vocoder)
-
     @torch.no_grad()
     def push(self, mel_1TM: Tensor, f0_1T: Tensor) -> Tensor:
-        """The samples (1, N), N may be 0, that the next frames complete.
+        """The samples (1, N), N may be 0, that the next frames complete. One input may be ahead of the other.
 
         Args:
             mel_1TM: Mel features from 0 to 1.
             f0_1T: F0 in Hz, 0 where unvoiced.
         """
-        if f0_1T.shape[1] == 0:
-            return self._synthesis.push(self._source_2TC[:1, :0])
-        pulses_1N = self._pulses.push(f0_1T)
-        noise_1N = noise(pulses_1N, self.vocoder.noise_table, self._noise_start)
-        self._noise_start = (self._noise_start + pulses_1N.shape[1]) % len(self.vocoder.noise_table)
         self._mel_1TM = torch.cat((self._mel_1TM, mel_1TM), dim=1)
         self._f0_1T = torch.cat((self._f0_1T, f0_1T), dim=1)
-        return self._filtered(2.0 * mel_1TM - 1.0, self._source.push(torch.cat((pulses_1N, noise_1N))))
+        source_2TC = self._source.push(self._source_samples(f0_1T)) if f0_1T.shape[1] else self._source_2TC[:, :0]
+        return self._filtered(2.0 * mel_1TM - 1.0, source_2TC)
 
     @torch.no_grad()
     def finish(self) -> Tensor:
@@ -66,6 +57,13 @@ class VocoderStream:
         behind_1TM = self._mel_1TM.new_zeros(1, self.vocoder.lookahead or 0, self._mel_1TM.shape[2])
         rest_1N = self._filtered(behind_1TM, self._source.finish())
         return torch.cat((rest_1N, self._synthesis.finish()), dim=1)
+
+    def _source_samples(self, f0_1T: Tensor) -> Tensor:
+        """Pulses and noise (2, N) up to the last of the next frames."""
+        pulses_1N = self._pulses.push(f0_1T)
+        noise_1N = noise(pulses_1N, self.vocoder.noise_table, self._noise_start)
+        self._noise_start = (self._noise_start + pulses_1N.shape[1]) % len(self.vocoder.noise_table)
+        return torch.cat((pulses_1N, noise_1N))
 
     def _filtered(self, scaled_1TM: Tensor, source_2TC: Tensor) -> Tensor:
         """The samples of the frames that the next ones complete, given the embedding's next input."""
@@ -82,12 +80,6 @@ class VocoderStream:
         vocoder = self.vocoder
         hidden_1TD = vocoder.network.step(embedded_1TD + vocoder.embedded_pitch(f0_1T), self._network_state)
         return self._synthesis.push(vocoder.spectrum(hidden_1TD, mel_1TM, source_2TC[:1], source_2TC[1:]))
-
-
-def frames_ahead(vocoder: Vocoder) -> int:
-    """Frames after a frame that a causal vocoder needs for its spectrum: those of its filter and of its source."""
-    half = -(-vocoder.fourier.n_fft // 2 // vocoder.hop_length)
-    return max(vocoder.lookahead or 0, half)
 
 
 def _split(values_BT: Tensor, count: int) -> tuple[Tensor, Tensor]:

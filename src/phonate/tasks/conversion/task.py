@@ -42,7 +42,14 @@ class ConversionTask(Task):
             raise InputError(
                 f"data.crop_frames: {crop} frames are more than model.max_seq_len {model.max_seq_len} positions"
             )
-        self.extractor = FeatureExtractor(recipe.data)
+        if model.causal and recipe.data.content == "whisper":
+            raise InputError(
+                "model.causal: the Whisper encoder reads 30 seconds at once, so it can't be causal; set data.content "
+                "to mel"
+            )
+        if model.causal and not recipe.data.prosody:
+            raise InputError("model.causal: live conversion needs the pitch; set data.prosody to true")
+        self.extractor = FeatureExtractor(recipe.data, model.causal)
         mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
         self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
         self.coupling = self.criterion.coupling
@@ -128,6 +135,7 @@ class ConversionTask(Task):
             self.recipe.data,
             self.corpus.voices,
             self.corpus.speakers[self.corpus.target],
+            expected=self.corpus.expected if self.extractor.causal else None,
         )
         converted_TM = converter.convert_mel(found)
         rate = self.recipe.data.audio.sample_rate
@@ -178,6 +186,7 @@ class ConversionTask(Task):
             "voices": {name: voice.document() for name, voice in self.corpus.voices.items()},
             "target": self.corpus.speakers[self.corpus.target],
             "content_dim": self.corpus.content_dim,
+            "expected": self.corpus.expected.document() if self.extractor.causal else None,
             **dict(zip(("features", "content"), self._features(), strict=True)),
             "validation": [self.corpus.prepared.index.id[i] for i in self.corpus.prepared.validation],
         }

@@ -28,13 +28,19 @@ class Recording:
 
 
 class FeatureExtractor:
-    """Makes `Recording`s of waveforms, and model inputs of `Recording`s, as the recipe's `data` says."""
+    """Makes `Recording`s of waveforms, and model inputs of `Recording`s, as the recipe's `data` says.
 
-    def __init__(self, data: ConversionData) -> None:
+    `causal`: inputs depend on no later frame, as `model.causal` needs it.
+    """
+
+    def __init__(self, data: ConversionData, causal: bool = False) -> None:
         self.data = data
+        self.causal = causal
         self.processor = AudioProcessor(data.audio)
-        self._content = Content(data.audio, data.cepstral_coefficients, data.normalise)
-        self._prosody = Prosody(data.audio)
+        self.envelope = Content(data.audio, data.cepstral_coefficients, data.normalise, causal)
+        """Content that is computed from the mel."""
+        self.harmonics = Prosody(data.audio, causal)
+        """Prosody features of a pitch."""
         self._whisper: WhisperEncoder | None = None
 
     @property
@@ -47,7 +53,7 @@ class FeatureExtractor:
     @property
     def prosody_dim(self) -> int:
         """Prosody features of a frame."""
-        return self._prosody.width if self.data.prosody else 0
+        return self.harmonics.width if self.data.prosody else 0
 
     def recording(self, waveform: FloatArray) -> Recording:
         """Clean features of a waveform (N,) at the configured rate."""
@@ -77,11 +83,11 @@ class FeatureExtractor:
             frames_T = np.arange(len(recording.mel_TM))[cut]
             return at_frames(features_SW, frames_T, self.data.audio.frames_per_second)
         if rng is None or self.data.perturbation is None:
-            return self._content(recording.mel_TM)[cut]
-        return self._content.perturbed(recording.mel_TM, self.data.perturbation, rng)[cut]
+            return self.envelope(recording.mel_TM)[cut]
+        return self.envelope.perturbed(recording.mel_TM, self.data.perturbation, rng)[cut]
 
     def prosody(self, recording: Recording, register: Register | None = None, cut: slice = EVERYTHING) -> FloatArray:
         """Prosody features (T, prosody_dim) of the frames `cut`, in the recording's own register or another."""
         if not self.data.prosody:
             return np.zeros((len(recording.mel_TM[cut]), 0), dtype=np.float32)
-        return self._prosody(recording.f0_T if register is None else transposed(recording.f0_T, register), cut)
+        return self.harmonics(recording.f0_T if register is None else transposed(recording.f0_T, register), cut)

@@ -160,9 +160,11 @@ class MelStream:
         count = max(0, (len(self._held) - n_fft) // hop + 1)
         if count == 0:
             return np.zeros((0, self._processor.config.n_mels), dtype=np.float32)
-        part = torch.from_numpy(self._held[: n_fft + (count - 1) * hop])
+        held = torch.from_numpy(self._held)
+        # One by one: a transform of several frames at once rounds weak bands otherwise.
+        frames = [self._spectrum.of_padded(held[start : start + n_fft]) for start in range(0, count * hop, hop)]
         self._held = self._held[count * hop :]
-        return self._processor.normalise(self._spectrum.of_padded(part).numpy())
+        return self._processor.normalise(torch.cat(frames).numpy())
 
 
 def normalised_peak(waveform: FloatArray) -> FloatArray:

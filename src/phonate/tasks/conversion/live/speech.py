@@ -17,16 +17,16 @@ from phonate.tasks.conversion.live.mel import MelConversion
 from phonate.tasks.conversion.model import VoiceTransformer
 from phonate.tasks.conversion.voices import Voice
 
-_PEAK = 0.6
+_PEAK = 0.4
 """Of full scale: the loudest sample is not known yet."""
 
 
 class LiveConversion:
     """Converts one recording, block by block: features, a causal model and a causal vocoder, each with its state.
 
-    All that was returned, joined, has a sample for each one that was pushed (up to the last whole frame), and does not
-    depend on the sizes of the blocks. Sample number n is returned by the `push` that brings sample n + `latency`, if not
-    before.
+    All that was returned, joined, has a sample for each one that was pushed (up to the last whole frame), and is the same
+    bit for bit whatever was pushed at once, for the networks always compute with blocks of `block` samples. Sample
+    number n is returned by the `push` that brings sample n + `latency`, if not before.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class LiveConversion:
         """Hz, of input and output."""
         self.block = audio.hop_length * model.stride
         """Samples that are best pushed at once: smaller blocks give no sound any sooner."""
+        self._held = np.zeros(0, dtype=np.float32)  # of a block that is not full yet
         content = audio.n_fft // 2 + audio.hop_length * (model.lookahead + model.stride - 1 + (vocoder.lookahead or 0))
         source = self._f0.samples_ahead + audio.hop_length * vocoder.source_lookahead
         self.latency = max(content, source) + vocoder.fourier.n_fft // 2
@@ -51,7 +52,13 @@ class LiveConversion:
 
     def push(self, samples: FloatArray) -> FloatArray:
         """Add samples (N,), float32 from -1 to 1. Returns the converted samples (n,) that are ready, n may be 0."""
-        samples = np.asarray(samples, dtype=np.float32)
+        held = np.concatenate([self._held, np.asarray(samples, dtype=np.float32)])
+        full = len(held) // self.block * self.block
+        self._held = held[full:]
+        parts = [self._convert(held[start : start + self.block]) for start in range(0, full, self.block)]
+        return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
+
+    def _convert(self, samples: FloatArray) -> FloatArray:
         mel_TM = self._mel.push(samples)
         self._frames += len(mel_TM)
         converted_TM, f0_T = self._conversion.push(mel_TM, self._f0.push(samples))
@@ -59,9 +66,10 @@ class LiveConversion:
 
     def finish(self) -> FloatArray:
         """The last samples (n,). The stream must not be used again."""
+        begun = self._convert(self._held)
         mel_TM = self._mel.finish()
         converted_TM, f0_T = self._conversion.push(mel_TM, self._f0.finish(self._frames + len(mel_TM)))
-        parts = [self._sound(np.concatenate([converted_TM, self._conversion.finish()]), f0_T)]
+        parts = [begun, self._sound(np.concatenate([converted_TM, self._conversion.finish()]), f0_T)]
         parts.append(self._levelled(self._vocoder.finish()))
         return np.concatenate(parts)
 

@@ -17,7 +17,7 @@ from phonate.config.resolve import resolve
 from phonate.tasks.conversion.features.content import Content
 from phonate.tasks.conversion.features.extractor import FeatureExtractor
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.model import build_model
+from phonate.tasks.conversion.networks import build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionModel, PerturbationSettings
 from phonate.tasks.conversion.voices import Voice
 

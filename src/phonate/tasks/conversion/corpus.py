@@ -84,7 +84,13 @@ class Corpus:
     @property
     def content_dim(self) -> int:
         """Content features of a frame."""
-        return self._whisper.width if self.data.content == "whisper" else self.data.audio.n_mels
+        reads_whisper = self.data.content == "whisper" and not self.extractor.teacher
+        return self._whisper.width if reads_whisper else self.data.audio.n_mels
+
+    @property
+    def teacher_dim(self) -> int | None:
+        """Whisper features that a causal model is taught to predict for a frame; None: none."""
+        return self._whisper.width if self.extractor.teacher else None
 
     @property
     def content_fingerprint(self) -> str:

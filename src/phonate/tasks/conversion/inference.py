@@ -25,7 +25,7 @@ from phonate.tasks.conversion.features.extractor import FeatureExtractor, Record
 from phonate.tasks.conversion.features.running import Expected
 from phonate.tasks.conversion.live.mel import MelConversion
 from phonate.tasks.conversion.live.speech import LiveConversion
-from phonate.tasks.conversion.model import VoiceTransformer, build_model
+from phonate.tasks.conversion.networks import Network, build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionRecipe
 from phonate.tasks.conversion.voices import Voice
 from phonate.training.checkpoints.trained import open_trained
@@ -48,7 +48,7 @@ class Converter(Inference):
 
     def __init__(
         self,
-        model: VoiceTransformer,
+        model: Network,
         data: ConversionData,
         voices: dict[str, Voice],
         target: str,
@@ -87,7 +87,8 @@ class Converter(Inference):
         recipe, metadata = trained.recipe, trained.inference_metadata
         extractor = FeatureExtractor(recipe.data, recipe.model.causal)
         trained.require_features(extractor.processor.fingerprint)
-        if recipe.data.content == "whisper" and metadata["content"] != extractor.whisper.fingerprint:
+        reads_whisper = recipe.data.content == "whisper" and not extractor.teacher
+        if reads_whisper and metadata["content"] != extractor.whisper.fingerprint:
             raise CheckpointError(
                 f"{trained.path}: was trained on another Whisper model than the {recipe.data.whisper_model} here"
             )
@@ -97,6 +98,7 @@ class Converter(Inference):
             input_dim=metadata["content_dim"],
             output_dim=recipe.data.audio.n_mels,
             prosody_dim=extractor.prosody_dim,
+            teacher_dim=metadata.get("teacher_dim"),
         )
         trained.load_into(model)
         voices = {name: Voice.read(document) for name, document in metadata["voices"].items()}

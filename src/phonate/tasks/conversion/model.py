@@ -21,7 +21,6 @@ from phonate.nn.positions import RotaryPositions, SinusoidalPositions
 from phonate.nn.transformer.feed_forward import Activation
 from phonate.nn.transformer.layer import LayerShape
 from phonate.nn.transformer.stack import Stack, StackState
-from phonate.tasks.conversion.settings import ConversionModel
 
 ALIASES = {
     "hidden_size": "d_model",
@@ -276,12 +275,3 @@ class VoiceTransformer(nn.Module):
         finally:
             self.train(was_training)
         return target
-
-
-def build_model(
-    settings: ConversionModel, n_speakers: int, input_dim: int, output_dim: int, prosody_dim: int
-) -> VoiceTransformer:
-    """The model that a recipe's `model` part describes, for features of these sizes."""
-    return VoiceTransformer(
-        input_dim, n_speakers=n_speakers, output_dim=output_dim, prosody_dim=prosody_dim, **settings.model_dump()
-    )

@@ -51,6 +51,11 @@ class FeatureExtractor:
         return self._whisper
 
     @property
+    def teacher(self) -> bool:
+        """Whether Whisper features are what a network is taught to predict from the mel, instead of what it reads."""
+        return self.causal and self.data.content == "whisper"
+
+    @property
     def prosody_dim(self) -> int:
         """Prosody features of a frame."""
         return self.harmonics.width if self.data.prosody else 0
@@ -61,7 +66,7 @@ class FeatureExtractor:
         return Recording(
             self.processor.mel(waveform),
             self.pitch(waveform),
-            self.whisper(waveform, audio.sample_rate) if self.data.content == "whisper" else None,
+            self.whisper(waveform, audio.sample_rate) if self.data.content == "whisper" and not self.teacher else None,
         )
 
     def pitch(self, waveform: FloatArray) -> FloatArray:
@@ -78,13 +83,19 @@ class FeatureExtractor:
 
         Normalisation sees the whole recording, as it does in conversion.
         """
-        if recording.whisper_SW is not None:
-            features_SW = normalised(recording.whisper_SW) if self.data.normalise else recording.whisper_SW
-            frames_T = np.arange(len(recording.mel_TM))[cut]
-            return at_frames(features_SW, frames_T, self.data.audio.frames_per_second)
+        if recording.whisper_SW is not None and not self.teacher:
+            return self.whisper_content(recording, cut)
         if rng is None or self.data.perturbation is None:
             return self.envelope(recording.mel_TM)[cut]
         return self.envelope.perturbed(recording.mel_TM, self.data.perturbation, rng)[cut]
+
+    def whisper_content(self, recording: Recording, cut: slice = EVERYTHING) -> FloatArray:
+        """Whisper features (T, W) of the frames `cut`."""
+        if recording.whisper_SW is None:
+            raise ValueError("the recording has no Whisper features")
+        features_SW = normalised(recording.whisper_SW) if self.data.normalise else recording.whisper_SW
+        frames_T = np.arange(len(recording.mel_TM))[cut]
+        return at_frames(features_SW, frames_T, self.data.audio.frames_per_second)
 
     def prosody(self, recording: Recording, register: Register | None = None, cut: slice = EVERYTHING) -> FloatArray:
         """Prosody features (T, prosody_dim) of the frames `cut`, in the recording's own register or another."""

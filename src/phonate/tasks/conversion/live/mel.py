@@ -5,6 +5,8 @@ Shapes: T frames, M mel bands, P prosody features.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -12,7 +14,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.tasks.conversion.features.extractor import FeatureExtractor
 from phonate.tasks.conversion.features.prosody import RunningTransposition, held
 from phonate.tasks.conversion.features.running import RunningLevel
-from phonate.tasks.conversion.model import VoiceTransformer
+from phonate.tasks.conversion.networks import Network
 from phonate.tasks.conversion.voices import Voice
 
 _SILENT = 1e-6  # rounding may lift the floor, 0, by so much
@@ -22,10 +24,10 @@ _LOUDER = 0.1  # the loudest frames over the mean of speech
 class MelConversion:
     """Converts the features of one recording. Blocks of any size give the same frames."""
 
-    def __init__(self, model: VoiceTransformer, extractor: FeatureExtractor, voice: Voice, speaker: int) -> None:
+    def __init__(self, model: Network, extractor: FeatureExtractor, voice: Voice, speaker: int) -> None:
         """`voice`: that of the speaker number `speaker`. Raises ValueError if the model is not causal."""
         self._model, self._extractor, self._voice = model, extractor, voice
-        self._state = model.initial_state()
+        self._state: Any = model.initial_state()  # of the model's own kind
         self._device = model.output.weight.device
         self._speaker = torch.tensor([speaker], device=self._device)
         envelope = extractor.envelope

@@ -14,7 +14,7 @@ from phonate.nn.vocoder.generator import Vocoder
 from phonate.nn.vocoder.stream import VocoderStream
 from phonate.tasks.conversion.features.extractor import FeatureExtractor
 from phonate.tasks.conversion.live.mel import MelConversion
-from phonate.tasks.conversion.model import VoiceTransformer
+from phonate.tasks.conversion.networks import Network
 from phonate.tasks.conversion.voices import Voice
 
 _PEAK = 0.4
@@ -30,7 +30,7 @@ class LiveConversion:
     """
 
     def __init__(
-        self, model: VoiceTransformer, extractor: FeatureExtractor, vocoder: Vocoder, voice: Voice, speaker: int
+        self, model: Network, extractor: FeatureExtractor, vocoder: Vocoder, voice: Voice, speaker: int
     ) -> None:
         """`voice`: that of the speaker number `speaker`. Raises ValueError for a network that is not causal."""
         audio = extractor.data.audio

@@ -21,13 +21,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from phonate.audio.decoding import read_audio
+from phonate.audio.decoding import FloatArray, read_audio
 from phonate.tasks.conversion.inference import Converter
 
-Array = np.ndarray
 
-
-def in_real_time(converter: Converter, sound: Array) -> tuple[Array, Array, Array, float]:
+def in_real_time(converter: Converter, sound: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """Delay of each block that came back and computation of each that went in (both in seconds), the sound that came
     back, and processor time over the sound's length."""
     live = converter.live()
@@ -51,7 +49,7 @@ def in_real_time(converter: Converter, sound: Array) -> tuple[Array, Array, Arra
     return np.array(delays), np.array(computed), np.concatenate(parts), busy / seconds
 
 
-def report(converter: Converter, sound: Array) -> str:
+def report(converter: Converter, sound: FloatArray) -> str:
     """The results as Markdown."""
     live = converter.live()
     size, rate = live.block, live.sample_rate
@@ -67,8 +65,8 @@ def report(converter: Converter, sound: Array) -> str:
     late = int((computed > size / rate).sum())
     parameters = sum(p.numel() for network in converter.networks for p in network.parameters())
     return (
-        f"{len(sound) / rate:.0f} s in blocks of {size} samples at {rate} Hz, one core ({platform.machine()}, load {load:.1f}), "
-        f"torch {torch.__version__}, {parameters / 1e6:.1f} M parameters.\n\n"
+        f"{len(sound) / rate:.0f} s in blocks of {size} samples at {rate} Hz, one core ({platform.machine()}, "
+        f"load {load:.1f}), torch {torch.__version__}, {parameters / 1e6:.1f} M parameters.\n\n"
         "| | median | 95 % | 99 % | largest |\n|---|---|---|---|---|\n"
         f"| sound to sound, ms | {' | '.join(cells)} |\n"
         f"| of this computation, ms | {times[0]} | {times[1]} | | {times[2]} |\n\n"
@@ -91,7 +89,8 @@ def main() -> None:
     wanted = int(args.seconds * converter.sample_rate)
     sound = np.tile(once, -(-wanted // len(once)))[:wanted]
     names = " ".join(Path(path).name for path in args.recording)
-    text = f"`python benchmarks/live_conversion.py {args.run} {names} --seconds {args.seconds:.0f}`: {report(converter, sound)}"
+    command = f"python benchmarks/live_conversion.py {args.run} {names} --seconds {args.seconds:.0f}"
+    text = f"`{command}`: {report(converter, sound)}"
     print(text)
     args.out.write_text(text)
 

@@ -13,7 +13,7 @@ RATE, HOP = 22050, 256
 
 @pytest.fixture(scope="module")
 def sound():
-    """Two seconds: silence, a gliding tone with overtones, noise, and the tone again; its emphasised form peaks at 1."""
+    """Two seconds: silence, a gliding tone, noise, and the tone again; its emphasised form peaks at 1."""
     rng = np.random.default_rng(3)
     seconds = np.arange(2 * RATE) / RATE
     phase = 2 * np.pi * np.cumsum(120 + 40 * np.sin(3 * seconds)) / RATE
@@ -65,5 +65,3 @@ def test_a_pitch_is_known_once_the_stated_samples_are_there(sound):
     for sample in range(0, 30 * HOP):
         frames += len(stream.push(sound[sample : sample + 1]))
         assert frames == max(0, (sample + 1 - stream.samples_ahead) // HOP + 1)
-
-

@@ -52,10 +52,12 @@ def test_a_file_and_a_pipe_give_the_same_sound(runs: Path) -> None:
     done = phonate(runs, "in.wav", "--live", "-o", "out.wav")
     assert done.returncode == 0, done.stderr.decode()
     assert b"104.5 ms behind the input (2304 samples at 22050 Hz, of which a block is 512)" in done.stderr
-    assert done.stdout.startswith(b"out.wav: ") and b"as anna, 104 ms behind the input" in done.stdout
+    assert done.stdout.startswith(b"out.wav: ")
+    assert b"as anna, 104 ms behind the input" in done.stdout
     converted, rate = soundfile.read(runs / "out.wav", dtype="float32")
     source, _ = soundfile.read(runs / "in.wav", dtype="int16")
-    assert rate == RATE and len(converted) == len(source) // 256 * 256
+    assert rate == RATE
+    assert len(converted) == len(source) // 256 * 256
     piped = phonate(runs, "-", "--live", "-o", "-", given=source.astype("<i2").tobytes())
     assert piped.returncode == 0, piped.stderr.decode()
     assert np.abs(samples(piped.stdout) - converted).max() < 3 / 32768
@@ -63,7 +65,7 @@ def test_a_file_and_a_pipe_give_the_same_sound(runs: Path) -> None:
 
 
 def test_sound_comes_out_before_the_input_has_ended(runs: Path) -> None:
-    """As from a microphone: a second goes in, its conversion but for the latency comes out, while the pipe stays open."""
+    """As from a microphone: a second goes in, its conversion comes out but for the latency; the pipe stays open."""
     command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "-"]
     with subprocess.Popen(command, cwd=runs, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         source, _ = soundfile.read(runs / "in.wav", dtype="int16")
@@ -141,11 +143,13 @@ def test_without_a_sound_library_the_command_that_installs_it_is_named(
     ):
         program = "import sys, importlib.util as u, phonate.config.packages as p\n"
         if source is None:
-            program += "found = u.find_spec\nu.find_spec = lambda name, *a: None if name == 'sounddevice' else found(name)\n"
+            program += "found = u.find_spec\n"
+            program += "u.find_spec = lambda name, *rest: None if name == 'sounddevice' else found(name, *rest)\n"
         else:
             (tmp_path / "sounddevice.py").write_text(source)
             program += f"sys.path.insert(0, {str(tmp_path)!r})\n"
         program += f"from phonate.cli import main\nsys.exit(main({['convert', 'live', *arguments]!r}))"
         done = subprocess.run([sys.executable, "-c", program], cwd=runs, capture_output=True, check=False)
         assert done.returncode == 2, done.stderr.decode()
-        assert what in done.stderr and message in done.stderr
+        assert what in done.stderr
+        assert message in done.stderr

@@ -100,7 +100,7 @@ def test_convert_is_the_stream_at_full_level(converter, sound):
 
 
 def test_the_model_in_blocks_is_the_model_on_the_whole(converter):
-    """`step` against `forward`, which training uses: 301 frames, an odd number, and more than attention reaches back."""
+    """`step` against `forward`, which training uses: an odd number of frames, more than attention reaches back."""
     model, generator = converter.model, torch.Generator().manual_seed(1)
     content = torch.randn(1, 301, 80, generator=generator)
     prosody = torch.randn(1, 301, 82, generator=generator)
@@ -126,7 +126,7 @@ def test_later_sound_changes_nothing_that_was_said(converter, sound):
 
 
 def test_the_stated_latency_is_that_of_an_impulse(converter):
-    """Silence with one click: how long before the click does the output change, over all places in a block of frames?"""
+    """Silence with one click: how long before it does the output change, over all its places in a block?"""
     latency, block = converter.live().latency, converter.live().block
     silence = 1e-3 * np.random.default_rng(5).standard_normal(12000).astype(np.float32)
     before = in_blocks(converter, silence, lambda: block)

@@ -53,7 +53,7 @@ def convert_live(
     live = converter.live(speaker)
     latency = live.latency / live.sample_rate
     logger.info(
-        "live conversion to %s: %.1f ms behind the input (%d samples at %d Hz, of which a block is %d), and computation",
+        "live conversion to %s: %.1f ms behind the input (%d samples at %d Hz, of which a block is %d) and computation",
         speaker or converter.target,
         1000 * latency,
         live.latency,

@@ -2,8 +2,8 @@
 
 RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length. With --live each
 block of sound is converted as soon as it is there, which needs a causal model and a causal vocoder (recipe
-conversion-live). IN is then a recording, microphone, or - for raw 16-bit samples of one channel from standard input; OUT
-is a file, loudspeaker, or - for raw samples to standard output.
+conversion-live). IN is then a recording, microphone, or - for raw 16-bit samples of one channel from standard input;
+OUT is a file, loudspeaker, or - for raw samples to standard output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
     )
     parser.add_argument("--live", action="store_true", help="convert block by block, as the sound comes in")
-    parser.add_argument("--rate", type=int, metavar="HZ", help="of raw samples from standard input (default: the run's)")
+    parser.add_argument(
+        "--rate", type=int, metavar="HZ", help="of raw samples from standard input (default: the run's)"
+    )
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument(
         "-o",
@@ -63,8 +65,8 @@ def _live(args: argparse.Namespace) -> int:
     made = convert_live(converter, args.recording, args.output, args.speaker, args.rate)
     # Standard output may be the sound.
     print(
-        f"{args.output}: {made.seconds:.1f} s as {args.speaker or converter.target}, {1000 * made.latency:.0f} ms behind "
-        f"the input; computation took {made.busy:.0%} of the time",
+        f"{args.output}: {made.seconds:.1f} s as {args.speaker or converter.target}, {1000 * made.latency:.0f} ms "
+        f"behind the input; computation took {made.busy:.0%} of the time",
         file=sys.stderr if args.output == PIPE else sys.stdout,
     )
     return 0

@@ -196,9 +196,7 @@ class SelfAttention(nn.Module):
         if self.random is None:
             dropout = self.dropout if self.training else 0.0
             query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)
-            out_BHTE = softmax_attention(
-                query_BHTE, key_BHTE, value_BHTE, mask_BT, self.causal, dropout, self.window
-            )
+            out_BHTE = softmax_attention(query_BHTE, key_BHTE, value_BHTE, mask_BT, self.causal, dropout, self.window)
         elif self.causal:
             out_BHTE, _ = causal_attention(packed_3BHTE, self.random.projection_ME, mask_BT, rotation)
         else:

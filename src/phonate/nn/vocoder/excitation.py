@@ -106,8 +106,7 @@ def noise_table(samples: int = 1 << 16) -> Tensor:
 
 
 def noise(like_BN: Tensor, table: Tensor, start_B: Tensor | None = None) -> Tensor:
-    """White noise in the shape of `like_BN`, read from `table` (samples,), each item from its own `start_B` (None: 0).
-    """
+    """White noise in the shape of `like_BN`, read from `table` (samples,), each item from its own `start_B`."""
     positions = torch.arange(like_BN.shape[1], device=like_BN.device)
     if start_B is None:
         return F.embedding(positions % table.shape[0], table[:, None])[None, :, 0].expand_as(like_BN)

@@ -1,4 +1,4 @@
-"""The network that a recipe's `model` describes: a VoiceTransformer, or two for live conversion through Whisper features.
+"""The network that a recipe's `model` describes: a VoiceTransformer, or two for live conversion by Whisper features.
 
 Shapes: B batch, T frames, F features of a frame, W features of the teacher.
 """
@@ -99,8 +99,8 @@ def build_model(
     prosody_dim: int,
     teacher_dim: int | None = None,
 ) -> Network:
-    """The network that a recipe's `model` part describes, for features of these sizes. `teacher_dim`: W; None: the mel is
-    made of the input at once."""
+    """The network that a recipe's `model` part describes, for features of these sizes. `teacher_dim`: W; None: the mel
+    is made of the input at once."""
     options = settings.model_dump()
     if teacher_dim is None:
         return VoiceTransformer(

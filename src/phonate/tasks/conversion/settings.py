@@ -43,8 +43,8 @@ class ConversionData(VoiceData):
     """The corpus, and what the model reads of a recording."""
 
     content: Literal["mel", "whisper"] = "mel"
-    """What was said: perturbed mel envelopes, or the features of a Whisper encoder (needs phonate[eval]). A causal model
-    predicts the latter from perturbed envelopes, and needs the encoder in training only."""
+    """What was said: perturbed mel envelopes, or the features of a Whisper encoder (needs phonate[eval]). A causal
+    model predicts the latter from perturbed envelopes, and needs the encoder in training only."""
     whisper_model: str = "tiny.en"
     """Whisper model for `content: whisper`: a faster-whisper name, or a folder."""
     cepstral_coefficients: Annotated[int, Field(ge=2)] | None = 12

@@ -33,7 +33,8 @@ _PREVIEW_SECONDS = 6.0
 
 
 class ConversionTask(Task):
-    """Trains a VoiceTransformer, or two, as `recipe` says. `recipe.data` is ConversionData, `recipe.model` ConversionModel."""
+    """Trains a VoiceTransformer, or two, as `recipe` says. `recipe.data` is ConversionData, `recipe.model`
+    ConversionModel."""
 
     def __init__(self, recipe: ConversionRecipe) -> None:
         self.recipe = recipe
@@ -80,8 +81,8 @@ class ConversionTask(Task):
         return ConversionDataset(self.corpus, split)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
-        """Distance of the predicted from the clean mel over real frames; with a teacher, also `content`, the mean square
-        of what its features differ by."""
+        """Distance of the predicted from the clean mel over real frames; with a teacher, also `content`, the mean
+        square of what its features differ by."""
         mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
         if "teacher" not in batch:
             terms: Terms = self.criterion(predict(model, batch, mask_BT), batch["target"], mask_BT, model=model)

@@ -12,8 +12,8 @@ from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import WhisperEncoder
 from phonate.tasks.conversion.features.content import Content
 from phonate.tasks.conversion.features.prosody import Prosody, Register, transposed
-from phonate.tasks.conversion.settings import ConversionData
 from phonate.tasks.conversion.features.whisper import at_frames, normalised
+from phonate.tasks.conversion.settings import ConversionData
 
 EVERYTHING = slice(None)
 

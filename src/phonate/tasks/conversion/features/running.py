@@ -32,7 +32,9 @@ class RunningStatistics:
     They start from a given mean and deviation, which stand for some frames: what is expected before anything was heard.
     """
 
-    def __init__(self, mean_M: FloatArray, deviation_M: FloatArray, mean_frames: float, deviation_frames: float) -> None:
+    def __init__(
+        self, mean_M: FloatArray, deviation_M: FloatArray, mean_frames: float, deviation_frames: float
+    ) -> None:
         """`mean_frames`, `deviation_frames`: how many frames the given mean and deviation count as much as."""
         self._mean_M, self._variance_M = np.asarray(mean_M, np.float64), np.square(deviation_M, dtype=np.float64)
         self._mean_frames, self._deviation_frames = mean_frames, deviation_frames
@@ -79,8 +81,8 @@ class RunningLevel:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the recordings of a corpus are like: the level (as `RunningLevel` takes it) of the loudest frame, and mean and
-    deviation (M,) of the content over speech."""
+    """What the recordings of a corpus are like: the level (as `RunningLevel` takes it) of the loudest frame, and mean
+    and deviation (M,) of the content over speech."""
 
     level: float
     mean_M: FloatArray

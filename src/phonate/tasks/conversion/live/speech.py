@@ -24,9 +24,9 @@ _PEAK = 0.4
 class LiveConversion:
     """Converts one recording, block by block: features, a causal model and a causal vocoder, each with its state.
 
-    All that was returned, joined, has a sample for each one that was pushed (up to the last whole frame), and is the same
-    bit for bit whatever was pushed at once, for the networks always compute with blocks of `block` samples. Sample
-    number n is returned by the `push` that brings sample n + `latency`, if not before.
+    All that was returned, joined, has a sample for each one that was pushed (up to the last whole frame), and is the
+    same bit for bit whatever was pushed at once, for the networks always compute with blocks of `block` samples.
+    Sample number n is returned by the `push` that brings sample n + `latency`, if not before.
     """
 
     def __init__(

@@ -162,7 +162,9 @@ class Vocoder(nn.Module):
         estimate_BTK = nepers_BTM @ self.spread_MK + self.level_K
         pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
         noise_gain_BTK = (estimate_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
-        return _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK) + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
+        filtered_BTC = _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK)
+        spectrum_BTC: Tensor = filtered_BTC + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
+        return spectrum_BTC
 
     @property
     def source_lookahead(self) -> int:

@@ -209,7 +209,8 @@ class VoiceTransformer(nn.Module):
         if self.speaker is not None:
             if speaker_id is None:
                 raise ValueError(f"this model knows {self.n_speakers} speakers: speaker_id is needed")
-            return hidden_BTD + self.speaker(speaker_id)[:, None, :].to(hidden_BTD.dtype)
+            voiced_BTD: Tensor = hidden_BTD + self.speaker(speaker_id)[:, None, :].to(hidden_BTD.dtype)
+            return voiced_BTD
         if speaker_id is not None:
             warnings.warn(
                 "speaker_id is ignored: this VoiceTransformer has no speakers; build it with n_speakers=...",

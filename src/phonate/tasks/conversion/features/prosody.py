@@ -17,7 +17,7 @@ import numpy.typing as npt
 from phonate.audio.decoding import FloatArray
 from phonate.audio.mel import mel_filters
 from phonate.audio.settings import AudioConfig
-from phonate.tasks.conversion.features.running import RunningStatistics
+from phonate.tasks.conversion.features.running import RunningMedian, RunningStatistics
 
 _LOWEST, _HIGHEST, _STEPS = 60.0, 500.0, 256
 _MIDDLE, _SPREAD = 170.0, 0.35  # Hz and log units, so that the inputs are about -2 .. 2
@@ -98,8 +98,10 @@ class RunningTransposition:
         """`target`: None leaves pitches as they are."""
         self._target = target
         expected = target or Register(_MIDDLE, _SPREAD)
+        middle = float(np.log(expected.median))
+        self._median = RunningMedian(float(np.log(_LOWEST)), float(np.log(_HIGHEST)), middle, 2.0)
         self._statistics = RunningStatistics(
-            np.array([np.log(expected.median)], np.float32), np.array([expected.deviation], np.float32), 2.0, 60.0
+            np.array([middle], np.float32), np.array([expected.deviation], np.float32), 2.0, 60.0
         )
 
     def push(self, f0_T: FloatArray) -> FloatArray:
@@ -108,9 +110,10 @@ class RunningTransposition:
             return f0_T
         voiced_T = f0_T > 0.0
         log_T1 = np.log(np.where(voiced_T, f0_T, 1.0))[:, None]
-        mean_T1, deviation_T1 = self._statistics.push(log_T1, voiced_T)
+        median_T = self._median.push(log_T1[:, 0], voiced_T)
+        _, deviation_T1 = self._statistics.push(log_T1, voiced_T)
         stretch_T = self._target.deviation / np.maximum(deviation_T1[:, 0], _LEAST_DEVIATION)
-        moved_T = self._target.median * np.exp((log_T1 - mean_T1)[:, 0] * stretch_T)
+        moved_T = self._target.median * np.exp((log_T1[:, 0] - median_T) * stretch_T)
         return np.where(voiced_T, np.clip(moved_T, _LOWEST, _HIGHEST), 0.0).astype(np.float32)
 
 

@@ -21,7 +21,9 @@ _SPEECH_RANGE = 0.35  # frames at most this far below the loudest so far count a
 _FALL = 0.0005  # by which the loudest level falls in each frame: 4 dB in a second
 _LOWEST = 0.4  # levels further below that of the training corpus are not amplified up to it
 _START = 0.25  # how far below it the level starts
+_BINS = 256
 _MEMORY = 1000.0  # frames after which a frame counts e times less
+_PITCH_MEMORY = 300.0  # the same for pitches, which sink in the course of a sentence
 
 Flags = npt.NDArray[np.bool_]
 
@@ -58,6 +60,35 @@ class RunningStatistics:
         at_T = np.cumsum(chosen_T)
         deviation_SM = np.sqrt(np.maximum(variance_SM, 0.0))
         return (self._mean_M + offset_SM)[at_T].astype(np.float32), deviation_SM[at_T].astype(np.float32)
+
+
+class RunningMedian:
+    """Median of the values so far, those long ago counting less, from a histogram. Unlike a mean it takes no notice of
+    pitches that were estimated an octave off."""
+
+    def __init__(self, lowest: float, highest: float, expected: float, frames: float) -> None:
+        """`lowest`, `highest`: range of the histogram; `expected`: counts as much as so many `frames`."""
+        self._edges_E = np.linspace(lowest, highest, _BINS + 1)
+        self._counts_K = np.zeros(_BINS)
+        self._counts_K[self._bin(expected)] = frames
+
+    def push(self, values_T: FloatArray, chosen_T: Flags) -> npt.NDArray[np.float64]:
+        """The median at each of the next values (T,); it changes at the values `chosen_T` alone."""
+        median, medians_T = self._median(), np.empty(len(values_T))
+        for number, (value, chosen) in enumerate(zip(values_T, chosen_T, strict=True)):
+            if chosen:
+                self._counts_K *= 1.0 - 1.0 / _PITCH_MEMORY
+                self._counts_K[self._bin(float(value))] += 1.0
+                median = self._median()
+            medians_T[number] = median
+        return medians_T
+
+    def _bin(self, value: float) -> int:
+        return int(np.clip(np.searchsorted(self._edges_E, value) - 1, 0, _BINS - 1))
+
+    def _median(self) -> float:
+        below_E = np.concatenate([[0.0], np.cumsum(self._counts_K)])
+        return float(np.interp(0.5 * below_E[-1], below_E, self._edges_E))
 
 
 class RunningLevel:

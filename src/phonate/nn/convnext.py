@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from phonate.nn.convolution import convolution, limited, zero_padding
+from phonate.nn.convolution import PastFrames, convolution, limited, zero_padding
 
 
 class ConvNeXtBlock(nn.Module):
@@ -40,10 +40,9 @@ class ConvNeXtBlock(nn.Module):
         """(B, T, D) -> (B, T, D). `mask_BT` (B, T) is True for real frames; padding does not affect them."""
         return self._add(x_BTD, self.depthwise(zero_padding(x_BTD, mask_BT).transpose(1, 2)))
 
-    def step(self, x_BTD: Tensor, state_BDT: Tensor) -> tuple[Tensor, Tensor]:
-        """`forward` of a causal block for the next frames (B, T, D), and the state after them."""
-        mixed_BDT, state_BDT = limited(self.depthwise).step(x_BTD.transpose(1, 2), state_BDT)
-        return self._add(x_BTD, mixed_BDT), state_BDT
+    def step(self, x_BTD: Tensor, past: PastFrames) -> Tensor:
+        """`forward` of a causal block for the next frames (B, T, D); updates `past` in place."""
+        return self._add(x_BTD, limited(self.depthwise).step(x_BTD.transpose(1, 2), past))
 
     def _add(self, x_BTD: Tensor, mixed_BDT: Tensor) -> Tensor:
         out_BTD: Tensor = x_BTD + self.scale * self.feed_forward(self.norm(mixed_BDT.transpose(1, 2)))
@@ -75,14 +74,14 @@ class ConvNeXt(nn.Module):
         out: Tensor = self.last_norm(x_BTD)
         return out
 
-    def initial_state(self, batch: int) -> list[Tensor]:
+    def initial_state(self, batch: int) -> list[PastFrames]:
         """The state before the first `step` of a causal one."""
         return [limited(block.depthwise).initial_state(batch) for block in self._typed()]
 
-    def step(self, x_BTD: Tensor, state: list[Tensor]) -> Tensor:
+    def step(self, x_BTD: Tensor, state: list[PastFrames]) -> Tensor:
         """`forward` for the next frames (B, T, D); updates `state` in place."""
-        for number, block in enumerate(self._typed()):
-            x_BTD, state[number] = block.step(x_BTD, state[number])
+        for block, past in zip(self._typed(), state, strict=True):
+            x_BTD = block.step(x_BTD, past)
         out: Tensor = self.last_norm(x_BTD)
         return out
 

@@ -6,6 +6,7 @@ Shapes: B batch, T frames, F features of a frame.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,17 @@ from torch.nn import functional as F
 def zero_padding(x_BTF: Tensor, mask_BT: Tensor | None) -> Tensor:
     """`x_BTF` (B, T, F) with zeros in its padding, so that a convolution does not carry padding into real frames."""
     return x_BTF if mask_BT is None else x_BTF * mask_BT[:, :, None].to(x_BTF.dtype)
+
+
+@dataclass
+class PastFrames:
+    """What a LimitedConv1d carries from block to block."""
+
+    frames_BFT: Tensor
+    """Frames that later outputs depend on."""
+    weight: Tensor
+    """The weights in use, laid out for a product with windows of frames: (out, F x taps), or (F, taps) where each
+    feature has its own kernel."""
 
 
 class LimitedConv1d(nn.Conv1d):
@@ -28,6 +40,8 @@ class LimitedConv1d(nn.Conv1d):
         self, features: int, out_features: int, width: int, lookahead: int, stride: int = 1, groups: int = 1
     ) -> None:
         super().__init__(features, out_features, width, stride=stride, groups=groups)
+        if groups > 1 and not groups == features == out_features:
+            raise ValueError("either all features are convolved together, or each alone")
         self.past = width // 2
         if not 0 <= lookahead <= self.past:
             raise ValueError(f"a kernel of {width} frames covers {self.past} later ones at most, not {lookahead}")
@@ -35,23 +49,29 @@ class LimitedConv1d(nn.Conv1d):
 
     def forward(self, x_BFT: Tensor) -> Tensor:
         """(B, F, T) -> (B, out, ceil(T / stride)), with zeros beyond both ends."""
-        return self._valid(F.pad(x_BFT, (self.past, self.taps - 1 - self.past)))
+        padded_BFT = F.pad(x_BFT, (self.past, self.taps - 1 - self.past))
+        return F.conv1d(padded_BFT, self.weight[..., : self.taps], self.bias, self.stride, groups=self.groups)
 
-    def initial_state(self, batch: int) -> Tensor:
-        """What `step` needs first: the zeros (B, F, past) before the first frame."""
-        return self.weight.new_zeros(batch, self.in_channels, self.past)
+    def initial_state(self, batch: int) -> PastFrames:
+        """The state before the first `step`: zeros before the first frame."""
+        zeros_BFT = self.weight.new_zeros(batch, self.in_channels, self.past)
+        return PastFrames(zeros_BFT, self.weight[..., : self.taps].flatten(1).contiguous())
 
-    def step(self, x_BFT: Tensor, state_BFT: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs (B, out, n), n may be 0, that the next frames (B, F, T) complete, and the state after them."""
-        held_BFT = torch.cat((state_BFT, x_BFT), dim=2)
+    def step(self, x_BFT: Tensor, past: PastFrames) -> Tensor:
+        """The outputs (B, out, n), n may be 0, that the next frames (B, F, T) complete; updates `past` in place.
+
+        For a few frames a product with their windows is faster than a convolution, which lays out its weights anew.
+        """
+        held_BFT = torch.cat((past.frames_BFT, x_BFT), dim=2)
         count = max(0, (held_BFT.shape[2] - self.taps) // self.stride[0] + 1)
+        past.frames_BFT = held_BFT[:, :, count * self.stride[0] :]
         if count == 0:
-            return x_BFT.new_zeros(len(x_BFT), self.out_channels, 0), held_BFT
-        out_BFT = self._valid(held_BFT[:, :, : self.taps + (count - 1) * self.stride[0]])
-        return out_BFT, held_BFT[:, :, count * self.stride[0] :]
-
-    def _valid(self, x_BFT: Tensor) -> Tensor:
-        return F.conv1d(x_BFT, self.weight[..., : self.taps], self.bias, self.stride, groups=self.groups)
+            return x_BFT.new_zeros(len(x_BFT), self.out_channels, 0)
+        windows_BFTW = held_BFT.unfold(2, self.taps, self.stride[0])
+        if self.groups > 1:
+            out_BFT = (windows_BFTW * past.weight[:, None]).sum(3)
+            return out_BFT if self.bias is None else out_BFT + self.bias[:, None]
+        return F.linear(windows_BFTW.transpose(1, 2).flatten(2), past.weight, self.bias).transpose(1, 2)
 
 
 def convolution(
@@ -87,14 +107,13 @@ class Downsampling(nn.Module):
         out_BTF = self.convolution(zero_padding(x_BTF, mask_BT).transpose(1, 2)).transpose(1, 2)
         return out_BTF, None if mask_BT is None else mask_BT[:, :: self.stride]
 
-    def initial_state(self, batch: int) -> Tensor:
+    def initial_state(self, batch: int) -> PastFrames:
         """The state before the first `step` of a causal one."""
         return limited(self.convolution).initial_state(batch)
 
-    def step(self, x_BTF: Tensor, state_BFT: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs (B, n, out), n may be 0, that the next frames (B, T, F) complete, and the state after them."""
-        out_BFT, state_BFT = limited(self.convolution).step(x_BTF.transpose(1, 2), state_BFT)
-        return out_BFT.transpose(1, 2), state_BFT
+    def step(self, x_BTF: Tensor, past: PastFrames) -> Tensor:
+        """The outputs (B, n, out), n may be 0, that the next frames (B, T, F) complete; updates `past` in place."""
+        return limited(self.convolution).step(x_BTF.transpose(1, 2), past).transpose(1, 2)
 
 
 class PostNet(nn.Module):
@@ -123,15 +142,15 @@ class PostNet(nn.Module):
                 change_BTF = self.dropout(self.activation(change_BTF))
         return x_BTF + change_BTF
 
-    def initial_state(self, batch: int) -> list[Tensor]:
+    def initial_state(self, batch: int) -> list[PastFrames]:
         """The state before the first `step` of a causal one."""
         return [limited(one).initial_state(batch) for one in self.convolutions]
 
-    def step(self, x_BTF: Tensor, state: list[Tensor]) -> Tensor:
+    def step(self, x_BTF: Tensor, state: list[PastFrames]) -> Tensor:
         """The next frames (B, T, F), refined; updates `state` in place."""
         change_BFT = x_BTF.transpose(1, 2)
-        for number, one in enumerate(self.convolutions):
-            change_BFT, state[number] = limited(one).step(change_BFT, state[number])
-            if number + 1 < len(self.convolutions):
+        for number, (one, past) in enumerate(zip(self.convolutions, state, strict=True), start=1):
+            change_BFT = limited(one).step(change_BFT, past)
+            if number < len(state):
                 change_BFT = self.activation(change_BFT)
         return x_BTF + change_BFT.transpose(1, 2)

@@ -25,7 +25,7 @@ class VocoderStream:
         self.vocoder = vocoder
         device = vocoder.level_K.device
         self._embedding = limited(vocoder.embedding)
-        self._embedding_state = self._embedding.initial_state(1)
+        self._embedding_past = self._embedding.initial_state(1)
         self._network_state = vocoder.network.initial_state(1)
         self._pulses = PulseStream(vocoder.hop_length, vocoder.sample_rate)
         self._source = AnalysisStream(vocoder.fourier, 2)
@@ -67,7 +67,7 @@ class VocoderStream:
 
     def _filtered(self, scaled_1TM: Tensor, source_2TC: Tensor) -> Tensor:
         """The samples of the frames that the next ones complete, given the embedding's next input."""
-        embedded_1DT, self._embedding_state = self._embedding.step(scaled_1TM.transpose(1, 2), self._embedding_state)
+        embedded_1DT = self._embedding.step(scaled_1TM.transpose(1, 2), self._embedding_past)
         self._embedded_1TD = torch.cat((self._embedded_1TD, embedded_1DT.transpose(1, 2)), dim=1)
         self._source_2TC = torch.cat((self._source_2TC, source_2TC), dim=1)
         ready = min(self._embedded_1TD.shape[1], self._source_2TC.shape[1])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.nn.convolution import Downsampling, PostNet, zero_padding
+from phonate.nn.convolution import Downsampling, PastFrames, PostNet, zero_padding
 from phonate.nn.masks import frame_mask
 from phonate.nn.positions import RotaryPositions, SinusoidalPositions
 from phonate.nn.transformer.feed_forward import Activation
@@ -35,10 +35,10 @@ ALIASES = {
 class StreamState:
     """What a causal VoiceTransformer carries from block to block."""
 
-    input: Tensor | None
+    input: PastFrames | None
     """Of the downsampling convolution; None without one."""
     encoder: StackState
-    post_net: list[Tensor] | None
+    post_net: list[PastFrames] | None
 
 
 class VoiceTransformer(nn.Module):
@@ -186,7 +186,7 @@ class VoiceTransformer(nn.Module):
         hidden_BTD = self._input_features(features, prosody)
         if isinstance(self.input, Downsampling):
             assert state.input is not None
-            hidden_BTD, state.input = self.input.step(hidden_BTD, state.input)
+            hidden_BTD = self.input.step(hidden_BTD, state.input)
         else:
             hidden_BTD = self.input(hidden_BTD)
         if hidden_BTD.shape[1] == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -153,3 +155,61 @@ def test_without_a_sound_library_the_command_that_installs_it_is_named(
         assert done.returncode == 2, done.stderr.decode()
         assert what in done.stderr
         assert message in done.stderr
+
+
+FAKE_SOUNDDEVICE = """
+import time
+import numpy as np
+import soundfile
+
+class PortAudioError(Exception):
+    pass
+
+class InputStream:
+    def __init__(self, samplerate, blocksize, channels, dtype, latency):
+        assert (samplerate, channels, dtype) == (22050, 1, "float32")
+        self.sound, self.place = soundfile.read("in.wav", dtype="float32")[0], 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def read(self, size):
+        time.sleep(size / 22050)
+        self.place += size
+        return np.take(self.sound, range(self.place - size, self.place), mode="wrap")[:, None], False
+
+class OutputStream:
+    def __init__(self, **_):
+        raise PortAudioError("Error querying device -1")
+"""
+
+
+def test_ctrl_c_ends_a_recording_from_a_microphone_and_keeps_it(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "sounddevice.py").write_text(FAKE_SOUNDDEVICE)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "phonate", "convert", "live", "microphone", "--live", "-o", "said.wav"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(
+        command, cwd=runs, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        for line in process.stderr:
+            if b"behind the input" in line:
+                break
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(timeout=60)
+    assert process.returncode == 0, complained.decode()
+    assert said.startswith(b"said.wav: ")
+    assert soundfile.info(runs / "said.wav").duration > 0.3
+    done = subprocess.run(
+        [*command[:-4], "in.wav", "--live", "-o", "loudspeaker"],
+        cwd=runs,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"no loudspeaker can be opened at 22050 Hz (Error querying device -1)" in done.stderr

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion.features import FeatureExtractor
+from phonate.tasks.conversion.features.extractor import FeatureExtractor
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.speech.model import build_acoustic
 from phonate.tasks.speech.models.autoregressive import loss_terms

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from phonate.config.errors import InputError
+from phonate.nn.positions import RotaryPositions
 from phonate.nn.transformer.factory import FrameTransformer, build_decoder, build_encoder, build_transformer
 from phonate.nn.transformer.features import RandomFeatures
+from phonate.nn.transformer.layer import LayerShape
 from phonate.nn.transformer.settings import LayerSettings, TransformerSettings
-from phonate.nn.transformer.stack import StackState
+from phonate.nn.transformer.stack import Stack, StackState
 
 SMALL = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 2, "nb_features": 24}
 KINDS: dict[str, dict[str, Any]] = {
@@ -346,3 +348,21 @@ def test_dropout_of_attention_weights_is_that_of_the_layer_unless_said() -> None
 
     assert rates() == (0.3, 0.3)
     assert rates(attention_dropout=0.0) == (0.0, 0.0)
+
+
+def test_attention_with_a_window_reaches_no_further_back() -> None:
+    """In parallel and in blocks, however long the stream has been."""
+    shape = LayerShape(d_model=16, n_heads=2, d_ff=32, dropout=0.0, norm="pre", causal=True, window=6)
+    torch.manual_seed(0)
+    stack = Stack(shape, 2, RotaryPositions(8)).eval()
+    frames = torch.randn(1, 300, 16)
+    with torch.no_grad():
+        whole = stack(frames)
+        state = stack.initial_state(1)
+        blocks = torch.cat([stack.step(part, state) for part in torch.split(frames, [1, 2, 97, 6, 194], dim=1)], dim=1)
+        other = frames.clone()
+        other[:, 100] = torch.randn(16)
+        changed = (stack(other) - whole).abs().amax(dim=(0, 2)) > 1e-6
+    assert torch.allclose(blocks, whole, atol=1e-5)
+    assert changed.nonzero()[0] == 100
+    assert changed.nonzero()[-1] == 100 + 2 * (6 - 1)

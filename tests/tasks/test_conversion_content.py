@@ -7,8 +7,8 @@ import pytest
 
 from phonate.audio.mel_scale import band_edges
 from phonate.audio.settings import AudioConfig
-from phonate.tasks.conversion.content import Content, cosine_basis
-from phonate.tasks.conversion.prosody import Prosody, Register, transposed
+from phonate.tasks.conversion.features.content import Content, cosine_basis
+from phonate.tasks.conversion.features.prosody import Prosody, Register, transposed
 from phonate.tasks.conversion.settings import PerturbationSettings
 
 AUDIO = AudioConfig()

@@ -14,10 +14,10 @@ from phonate.audio.decoding import read_audio
 from phonate.config import packages
 from phonate.config.errors import MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion.content import Content
-from phonate.tasks.conversion.features import FeatureExtractor
+from phonate.tasks.conversion.features.content import Content
+from phonate.tasks.conversion.features.extractor import FeatureExtractor
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.model import build_model
+from phonate.tasks.conversion.networks import build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionModel, PerturbationSettings
 from phonate.tasks.conversion.voices import Voice
 
@@ -36,13 +36,18 @@ def output(**changes: Any) -> torch.Tensor:
     "change",
     [
         {"d_model": 48}, {"n_heads": 4}, {"n_layers": 3}, {"d_ff": 32}, {"dropout": 0.5}, {"norm": "post"},
-        {"activation": "gelu"}, {"positions": "sinusoidal"}, {"stride": 2}, {"post_net_layers": 2},
+        {"activation": "gelu"}, {"positions": "sinusoidal"}, {"stride": 2}, {"post_net_layers": 2}, {"causal": True},
     ],
     ids=str,
 )  # fmt: skip
 def test_each_option_of_the_model_changes_its_output(change: dict[str, Any]) -> None:
     assert output().shape == output(**change).shape == (2, 30, 10)
     assert not torch.allclose(output(), output(**change), atol=1e-4)
+
+
+@pytest.mark.parametrize("change", [{"lookahead": 1}, {"memory": 5}], ids=str)
+def test_each_option_of_a_causal_model_changes_its_output(change: dict[str, Any]) -> None:
+    assert not torch.allclose(output(causal=True), output(causal=True, **change), atol=1e-4)
 
 
 def test_max_seq_len_bounds_sinusoidal_positions_only() -> None:

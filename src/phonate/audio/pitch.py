@@ -12,6 +12,7 @@ _THRESHOLD = 0.15  # the first dip of the difference function below this is take
 _UNVOICED = 0.35  # a frame whose deepest dip is above this is unvoiced
 _QUIET = 0.01  # frames 40 dB below the loudest are unvoiced, too
 _FRAMES_PER_BLOCK = 256
+_AROUND = 2  # frames on either side that the median takes
 
 
 def f0(
@@ -21,28 +22,89 @@ def f0(
 
     YIN (de Cheveigné and Kawahara 2002) on frames centred as the mel's; then a median over five frames.
     """
-    longest = int(sample_rate / lowest) + 2
-    shortest = max(2, int(sample_rate / highest))
-    window = int(1.5 * sample_rate / lowest)
-    span = window + longest
-    # A length with a fast transform. The window stays inside it at every lag, so circular correlation is exact.
-    size = scipy.fft.next_fast_len(span, real=True)
-    padded = np.pad(waveform.astype(np.float32), (span // 2, size - span // 2))
-    energy = np.concatenate([[0.0], np.cumsum(np.square(padded, dtype=np.float64))])
-    count = 1 + len(waveform) // hop_length
-    frames_TN = np.lib.stride_tricks.sliding_window_view(padded, size)[::hop_length][:count]
-    loudness = np.sqrt((energy[span:] - energy[:-span])[::hop_length][:count] / span)
-    moving = (energy[window:] - energy[:-window]).astype(np.float32)  # energy of the window that starts at each sample
-    moving_TL = np.lib.stride_tricks.sliding_window_view(moving, longest)[::hop_length][:count]
-    lags, depths = np.empty((2, count), dtype=np.float32)
-    windows_TN = np.zeros((min(count, _FRAMES_PER_BLOCK), size), dtype=np.float32)
-    for start in range(0, count, _FRAMES_PER_BLOCK):
-        block = slice(start, start + _FRAMES_PER_BLOCK)
-        frames = frames_TN[block]
-        windows_TN[: len(frames), :window] = frames[:, :window]
-        lags[block], depths[block] = _periods(frames, windows_TN[: len(frames)], moving_TL[block], shortest)
-    voiced = (depths < _UNVOICED) & (loudness > _QUIET * loudness.max())
-    return _steadied(np.where(voiced, sample_rate / lags, 0.0).astype(np.float32))
+    yin = _Yin(sample_rate, hop_length, lowest, highest)
+    padded = np.pad(waveform.astype(np.float32), (yin.span // 2, yin.size - yin.span // 2))
+    track, loudness = yin(padded, 1 + len(waveform) // hop_length)
+    return _steadied(np.where(loudness > _QUIET * loudness.max(), track, 0.0).astype(np.float32))
+
+
+class F0Stream:
+    """`f0` of a waveform that comes in blocks. Frames are quiet in comparison with the loudest so far."""
+
+    def __init__(self, sample_rate: int, hop_length: int, lowest: float = 60.0, highest: float = 500.0) -> None:
+        self._yin = _Yin(sample_rate, hop_length, lowest, highest)
+        self._held = np.zeros(self._yin.span // 2, dtype=np.float32)
+        self._track = np.zeros(2 * _AROUND, dtype=np.float32)  # the last frames, which the next ones' medians need
+        self._missing = _AROUND  # frames before the first
+        self._loudest = 0.0
+        self._given = 0  # frames
+
+    @property
+    def samples_ahead(self) -> int:
+        """Samples after a frame's centre that its pitch depends on."""
+        return self._yin.span - self._yin.span // 2 + _AROUND * self._yin.hop_length
+
+    def push(self, samples: FloatArray) -> FloatArray:
+        """The pitch (frames,), maybe of none, of the frames that the next samples (n,) complete."""
+        yin, held = self._yin, np.concatenate([self._held, samples.astype(np.float32, copy=False)])
+        count = max(0, (len(held) - yin.span) // yin.hop_length + 1)
+        if count == 0:
+            self._held = held
+            return np.zeros(0, dtype=np.float32)
+        # One by one: rounding would depend on the size of the block, and phases add up what a pitch differs by.
+        frames = (held[start : start + yin.span] for start in range(0, count * yin.hop_length, yin.hop_length))
+        found = [yin(np.pad(frame, (0, yin.size - yin.span)), 1) for frame in frames]
+        track, loudness = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        self._held = held[count * yin.hop_length :]
+        loudest = np.maximum(np.maximum.accumulate(loudness), self._loudest)
+        self._loudest = float(loudest[-1])
+        return self._medians(np.where(loudness > _QUIET * loudest, track, 0.0).astype(np.float32))
+
+    def finish(self, frames: int) -> FloatArray:
+        """The pitch of the last frames of a recording of so many: behind it there is silence."""
+        # Silence of the length of a span completes every frame; those past the end count as unvoiced.
+        given = self._given
+        rest = self.push(np.zeros(self._yin.span + _AROUND * self._yin.hop_length, dtype=np.float32))
+        return rest[: frames - given]
+
+    def _medians(self, track: FloatArray) -> FloatArray:
+        joined = np.concatenate([self._track, track])
+        self._track = joined[-2 * _AROUND :]
+        steadied = _steadied(joined)[_AROUND:-_AROUND]
+        missing = min(self._missing, len(steadied))
+        self._missing -= missing
+        self._given += len(steadied) - missing
+        return steadied[missing:]
+
+
+class _Yin:
+    """Period and loudness of frames that are `hop_length` apart, each of `span` samples."""
+
+    def __init__(self, sample_rate: int, hop_length: int, lowest: float, highest: float) -> None:
+        self.sample_rate, self.hop_length = sample_rate, hop_length
+        self.longest = int(sample_rate / lowest) + 2
+        self.shortest = max(2, int(sample_rate / highest))
+        self.window = int(1.5 * sample_rate / lowest)
+        self.span = self.window + self.longest
+        # A length with a fast transform. The window stays inside it at every lag, so circular correlation is exact.
+        self.size = scipy.fft.next_fast_len(self.span, real=True)
+
+    def __call__(self, padded: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+        """Pitch in Hz, 0 where unvoiced, and loudness, each (count,), of samples that begin with the first frame's."""
+        hop, span, window = self.hop_length, self.span, self.window
+        energy = np.concatenate([[0.0], np.cumsum(np.square(padded, dtype=np.float64))])
+        frames_TN = np.lib.stride_tricks.sliding_window_view(padded, self.size)[::hop][:count]
+        loudness = np.sqrt((energy[span:] - energy[:-span])[::hop][:count] / span)
+        moving = (energy[window:] - energy[:-window]).astype(np.float32)  # energy of the window that starts there
+        moving_TL = np.lib.stride_tricks.sliding_window_view(moving, self.longest)[::hop][:count]
+        lags, depths = np.empty((2, count), dtype=np.float32)
+        windows_TN = np.zeros((min(count, _FRAMES_PER_BLOCK), self.size), dtype=np.float32)
+        for start in range(0, count, _FRAMES_PER_BLOCK):
+            block = slice(start, start + _FRAMES_PER_BLOCK)
+            frames = frames_TN[block]
+            windows_TN[: len(frames), :window] = frames[:, :window]
+            lags[block], depths[block] = _periods(frames, windows_TN[: len(frames)], moving_TL[block], self.shortest)
+        return np.where(depths < _UNVOICED, self.sample_rate / lags, 0.0).astype(np.float32), loudness
 
 
 def median_f0(waveform: FloatArray, sample_rate: int) -> float:
@@ -81,7 +143,7 @@ def _periods(
 
 def _steadied(track: FloatArray) -> FloatArray:
     """Median of the voiced among each five frames, where at least three are; else 0."""
-    around = np.lib.stride_tricks.sliding_window_view(np.pad(track, 2), 5)
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(track, _AROUND), 2 * _AROUND + 1)
     counts = (around > 0).sum(axis=1)
     hertz = np.nan_to_num(np.nanmedian(np.where(around > 0, around, np.nan)[counts > 0], axis=1))
     steadied = np.zeros_like(track)

@@ -89,6 +89,10 @@ class AudioProcessor:
         if len(held) >= n_fft:
             yield self.normalise(self._spectrum.of_padded(torch.from_numpy(held)).numpy())
 
+    def mel_stream(self) -> MelStream:
+        """`mel` of a waveform that comes in blocks, at the level that it has: its peak is not known yet."""
+        return MelStream(self, self._spectrum)
+
     def _emphasised(self, blocks: Iterable[FloatArray]) -> Iterator[FloatArray]:
         last = np.zeros(0, dtype=np.float32)
         for block in blocks:
@@ -129,6 +133,38 @@ class AudioProcessor:
             magnitudes_TF, self.config.n_fft, self.config.hop_length, self.config.win_length, iterations
         )
         return deemphasised(emphasised.numpy(), self.config.preemphasis)
+
+
+class MelStream:
+    """The features of a waveform that comes in blocks."""
+
+    def __init__(self, processor: AudioProcessor, spectrum: MelSpectrum) -> None:
+        self._processor, self._spectrum = processor, spectrum
+        self._last = np.zeros(0, dtype=np.float32)
+        self._held = np.zeros(spectrum.n_fft // 2, dtype=np.float32)
+
+    def push(self, samples: FloatArray) -> FloatArray:
+        """The features (frames, n_mels), maybe of no frame, that the next samples (n,) complete."""
+        emphasised = preemphasised(np.concatenate([self._last, samples]), self._processor.config.preemphasis)
+        self._held = np.concatenate([self._held, emphasised[len(self._last) :]])
+        self._last = samples[-1:] if len(samples) else self._last
+        return self._ready()
+
+    def finish(self) -> FloatArray:
+        """The features of the last frames, behind which there is silence."""
+        self._held = np.concatenate([self._held, np.zeros(self._spectrum.n_fft // 2, dtype=np.float32)])
+        return self._ready()
+
+    def _ready(self) -> FloatArray:
+        hop, n_fft = self._spectrum.hop_length, self._spectrum.n_fft
+        count = max(0, (len(self._held) - n_fft) // hop + 1)
+        if count == 0:
+            return np.zeros((0, self._processor.config.n_mels), dtype=np.float32)
+        held = torch.from_numpy(self._held)
+        # One by one: a transform of several frames at once rounds weak bands otherwise.
+        frames = [self._spectrum.of_padded(held[start : start + n_fft]) for start in range(0, count * hop, hop)]
+        self._held = self._held[count * hop :]
+        return self._processor.normalise(torch.cat(frames).numpy())
 
 
 def normalised_peak(waveform: FloatArray) -> FloatArray:

@@ -97,7 +97,8 @@ class TrainedVocoder:
                 f"{source}: this vocoder was trained on features {theirs}, the model predicts {processor.fingerprint}; "
                 "train one with the model's data.audio"
             )
-        network = Vocoder.of(processor, trained.recipe.model.width, trained.recipe.model.layers)
+        model = trained.recipe.model
+        network = Vocoder.of(processor, model.width, model.layers, model.lookahead)
         trained.load_into(network, "vocoder")
         return cls(network)
 

@@ -1,33 +1,72 @@
-"""Convert a recording to another voice.
+"""Convert a recording to another voice, or a voice while it speaks.
 
-RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length.
+RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length. With --live each
+block of sound is converted as soon as it is there, which needs a causal model and a causal vocoder (recipe
+conversion-live). IN is then a recording, microphone, or - for raw 16-bit samples of one channel from standard input;
+OUT is a file, loudspeaker, or - for raw samples to standard output.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate convert`."""
     parser.add_argument("run", metavar="RUN", help="a run of the task conversion, or a checkpoint")
-    parser.add_argument("recording", metavar="IN.wav", help="the recording to convert")
+    parser.add_argument("recording", metavar="IN.wav", help="the recording to convert; live also microphone, or -")
     parser.add_argument("--speaker", metavar="NAME", help="the voice to convert to (default: the run's target)")
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
     )
+    parser.add_argument("--live", action="store_true", help="convert block by block, as the sound comes in")
+    parser.add_argument(
+        "--rate", type=int, metavar="HZ", help="of raw samples from standard input (default: the run's)"
+    )
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
-    parser.add_argument("-o", "--output", metavar="OUT.wav", required=True, help="where to write: .wav or .flac")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT.wav",
+        required=True,
+        help="where to write: .wav or .flac; live also loudspeaker, or -",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Convert, and print what was written."""
     from phonate.audio.decoding import MADE, writable, write_audio
+    from phonate.config.errors import InputError
     from phonate.workflows.load import load
 
+    if args.live:
+        return _live(args)
+    if args.rate is not None:
+        raise InputError("--rate is for raw samples from standard input, which needs --live")
     writable(args.output)  # before the time of a conversion is spent
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     waveform = converter.convert(args.recording, args.speaker)
     write_audio(args.output, waveform, converter.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {args.speaker or converter.target}")
+    return 0
+
+
+def _live(args: argparse.Namespace) -> int:
+    from phonate.audio.decoding import writable
+    from phonate.cli.output import log_to_console
+    from phonate.workflows.live import LOUDSPEAKER, PIPE, convert_live
+    from phonate.workflows.load import load
+
+    if args.output not in (LOUDSPEAKER, PIPE):
+        writable(args.output)
+    converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
+    log_to_console()
+    made = convert_live(converter, args.recording, args.output, args.speaker, args.rate)
+    # Standard output may be the sound.
+    print(
+        f"{args.output}: {made.seconds:.1f} s as {args.speaker or converter.target}, {1000 * made.latency:.0f} ms "
+        f"behind the input; computation took {made.busy:.0%} of the time",
+        file=sys.stderr if args.output == PIPE else sys.stdout,
+    )
     return 0

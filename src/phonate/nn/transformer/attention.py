@@ -48,6 +48,26 @@ class KeyValueCache:
         return chosen
 
 
+class RecentKeys:
+    """Keys, not rotated yet, and values of the last frames, at most `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held_2BHSE: Tensor | None = None
+
+    def add(self, new_2BHTE: Tensor) -> Tensor:
+        """Keys and values (2, B, H, S, E) of the last frames and the next ones (2, B, H, T, E)."""
+        seen = new_2BHTE if self._held_2BHSE is None else torch.cat((self._held_2BHSE, new_2BHTE), dim=3)
+        self._held_2BHSE = seen[:, :, :, max(0, seen.shape[3] - self._most) :]
+        return seen
+
+    def select(self, rows_B: Tensor) -> Self:
+        """A copy with these rows of the batch, which may repeat."""
+        chosen = type(self)(self._most)
+        chosen._held_2BHSE = None if self._held_2BHSE is None else self._held_2BHSE[:, rows_B]
+        return chosen
+
+
 @dataclass(frozen=True)
 class KeysAndValues:
     """Keys and values (B, H, S, E) of the memory of cross-attention, and its mask."""
@@ -80,13 +100,18 @@ def softmax_attention(
     mask_BS: Tensor | None = None,
     causal: bool = False,
     dropout: float = 0.0,
+    window: int | None = None,
 ) -> Tensor:
-    """Exact attention, (B, H, T, E). `causal`: queries are the last T of S positions, and attend to none after them."""
+    """Exact attention, (B, H, T, E). `causal`: queries are the last T of S positions, and attend to none after them;
+    `window`: and to the last so many only, themselves among them."""
     allowed = None if mask_BS is None else mask_BS[:, None, None, :]
     frames, keys = query_BHTE.shape[2], key_BHSE.shape[2]
-    if causal and (allowed is not None or frames != keys):
+    narrow = window is not None and window < keys
+    if causal and (allowed is not None or frames != keys or narrow):
         past_TS = torch.ones(frames, keys, dtype=torch.bool, device=query_BHTE.device).tril(keys - frames)
         itself_TS = past_TS ^ past_TS.tril(keys - frames - 1)
+        if window is not None:
+            past_TS = past_TS ^ past_TS.tril(keys - frames - window)
         # A frame always attends to itself; otherwise padding before the first real frame would be NaN.
         allowed = past_TS if allowed is None else (past_TS & allowed) | itself_TS
     # In boolean masks of scaled_dot_product_attention, True means attended to.
@@ -114,6 +139,11 @@ def _rotated(packed_3BHTE: Tensor, rotation: Rotation | None) -> tuple[Tensor, T
     return query_BHTE, key_BHTE, value_BHTE
 
 
+def _last(rotation: Rotation, frames: int) -> Rotation:
+    """The rotation of the last `frames` frames."""
+    return rotation[0][-frames:], rotation[1][-frames:]
+
+
 def _joined(x_BHTE: Tensor) -> Tensor:
     """(B, H, T, E) -> (B, T, D)."""
     return x_BHTE.transpose(1, 2).flatten(2)
@@ -128,15 +158,25 @@ class SelfAttention(nn.Module):
         dropout: Dropout probability of softmax attention weights; linear attention has no such weights.
         features: Number of random features of linear attention (FAVOR+); None: softmax.
         causal: Whether frames attend only to themselves and earlier frames.
+        window: Frames that a frame of causal softmax attention attends to, itself among them; None: all.
     """
 
     def __init__(
-        self, d_model: int, n_heads: int, dropout: float = 0.0, features: int | None = None, causal: bool = False
+        self,
+        d_model: int,
+        n_heads: int,
+        dropout: float = 0.0,
+        features: int | None = None,
+        causal: bool = False,
+        window: int | None = None,
     ) -> None:
         super().__init__()
         if d_model % n_heads:
             raise ValueError(f"d_model {d_model} must be divisible by the number of heads, {n_heads}")
+        if window is not None and (features is not None or not causal):
+            raise ValueError("only causal softmax attention has a window")
         self.n_heads = n_heads
+        self.window = window
         self.dropout = dropout
         self.causal = causal
         self.query_key_value = nn.Linear(d_model, 3 * d_model)
@@ -155,7 +195,8 @@ class SelfAttention(nn.Module):
         packed_3BHTE = _heads(self.query_key_value(x_BTD), 3, self.n_heads)
         if self.random is None:
             dropout = self.dropout if self.training else 0.0
-            out_BHTE = softmax_attention(*_rotated(packed_3BHTE, rotation), mask_BT, self.causal, dropout)
+            query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)
+            out_BHTE = softmax_attention(query_BHTE, key_BHTE, value_BHTE, mask_BT, self.causal, dropout, self.window)
         elif self.causal:
             out_BHTE, _ = causal_attention(packed_3BHTE, self.random.projection_ME, mask_BT, rotation)
         else:
@@ -169,14 +210,26 @@ class SelfAttention(nn.Module):
         """The state before the first `step`, for `batch` rows. Raises ValueError if the attention is not causal."""
         if not self.causal:
             raise ValueError("only causal attention can run incrementally")
+        if self.window is not None:
+            return RecentKeys(self.window - 1)
         if self.random is None:
             return KeyValueCache()
         return LinearSums.empty(batch, self.n_heads, self.random.projection_ME)
 
     def step(self, x_BTD: Tensor, state: AttentionState, rotation: Rotation | None = None) -> Tensor:
-        """`forward` for the next frames (B, T, D); updates `state` in place."""
+        """`forward` for the next frames (B, T, D); updates `state` in place.
+
+        `rotation`: of these frames; with a window, of the frames before them too, as far as they are attended to.
+        """
         packed_3BHTE = _heads(self.query_key_value(x_BTD), 3, self.n_heads)
-        if isinstance(state, KeyValueCache):
+        if isinstance(state, RecentKeys):
+            keys, values = state.add(packed_3BHTE[1:]).unbind(0)
+            query_BHTE = packed_3BHTE[0]
+            if rotation is not None:
+                query_BHTE = rotate(query_BHTE, _last(rotation, query_BHTE.shape[2]))
+                keys = rotate(keys, _last(rotation, keys.shape[2]))
+            out_BHTE = softmax_attention(query_BHTE, keys, values, causal=True, window=self.window)
+        elif isinstance(state, KeyValueCache):
             query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)
             keys, values = state.add(torch.stack((key_BHTE, value_BHTE)))
             out_BHTE = softmax_attention(query_BHTE, keys, values, causal=x_BTD.shape[1] > 1)

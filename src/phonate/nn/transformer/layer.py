@@ -31,6 +31,7 @@ class LayerShape:
         rezero: Whether each branch has a learnt factor, initially 0.
         kernel: Kernel size of a convolution after self-attention; None: no convolution.
         attention_dropout: Dropout probability of softmax attention weights; None: `dropout`.
+        window: Frames that causal softmax self-attention covers, the frame itself among them; None: all earlier ones.
     """
 
     d_model: int
@@ -45,6 +46,7 @@ class LayerShape:
     rezero: bool = False
     kernel: int | None = None
     attention_dropout: float | None = None
+    window: int | None = None
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Layer(nn.Module):
         d_model = shape.d_model
         self.post_norm = shape.norm == "post"
         rate = shape.dropout if shape.attention_dropout is None else shape.attention_dropout
-        self.attention = SelfAttention(d_model, shape.n_heads, rate, shape.features, shape.causal)
+        self.attention = SelfAttention(d_model, shape.n_heads, rate, shape.features, shape.causal, shape.window)
         self.cross_attention = CrossAttention(d_model, shape.n_heads, rate, shape.features) if shape.memory else None
         self.convolution = ConvolutionModule(d_model, shape.kernel, shape.causal) if shape.kernel else None
         self.feed_forward = feed_forward(d_model, shape.d_ff, shape.dropout, shape.activation)

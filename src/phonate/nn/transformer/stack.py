@@ -47,6 +47,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.causal = shape.causal
+        self.window = shape.window
         self.segments = segments
         self.positions = positions
         self.layers = nn.ModuleList(Layer(shape) for _ in range(n_layers))
@@ -87,12 +88,18 @@ class Stack(nn.Module):
 
     def step(self, x_BTD: Tensor, state: StackState) -> Tensor:
         """The next frames (B, T, D) -> (B, T, D), equal to those of `forward`; updates `state` in place."""
-        x_BTD, rotation = self._placed(x_BTD, state.frames)
+        x_BTD, rotation = self._next(x_BTD, state.frames)
         for layer, layer_state in zip(self._typed(), state.layers, strict=True):
             x_BTD = layer.step(x_BTD, layer_state, rotation)
         state.frames += x_BTD.shape[1]
         out: Tensor = self.last_norm(x_BTD)
         return out
+
+    def _next(self, x_BTD: Tensor, start: int) -> tuple[Tensor, Rotation | None]:
+        """As `_placed`. With a window, only distances within it matter, so that positions stay small in a stream."""
+        if self.window is None or not isinstance(self.positions, RotaryPositions):
+            return self._placed(x_BTD, start)
+        return x_BTD, self.positions(self.window - 1 + x_BTD.shape[1])
 
     def _placed(self, x_BTD: Tensor, start: int) -> tuple[Tensor, Rotation | None]:
         """The frames with added positional encoding from position `start` on, and the rotation of queries and keys."""

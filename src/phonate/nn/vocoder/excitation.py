@@ -26,11 +26,39 @@ def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_B: Tensor | N
         sample_rate: In Hz.
         phase_B: Initial phase in cycles; None: 0.
     """
-    voiced_BN = _held(f0_BT > 0, hop_length)
-    f0_BN = _interpolated(_filled(f0_BT), hop_length)
-    cycles_BN = torch.cumsum(f0_BN.double() / sample_rate, dim=1)
-    if phase_B is not None:
-        cycles_BN = cycles_BN + phase_B[:, None].double()
+    start_B = f0_BT.new_zeros(len(f0_BT)) if phase_B is None else phase_B
+    return _kernel(_filled(f0_BT), f0_BT > 0, hop_length, sample_rate, start_B)[0]
+
+
+class PulseStream:
+    """`pulses` of one item, for frames that come one after the other."""
+
+    def __init__(self, hop_length: int, sample_rate: int) -> None:
+        self._hop_length, self._sample_rate = hop_length, sample_rate
+        self._f0_1T: Tensor | None = None  # the last frame
+        self._filled_1T: Tensor | None = None  # the last frame, or the last voiced one before it
+        self._cycles_1 = torch.zeros(1, dtype=torch.float64)
+
+    def push(self, f0_1T: Tensor) -> Tensor:
+        """The pulses (1, n) between the last frame and the next ones with F0 (1, T)."""
+        filled_1T = _filled(f0_1T, self._filled_1T)
+        if self._f0_1T is not None and self._filled_1T is not None:
+            f0_1T = torch.cat((self._f0_1T, f0_1T), dim=1)
+            filled_1T = torch.cat((self._filled_1T, filled_1T), dim=1)
+        self._f0_1T, self._filled_1T = f0_1T[:, -1:], filled_1T[:, -1:]
+        pulses_1N, self._cycles_1 = _kernel(
+            filled_1T, f0_1T > 0, self._hop_length, self._sample_rate, self._cycles_1.to(f0_1T.device)
+        )
+        return pulses_1N
+
+
+def _kernel(
+    filled_BT: Tensor, voiced_BT: Tensor, hop_length: int, sample_rate: int, cycles_B: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Pulses (B, N), and the phase (B,) at their end, from 0 to 1, given that at their start."""
+    voiced_BN = _held(voiced_BT, hop_length)
+    f0_BN = _interpolated(filled_BT, hop_length)
+    cycles_BN = torch.cumsum(f0_BN.double() / sample_rate, dim=1) + cycles_B[:, None].double()
     half_angle_BN = math.pi * (cycles_BN - torch.floor(cycles_BN)).to(f0_BN.dtype)
     harmonics_BN = torch.floor(0.5 * sample_rate / f0_BN.clamp_min(1.0))
     below_BN = torch.sin(half_angle_BN)
@@ -39,18 +67,23 @@ def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_B: Tensor | N
         near, torch.ones_like(below_BN), below_BN
     )
     kernel_BN = torch.where(near, 2 * harmonics_BN + 1, kernel_BN) - 1
-    return torch.where(voiced_BN, kernel_BN / (2 * harmonics_BN).clamp_min(1.0).sqrt(), torch.zeros_like(kernel_BN))
+    pulses_BN = torch.where(
+        voiced_BN, kernel_BN / (2 * harmonics_BN).clamp_min(1.0).sqrt(), torch.zeros_like(kernel_BN)
+    )
+    end_B = cycles_BN[:, -1] if cycles_BN.shape[1] else cycles_B.double()
+    return pulses_BN, end_B - torch.floor(end_B)
 
 
-def _filled(f0_BT: Tensor) -> Tensor:
-    """F0 (B, T) with unvoiced frames set to the last voiced pitch (100 Hz before the first), so that the pitch does not
-    rise from 0 Hz at the start of a vowel."""
+def _filled(f0_BT: Tensor, before_B1: Tensor | None = None) -> Tensor:
+    """F0 (B, T) with unvoiced frames set to the last voiced pitch, so that the pitch does not rise from 0 Hz at the
+    start of a vowel. Before the first voiced frame it is `before_B1`, or 100 Hz."""
     voiced_BT = f0_BT > 0
     heard_BT = torch.cumsum(voiced_BT.long(), dim=1)
     # pitches of the first voiced frame, the second, ...; unvoiced ones write 0 to position 0. ONNX has no cummax.
     pitches_BV = F.pad(torch.zeros_like(f0_BT), (0, 1)).scatter(1, heard_BT * voiced_BT, f0_BT * voiced_BT)
     held_BT = pitches_BV.gather(1, heard_BT)
-    return torch.where(held_BT > 0, held_BT, torch.full_like(held_BT, 100.0))
+    first_BT = torch.full_like(held_BT, 100.0) if before_B1 is None else before_B1.expand_as(held_BT)
+    return torch.where(held_BT > 0, held_BT, first_BT)
 
 
 def _interpolated(values_BT: Tensor, hop_length: int) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from phonate.audio.processor import AudioProcessor
 from phonate.nn.convnext import ConvNeXt
+from phonate.nn.convolution import convolution
 from phonate.nn.stft import ShortTimeFourier
 from phonate.nn.vocoder.excitation import noise, noise_table, pulses
 
@@ -39,6 +40,8 @@ class Vocoder(nn.Module):
         preemphasis: Coefficient of the pre-emphasis of the mels.
         width: Width of the network.
         layers: Number of ConvNeXt blocks.
+        lookahead: Frames of the mel after a frame that its filter depends on, 3 at most; None: as many as before it.
+            With it the vocoder can run incrementally (`phonate.nn.vocoder.stream`).
     """
 
     spread_MK: Tensor
@@ -56,8 +59,10 @@ class Vocoder(nn.Module):
         preemphasis: float = 0.97,
         width: int = 192,
         layers: int = 6,
+        lookahead: int | None = None,
     ) -> None:
         super().__init__()
+        self.lookahead = lookahead
         n_mels, bins = filters.shape
         n_fft = 2 * (bins - 1)
         self.sample_rate, self.hop_length = sample_rate, hop_length
@@ -66,17 +71,18 @@ class Vocoder(nn.Module):
         self.register_buffer("spread_MK", torch.from_numpy(_interpolation(filters)), persistent=False)
         self.register_buffer("level_K", torch.from_numpy(_levels(filters, n_fft, preemphasis)), persistent=False)
         self.register_buffer("noise_table", noise_table(), persistent=False)
-        self.embedding = nn.Conv1d(n_mels, width, 7, padding=3)
-        self.pitch_network = ConvNeXt(width, 2)
+        causal = lookahead is not None
+        self.embedding = convolution(n_mels, width, 7, lookahead)
+        self.pitch_network = ConvNeXt(width, 2, causal=causal)
         self.pitch_head = nn.Linear(width, 2)
         self.pitch_embedding = nn.Linear(2, width)
-        self.network = ConvNeXt(width, layers)
+        self.network = ConvNeXt(width, layers, causal=causal)
         self.head = nn.Linear(width, 3 * bins)
         nn.init.normal_(self.head.weight, std=1e-3)
         nn.init.zeros_(self.head.bias)
 
     @classmethod
-    def of(cls, processor: AudioProcessor, width: int, layers: int) -> Vocoder:
+    def of(cls, processor: AudioProcessor, width: int, layers: int, lookahead: int | None = None) -> Vocoder:
         """A vocoder for the features of `processor`."""
         audio = processor.config
         return cls(
@@ -88,6 +94,7 @@ class Vocoder(nn.Module):
             preemphasis=audio.preemphasis,
             width=width,
             layers=layers,
+            lookahead=lookahead,
         )
 
     def pitch(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,20 +142,34 @@ class Vocoder(nn.Module):
 
     def filtered(self, mel_BTM: Tensor, f0_BT: Tensor, pulses_BN: Tensor, noise_BN: Tensor) -> Tensor:
         """The waveform (B, N): pulses and noise, each (B, N), filtered according to the mel."""
+        hidden_BTD = self.network(self._embedded(mel_BTM) + self.embedded_pitch(f0_BT))
+        with torch.no_grad():
+            pulse_BTC, noise_BTC = self.fourier(pulses_BN), self.fourier(noise_BN)
+        waveform_BN: Tensor = self.fourier.inverse(self.spectrum(hidden_BTD, mel_BTM, pulse_BTC, noise_BTC))
+        return waveform_BN
+
+    def embedded_pitch(self, f0_BT: Tensor) -> Tensor:
+        """(B, T, D) of F0 (B, T) in Hz, 0 where unvoiced."""
         voiced_BT = f0_BT > 0
         log_f0_BT = torch.where(voiced_BT, (f0_BT.clamp_min(1.0) / 200.0).log(), 0.0)
-        pitch_BT2 = torch.stack([log_f0_BT, voiced_BT.float()], dim=-1)
-        hidden_BTD = self.network(self._embedded(mel_BTM) + self.pitch_embedding(pitch_BT2))
+        embedded: Tensor = self.pitch_embedding(torch.stack([log_f0_BT, voiced_BT.float()], dim=-1))
+        return embedded
+
+    def spectrum(self, hidden_BTD: Tensor, mel_BTM: Tensor, pulse_BTC: Tensor, noise_BTC: Tensor) -> Tensor:
+        """The spectrum (B, T, 2K): those of pulses and noise, filtered as the hidden frames (B, T, D) say."""
         pulse_log_BTK, phase_BTK, noise_log_BTK = self.head(hidden_BTD).float().chunk(3, dim=-1)
         nepers_BTM = (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * _NEPERS
         estimate_BTK = nepers_BTM @ self.spread_MK + self.level_K
-        with torch.no_grad():
-            pulse_BTC, noise_BTC = self.fourier(pulses_BN), self.fourier(noise_BN)
         pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
         noise_gain_BTK = (estimate_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
-        spectrum_BTC = _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK) + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
-        waveform_BN: Tensor = self.fourier.inverse(spectrum_BTC)
-        return waveform_BN
+        filtered_BTC = _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK)
+        spectrum_BTC: Tensor = filtered_BTC + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
+        return spectrum_BTC
+
+    @property
+    def source_lookahead(self) -> int:
+        """Frames of the pitch after a frame that its spectrum depends on: those in the window of its source."""
+        return -(-self.fourier.n_fft // 2 // self.hop_length)
 
     @property
     def context(self) -> int:

@@ -13,10 +13,12 @@ from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.store.prepared import Prepared, prepare_to_train
-from phonate.tasks.conversion.features import FeatureExtractor, Recording
+from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
+from phonate.tasks.conversion.features.running import Expected
 from phonate.tasks.conversion.settings import ConversionData
 from phonate.tasks.conversion.voices import Voice
 
+_EXPECTED_OVER = 300
 _VERSION = 1  # raise it when Whisper features are computed otherwise
 
 
@@ -27,6 +29,8 @@ class Corpus:
         self.data = data
         self.extractor = extractor
         self.prepared: Prepared = prepare_to_train(data)
+        if extractor.causal:
+            extractor.envelope.expected = self.expected
         self.speakers = self.prepared.speakers
         """Names in the order of the embedding."""
 
@@ -69,10 +73,24 @@ class Corpus:
 
         return {name: Voice.of(recordings(number)) for number, name in enumerate(self.speakers)}
 
+    @cached_property
+    def expected(self) -> Expected:
+        """What training recordings are like before normalisation, over at most 300 of them."""
+        train = self.positions("train")
+        chosen = train[:: max(1, len(train) // _EXPECTED_OVER)]
+        mels = (self.prepared.cache.features(position) for position in chosen)
+        return Expected.of((mel_TM, self.extractor.envelope.smoothed(mel_TM)) for mel_TM in mels)
+
     @property
     def content_dim(self) -> int:
         """Content features of a frame."""
-        return self._whisper.width if self.data.content == "whisper" else self.data.audio.n_mels
+        reads_whisper = self.data.content == "whisper" and not self.extractor.teacher
+        return self._whisper.width if reads_whisper else self.data.audio.n_mels
+
+    @property
+    def teacher_dim(self) -> int | None:
+        """Whisper features that a causal model is taught to predict for a frame; None: none."""
+        return self._whisper.width if self.extractor.teacher else None
 
     @property
     def content_fingerprint(self) -> str:

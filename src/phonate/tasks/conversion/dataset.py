@@ -26,6 +26,8 @@ class Item:
     prosody_TP: FloatArray
     mel_TM: FloatArray
     speaker: int
+    teacher_TW: FloatArray | None = None
+    """Whisper features, where they are what is predicted of the content."""
 
 
 class ConversionDataset(CroppedRecordings):
@@ -50,12 +52,16 @@ class ConversionDataset(CroppedRecordings):
         if self.augmentation is not None:
             content_TF = self.augmentation.spec(content_TF, rng)
         speaker = int(self.prepared.index.speaker[position])
-        return Item(content_TF, extractor.prosody(recording, cut=cut), recording.mel_TM[cut], speaker)
+        teacher_TW = extractor.whisper_content(recording, cut) if extractor.teacher else None
+        return Item(content_TF, extractor.prosody(recording, cut=cut), recording.mel_TM[cut], speaker, teacher_TW)
 
     def collate(self, items: list[Any]) -> Batch:
-        """`features` (B, T, F), `prosody` (B, T, P), `target` (B, T, M), `speaker_id` (B,) and `lengths` (B,)."""
+        """`features` (B, T, F), `prosody` (B, T, P), `target` (B, T, M), `speaker_id` (B,), `lengths` (B,), and
+        `teacher` (B, T, W) where there is one."""
         lengths = torch.tensor([len(item.mel_TM) for item in items])
+        taught = [item.teacher_TW for item in items if item.teacher_TW is not None]
         return {
+            **({"teacher": padded(taught)} if taught else {}),
             "features": padded([item.content_TF for item in items]),
             "prosody": padded([item.prosody_TP for item in items]),
             "target": padded([item.mel_TM for item in items]),

@@ -19,9 +19,13 @@ from phonate.config.registry import nearest
 from phonate.data.batches.recordings import padded
 from phonate.data.manifests.rows import one_line
 from phonate.nn.masks import frame_mask
-from phonate.rendering.renderer import Renderer, renderer, saved_beside
-from phonate.tasks.conversion.features import FeatureExtractor, Recording
-from phonate.tasks.conversion.model import VoiceTransformer, build_model
+from phonate.nn.vocoder.generator import Vocoder
+from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer, saved_beside
+from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
+from phonate.tasks.conversion.features.running import Expected
+from phonate.tasks.conversion.live.mel import MelConversion
+from phonate.tasks.conversion.live.speech import LiveConversion
+from phonate.tasks.conversion.networks import Network, build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionRecipe
 from phonate.tasks.conversion.voices import Voice
 from phonate.training.checkpoints.trained import open_trained
@@ -44,15 +48,17 @@ class Converter(Inference):
 
     def __init__(
         self,
-        model: VoiceTransformer,
+        model: Network,
         data: ConversionData,
         voices: dict[str, Voice],
         target: str,
         inference_metadata: Mapping[str, Any] | None = None,
         vocoder: str | Path | None = None,
+        expected: Expected | None = None,
     ) -> None:
         """`voices`: the speakers of the embedding, in its order; `target`: the default speaker; `inference_metadata`:
-        what the task saved with the checkpoint; `vocoder`: a run to use instead of `data.vocoder`."""
+        what the task saved with the checkpoint; `vocoder`: a run to use instead of `data.vocoder`; `expected`: what the
+        features of a causal model were normalised from."""
         self.model = model.eval()
         self.voices = voices
         self.speakers = list(voices)
@@ -60,7 +66,8 @@ class Converter(Inference):
         self.target = target
         """The speaker that is converted to when none is named."""
         self.inference_metadata = dict(inference_metadata or {})
-        self.extractor = FeatureExtractor(data)
+        self.extractor = FeatureExtractor(data, model.causal)
+        self.extractor.envelope.expected = expected
         self.sample_rate = data.audio.sample_rate
         self.render: Renderer = renderer(vocoder or data.vocoder, self.extractor.processor)
         """Mel spectrograms to waveforms."""
@@ -78,9 +85,10 @@ class Converter(Inference):
         """
         trained = open_trained(source, "conversion", ConversionRecipe)
         recipe, metadata = trained.recipe, trained.inference_metadata
-        extractor = FeatureExtractor(recipe.data)
+        extractor = FeatureExtractor(recipe.data, recipe.model.causal)
         trained.require_features(extractor.processor.fingerprint)
-        if recipe.data.content == "whisper" and metadata["content"] != extractor.whisper.fingerprint:
+        reads_whisper = recipe.data.content == "whisper" and not extractor.teacher
+        if reads_whisper and metadata["content"] != extractor.whisper.fingerprint:
             raise CheckpointError(
                 f"{trained.path}: was trained on another Whisper model than the {recipe.data.whisper_model} here"
             )
@@ -90,11 +98,13 @@ class Converter(Inference):
             input_dim=metadata["content_dim"],
             output_dim=recipe.data.audio.n_mels,
             prosody_dim=extractor.prosody_dim,
+            teacher_dim=metadata.get("teacher_dim"),
         )
         trained.load_into(model)
         voices = {name: Voice.read(document) for name, document in metadata["voices"].items()}
         vocoder = vocoder or saved_beside(trained.path)
-        return cls(model, recipe.data, voices, metadata["target"], metadata, vocoder).to(device)
+        expected = Expected.read(metadata["expected"]) if recipe.model.causal else None
+        return cls(model, recipe.data, voices, metadata["target"], metadata, vocoder, expected).to(device)
 
     @property
     def networks(self) -> Sequence[nn.Module]:
@@ -107,6 +117,26 @@ class Converter(Inference):
             return None
         summary = f"{one_line(recording.name)} in the voice of {one_line(self.target)}"
         return Demonstration(summary, "phonate convert {run} in.wav -o out.wav", self.convert(recording))
+
+    def live(self, speaker: str | None = None) -> LiveConversion:
+        """Conversion of sound while it arrives, to the voice of `speaker`.
+
+        Raises InputError if the model or the vocoder is not causal, or for an unknown speaker.
+        """
+        number, vocoder = self.speaker(speaker), self._causal_vocoder
+        if not self.model.causal:
+            raise InputError("this model reads a whole recording at once; train one by the recipe conversion-live")
+        if vocoder is None:
+            raise InputError(
+                f"live conversion needs a causal vocoder, not {self.render.name} as it is here; train one with phonate "
+                "train vocoder training.init_from=base/vocoder model.lookahead=1, and name its run by --vocoder"
+            )
+        return LiveConversion(self.model, self.extractor, vocoder, self.voices[self.speakers[number]], number)
+
+    @property
+    def _causal_vocoder(self) -> Vocoder | None:
+        found = self.render.network if isinstance(self.render, TrainedVocoder) else None
+        return None if found is None or found.lookahead is None else found
 
     def speaker(self, name: str | None) -> int:
         """Number of a speaker. Raises InputError with the nearest name."""
@@ -132,6 +162,8 @@ class Converter(Inference):
     ) -> FloatArray | list[FloatArray]:
         """Speech in the voice of `speaker`: about as many samples (N,) at `self.sample_rate` as went in, peak 0.95.
 
+        With a causal model and a causal vocoder it is what `live` gives, scaled.
+
         Args:
             audio: The path of a recording of any format, rate and length, or samples (N,); or a list of them, which
                 are converted in batches.
@@ -140,6 +172,10 @@ class Converter(Inference):
 
         Raises InputError for an unknown speaker, DataError for audio that can't be read or is shorter than a frame.
         """
+        if isinstance(audio, list | tuple) and self._streams:
+            return [self.convert(one, speaker, sample_rate=sample_rate) for one in audio]
+        if self._streams and not isinstance(audio, list | tuple):
+            return _PEAK * normalised_peak(np.concatenate(list(self.stream(audio, speaker, sample_rate=sample_rate))))
         if isinstance(audio, list | tuple):
             recordings = [self._recording(one, sample_rate) for one in audio]
             return [self._finished(mel_TM) for mel_TM in self.convert_mels(recordings, speaker)]
@@ -150,10 +186,24 @@ class Converter(Inference):
     ) -> Iterator[FloatArray]:
         """As `convert` for one recording, in pieces (N,) as they are rendered, at a fixed level.
 
-        Its features are computed first: content is normalised over the whole recording.
+        Except with a causal model and a causal vocoder, its features are computed first: content is normalised over the
+        whole recording.
         """
+        if self._streams:
+            yield from self._live(self._waveform(audio, sample_rate), speaker)
+            return
         for piece in self.render.stream(self.convert_mel(self._recording(audio, sample_rate), speaker)):
             yield np.clip(_STREAM_PEAK * piece, -1.0, 1.0)
+
+    @property
+    def _streams(self) -> bool:
+        return self.model.causal and self._causal_vocoder is not None
+
+    def _live(self, waveform: FloatArray, speaker: str | None) -> Iterator[FloatArray]:
+        live, size = self.live(speaker), round(_WINDOW_SECONDS * self.sample_rate)
+        for start in range(0, len(waveform), size):
+            yield live.push(waveform[start : start + size])
+        yield live.finish()
 
     def convert_mel(self, recording: Recording, speaker: str | None = None) -> FloatArray:
         """The mel (T, M), from 0 to 1, of a recording in the voice of `speaker`."""
@@ -162,9 +212,11 @@ class Converter(Inference):
     @torch.no_grad()
     def convert_mels(self, recordings: Sequence[Recording], speaker: str | None = None) -> list[FloatArray]:
         """The mels (T, M), from 0 to 1, of recordings in the voice of `speaker`. Long ones are read in overlapping
-        windows, and windows of like length together."""
+        windows, and windows of like length together; by a causal model each is read from its start to its end."""
         number = self.speaker(speaker)
         voice = self.voices[self.speakers[number]]
+        if self.model.causal:
+            return [self._convert_in_order(recording, voice, number) for recording in recordings]
         inputs = [
             (
                 np.ascontiguousarray(self.extractor.content(recording)),
@@ -196,6 +248,11 @@ class Converter(Inference):
         ]
         return [self._equalised(mel_TM, of, voice) for mel_TM, of in zip(mels, recordings, strict=True)]
 
+    def _convert_in_order(self, recording: Recording, voice: Voice, speaker: int) -> FloatArray:
+        conversion = MelConversion(self.model, self.extractor, voice, speaker)
+        first_TM, _ = conversion.push(recording.mel_TM, recording.f0_T)
+        return np.concatenate([first_TM, conversion.finish()])
+
     def _predict(self, parts: Sequence[tuple[FloatArray, ...]], speaker: int) -> list[FloatArray]:
         """The mel (T, M) of each pair of content (T, F) and prosody (T, P), in one forward pass."""
         device = self.device
@@ -221,13 +278,17 @@ class Converter(Inference):
 
     def _recording(self, audio: Audio, sample_rate: int | None) -> Recording:
         """Clean features. Raises DataError for less than a frame of audio."""
+        return self.extractor.recording(self._waveform(audio, sample_rate))
+
+    def _waveform(self, audio: Audio, sample_rate: int | None) -> FloatArray:
+        """Samples (N,). Raises DataError for less than a frame of audio."""
         waveform, hop = as_waveform(audio, self.sample_rate, sample_rate), self.extractor.data.audio.hop_length
         if len(waveform) < hop:
             raise DataError(
                 f"{audio if isinstance(audio, str | Path) else 'audio'}: {1000 * len(waveform) / self.sample_rate:.1f} "
                 f"ms long, under the {hop} samples of one frame (at {self.sample_rate} Hz); give a longer recording"
             )
-        return self.extractor.recording(waveform)
+        return waveform
 
     def _finished(self, mel_TM: FloatArray) -> FloatArray:
         return _PEAK * normalised_peak(self.render(mel_TM))

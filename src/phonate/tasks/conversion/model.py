@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,13 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.nn.convolution import Downsampling, PostNet
+from phonate.nn.convolution import Downsampling, PastFrames, PostNet, zero_padding
 from phonate.nn.masks import frame_mask
 from phonate.nn.positions import RotaryPositions, SinusoidalPositions
 from phonate.nn.transformer.feed_forward import Activation
 from phonate.nn.transformer.layer import LayerShape
-from phonate.nn.transformer.stack import Stack
-from phonate.tasks.conversion.settings import ConversionModel
+from phonate.nn.transformer.stack import Stack, StackState
 
 ALIASES = {
     "hidden_size": "d_model",
@@ -29,6 +29,16 @@ ALIASES = {
     "max_sequence_length": "max_seq_len",
     "vocab_size": "input_dim",
 }
+
+
+@dataclass
+class StreamState:
+    """What a causal VoiceTransformer carries from block to block."""
+
+    input: PastFrames | None
+    """Of the downsampling convolution; None without one."""
+    encoder: StackState
+    post_net: list[PastFrames] | None
 
 
 class VoiceTransformer(nn.Module):
@@ -49,6 +59,10 @@ class VoiceTransformer(nn.Module):
         positions: sinusoidal, or rotary for a model that is trained on short crops.
         stride: frames that the encoder sees as one (a convolution joins them, the output splits them again).
         post_net_layers: layers of a residual convolutional post-net; 0 for none.
+        causal: no output depends on frames after the `stride` ones that are seen as one, except for `lookahead`; such a
+            model can run incrementally (`step`). It needs rotary positions.
+        lookahead: of a causal model: output frames are made of the features of frames up to so many later.
+        memory: of a causal model: frames that attention reaches back.
 
     The names hidden_size, num_layers, num_heads, max_sequence_length and vocab_size are taken too; a model
     with `vocab_size` reads integers (B, T) as one-hot vectors.
@@ -72,6 +86,9 @@ class VoiceTransformer(nn.Module):
         positions: Literal["sinusoidal", "rotary"] = "sinusoidal",
         stride: int = 1,
         post_net_layers: int = 0,
+        causal: bool = False,
+        lookahead: int = 0,
+        memory: int = 160,
         **aliases: int,
     ) -> None:
         super().__init__()
@@ -91,16 +108,24 @@ class VoiceTransformer(nn.Module):
         self.output_dim = self.input_dim if output_dim is None else output_dim
         d_model, n_heads, n_layers = self.d_model, sizes["n_heads"], sizes["n_layers"]
 
+        if causal and positions != "rotary":
+            raise ValueError("a causal model needs positions='rotary', which have no end")
+        self.causal, self.lookahead = causal, lookahead if causal else 0
         features = self.input_dim + prosody_dim
-        self.input: nn.Module = nn.Linear(features, d_model) if stride == 1 else Downsampling(features, d_model, stride)
+        self.input: nn.Module = nn.Linear(features, d_model)
+        if stride > 1:
+            self.input = Downsampling(features, d_model, stride, causal=causal)
         self.speaker = nn.Embedding(n_speakers, d_model) if n_speakers else None
         rotary = positions == "rotary"
         self.positions = None if rotary else SinusoidalPositions(d_model, sizes["max_seq_len"])
         self.input_dropout = nn.Dropout(dropout)
-        shape = LayerShape(d_model, n_heads, d_ff, dropout, norm, activation)
+        window = max(1, memory // stride) if causal else None
+        shape = LayerShape(d_model, n_heads, d_ff, dropout, norm, activation, causal=causal, window=window)
         self.encoder = Stack(shape, n_layers, RotaryPositions(d_model // n_heads) if rotary else None)
         self.output = nn.Linear(d_model, self.output_dim * stride)
-        self.post_net = PostNet(self.output_dim, d_model, post_net_layers, dropout=dropout) if post_net_layers else None
+        self.post_net: PostNet | None = None
+        if post_net_layers:
+            self.post_net = PostNet(self.output_dim, d_model, post_net_layers, dropout=dropout, causal=causal)
 
     def forward(
         self,
@@ -123,22 +148,75 @@ class VoiceTransformer(nn.Module):
             (B, T, output_dim). What is returned for padding has no meaning.
         """
         mask_BT = frame_mask(lengths, features.shape[1]) if mask is None and lengths is not None else mask
+        if self.lookahead:
+            features = self._ahead(features, mask_BT)
         hidden_BTD, hidden_mask_BT = self._embed(self._input_features(features, prosody), mask_BT)
+        hidden_BTD = self._conditioned(hidden_BTD, speaker_id)
+        if self.positions is not None:
+            hidden_BTD = self.positions(hidden_BTD)
+        # Padding is at the end, where no real frame of a causal model attends to it.
+        encoder_mask_BT = None if self.causal else hidden_mask_BT
+        hidden_BTD = self.encoder(self.input_dropout(hidden_BTD), encoder_mask_BT)
+        out_BTF = self._frames(self.output(hidden_BTD), features.shape[1])
+        return out_BTF if self.post_net is None else self.post_net(out_BTF, mask_BT)
+
+    def initial_state(self) -> StreamState:
+        """The state of a causal model before the first `step`, for one stream."""
+        if not self.causal:
+            raise ValueError("only a causal model can run incrementally; build it with causal=True")
+        return StreamState(
+            self.input.initial_state(1) if isinstance(self.input, Downsampling) else None,
+            self.encoder.initial_state(1),
+            None if self.post_net is None else self.post_net.initial_state(1),
+        )
+
+    def step(
+        self, features: Tensor, state: StreamState, speaker_id: Tensor | None = None, prosody: Tensor | None = None
+    ) -> Tensor:
+        """The frames (1, n, output_dim), n may be 0, that the next features (1, T, input_dim) complete.
+
+        Joined, they are those of `forward`. `state` is updated in place.
+
+        Args:
+            features: of the frames that are `lookahead` after those of `prosody`. Behind the last ones come zeros.
+            state: from `initial_state`.
+            speaker_id: (1,), as for `forward`.
+            prosody: (1, T, prosody_dim), as for `forward`.
+        """
+        hidden_BTD = self._input_features(features, prosody)
+        if isinstance(self.input, Downsampling):
+            assert state.input is not None
+            hidden_BTD = self.input.step(hidden_BTD, state.input)
+        else:
+            hidden_BTD = self.input(hidden_BTD)
+        if hidden_BTD.shape[1] == 0:
+            return hidden_BTD.new_zeros(1, 0, self.output_dim)
+        hidden_BTD = self.encoder.step(self._conditioned(hidden_BTD, speaker_id), state.encoder)
+        out_BTF = self._frames(self.output(hidden_BTD), hidden_BTD.shape[1] * self.stride)
+        if self.post_net is None:
+            return out_BTF
+        assert state.post_net is not None
+        return self.post_net.step(out_BTF, state.post_net)
+
+    def _ahead(self, features: Tensor, mask_BT: Tensor | None) -> Tensor:
+        """The features of the frames `lookahead` later; zeros behind the last ones."""
+        features = features if mask_BT is None else zero_padding(features, mask_BT)
+        return F.pad(features[:, self.lookahead :], (0, 0, 0, min(self.lookahead, features.shape[1])))
+
+    def _conditioned(self, hidden_BTD: Tensor, speaker_id: Tensor | None) -> Tensor:
+        """Hidden frames, scaled, with the embedding of the speaker."""
         hidden_BTD = hidden_BTD * math.sqrt(self.d_model)
         if self.speaker is not None:
             if speaker_id is None:
                 raise ValueError(f"this model knows {self.n_speakers} speakers: speaker_id is needed")
-            hidden_BTD = hidden_BTD + self.speaker(speaker_id)[:, None, :].to(hidden_BTD.dtype)
-        elif speaker_id is not None:
+            voiced_BTD: Tensor = hidden_BTD + self.speaker(speaker_id)[:, None, :].to(hidden_BTD.dtype)
+            return voiced_BTD
+        if speaker_id is not None:
             warnings.warn(
                 "speaker_id is ignored: this VoiceTransformer has no speakers; build it with n_speakers=...",
-                stacklevel=2,
+                stacklevel=3,
             )
-        if self.positions is not None:
-            hidden_BTD = self.positions(hidden_BTD)
-        hidden_BTD = self.encoder(self.input_dropout(hidden_BTD), hidden_mask_BT)
-        out_BTF = self._frames(self.output(hidden_BTD), features.shape[1])
-        return out_BTF if self.post_net is None else self.post_net(out_BTF, mask_BT)
+        return hidden_BTD
 
     def _input_features(self, features: Tensor, prosody: Tensor | None) -> Tensor:
         """Floats (B, T, input_dim + prosody_dim) of whatever came."""
@@ -198,12 +276,3 @@ class VoiceTransformer(nn.Module):
         finally:
             self.train(was_training)
         return target
-
-
-def build_model(
-    settings: ConversionModel, n_speakers: int, input_dim: int, output_dim: int, prosody_dim: int
-) -> VoiceTransformer:
-    """The model that a recipe's `model` part describes, for features of these sizes."""
-    return VoiceTransformer(
-        input_dim, n_speakers=n_speakers, output_dim=output_dim, prosody_dim=prosody_dim, **settings.model_dump()
-    )

@@ -43,7 +43,8 @@ class ConversionData(VoiceData):
     """The corpus, and what the model reads of a recording."""
 
     content: Literal["mel", "whisper"] = "mel"
-    """What was said: perturbed mel envelopes, or the features of a Whisper encoder (needs phonate[eval])."""
+    """What was said: perturbed mel envelopes, or the features of a Whisper encoder (needs phonate[eval]). A causal
+    model predicts the latter from perturbed envelopes, and needs the encoder in training only."""
     whisper_model: str = "tiny.en"
     """Whisper model for `content: whisper`: a faster-whisper name, or a folder."""
     cepstral_coefficients: Annotated[int, Field(ge=2)] | None = 12
@@ -115,11 +116,24 @@ class ConversionModel(Settings):
     """Frames that the encoder sees as one."""
     post_net_layers: Annotated[int, Field(ge=0)] = 0
     """Layers of the residual convolutional post-net; 0 for none."""
+    causal: bool = False
+    """Convert each frame from itself, earlier ones and `lookahead` later ones, as `phonate convert --live` needs it;
+    normalisation then follows running statistics instead of those of the whole recording."""
+    lookahead: Annotated[int, Field(ge=0)] = 3
+    """Frames after a frame that a causal model reads; each adds 11.6 ms of delay. 3 and 5 fit stride 2 best."""
+    memory: PositiveInt = 160
+    """Frames before a frame that the attention of a causal model covers."""
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model {self.d_model} can't be divided among n_heads {self.n_heads}")
+        return self
+
+    @model_validator(mode="after")
+    def _causal_positions(self) -> Self:
+        if self.causal and self.positions != "rotary":
+            raise ValueError(f"causal: a stream has no end, as positions {self.positions} have; set them to rotary")
         return self
 
 

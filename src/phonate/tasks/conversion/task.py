@@ -19,9 +19,9 @@ from phonate.config.errors import InputError
 from phonate.nn.masks import frame_mask
 from phonate.tasks.conversion.corpus import Corpus
 from phonate.tasks.conversion.dataset import ConversionDataset
-from phonate.tasks.conversion.features import FeatureExtractor, Recording
+from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.model import VoiceTransformer, build_model
+from phonate.tasks.conversion.networks import DistilledTransformer, Network, build_model
 from phonate.tasks.conversion.settings import ConversionRecipe
 from phonate.training.losses import build_loss
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sound, Sums, Task, Terms
@@ -33,7 +33,8 @@ _PREVIEW_SECONDS = 6.0
 
 
 class ConversionTask(Task):
-    """Trains VoiceTransformer as `recipe` says. `recipe.data` is ConversionData, `recipe.model` ConversionModel."""
+    """Trains a VoiceTransformer, or two, as `recipe` says. `recipe.data` is ConversionData, `recipe.model`
+    ConversionModel."""
 
     def __init__(self, recipe: ConversionRecipe) -> None:
         self.recipe = recipe
@@ -42,7 +43,9 @@ class ConversionTask(Task):
             raise InputError(
                 f"data.crop_frames: {crop} frames are more than model.max_seq_len {model.max_seq_len} positions"
             )
-        self.extractor = FeatureExtractor(recipe.data)
+        if model.causal and not recipe.data.prosody:
+            raise InputError("model.causal: live conversion needs the pitch; set data.prosody to true")
+        self.extractor = FeatureExtractor(recipe.data, model.causal)
         mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
         self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
         self.coupling = self.criterion.coupling
@@ -56,17 +59,18 @@ class ConversionTask(Task):
         return self._corpus
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
-        """The main loss weighs 1, auxiliary ones what the recipe says."""
+        """The main loss and that of the content weigh 1, auxiliary ones what the recipe says."""
         return self.criterion.weights
 
     def model(self, device: torch.device) -> nn.Module:
-        """A VoiceTransformer with an embedding for each speaker of the corpus."""
+        """The network, with an embedding for each speaker of the corpus."""
         model = build_model(
             self.recipe.model,
             n_speakers=len(self.corpus.speakers),
             input_dim=self.corpus.content_dim,
             output_dim=self.recipe.data.audio.n_mels,
             prosody_dim=self.extractor.prosody_dim,
+            teacher_dim=self.corpus.teacher_dim,
         )
         with torch.no_grad():
             model.output.bias.fill_(_AVERAGE_LEVEL)
@@ -77,23 +81,32 @@ class ConversionTask(Task):
         return ConversionDataset(self.corpus, split)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
-        """Distance of the predicted from the clean mel over real frames."""
+        """Distance of the predicted from the clean mel over real frames; with a teacher, also `content`, the mean
+        square of what its features differ by."""
         mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
-        predicted_BTM = predict(model, batch, mask_BT)
-        terms: Terms = self.criterion(predicted_BTM, batch["target"], mask_BT, model=model)
-        return terms
+        if "teacher" not in batch:
+            terms: Terms = self.criterion(predict(model, batch, mask_BT), batch["target"], mask_BT, model=model)
+            return terms
+        made_BTM, content_BTW = cast(DistilledTransformer, model).with_content(
+            batch["features"], batch["speaker_id"], mask=mask_BT, prosody=batch["prosody"]
+        )
+        terms = self.criterion(made_BTM.float(), batch["target"], mask_BT, model=model)
+        difference_CW = content_BTW.float()[mask_BT] - batch["teacher"][mask_BT]
+        return {**terms, "content": (difference_CW.square().sum(), difference_CW.numel())}
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
         """Real mel values, where the loss is one number for each of them."""
         main = self.criterion.main
         if main not in _ELEMENTWISE or len(self.criterion.losses) > 1 or self.criterion.reduction != "mean":
             return None
-        return {main: float(batch["lengths"].sum()) * batch["target"].shape[-1]}
+        frames = float(batch["lengths"].sum())
+        counts: dict[str, Count] = {main: frames * batch["target"].shape[-1]}
+        return counts | ({"content": frames * batch["teacher"].shape[-1]} if "teacher" in batch else {})
 
     @property
     def validation_metrics(self) -> frozenset[str]:
         """The losses and `speaker_effect`."""
-        return frozenset({*self.criterion.losses, "speaker_effect"})
+        return frozenset({*self.criterion.losses, "speaker_effect", *(["content"] if self.extractor.teacher else [])})
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
@@ -124,10 +137,11 @@ class ConversionTask(Task):
         if found is None:
             return {}
         converter = Converter(
-            cast(VoiceTransformer, model),
+            cast(Network, model),
             self.recipe.data,
             self.corpus.voices,
             self.corpus.speakers[self.corpus.target],
+            expected=self.corpus.expected if self.extractor.causal else None,
         )
         converted_TM = converter.convert_mel(found)
         rate = self.recipe.data.audio.sample_rate
@@ -178,6 +192,8 @@ class ConversionTask(Task):
             "voices": {name: voice.document() for name, voice in self.corpus.voices.items()},
             "target": self.corpus.speakers[self.corpus.target],
             "content_dim": self.corpus.content_dim,
+            "teacher_dim": self.corpus.teacher_dim,
+            "expected": self.corpus.expected.document() if self.extractor.causal else None,
             **dict(zip(("features", "content"), self._features(), strict=True)),
             "validation": [self.corpus.prepared.index.id[i] for i in self.corpus.prepared.validation],
         }

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.tasks.conversion.content import speech_frames
-from phonate.tasks.conversion.features import Recording
-from phonate.tasks.conversion.prosody import Register
+from phonate.tasks.conversion.features.content import speech_frames
+from phonate.tasks.conversion.features.extractor import Recording
+from phonate.tasks.conversion.features.prosody import Register
+from phonate.tasks.conversion.features.running import RunningStatistics
 
 _MOST_CLIPS = 100
 _STRETCH = (0.8, 1.6)
@@ -46,9 +47,16 @@ class Voice:
 
     def equalised(self, mel_TM: FloatArray) -> FloatArray:
         """Adjust a converted mel (T, M) to this voice's mean and deviation in each band."""
-        mean_M, deviation_M = long_term(mel_TM)
-        stretch_M = np.clip(self.deviation_M / np.maximum(deviation_M, 1e-4), *_STRETCH)
-        return np.asarray((mel_TM - mean_M) * stretch_M + self.mean_M, dtype=np.float32)
+        return self.equalised_by(mel_TM, *long_term(mel_TM))
+
+    def equalised_by(self, mel_TM: FloatArray, mean: FloatArray, deviation: FloatArray) -> FloatArray:
+        """As `equalised`, for a mel whose mean and deviation are these, (M,) or (T, M)."""
+        stretch = np.clip(self.deviation_M / np.maximum(deviation, 1e-4), *_STRETCH)
+        return np.asarray((mel_TM - mean) * stretch + self.mean_M, dtype=np.float32)
+
+    def running(self) -> RunningStatistics:
+        """Mean and deviation of converted speech so far, for `equalised_by`; they start from this voice's own."""
+        return RunningStatistics(self.mean_M, self.deviation_M, 60.0, 120.0)
 
     def document(self) -> dict[str, Any]:
         """As JSON."""

@@ -49,7 +49,8 @@ class NeuralVocoder(Inference):
         trained = open_trained(source, "vocoder", VocoderRecipe)
         processor = AudioProcessor(trained.recipe.data.audio)
         trained.require_features(processor.fingerprint)
-        network = Vocoder.of(processor, trained.recipe.model.width, trained.recipe.model.layers)
+        model = trained.recipe.model
+        network = Vocoder.of(processor, model.width, model.layers, model.lookahead)
         trained.load_into(network, "vocoder")
         return cls(network, processor, trained.inference_metadata).to(device)
 

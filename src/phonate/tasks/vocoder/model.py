@@ -18,7 +18,7 @@ class VocoderGAN(nn.Module):
 
     def __init__(self, model: VocoderModel, processor: AudioProcessor) -> None:
         super().__init__()
-        self.vocoder = Vocoder.of(processor, model.width, model.layers)
+        self.vocoder = Vocoder.of(processor, model.width, model.layers, model.lookahead)
         self.discriminators = Discriminators(RESOLUTIONS, model.discriminator_channels)
         self.fourier = MultiResolutionFourier(RESOLUTIONS)
         self.preemphasis = processor.config.preemphasis

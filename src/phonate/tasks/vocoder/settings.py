@@ -32,6 +32,9 @@ class VocoderModel(Settings):
     """Width of the network."""
     layers: PositiveInt = 6
     """ConvNeXt blocks."""
+    lookahead: Annotated[int, Field(ge=0, le=3)] | None = None
+    """Frames of the mel after a frame that its sound depends on, for `phonate convert --live`. Null: three for each
+    convolution, as before it."""
     discriminator_channels: PositiveInt = 8
     """Channels of the discriminators' first layers (only used in training)."""
 

@@ -10,10 +10,10 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import WhisperEncoder
-from phonate.tasks.conversion.content import Content
-from phonate.tasks.conversion.prosody import Prosody, Register, transposed
+from phonate.tasks.conversion.features.content import Content
+from phonate.tasks.conversion.features.prosody import Prosody, Register, transposed
+from phonate.tasks.conversion.features.whisper import at_frames, normalised
 from phonate.tasks.conversion.settings import ConversionData
-from phonate.tasks.conversion.whisper import at_frames, normalised
 
 EVERYTHING = slice(None)
 
@@ -28,13 +28,19 @@ class Recording:
 
 
 class FeatureExtractor:
-    """Makes `Recording`s of waveforms, and model inputs of `Recording`s, as the recipe's `data` says."""
+    """Makes `Recording`s of waveforms, and model inputs of `Recording`s, as the recipe's `data` says.
 
-    def __init__(self, data: ConversionData) -> None:
+    `causal`: inputs depend on no later frame, as `model.causal` needs it.
+    """
+
+    def __init__(self, data: ConversionData, causal: bool = False) -> None:
         self.data = data
+        self.causal = causal
         self.processor = AudioProcessor(data.audio)
-        self._content = Content(data.audio, data.cepstral_coefficients, data.normalise)
-        self._prosody = Prosody(data.audio)
+        self.envelope = Content(data.audio, data.cepstral_coefficients, data.normalise, causal)
+        """Content that is computed from the mel."""
+        self.harmonics = Prosody(data.audio, causal)
+        """Prosody features of a pitch."""
         self._whisper: WhisperEncoder | None = None
 
     @property
@@ -45,9 +51,14 @@ class FeatureExtractor:
         return self._whisper
 
     @property
+    def teacher(self) -> bool:
+        """Whether Whisper features are what a network is taught to predict from the mel, instead of what it reads."""
+        return self.causal and self.data.content == "whisper"
+
+    @property
     def prosody_dim(self) -> int:
         """Prosody features of a frame."""
-        return self._prosody.width if self.data.prosody else 0
+        return self.harmonics.width if self.data.prosody else 0
 
     def recording(self, waveform: FloatArray) -> Recording:
         """Clean features of a waveform (N,) at the configured rate."""
@@ -55,7 +66,7 @@ class FeatureExtractor:
         return Recording(
             self.processor.mel(waveform),
             self.pitch(waveform),
-            self.whisper(waveform, audio.sample_rate) if self.data.content == "whisper" else None,
+            self.whisper(waveform, audio.sample_rate) if self.data.content == "whisper" and not self.teacher else None,
         )
 
     def pitch(self, waveform: FloatArray) -> FloatArray:
@@ -72,16 +83,22 @@ class FeatureExtractor:
 
         Normalisation sees the whole recording, as it does in conversion.
         """
-        if recording.whisper_SW is not None:
-            features_SW = normalised(recording.whisper_SW) if self.data.normalise else recording.whisper_SW
-            frames_T = np.arange(len(recording.mel_TM))[cut]
-            return at_frames(features_SW, frames_T, self.data.audio.frames_per_second)
+        if recording.whisper_SW is not None and not self.teacher:
+            return self.whisper_content(recording, cut)
         if rng is None or self.data.perturbation is None:
-            return self._content(recording.mel_TM)[cut]
-        return self._content.perturbed(recording.mel_TM, self.data.perturbation, rng)[cut]
+            return self.envelope(recording.mel_TM)[cut]
+        return self.envelope.perturbed(recording.mel_TM, self.data.perturbation, rng)[cut]
+
+    def whisper_content(self, recording: Recording, cut: slice = EVERYTHING) -> FloatArray:
+        """Whisper features (T, W) of the frames `cut`."""
+        if recording.whisper_SW is None:
+            raise ValueError("the recording has no Whisper features")
+        features_SW = normalised(recording.whisper_SW) if self.data.normalise else recording.whisper_SW
+        frames_T = np.arange(len(recording.mel_TM))[cut]
+        return at_frames(features_SW, frames_T, self.data.audio.frames_per_second)
 
     def prosody(self, recording: Recording, register: Register | None = None, cut: slice = EVERYTHING) -> FloatArray:
         """Prosody features (T, prosody_dim) of the frames `cut`, in the recording's own register or another."""
         if not self.data.prosody:
             return np.zeros((len(recording.mel_TM[cut]), 0), dtype=np.float32)
-        return self._prosody(recording.f0_T if register is None else transposed(recording.f0_T, register), cut)
+        return self.harmonics(recording.f0_T if register is None else transposed(recording.f0_T, register), cut)

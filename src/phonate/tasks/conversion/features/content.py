@@ -17,6 +17,7 @@ import numpy.typing as npt
 from phonate.audio.decoding import FloatArray
 from phonate.audio.mel_scale import band_edges
 from phonate.audio.settings import AudioConfig
+from phonate.tasks.conversion.features.running import Expected, RunningContent
 from phonate.tasks.conversion.settings import PerturbationSettings
 
 _LOUD_PERCENTILE = 95.0
@@ -25,14 +26,21 @@ _LEAST_DEVIATION = 0.02
 _KNEE_HZ = 6000.0  # formants are scaled below this; above, the axis is compressed to keep its end fixed
 _WARP_STEPS = 64
 _RIPPLES = 5
+_QUIETER = 0.3  # live speech is not brought to one level before: in training it is up to 30 dB quieter
 
 
 class Content:
     """Computes content features (T, M) from mel features (T, M) with the settings `audio`."""
 
-    def __init__(self, audio: AudioConfig, cepstral_coefficients: int | None, normalise: bool) -> None:
-        """`cepstral_coefficients`: number kept, for a smooth envelope; None: all. `normalise`: per utterance."""
+    def __init__(
+        self, audio: AudioConfig, cepstral_coefficients: int | None, normalise: bool, causal: bool = False
+    ) -> None:
+        """`cepstral_coefficients`: number kept, for a smooth envelope; None: all. `normalise`: per utterance, or, if
+        `causal`, by what was heard so far, from `expected` on."""
         self.bands = audio.n_mels
+        self.causal = causal
+        self.expected: Expected | None = None
+        """The statistics of the training corpus, which a causal normalisation starts from."""
         self.normalise = normalise
         self._decibels = -audio.min_level_db
         self._centres = np.array(band_edges(self.bands, audio.fmin, audio.fmax)[1:-1])
@@ -44,16 +52,24 @@ class Content:
 
     def __call__(self, mel_TM: FloatArray) -> FloatArray:
         """Content (T, M) of the mel (T, M) of a whole utterance."""
-        return self._normalised(self._smoothed(mel_TM), mel_TM)
+        return self._normalised(self.smoothed(mel_TM), mel_TM)
+
+    def running(self) -> RunningContent:
+        """Normalisation of one utterance in blocks."""
+        if self.expected is None:
+            raise ValueError("causal normalisation needs the statistics of the training corpus: set `expected`")
+        return RunningContent(self.expected, _LEAST_DEVIATION)
 
     def perturbed(self, mel_TM: FloatArray, settings: PerturbationSettings, rng: np.random.Generator) -> FloatArray:
         """Content (T, M) of a mel (T, M) after a random formant shift, equalisation and noise."""
         if rng.random() < settings.noise_probability:
             mel_TM = self._noisy(mel_TM, settings, rng)
+        if self.causal:
+            mel_TM = mel_TM - np.float32(rng.uniform(0.0, _QUIETER))
         content_TM = mel_TM @ self._warp(_random_warp(settings, rng))
         return self._normalised(content_TM + self._ripple(settings.equaliser_db, rng), mel_TM)
 
-    def _smoothed(self, mel_TM: FloatArray) -> FloatArray:
+    def smoothed(self, mel_TM: FloatArray) -> FloatArray:
         """The envelope: only the first cepstral coefficients."""
         return mel_TM if self._smoothing_MM is None else np.asarray(mel_TM @ self._smoothing_MM, dtype=np.float32)
 
@@ -61,6 +77,8 @@ class Content:
         """Normalise each band to mean 0 and deviation 1 over the utterance's speech (as in CMVN)."""
         if not self.normalise:
             return content_TM
+        if self.causal:
+            return self.running().push(spectrum_TM, content_TM)
         speech_T = speech_frames(spectrum_TM)
         mean_M = content_TM[speech_T].mean(axis=0)
         deviation_M = content_TM[speech_T].std(axis=0) + _LEAST_DEVIATION

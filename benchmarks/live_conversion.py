@@ -1,0 +1,99 @@
+"""How far live conversion is behind the voice that it converts.
+
+    python benchmarks/live_conversion.py RUN IN.wav [--seconds 120] [--out benchmarks/results/live_conversion.md]
+
+RUN is a run of the recipe conversion-live whose recipe names a causal vocoder (or --vocoder). The recording, repeated,
+is fed on one core in real time, as a sound card would: a block is handed over when its last sample has been heard, and
+until then the program sleeps. The delay of a block is the time by the clock from its oldest sample's to that sample's
+conversion: algorithmic delay, wait for the block and computation together (but no buffers of a sound card). `rtf` is
+processor time over the length of the sound; `late` counts blocks that took longer to compute than to speak.
+`differs` is the largest difference between these blocks, joined, and the conversion of the recording as a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from phonate.audio.decoding import FloatArray, read_audio
+from phonate.tasks.conversion.inference import Converter
+
+
+def in_real_time(converter: Converter, sound: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Delay of each block that came back and computation of each that went in (both in seconds), the sound that came
+    back, and processor time over the sound's length."""
+    live = converter.live()
+    rate, size = live.sample_rate, live.block
+    delays, computed, parts, given = [], [], [], 0
+    processor = time.process_time()
+    start = time.perf_counter()
+    for number in range(len(sound) // size):
+        time.sleep(max(0.0, start + (number + 1) * size / rate - time.perf_counter()))
+        began = time.perf_counter()
+        made = live.push(sound[number * size : (number + 1) * size])
+        ended = time.perf_counter()
+        computed.append(ended - began)
+        if len(made):
+            delays.append(ended - (start + given / rate))
+        given += len(made)
+        parts.append(made)
+    busy = time.process_time() - processor
+    parts.append(live.finish())
+    seconds = len(sound) // size * size / rate
+    return np.array(delays), np.array(computed), np.concatenate(parts), busy / seconds
+
+
+def report(converter: Converter, sound: FloatArray) -> str:
+    """The results as Markdown."""
+    live = converter.live()
+    size, rate = live.block, live.sample_rate
+    sound = sound[: len(sound) // size * size]
+    warm = converter.live()
+    for start in range(0, 40 * size, size):  # the first blocks allocate
+        warm.push(sound[start : start + size])
+    load = os.getloadavg()[0]
+    delays, computed, made, rtf = in_real_time(converter, sound)
+    differs = float(np.abs(made - np.concatenate(list(converter.stream(sound)))).max())
+    cells = [f"{1000 * value:.1f}" for value in (*np.percentile(delays, [50, 95, 99]), delays.max())]
+    times = [f"{1000 * value:.1f}" for value in (*np.percentile(computed, [50, 95]), computed.max())]
+    late = int((computed > size / rate).sum())
+    parameters = sum(p.numel() for network in converter.networks for p in network.parameters())
+    return (
+        f"{len(sound) / rate:.0f} s in blocks of {size} samples at {rate} Hz, one core ({platform.machine()}, "
+        f"load {load:.1f}), torch {torch.__version__}, {parameters / 1e6:.1f} M parameters.\n\n"
+        "| | median | 95 % | 99 % | largest |\n|---|---|---|---|---|\n"
+        f"| sound to sound, ms | {' | '.join(cells)} |\n"
+        f"| of this computation, ms | {times[0]} | {times[1]} | | {times[2]} |\n\n"
+        "| algorithmic delay and block, ms | rtf | late | differs |\n|---|---|---|---|\n"
+        f"| {1000 * live.latency / rate:.1f} | {rtf:.3f} | {late} of {len(computed)} | {differs:.0e} |\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("recording", nargs="+")
+    parser.add_argument("--vocoder")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/live_conversion.md"))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    converter = Converter.load(args.run, args.vocoder)
+    once = np.concatenate([read_audio(path, converter.sample_rate)[0] for path in args.recording])
+    wanted = int(args.seconds * converter.sample_rate)
+    sound = np.tile(once, -(-wanted // len(once)))[:wanted]
+    names = " ".join(Path(path).name for path in args.recording)
+    command = f"python benchmarks/live_conversion.py {args.run} {names} --seconds {args.seconds:.0f}"
+    text = f"`{command}`: {report(converter, sound)}"
+    print(text)
+    args.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Sound as it comes and goes: microphones, loudspeakers, raw samples in pipes, and files in short blocks.
+
+Blocks are mono float32 samples (N,) from -1 to 1. Raw samples are 16-bit little-endian integers, one channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import soundfile
+import soxr
+
+from phonate.audio.decoding import MADE, FloatArray, writable
+from phonate.config.errors import DataError, InputError, MissingPackageError
+from phonate.config.packages import optional_package
+
+_FULL_SCALE = 32768.0
+
+
+class Sink(Protocol):
+    """Where blocks go to."""
+
+    def write(self, samples: FloatArray) -> None:
+        """Add a block (N,)."""
+        ...
+
+
+def resampled(blocks: Iterable[FloatArray], rate: int, new_rate: int) -> Iterator[FloatArray]:
+    """The blocks at another rate in Hz, by soxr's quick filter, whose delay is a few samples."""
+    if rate == new_rate:
+        yield from blocks
+        return
+    stream = soxr.ResampleStream(rate, new_rate, 1, dtype="float32", quality="LQ")
+    for block in blocks:
+        yield stream.resample_chunk(np.ascontiguousarray(block))
+    yield stream.resample_chunk(np.zeros(0, np.float32), last=True)
+
+
+def raw_blocks(pipe: BinaryIO, size: int) -> Iterator[FloatArray]:
+    """Raw samples from a pipe in blocks of `size`, each as soon as it is there, until the pipe is closed.
+
+    Raises DataError where it ends within a sample.
+    """
+    while data := pipe.read(2 * size):
+        if len(data) % 2:
+            raise DataError("standard input ends within a sample; it must be raw 16-bit samples of one channel")
+        yield np.frombuffer(data, dtype="<i2").astype(np.float32) / np.float32(_FULL_SCALE)
+
+
+class RawSink:
+    """Raw samples into a pipe, block by block."""
+
+    def __init__(self, pipe: BinaryIO) -> None:
+        self._pipe = pipe
+
+    def write(self, samples: FloatArray) -> None:
+        """Add a block (N,)."""
+        self._pipe.write(np.round(samples * (_FULL_SCALE - 1.0)).astype("<i2").tobytes())
+        self._pipe.flush()
+
+
+@contextlib.contextmanager
+def file_sink(path: str | Path, sample_rate: int) -> Iterator[Sink]:
+    """A 16-bit WAV or FLAC file, by suffix, that appears when all of it is written.
+
+    Raises InputError for another suffix, or a folder that is not there or can't be written to.
+    """
+    path = writable(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        kind = path.suffix[1:].upper()
+        with soundfile.SoundFile(temporary, "w", sample_rate, 1, subtype="PCM_16", format=kind) as file:
+            file.comment = MADE
+            yield file
+        temporary.replace(path)
+    except soundfile.LibsndfileError as error:
+        raise InputError(f"{path}: can't be written ({error}); choose another place or make room") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def microphone(sample_rate: int, size: int) -> Iterator[Iterator[FloatArray]]:
+    """Blocks of `size` samples from the system's microphone, without an end.
+
+    Raises MissingPackageError without sounddevice and PortAudio, InputError where no microphone can be opened.
+    """
+    sounddevice = _sounddevice("a microphone")
+    with _opened(sounddevice, "InputStream", sample_rate, size) as stream:
+        yield (stream.read(size)[0][:, 0] for _ in iter(int, 1))
+
+
+@contextlib.contextmanager
+def loudspeaker(sample_rate: int, size: int) -> Iterator[Sink]:
+    """The system's loudspeaker; a block waits until it can be played. Errors as for `microphone`."""
+    sounddevice = _sounddevice("a loudspeaker")
+    with _opened(sounddevice, "OutputStream", sample_rate, size) as stream:
+        yield _Playing(stream)
+
+
+class _Playing:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, samples: FloatArray) -> None:
+        if len(samples):
+            self._stream.write(np.ascontiguousarray(samples[:, None]))
+
+
+def _opened(sounddevice: Any, kind: str, sample_rate: int, size: int) -> Any:
+    """A started stream of one channel, as a context manager."""
+    options = {"samplerate": sample_rate, "blocksize": size, "channels": 1, "dtype": "float32", "latency": "low"}
+    what = "microphone" if kind == "InputStream" else "loudspeaker"
+    try:
+        return getattr(sounddevice, kind)(**options)
+    except (sounddevice.PortAudioError, ValueError) as error:
+        raise InputError(
+            f"no {what} can be opened at {sample_rate} Hz ({' '.join(str(error).split())}); connect one, and see "
+            "python -m sounddevice for those that are there"
+        ) from error
+
+
+def _sounddevice(what: str) -> Any:
+    try:
+        return optional_package("sounddevice", what, "'phonate[live]'")
+    except OSError as error:
+        raise MissingPackageError(
+            f"{what} needs the library PortAudio, which is not installed; on Linux, apt-get install libportaudio2; "
+            "elsewhere, pip install --force-reinstall 'phonate[live]' brings it"
+        ) from error

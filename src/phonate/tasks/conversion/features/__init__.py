@@ -1,0 +1,1 @@
+"""What a VoiceTransformer reads of a recording: content and prosody."""

@@ -1,0 +1,1 @@
+"""Conversion of sound while it arrives."""

@@ -1,0 +1,117 @@
+"""The network that a recipe's `model` describes: a VoiceTransformer, or two for live conversion by Whisper features.
+
+Shapes: B batch, T frames, F features of a frame, W features of the teacher.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from phonate.tasks.conversion.model import StreamState, VoiceTransformer
+from phonate.tasks.conversion.settings import ConversionModel
+
+
+@dataclass
+class DistilledState:
+    """What a DistilledTransformer carries from block to block."""
+
+    content: StreamState
+    converter: StreamState
+    prosody_BTP: Tensor | None = None
+    """Prosody of frames whose content is not known yet."""
+
+
+class DistilledTransformer(nn.Module):
+    """Two causal VoiceTransformers: one predicts the content that a teacher, such as Whisper's encoder, sees in whole
+    recordings; the other converts from that content.
+
+    The first learns from the teacher alone: a loss on the converted mel would teach it to let the voice through.
+
+    Args:
+        content: mel envelopes -> features of the teacher.
+        converter: these, prosody and a speaker -> mel.
+    """
+
+    causal = True
+    positions = None
+
+    def __init__(self, content: VoiceTransformer, converter: VoiceTransformer) -> None:
+        super().__init__()
+        self.content, self.converter = content, converter
+        self.lookahead, self.stride = content.lookahead, converter.stride
+        self.prosody_dim, self.output_dim = converter.prosody_dim, converter.output_dim
+
+    @property
+    def output(self) -> nn.Linear:
+        """The last layer of the converter, before its post-net."""
+        return self.converter.output
+
+    def forward(
+        self,
+        features: Tensor,
+        speaker_id: Tensor | None = None,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+        prosody: Tensor | None = None,
+    ) -> Tensor:
+        """As `VoiceTransformer.forward`."""
+        return self.with_content(features, speaker_id, lengths, mask, prosody)[0]
+
+    def with_content(
+        self,
+        features: Tensor,
+        speaker_id: Tensor | None = None,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+        prosody: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The mel (B, T, output_dim), and the content (B, T, W) that it was made from."""
+        content_BTW = self.content(features, lengths=lengths, mask=mask)
+        made: Tensor = self.converter(content_BTW.detach(), speaker_id, lengths, mask, prosody)
+        return made, content_BTW
+
+    def initial_state(self) -> DistilledState:
+        """The state before the first `step`, for one stream."""
+        return DistilledState(self.content.initial_state(), self.converter.initial_state())
+
+    def step(
+        self, features: Tensor, state: DistilledState, speaker_id: Tensor | None = None, prosody: Tensor | None = None
+    ) -> Tensor:
+        """As `VoiceTransformer.step`."""
+        content_BTW = self.content.step(features, state.content)
+        if prosody is not None:
+            held = prosody if state.prosody_BTP is None else torch.cat((state.prosody_BTP, prosody), dim=1)
+            prosody, state.prosody_BTP = held[:, : content_BTW.shape[1]], held[:, content_BTW.shape[1] :]
+        return self.converter.step(content_BTW, state.converter, speaker_id, prosody)
+
+
+Network = VoiceTransformer | DistilledTransformer
+
+
+def build_model(
+    settings: ConversionModel,
+    n_speakers: int,
+    input_dim: int,
+    output_dim: int,
+    prosody_dim: int,
+    teacher_dim: int | None = None,
+) -> Network:
+    """The network that a recipe's `model` part describes, for features of these sizes. `teacher_dim`: W; None: the mel
+    is made of the input at once."""
+    options = settings.model_dump()
+    if teacher_dim is None:
+        return VoiceTransformer(
+            input_dim, n_speakers=n_speakers, output_dim=output_dim, prosody_dim=prosody_dim, **options
+        )
+    content = VoiceTransformer(input_dim, output_dim=teacher_dim, **{**options, "post_net_layers": 0})
+    converter = VoiceTransformer(
+        teacher_dim,
+        n_speakers=n_speakers,
+        output_dim=output_dim,
+        prosody_dim=prosody_dim,
+        **{**options, "lookahead": 0},
+    )
+    return DistilledTransformer(content, converter)

@@ -1,0 +1,129 @@
+"""Live conversion from a microphone, a pipe or a file to a loudspeaker, a pipe or a file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from phonate.audio.decoding import FloatArray, read_blocks
+from phonate.audio.live import RawSink, Sink, file_sink, loudspeaker, microphone, raw_blocks, resampled
+from phonate.config.errors import InputError
+from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.conversion.live.speech import LiveConversion
+
+logger = logging.getLogger("phonate")
+
+MICROPHONE, LOUDSPEAKER, PIPE = "microphone", "loudspeaker", "-"
+_LOWEST_RATE, _HIGHEST_RATE = 8000, 192000
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was converted."""
+
+    seconds: float
+    """Length of the sound."""
+    latency: float
+    """Seconds from a sample to its conversion, the length of a block included, computation not."""
+    busy: float
+    """Seconds of computation for each second of sound."""
+
+
+def convert_live(
+    converter: Converter, source: str, sink: str, speaker: str | None = None, rate: int | None = None
+) -> Converted:
+    """Convert `source` to the voice of `speaker`, each block as soon as it is there, until it ends.
+
+    Args:
+        source: A recording, "microphone" (until Ctrl-C), or "-": raw 16-bit samples from standard input.
+        sink: A .wav or .flac file, "loudspeaker", or "-": raw 16-bit samples to standard output.
+        rate: Hz of raw samples that come in; None: the model's.
+
+    Raises InputError for a model that is not causal, an unknown speaker, or a source or sink that can't be opened.
+    """
+    if rate is not None and source != PIPE:
+        raise InputError("--rate is that of raw samples from standard input (-); files and microphones have their own")
+    if rate is not None and not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
+        raise InputError(f"--rate {rate}: must be from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz")
+    live = converter.live(speaker)
+    latency = live.latency / live.sample_rate
+    logger.info(
+        "live conversion to %s: %.1f ms behind the input (%d samples at %d Hz, of which a block is %d) and computation",
+        speaker or converter.target,
+        1000 * latency,
+        live.latency,
+        live.sample_rate,
+        live.block,
+    )
+    with _source(source, live, rate) as blocks, _sink(sink, live) as output:
+        samples, busy = _run(live, blocks, output)
+    seconds = samples / live.sample_rate
+    return Converted(seconds, latency, busy / seconds if seconds else 0.0)
+
+
+def _run(live: LiveConversion, blocks: Iterator[FloatArray], output: Sink) -> tuple[int, float]:
+    """Samples that were written, and seconds that their computation took."""
+    written, busy = 0, 0.0
+    for block in blocks:
+        start = time.perf_counter()
+        samples = live.push(block)
+        busy += time.perf_counter() - start
+        output.write(samples)
+        written += len(samples)
+    rest = live.finish()
+    output.write(rest)
+    return written + len(rest), busy
+
+
+@contextlib.contextmanager
+def _source(source: str, live: LiveConversion, rate: int | None) -> Iterator[Iterator[FloatArray]]:
+    if source == MICROPHONE:
+        with microphone(live.sample_rate, live.block) as blocks, _until_interrupted(blocks) as heard:
+            yield heard
+    elif source == PIPE:
+        if sys.stdin.isatty():
+            raise InputError("standard input is a terminal; pipe raw 16-bit samples into it, or give a recording")
+        rate = rate or live.sample_rate
+        size = max(1, round(live.block * rate / live.sample_rate))
+        yield resampled(raw_blocks(sys.stdin.buffer, size), rate, live.sample_rate)
+    else:
+        yield read_blocks(source, live.sample_rate, block_seconds=live.block / live.sample_rate)
+
+
+@contextlib.contextmanager
+def _sink(sink: str, live: LiveConversion) -> Iterator[Sink]:
+    if sink == LOUDSPEAKER:
+        with loudspeaker(live.sample_rate, live.block) as output:
+            yield output
+    elif sink == PIPE:
+        yield RawSink(sys.stdout.buffer)
+    else:
+        with file_sink(sink, live.sample_rate) as output:
+            yield output
+
+
+@contextlib.contextmanager
+def _until_interrupted(blocks: Iterator[FloatArray]) -> Iterator[Iterator[FloatArray]]:
+    """The blocks until Ctrl-C, which ends the recording, not the command."""
+    ended = False
+
+    def end(_number: int, _frame: object) -> None:
+        nonlocal ended
+        ended = True
+
+    def heard() -> Iterator[FloatArray]:
+        for block in blocks:
+            if ended:
+                return
+            yield block
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield heard()
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,67 @@
+"""Mel and pitch of a waveform that comes in blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from phonate.audio.pitch import F0Stream, f0
+from phonate.audio.processor import AudioProcessor, preemphasised
+
+RATE, HOP = 22050, 256
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """Two seconds: silence, a gliding tone, noise, and the tone again; its emphasised form peaks at 1."""
+    rng = np.random.default_rng(3)
+    seconds = np.arange(2 * RATE) / RATE
+    phase = 2 * np.pi * np.cumsum(120 + 40 * np.sin(3 * seconds)) / RATE
+    tone = sum(np.sin(number * phase) / number for number in range(1, 12))
+    tone[: RATE // 5] = 0.0
+    tone[RATE : RATE + 4000] = 0.3 * rng.standard_normal(4000)
+    waveform = tone.astype(np.float32)
+    return waveform / np.abs(preemphasised(waveform, 0.97)).max()
+
+
+def blocks(waveform: np.ndarray, seed: int) -> list[np.ndarray]:
+    """The waveform in blocks of random sizes, some of them empty."""
+    rng, parts, start = np.random.default_rng(seed), [], 0
+    while start < len(waveform):
+        size = int(rng.choice([0, 1, 17, 200, 256, 512, 3000]))
+        parts.append(waveform[start : start + size])
+        start += size
+    return parts
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_mel_of_blocks_is_the_mel_of_the_whole(sound, seed):
+    stream = AudioProcessor().mel_stream()
+    made = np.concatenate([*(stream.push(part) for part in blocks(sound, seed)), stream.finish()])
+    assert np.abs(made - AudioProcessor().mel(sound)).max() < 1e-5
+
+
+def test_mel_of_blocks_keeps_their_level(sound):
+    stream = AudioProcessor().mel_stream()
+    quiet = np.concatenate([stream.push(0.1 * sound), stream.finish()])
+    whole = AudioProcessor().mel(sound)
+    loud = whole > 0.5
+    assert np.allclose(whole[loud] - quiet[loud], 0.2, atol=1e-4)  # 20 of 100 dB
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pitch_of_blocks_is_the_pitch_of_the_whole(sound, seed):
+    whole = f0(sound, RATE, HOP)
+    stream = F0Stream(RATE, HOP)
+    parts = [stream.push(part) for part in blocks(sound, seed)]
+    made = np.concatenate([*parts, stream.finish(len(whole))])
+    assert made.shape == whole.shape
+    assert (whole > 0).mean() > 0.5
+    assert np.allclose(made, whole, atol=0.02)
+
+
+def test_a_pitch_is_known_once_the_stated_samples_are_there(sound):
+    stream, frames = F0Stream(RATE, HOP), 0
+    for sample in range(0, 30 * HOP):
+        frames += len(stream.push(sound[sample : sample + 1]))
+        assert frames == max(0, (sample + 1 - stream.samples_ahead) // HOP + 1)

@@ -1,0 +1,215 @@
+"""`phonate convert --live` as a process: from files and pipes, into files and pipes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from phonate.audio.decoding import read_audio
+from phonate.workflows.train import train
+
+RATE = 22050
+SMALL = {
+    "training.batch_size": 4,
+    "training.scheduler.warmup_steps": 2,
+    "training.ema": None,
+    "training.max_steps": 3,
+    "data.validation": 0.2,
+}
+TINY = {"model.d_model": 32, "model.n_layers": 1, "model.n_heads": 2, "model.d_ff": 64, "data.target": "anna"}
+
+
+@pytest.fixture(scope="module")
+def runs(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a causal converter, `live`, that was hardly trained, its vocoder, and a recording."""
+    folder = tmp_path_factory.mktemp("live")
+    (folder / "voices").symlink_to(tone_corpus)
+    data = {"data.path": str(folder / "voices"), **SMALL}
+    vocoder = {"model.width": 16, "model.layers": 1, "training.adversarial_start": None, "model.lookahead": 1}
+    train("vocoder", {**data, **vocoder}, output=folder / "vocoder")
+    train("conversion-live", {**data, **TINY, "data.vocoder": str(folder / "vocoder")}, output=folder / "live")
+    waveform, _ = read_audio(tone_corpus / "cleo" / "05.wav", RATE)
+    soundfile.write(folder / "in.wav", waveform, RATE, subtype="PCM_16")
+    return folder
+
+
+def phonate(folder: Path, *arguments: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "phonate", "convert", "live", *arguments]
+    return subprocess.run(command, cwd=folder, input=given, capture_output=True, check=False)
+
+
+def samples(raw: bytes) -> np.ndarray:
+    return np.frombuffer(raw, "<i2").astype(np.float32) / 32767.0
+
+
+def test_a_file_and_a_pipe_give_the_same_sound(runs: Path) -> None:
+    done = phonate(runs, "in.wav", "--live", "-o", "out.wav")
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"104.5 ms behind the input (2304 samples at 22050 Hz, of which a block is 512)" in done.stderr
+    assert done.stdout.startswith(b"out.wav: ")
+    assert b"as anna, 104 ms behind the input" in done.stdout
+    converted, rate = soundfile.read(runs / "out.wav", dtype="float32")
+    source, _ = soundfile.read(runs / "in.wav", dtype="int16")
+    assert rate == RATE
+    assert len(converted) == len(source) // 256 * 256
+    piped = phonate(runs, "-", "--live", "-o", "-", given=source.astype("<i2").tobytes())
+    assert piped.returncode == 0, piped.stderr.decode()
+    assert np.abs(samples(piped.stdout) - converted).max() < 3 / 32768
+    assert np.abs(converted).max() > 0.01
+
+
+def test_sound_comes_out_before_the_input_has_ended(runs: Path) -> None:
+    """As from a microphone: a second goes in, its conversion comes out but for the latency; the pipe stays open."""
+    command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "-"]
+    with subprocess.Popen(command, cwd=runs, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        source, _ = soundfile.read(runs / "in.wav", dtype="int16")
+        blocks = 40
+        process.stdin.write(source[: blocks * 512].astype("<i2").tobytes())
+        process.stdin.flush()
+        expected = blocks * 512 - (2304 - 512)
+        assert len(process.stdout.read(2 * expected)) == 2 * expected
+        assert process.poll() is None
+        process.stdin.close()
+        rest = process.stdout.read()
+    assert process.returncode == 0
+    assert len(rest) // 2 + expected == blocks * 512
+
+
+def test_another_rate_is_resampled(runs: Path) -> None:
+    source, _ = read_audio(runs / "in.wav", 16000)
+    raw = (source * 32767).astype("<i2").tobytes()
+    done = phonate(runs, "-", "--live", "--rate", "16000", "-o", "resampled.wav", given=raw)
+    assert done.returncode == 0, done.stderr.decode()
+    info = soundfile.info(runs / "resampled.wav")
+    assert info.samplerate == RATE
+    assert abs(info.duration - len(source) / 16000) < 0.02
+
+
+def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
+    command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "partial.wav"]
+    with subprocess.Popen(command, cwd=runs, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(bytes(40000))
+        process.stdin.flush()
+        for line in process.stderr:
+            if b"behind the input" in line:
+                break
+        time.sleep(0.3)
+        process.terminate()
+        process.wait(timeout=30)
+    assert process.returncode == 143
+    assert not list(runs.glob("*partial*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("in.wav", "--live", "--rate", "16000", "-o", "x.wav"), b"--rate is that of raw samples"),
+        (("-", "--live", "--rate", "5", "-o", "x.wav"), b"from 8000 to 192000 Hz"),
+        (("in.wav", "--rate", "16000", "-o", "x.wav"), b"needs --live"),
+        (("in.wav", "--live", "-o", "x.mp3"), b"writes .flac and .wav only"),
+        (("in.wav", "--live", "--vocoder", "griffin_lim", "-o", "x.wav"), b"needs a causal vocoder, not Griffin-Lim"),
+        (("in.wav", "--live", "--speaker", "anja", "-o", "x.wav"), b"did you mean anna"),
+        (("missing.wav", "--live", "-o", "x.wav"), b"missing.wav"),
+    ],
+)
+def test_a_mistake_is_one_line(runs: Path, arguments: tuple[str, ...], message: bytes) -> None:
+    done = phonate(runs, *arguments, given=b"")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (runs / "x.wav").exists()
+
+
+def test_half_a_sample_is_an_error(runs: Path) -> None:
+    done = phonate(runs, "-", "--live", "-o", "x.wav", given=bytes(3001))
+    assert done.returncode == 2
+    assert b"ends within a sample" in done.stderr
+
+
+@pytest.mark.parametrize(("place", "what"), [("microphone", b"a microphone"), ("loudspeaker", b"a loudspeaker")])
+def test_without_a_sound_library_the_command_that_installs_it_is_named(
+    runs: Path, tmp_path: Path, place: str, what: bytes
+) -> None:
+    """Where sounddevice is missing, and where it is there but finds no PortAudio."""
+    arguments = (place, "--live", "-o", "x.wav") if place == "microphone" else ("in.wav", "--live", "-o", place)
+    for source, message in (
+        ("raise OSError('PortAudio library not found')", b"apt-get install libportaudio2"),
+        (None, b"pip install 'phonate[live]'"),
+    ):
+        program = "import sys, importlib.util as u, phonate.config.packages as p\n"
+        if source is None:
+            program += "found = u.find_spec\n"
+            program += "u.find_spec = lambda name, *rest: None if name == 'sounddevice' else found(name, *rest)\n"
+        else:
+            (tmp_path / "sounddevice.py").write_text(source)
+            program += f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        program += f"from phonate.cli import main\nsys.exit(main({['convert', 'live', *arguments]!r}))"
+        done = subprocess.run([sys.executable, "-c", program], cwd=runs, capture_output=True, check=False)
+        assert done.returncode == 2, done.stderr.decode()
+        assert what in done.stderr
+        assert message in done.stderr
+
+
+FAKE_SOUNDDEVICE = """
+import time
+import numpy as np
+import soundfile
+
+class PortAudioError(Exception):
+    pass
+
+class InputStream:
+    def __init__(self, samplerate, blocksize, channels, dtype, latency):
+        assert (samplerate, channels, dtype) == (22050, 1, "float32")
+        self.sound, self.place = soundfile.read("in.wav", dtype="float32")[0], 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def read(self, size):
+        time.sleep(size / 22050)
+        self.place += size
+        return np.take(self.sound, range(self.place - size, self.place), mode="wrap")[:, None], False
+
+class OutputStream:
+    def __init__(self, **_):
+        raise PortAudioError("Error querying device -1")
+"""
+
+
+def test_ctrl_c_ends_a_recording_from_a_microphone_and_keeps_it(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "sounddevice.py").write_text(FAKE_SOUNDDEVICE)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "phonate", "convert", "live", "microphone", "--live", "-o", "said.wav"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(
+        command, cwd=runs, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        for line in process.stderr:
+            if b"behind the input" in line:
+                break
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(timeout=60)
+    assert process.returncode == 0, complained.decode()
+    assert said.startswith(b"said.wav: ")
+    assert soundfile.info(runs / "said.wav").duration > 0.3
+    done = subprocess.run(
+        [*command[:-4], "in.wav", "--live", "-o", "loudspeaker"],
+        cwd=runs,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"no loudspeaker can be opened at 22050 Hz (Error querying device -1)" in done.stderr

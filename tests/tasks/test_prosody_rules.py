@@ -100,7 +100,8 @@ def test_silences_grow_with_the_mark(voice: Synthesiser) -> None:
     kinds = [", ", "; ", ": ", " - ", " (", "... ", ".\n\n"]
     found = [np.mean([silence(voice, f"{a}{kind}{b}.", len(a.split())) for a, b in pairs]) for kind in kinds]
     assert found == sorted(found), dict(zip(kinds, found, strict=True))
-    assert found[0] > 0.1
+    assert found[0] > 0.02  # learnt, and left alone
+    assert found[1] >= 0.2
     assert found[-1] > 0.85
     faster = np.mean([silence_at_double(voice, a, b) for a, b in pairs])
     assert faster < 0.7 * found[5]

@@ -343,7 +343,7 @@ class Synthesiser(Inference):
         mel_TM, frames_L = one.mel_TM.cpu().numpy(), _numpy(one.durations_L)
         level_T = level(mel_TM, -self.data.audio.min_level_db)
         pauses = self.language.pauses if self.prosody_rules else {}
-        seconds = [pauses.get(one.word.pause or one.word.mark, 0.0) / speed for one in script]
+        seconds = [self._silence(one.word) / speed for one in script]
         hop, rate = self.data.audio.hop_length, self.sample_rate
         done = Shaping(rate) if frames_L is None else shaping(script, seconds, frames_L, level_T, hop, rate)
         after = PAUSE_SECONDS
@@ -352,6 +352,12 @@ class Synthesiser(Inference):
             wanted = pauses.get(last.pause or last.mark, PAUSE_SECONDS) / speed
             after = max(0.0, wanted - silent_end(level_T) * hop / rate)
         return Spoken(mel_TM, _numpy(one.f0_T), frames_L, done, after)
+
+    def _silence(self, word: Word) -> float:
+        """Seconds of silence after a word within a sentence, at least; 0 where what its mark means was learnt."""
+        if not self.prosody_rules or self._learnt is None or (word.mark in self._learnt and not word.pause):
+            return 0.0
+        return self.language.pauses.get(word.pause or word.mark, 0.0)
 
 
 def _numpy(found: torch.Tensor | None) -> Any:

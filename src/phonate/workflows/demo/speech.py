@@ -108,7 +108,8 @@ def _add_base(output: Path) -> None:
     examples = []
     for number, example in enumerate(listening.examples, start=1):
         path = (output / LISTENING).with_name(f"base-{number}.flac")
-        write_audio(path, voice.speak(example.title), voice.sample_rate, MADE)
+        _, _, text = example.title.partition(": ")  # behind the recording's id
+        write_audio(path, voice.speak(text), voice.sample_rate, MADE)
         clip = Clip(label="before", path=path.name, note="the voice that comes with phonate")
         examples.append(example.model_copy(update={"clips": (*example.clips, clip)}))
     compared = listening.model_copy(update={"examples": tuple(examples)})

@@ -1,13 +1,14 @@
 """How far live conversion is behind the voice that it converts.
 
-    python benchmarks/live_conversion.py RUN IN.wav [--seconds 120] [--out benchmarks/results/live_conversion.md]
+    python benchmarks/live_conversion.py RUN [RUN ...] --recordings IN.wav [IN.wav ...] [--seconds 60] [--out FILE]
 
-RUN is a run of the recipe conversion-live whose recipe names a causal vocoder (or --vocoder). The recording, repeated,
-is fed on one core in real time, as a sound card would: a block is handed over when its last sample has been heard, and
-until then the program sleeps. The delay of a block is the time by the clock from its oldest sample's to that sample's
-conversion: algorithmic delay, wait for the block and computation together (but no buffers of a sound card). `rtf` is
-processor time over the length of the sound; `late` counts blocks that took longer to compute than to speak.
-`differs` is the largest difference between these blocks, joined, and the conversion of the recording as a file.
+RUN is a run of a recipe conversion-live that names a causal vocoder. The recordings, repeated, are fed on one core in
+real time, as a sound card would: a block is handed over when its last sample has been heard, and until then the program
+sleeps. The delay of a block, in ms, is the time by the clock from its oldest sample's to that sample's conversion:
+algorithmic delay, wait for the block and computation together (but no buffers of a sound card). `algorithm` is the part
+without computation; `rtf` is processor time over the length of the sound; `late` counts blocks that took longer to
+compute than to speak. `differs` is the largest difference between these blocks, joined, and the conversion of the
+recording as a file.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def in_real_time(converter: Converter, sound: FloatArray) -> tuple[FloatArray, F
     return np.array(delays), np.array(computed), np.concatenate(parts), busy / seconds
 
 
-def report(converter: Converter, sound: FloatArray) -> str:
-    """The results as Markdown."""
+def row(run: str, converter: Converter, sound: FloatArray) -> str:
+    """A row of the results."""
     live = converter.live()
     size, rate = live.block, live.sample_rate
     sound = sound[: len(sound) // size * size]
@@ -60,37 +61,35 @@ def report(converter: Converter, sound: FloatArray) -> str:
     load = os.getloadavg()[0]
     delays, computed, made, rtf = in_real_time(converter, sound)
     differs = float(np.abs(made - np.concatenate(list(converter.stream(sound)))).max())
-    cells = [f"{1000 * value:.1f}" for value in (*np.percentile(delays, [50, 95, 99]), delays.max())]
-    times = [f"{1000 * value:.1f}" for value in (*np.percentile(computed, [50, 95]), computed.max())]
-    late = int((computed > size / rate).sum())
     parameters = sum(p.numel() for network in converter.networks for p in network.parameters())
-    return (
-        f"{len(sound) / rate:.0f} s in blocks of {size} samples at {rate} Hz, one core ({platform.machine()}, "
-        f"load {load:.1f}), torch {torch.__version__}, {parameters / 1e6:.1f} M parameters.\n\n"
-        "| | median | 95 % | 99 % | largest |\n|---|---|---|---|---|\n"
-        f"| sound to sound, ms | {' | '.join(cells)} |\n"
-        f"| of this computation, ms | {times[0]} | {times[1]} | | {times[2]} |\n\n"
-        "| algorithmic delay and block, ms | rtf | late | differs |\n|---|---|---|---|\n"
-        f"| {1000 * live.latency / rate:.1f} | {rtf:.3f} | {late} of {len(computed)} | {differs:.0e} |\n"
-    )
+    values = [1000 * live.latency / rate, *np.multiply(1000, np.percentile(delays, [50, 95, 99, 100]))]
+    cells = [*(f"{value:.1f}" for value in values), f"{1000 * np.median(computed):.1f}", f"{rtf:.3f}"]
+    late = f"{int((computed > size / rate).sum())} of {len(computed)}"
+    return f"| {run} | {parameters / 1e6:.1f} M | {' | '.join(cells)} | {late} | {differs:.0e} | {load:.1f} |\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run")
-    parser.add_argument("recording", nargs="+")
-    parser.add_argument("--vocoder")
-    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--recordings", nargs="+", required=True)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/live_conversion.md"))
     args = parser.parse_args()
     torch.set_num_threads(1)
-    converter = Converter.load(args.run, args.vocoder)
-    once = np.concatenate([read_audio(path, converter.sample_rate)[0] for path in args.recording])
-    wanted = int(args.seconds * converter.sample_rate)
-    sound = np.tile(once, -(-wanted // len(once)))[:wanted]
-    names = " ".join(Path(path).name for path in args.recording)
-    command = f"python benchmarks/live_conversion.py {args.run} {names} --seconds {args.seconds:.0f}"
-    text = f"`{command}`: {report(converter, sound)}"
+    names = " ".join(Path(path).name for path in args.recordings)
+    given = f"{' '.join(args.runs)} --recordings {names} --seconds {args.seconds:.0f}"
+    header = ["", "parameters", "algorithm", "median", "95 %", "99 %", "largest", "computation, median", "rtf", "late"]
+    header += ["differs", "load"]
+    text = (
+        f"`python benchmarks/live_conversion.py {given}`: one core ({platform.machine()}), torch {torch.__version__}; "
+        "times in ms.\n\n"
+        f"| {' | '.join(header)} |\n{'|---' * len(header)}|\n"
+    )
+    for run in args.runs:
+        converter = Converter.load(run)
+        once = np.concatenate([read_audio(path, converter.sample_rate)[0] for path in args.recordings])
+        wanted = int(args.seconds * converter.sample_rate)
+        text += row(run, converter, np.tile(once, -(-wanted // len(once)))[:wanted])
     print(text)
     args.out.write_text(text)
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
+
 from phonate.audio.decoding import FloatArray, read_blocks
 from phonate.audio.live import RawSink, Sink, file_sink, loudspeaker, microphone, raw_blocks, resampled
 from phonate.config.errors import InputError
@@ -50,6 +52,7 @@ def convert_live(
         raise InputError("--rate is that of raw samples from standard input (-); files and microphones have their own")
     if rate is not None and not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
         raise InputError(f"--rate {rate}: must be from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz")
+    torch.set_num_threads(1)  # blocks are too small to share
     live = converter.live(speaker)
     latency = live.latency / live.sample_rate
     logger.info(

@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.features.extractor import FeatureExtractor
-from phonate.tasks.conversion.model import VoiceTransformer, build_model
+from phonate.tasks.conversion.model import VoiceTransformer
+from phonate.tasks.conversion.networks import build_model
 from phonate.tasks.speech.model import build_acoustic
 from phonate.tasks.speech.models.autoregressive import loss_terms
 from phonate.tasks.speech.models.parallel import NOISE, Prosody

@@ -24,8 +24,10 @@ import phonate
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.tasks.cloning.decoding.sampling import Sampling
+from phonate.tasks.cloning.export import export
 from phonate.tasks.cloning.sequences.sequence import EOS, IGNORED
 from phonate.tasks.cloning.task import CloningTask
+from phonate.training.checkpoints import best_or_latest
 from phonate.training.speech_service import Reference
 from phonate.training.steps.generators import seed_torch
 from phonate.training.tracking.stream import tag
@@ -261,6 +263,10 @@ def test_whispers_features_are_learnt_from_and_heard(folder: Path, tmp_path: Pat
     assert piece.prompt.heard is not None
     assert piece.prompt.heard.shape == (len(piece.prompt.frames) - 9, 384)
     assert len(cloner.generate([[piece]], Sampling(), 0)) == 1
+    for form in ("peft", "transformers"):  # neither has a place for the projector
+        with pytest.raises(InputError, match=r"model\.whisper"):
+            export(best_or_latest(done.run.path), tmp_path / form, form)
+        assert not (tmp_path / form).exists()
 
 
 @pytest.mark.slow

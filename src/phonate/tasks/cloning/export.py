@@ -27,9 +27,11 @@ def export(source: Path, target: Path, form: str) -> list[Path]:
     """Write the checkpoint `source` to the new folder `target`: with `form` peft its adapters, with transformers the
     model, adapters merged, and its tokenizer. Returns the files.
 
-    Raises InputError for a folder that is not empty, for a quantised base, or for adapters where there are none.
+    Raises InputError for a folder that is not empty, for a quantised base, for adapters where there are none, or for a
+    Whisper projector.
     """
     trained = open_trained(source, "cloning", CloningRecipe)
+    _refuse_projector(trained, source)
     adapted = trained.recipe.model.strategy == "lora"
     if form == "peft":
         if not adapted:
@@ -56,8 +58,7 @@ def merge(request: MergeRequest) -> MergeReport:
         raise InputError(f"{request.source}: has no adapters to merge; export it with --format transformers")
     if settings.quantization is not None:
         raise InputError("adapters can't be merged into quantised weights; merge them into the base in full precision")
-    if settings.whisper.enabled:
-        raise InputError(f"{request.source}: was trained with model.whisper, for which a merged model has no place")
+    _refuse_projector(trained, request.source)
     made = Mergeable(
         model=trained_network(trained, torch.device("cpu")).model,
         base=settings.name,
@@ -67,6 +68,15 @@ def merge(request: MergeRequest) -> MergeReport:
         read=partial(_read, settings.text_head),
     )
     return merging.merge(request, made)
+
+
+def _refuse_projector(trained: TrainedModel[CloningRecipe], source: Path) -> None:
+    """Raise InputError for a model with a Whisper projector, without which it would be another one."""
+    if trained.recipe.model.whisper.enabled:
+        raise InputError(
+            f"{source}: was trained with model.whisper, and files of transformers and peft have no place for its "
+            "projector; speak with the run itself, or train without model.whisper"
+        )
 
 
 def probed(model: nn.Module) -> Tensor:

@@ -26,8 +26,11 @@ def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_B: Tensor | N
         sample_rate: In Hz.
         phase_B: Initial phase in cycles; None: 0.
     """
-    start_B = f0_BT.new_zeros(len(f0_BT)) if phase_B is None else phase_B
-    return _kernel(_filled(f0_BT), f0_BT > 0, hop_length, sample_rate, start_B)[0]
+    f0_BN = _interpolated(_filled(f0_BT), hop_length)
+    cycles_BN = _cycles(f0_BN, sample_rate)
+    if phase_B is not None:
+        cycles_BN = cycles_BN + phase_B[:, None].double()
+    return _kernel(cycles_BN, f0_BN, _held(f0_BT > 0, hop_length), sample_rate)
 
 
 class PulseStream:
@@ -46,19 +49,20 @@ class PulseStream:
             f0_1T = torch.cat((self._f0_1T, f0_1T), dim=1)
             filled_1T = torch.cat((self._filled_1T, filled_1T), dim=1)
         self._f0_1T, self._filled_1T = f0_1T[:, -1:], filled_1T[:, -1:]
-        pulses_1N, self._cycles_1 = _kernel(
-            filled_1T, f0_1T > 0, self._hop_length, self._sample_rate, self._cycles_1.to(f0_1T.device)
-        )
-        return pulses_1N
+        f0_1N = _interpolated(filled_1T, self._hop_length)
+        cycles_1N = _cycles(f0_1N, self._sample_rate) + self._cycles_1.to(f0_1T.device)[:, None]
+        if cycles_1N.shape[1]:
+            self._cycles_1 = cycles_1N[:, -1] - torch.floor(cycles_1N[:, -1])
+        return _kernel(cycles_1N, f0_1N, _held(f0_1T > 0, self._hop_length), self._sample_rate)
 
 
-def _kernel(
-    filled_BT: Tensor, voiced_BT: Tensor, hop_length: int, sample_rate: int, cycles_B: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Pulses (B, N), and the phase (B,) at their end, from 0 to 1, given that at their start."""
-    voiced_BN = _held(voiced_BT, hop_length)
-    f0_BN = _interpolated(filled_BT, hop_length)
-    cycles_BN = torch.cumsum(f0_BN.double() / sample_rate, dim=1) + cycles_B[:, None].double()
+def _cycles(f0_BN: Tensor, sample_rate: int) -> Tensor:
+    """The phase (B, N) in cycles, in double precision, counted from the first sample."""
+    return torch.cumsum(f0_BN.double() / sample_rate, dim=1)
+
+
+def _kernel(cycles_BN: Tensor, f0_BN: Tensor, voiced_BN: Tensor, sample_rate: int) -> Tensor:
+    """Pulses (B, N) of the phase `cycles_BN`."""
     half_angle_BN = math.pi * (cycles_BN - torch.floor(cycles_BN)).to(f0_BN.dtype)
     harmonics_BN = torch.floor(0.5 * sample_rate / f0_BN.clamp_min(1.0))
     below_BN = torch.sin(half_angle_BN)
@@ -67,11 +71,7 @@ def _kernel(
         near, torch.ones_like(below_BN), below_BN
     )
     kernel_BN = torch.where(near, 2 * harmonics_BN + 1, kernel_BN) - 1
-    pulses_BN = torch.where(
-        voiced_BN, kernel_BN / (2 * harmonics_BN).clamp_min(1.0).sqrt(), torch.zeros_like(kernel_BN)
-    )
-    end_B = cycles_BN[:, -1] if cycles_BN.shape[1] else cycles_B.double()
-    return pulses_BN, end_B - torch.floor(end_B)
+    return torch.where(voiced_BN, kernel_BN / (2 * harmonics_BN).clamp_min(1.0).sqrt(), torch.zeros_like(kernel_BN))
 
 
 def _filled(f0_BT: Tensor, before_B1: Tensor | None = None) -> Tensor:

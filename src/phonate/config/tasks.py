@@ -73,11 +73,11 @@ class TaskInfo:
     formats: tuple[str, ...] = ()
     """What `export` writes: onnx, for example."""
     export_options: tuple[str, ...] = ()
-    """Names of the further options that `export` takes as keywords, such as dtype."""
+    """Names of the options that `export` takes as keywords, such as dtype."""
     merge: Reference | None = None
     """`merge(request: MergeRequest) -> MergeReport`, for `phonate checkpoints merge`: adapters added to their base."""
     options: tuple[str, ...] = ()
-    """Names of the options that inference, evaluation and export take as keywords, such as vocoder."""
+    """Names of the options that inference and evaluation take as keywords, such as vocoder."""
     session: SessionInfo | None = None
     """How a session trains it; None: sessions do not."""
     implied_by: tuple[str, ...] = ()
@@ -95,14 +95,6 @@ class TaskInfo:
     """`start(recipe) -> Start | None`: options that a recipe leaves to the data, chosen before training."""
     facts: Reference | None = None
     """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
-
-    def require_options(self, task: str, given: Mapping[str, Any], further: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Those of `given` that are not None. Raises InputError for one that is neither in `options` nor `further`."""
-        chosen = {name: value for name, value in given.items() if value is not None}
-        for name in chosen:
-            if name not in (*self.options, *further):
-                raise InputError(f"--{name}: the task {task} has no use for it; leave it out")
-        return chosen
 
 
 @dataclass(frozen=True)
@@ -179,6 +171,15 @@ def task_info(name: str) -> TaskInfo:
         return entry.info
     info: TaskInfo = getattr(importlib.import_module(f"{entry}.settings"), "INFO", TaskInfo())
     return info
+
+
+def require_options(task: str, given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Those of `given` that are not None. Raises InputError for one that is not in `known`, those of the task."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name in chosen:
+        if name not in known:
+            raise InputError(f"--{name}: the task {task} has no use for it; leave it out")
+    return chosen
 
 
 def referred(reference: Reference) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.config.tasks import referred, task_info
+from phonate.config.tasks import referred, require_options, task_info
 from phonate.evaluation.tables import Evaluation
 from phonate.training.run import Run
+from phonate.workflows.load import task_of
 from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
 
 FIGURES = "evaluation.json"
@@ -21,35 +23,42 @@ def evaluate(
     *,
     device: str | None = None,
     tune: bool = False,
+    output: str | Path | None = None,
+    **options: Any,
 ) -> Evaluation:
-    """Evaluate a run on held-out data.
+    """Evaluate a run, or for voice cloning a merged model, on held-out data.
 
     Writes `evaluation.json`, the figures of the report and what was measured on each item, and, where the evaluation
     has audio, `samples/` for the report's players.
 
     Args:
-        run: A run's folder.
+        run: A run's folder, or what else `phonate.load` takes.
         data: A corpus; None: what the run's training kept for validation.
         vocoder: For tasks that take one: a run to use instead of the recipe's, or griffin_lim.
         device: Such as "cuda:0"; None: cpu.
         tune: First choose, on what training kept for validation, the values that inference decides with.
+        output: The folder to write to; None: `run`.
+        options: For voice cloning dtype, codec and base, as `phonate.load` takes them.
 
     Raises InputError for a folder that is no run, a task that has no evaluation (`TaskInfo.evaluation`), or an option
     that the task has no use for.
     """
-    folder = Run(Path(run))
-    if not folder.recipe.is_file():
-        raise InputError(f"{run}: no recipe.yaml here; give the folder of a run")
-    task = resolve(folder.recipe).recipe.task
+    source = Path(run)
+    if output is None and not source.is_dir():
+        raise InputError(f"{run}: no such folder; give that of a run, or say with --output where to write the figures")
+    folder = Run(Path(output or run))
+    recipe = Run(source).recipe
+    task = resolve(recipe).recipe.task if recipe.is_file() else task_of(run)
     info = task_info(task)
     if info.evaluation is None:
         raise InputError(f"{run}: the task {task} has no evaluation")
-    options = info.require_options(task, {"vocoder": vocoder})
+    options = require_options(task, {"vocoder": vocoder, **options}, info.options)
     if tune:
         if info.tuning is None:
             raise InputError(f"--tune: inference of the task {task} has nothing to tune; leave it out")
-        referred(info.tuning)(folder.path, device=device)
-    found: Evaluation = referred(info.evaluation)(folder.path, data, device=device, **options)
+        referred(info.tuning)(source, device=device)
+    found: Evaluation = referred(info.evaluation)(source, data, device=device, **options)
+    folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_json(FIGURES, found.document())
     if found.sounds:
         _write_sounds(folder, found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.config.resolve import resolve
-from phonate.config.tasks import referred, task_info
+from phonate.config.tasks import referred, require_options, task_info
 from phonate.training.checkpoints import files
 
 if TYPE_CHECKING:
@@ -30,14 +30,16 @@ def export(source: Path, target: Path, form: str, given: Mapping[str, Any] | Non
         raise InputError(f"--format {form}: the task {task} of {source} is exported as weights only")
     if form not in info.formats:
         raise InputError(f"--format {form}: the task {task} does not have it; {nearest(form, list(info.formats))}")
-    options = info.require_options(task, given or {}, info.export_options)
+    options = require_options(task, given or {}, info.export_options)
     written: list[Path] = referred(info.export)(source, target, form, **options)
     return written
 
 
-def merge(source: Path, target: Path, dtype: Dtype = "auto", quantization: Stored | None = None) -> MergeReport:
+def merge(
+    source: Path, target: Path, dtype: Dtype = "auto", quantization: Stored | None = None, base: str | None = None
+) -> MergeReport:
     """Write the model of the checkpoint `source`, its adapters added to the weights of their base, to the new folder
-    `target`.
+    `target`. `base`: where that is; None: where it was in training.
 
     Raises InputError for a task without adapters, and what its own merge raises.
     """
@@ -47,5 +49,5 @@ def merge(source: Path, target: Path, dtype: Dtype = "auto", quantization: Store
     info = task_info(task)
     if info.merge is None:
         raise InputError(f"{source}: models of the task {task} have no adapters to merge; export it instead")
-    report: MergeReport = referred(info.merge)(MergeRequest(source, target, dtype, quantization))
+    report: MergeReport = referred(info.merge)(MergeRequest(source, target, dtype, quantization, base))
     return report

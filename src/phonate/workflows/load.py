@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from phonate.config.errors import CheckpointError, InputError
-from phonate.config.tasks import TASKS, referred, task_info
+from phonate.config.tasks import TASKS, referred, require_options, task_info
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from phonate.training.inference import Inference
 
     Device = str | torch.device
+
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @overload
@@ -50,7 +54,9 @@ def load(run: str | Path, task: Literal["diarization"], *, device: Device | None
 
 
 @overload
-def load(run: str | Path, task: Literal["language"], *, device: Device | None = None) -> Generator: ...
+def load(
+    run: str | Path, task: Literal["language"], *, device: Device | None = None, base: str | Path | None = None
+) -> Generator: ...
 
 
 @overload
@@ -69,6 +75,7 @@ def load(
     device: Device | None = None,
     dtype: str | None = None,
     codec: str | Path | None = None,
+    base: str | Path | None = None,
     voices: str | Path | None = None,
 ) -> VoiceCloner: ...
 
@@ -82,6 +89,7 @@ def load(
     vocoder: str | Path | None = None,
     dtype: str | None = None,
     codec: str | Path | None = None,
+    base: str | Path | None = None,
     voices: str | Path | None = None,
 ) -> Inference: ...
 
@@ -90,13 +98,14 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
     """The trained model of a run (its best checkpoint, or else its newest) or of one checkpoint, ready for use.
 
     Args:
-        run: A run's folder or a checkpoint's; for cloning also a merged model's, or, with `task`, a model's name on the
-            hub.
+        run: A run's folder or a checkpoint's; for cloning also a merged model's, or a model's name on the hub.
         task: The task it must be of, which also tells type checkers what is returned; None: any.
         device: Such as "cuda:0"; None: cpu.
         vocoder: For speech and conversion: a run of the task vocoder to use instead of the recipe's, or griffin_lim.
         dtype: For cloning: fp32, bf16, fp16 or int8; None: as in training.
         codec: For cloning: a folder with the codec, or its name on the hub; None: that of the training.
+        base: For adapters of cloning and language: a folder with the model that they were trained on, or its name on the
+            hub; None: where it was in training.
         voices: For cloning: a folder with NAME.wav and NAME.txt for each voice.
 
     Returns:
@@ -110,29 +119,39 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
     """
     if task is not None:
         TASKS.find(task)  # a typing mistake is reported as one
-    found = _task_of(run, task)
+    found = task_of(run, task)
     if task not in (None, found):
         raise CheckpointError(f"{run}: holds a model of the task {found}, not of {task}")
     info = task_info(found)
     if info.inference is None:
         raise InputError(f"{run}: the task {found} has no inference; its TaskInfo names none")
-    chosen = info.require_options(found, options)
+    chosen = require_options(found, options, info.options)
     model: Inference = referred(info.inference).load(run, device=device, **chosen)
     return model
 
 
-def _task_of(run: str | Path, wanted: str | None) -> str:
-    """The task of a checkpoint or a model. What is not on this machine may be on the hub, for tasks that look there."""
+def task_of(run: str | Path, wanted: str | None = None) -> str:
+    """The task of a run, a checkpoint or a model. What is not on this machine may be on the hub: any name for a
+    `wanted` task that looks there, and else ORGANISATION/MODEL where no folder ORGANISATION is here.
+
+    Raises CheckpointError and InputError as `load`.
+    """
     from phonate.training.checkpoints.trained import task_of_checkpoint
 
-    file = Path(run) / "config.json"
-    if file.is_file():
+    path = Path(run)
+    file: Path | None = path / "config.json"
+    if not path.exists():
+        if wanted is not None and task_info(wanted).model_types:
+            return wanted
+        if _HUB_NAME.fullmatch(str(run)) and not path.parent.exists():
+            from phonate.nn.pretrained.loading import pretrained_file
+
+            file = pretrained_file(str(run), "config.json")
+    if file is not None and file.is_file():
         kind = _model_type(file)
         for name in TASKS.names():
             if kind in task_info(name).model_types:
                 return name
-    elif wanted is not None and task_info(wanted).model_types and not Path(run).exists():
-        return wanted
     return task_of_checkpoint(run)
 
 

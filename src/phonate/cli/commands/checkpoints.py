@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from phonate.cli.model_options import add_base_option
 from phonate.cli.output import print_json, print_table
 from phonate.config.errors import InputError
 from phonate.training.checkpoints import copies, listing
@@ -74,6 +75,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("fp32", "fp16", "int8"),
         help="what the weights of onnx, piper and browser are stored as (default: fp32; for browser int8)",
     )
+    add_base_option(parser)
     parser.add_argument(
         "--runtime",
         metavar="FOLDER",
@@ -85,6 +87,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="a new folder")
     parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
+    add_base_option(parser)
     parser.add_argument(
         "--dtype", choices=("auto", "fp32", "fp16", "bf16"), default="auto", help="of the weights; auto: as in the base"
     )
@@ -192,7 +195,7 @@ def _export(args: argparse.Namespace) -> int:
         raise InputError("export: give one target, such as -o exported")
     target: Path = args.target or args.output
     source = _exported(args.run, args.checkpoint)
-    options = {"vocoder": args.vocoder, "dtype": args.dtype, "runtime": args.runtime}
+    options = {"vocoder": args.vocoder, "dtype": args.dtype, "base": args.base, "runtime": args.runtime}
     if args.format == WEIGHTS:
         for name in (name for name, value in options.items() if value is not None):
             raise InputError(f"--{name}: only for other formats than weights; leave it out, or choose another --format")
@@ -226,7 +229,7 @@ def _merge(args: argparse.Namespace) -> int:
     from phonate.workflows.export import merge
 
     source = _exported(args.run, args.checkpoint)
-    report = merge(source, args.output, args.dtype, args.quantize)
+    report = merge(source, args.output, args.dtype, args.quantize, args.base)
     if args.json:
         print_json({"target": str(args.output), **asdict(report)})
         return 0

@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from phonate.cli.model_options import add_model_options, model_options
+
 if TYPE_CHECKING:
     from phonate.audio.decoding import FloatArray
     from phonate.tasks.cloning.inference import VoiceCloner
@@ -34,10 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-seconds", type=float, metavar="S", help="speak at most S seconds (default: what the text may take)"
     )
-    parser.add_argument("--codec", metavar="DIR", help="a folder with the codec, or its name on the hub")
-    parser.add_argument(
-        "--dtype", choices=("auto", "fp32", "bf16", "fp16", "int8"), help="of the weights (default: as they are stored)"
-    )
+    add_model_options(parser)
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument(
         "-o",
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output != "-":
         writable(args.output)
     text = sys.stdin.read() if args.text == "-" else args.text
-    cloner = load(args.model, "cloning", device=args.device, dtype=args.dtype, codec=args.codec, voices=args.voices)
+    cloner = load(args.model, "cloning", device=args.device, voices=args.voices, **model_options(args))
     if args.voice is not None and args.voice not in cloner.voices:
         raise InputError(f"--voice {args.voice}: {nearest(args.voice, sorted(cloner.voices))}")
     began = time.monotonic()

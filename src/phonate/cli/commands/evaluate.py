@@ -1,7 +1,8 @@
 """Evaluate a trained run beside baselines and a ceiling.
 
 Scorers are optional packages: pip install 'phonate[eval]'. The figures and what was measured on each item go to
-RUN/evaluation.json.
+RUN/evaluation.json. For voice cloning RUN may also be the folder of a merged model, or the name of a model of Higgs
+Audio v2 on the hub; --data and, for the hub, --output are needed then.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
+from phonate.cli.model_options import add_model_options, model_options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate evaluate`."""
-    parser.add_argument("run", metavar="RUN", help="the run's folder")
+    parser.add_argument("run", metavar="RUN", help="the run's folder, or a merged model's")
     parser.add_argument(
         "--data",
         metavar="PATH",
@@ -26,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for diarization: first choose thresholds on what training held out, and keep them in the run",
     )
+    add_model_options(parser)
+    parser.add_argument("-o", "--output", metavar="DIR", help="where to write the figures (default: RUN)")
     parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps (default: the task's choice)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
@@ -38,7 +43,15 @@ def run(args: argparse.Namespace) -> int:
 
     from phonate.workflows.evaluate import evaluate
 
-    found = evaluate(args.run, args.data, args.vocoder, device=args.device, tune=args.tune)
+    found = evaluate(
+        args.run,
+        args.data,
+        args.vocoder,
+        device=args.device,
+        tune=args.tune,
+        output=args.output,
+        **model_options(args),
+    )
     if args.json:
         print_json(found.document())
     else:

@@ -12,6 +12,8 @@ import inspect
 import sys
 from typing import Any
 
+from phonate.cli.model_options import add_base_option
+
 OPTIONS = ("max_tokens", "temperature", "seed", "beam_width")
 
 
@@ -29,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beam-width", type=int, metavar="K", help="sequence: hypotheses kept (default: the recipe's beam_width)"
     )
+    add_base_option(parser)
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument("--json", action="store_true", help="print prompt and text as JSON")
 
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     prompt = args.prompt
     if prompt == "-":
         prompt = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
-    generator: Any = load(args.run, device=args.device)
+    generator: Any = load(args.run, device=args.device, base=args.base)
     if not hasattr(generator, "generate"):
         raise InputError(f"{args.run}: a {type(generator).__name__} generates no text")
     given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}

@@ -1,6 +1,7 @@
 """Serve a model that speaks over HTTP: OpenAI's protocol, cloning of uploaded voices, a page, and metrics.
 
-RUN is a run's folder, one of its checkpoints, or the folder of a merged model. The key that clients must bring is read
+RUN is a run's folder, one of its checkpoints, the folder of a merged model, or the name of a model of Higgs Audio v2 on
+the hub. The key that clients must bring is read
 from a file or from the environment variable PHONATE_API_KEY. SIGTERM and Ctrl-C finish running requests first.
 """
 
@@ -9,17 +10,22 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from phonate.cli.model_options import add_model_options, model_options
+
 _KEY_VARIABLE = "PHONATE_API_KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate serve`."""
-    parser.add_argument("run", metavar="RUN", help="a run that makes speech, a checkpoint, or a merged model")
+    parser.add_argument(
+        "run", metavar="RUN", help="a run that makes speech, a checkpoint, a merged model, or a name on the hub"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: 8000; 0: any)")
     parser.add_argument(
         "--api-key-file", type=Path, metavar="F", help=f"keys, one a line (default: the variable {_KEY_VARIABLE})"
     )
+    add_model_options(parser)
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument("--model-name", metavar="NAME", help="name in /v1/models (default: that of RUN's folder)")
     parser.add_argument("--voices", type=Path, metavar="DIR", help="folder for uploaded voices (default: none stored)")
@@ -70,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from phonate.serving.server import serve
 
     log_to_console()
-    model = load(args.run, device=args.device)
+    model = load(args.run, device=args.device, **model_options(args))
     if args.no_prosody_rules:
         if not hasattr(model, "prosody_rules"):
             raise InputError(f"--no-prosody-rules: {args.run} has no such rules; leave it out")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
 
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.config.packages import quiet_transformers, tolerate_broken_torchaudio
+from phonate.config.recipe import Recipe
 from phonate.nn.pretrained.settings import Dtype, Quantization
 
+RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -97,6 +101,45 @@ def load_pretrained(
         )
     loaded: nn.Module = model
     return loaded
+
+
+def pretrained_file(name: str, file: str) -> Path | None:
+    """A file of a model in a folder or on the hub; None if there is none. Raises InputError if there is no such model."""
+    if (folder := Path(name)).is_dir():
+        return folder / file if (folder / file).is_file() else None
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(f"model.name: {name}: the model can't be loaded (no such folder)")
+    require("transformers")
+    from transformers.utils.hub import cached_file
+
+    try:
+        found = cached_file(
+            name,
+            file,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+            _raise_exceptions_for_gated_repo=False,
+        )
+    except (OSError, ValueError) as error:  # no such name, or no valid one
+        raise InputError(f"model.name: {name}: the model can't be loaded ({' '.join(str(error).split())})") from error
+    return None if found is None else Path(found)
+
+
+def with_base(recipe: RecipeT, base: str | Path | None, checkpoint: Path) -> RecipeT:
+    """The `recipe` of a checkpoint with `model.name` at `base`; None: where it was in training.
+
+    Raises InputError where there is no such model, and says how to give it.
+    """
+    if base is not None:
+        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"name": str(base)})})
+    name = recipe.model.name
+    with contextlib.suppress(InputError):  # what is wrong with the name is not what helps
+        if pretrained_file(name, "config.json") is not None:
+            return recipe
+    raise InputError(
+        f"{checkpoint}: was trained on the model {name}, which is not there; give the folder that it is in now with "
+        "--base (base= in Python)"
+    )
 
 
 def _quantization(kind: Quantization | Literal["int8"], dtype: Dtype, unquantized: Sequence[str]) -> Any:

@@ -68,6 +68,8 @@ class MergeRequest:
     dtype: Dtype = "auto"
     """fp32, fp16, bf16, or auto: what the base's file has."""
     quantization: Stored | None = None
+    base: str | None = None
+    """Where the base is; None: where it was in training."""
 
 
 @dataclass(frozen=True)

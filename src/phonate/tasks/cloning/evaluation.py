@@ -29,6 +29,7 @@ from phonate.evaluation.transcription import Recogniser, character_edits, plain,
 from phonate.tasks.cloning.corpus import Corpus
 from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.pairs.samples import CloningSample
+from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.training.speech_service import Reference
 
 logger = logging.getLogger("phonate")
@@ -72,13 +73,23 @@ class _Pair:
     target: FloatArray
 
 
-def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
+def evaluate(
+    run: Path,
+    data: str | None = None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    codec: str | None = None,
+    base: str | None = None,
+) -> Evaluation:
     """Evaluate `run` on the pairs of `data` (ChatML; None: its validation pairs), on `device` (None: cpu).
+
+    `run`, `dtype`, `codec` and `base` are those of `VoiceCloner.load`; a merged model has no validation pairs.
 
     Raises InputError where there are no pairs, and DataError where voices can't be calibrated: that takes two speakers,
     one of them with two recordings.
     """
-    cloner = VoiceCloner.load(run, device=device)
+    cloner = VoiceCloner.load(run, device=device, dtype=dtype, codec=codec, base=base)
     pairs = _pairs(cloner, _samples(run, data, cloner))
     judge = SpeakerJudge()
     voices = _Voices(judge, cloner.sample_rate)
@@ -121,8 +132,15 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
 
 
 def _samples(run: Path, data: str | None, cloner: VoiceCloner) -> list[CloningSample]:
-    recipe = resolve(run / "recipe.yaml").recipe
-    settings = recipe.data if data is None else recipe.data.model_copy(update={"path": data, "validation": 0.0})
+    recipe = run / "recipe.yaml"
+    if data is None and not recipe.is_file():
+        raise InputError(f"{run}: a merged model has no pairs kept for validation; give pairs with --data")
+    if recipe.is_file():
+        settings = resolve(recipe).recipe.data
+    else:
+        settings = CloningData(path=str(data), arabic=cloner.arabic)
+    if data is not None:
+        settings = settings.model_copy(update={"path": data, "validation": 0.0})
     found = Corpus(settings, lambda: cloner.codec).samples("validation" if data is None else "train")
     if not found:
         raise InputError(f"{run}: kept no pairs for validation (data.validation); give others with --data")

@@ -17,20 +17,20 @@ from phonate.tasks.cloning.network.loading import load_base
 from phonate.tasks.cloning.network.network import CloningNetwork
 from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.tasks.cloning.settings import CloningRecipe
-from phonate.tasks.cloning.speaking.opening import DESCRIPTION, trained_network
-from phonate.training.checkpoints.trained import TrainedModel, open_trained
+from phonate.tasks.cloning.speaking.opening import DESCRIPTION, open_based, trained_network
+from phonate.training.checkpoints.trained import TrainedModel
 
 _PROBE_TOKENS, _PROBE_FRAMES = 48, 32
 
 
-def export(source: Path, target: Path, form: str) -> list[Path]:
+def export(source: Path, target: Path, form: str, base: str | None = None) -> list[Path]:
     """Write the checkpoint `source` to the new folder `target`: with `form` peft its adapters, with transformers the
-    model, adapters merged, and its tokenizer. Returns the files.
+    model, adapters merged, and its tokenizer. `base`: as for `VoiceCloner.load`. Returns the files.
 
     Raises InputError for a folder that is not empty, for a quantised base, for adapters where there are none, or for a
     Whisper projector.
     """
-    trained = open_trained(source, "cloning", CloningRecipe)
+    trained = open_based(source, base)
     _refuse_projector(trained, source)
     adapted = trained.recipe.model.strategy == "lora"
     if form == "peft":
@@ -38,7 +38,7 @@ def export(source: Path, target: Path, form: str) -> list[Path]:
             raise InputError(f"--format peft: {source} has no adapters; use --format transformers")
         return merging.export_adapters(trained_network(trained, torch.device("cpu")).model, target)
     if adapted:
-        merge(MergeRequest(source, target))
+        merge(MergeRequest(source, target, base=base))
     else:
         with merging.new_folder(target) as folder:
             _save(trained, trained_network(trained, torch.device("cpu")).base, folder)
@@ -52,7 +52,7 @@ def merge(request: MergeRequest) -> MergeReport:
         InputError: It has no adapters, its base is quantised, it has a Whisper projector, or the folder is not empty.
         CheckpointError: The merged model differs from the one with adapters.
     """
-    trained = open_trained(request.source, "cloning", CloningRecipe)
+    trained = open_based(request.source, request.base)
     settings = trained.recipe.model
     if settings.strategy != "lora":
         raise InputError(f"{request.source}: has no adapters to merge; export it with --format transformers")

@@ -93,6 +93,7 @@ class VoiceCloner(Inference):
         device: Device | None = None,
         dtype: str | None = None,
         codec: str | Path | None = None,
+        base: str | Path | None = None,
         voices: str | Path | None = None,
     ) -> Self:
         """A model that clones voices.
@@ -104,15 +105,17 @@ class VoiceCloner(Inference):
             dtype: fp32, bf16 or fp16: what the weights are held in; int8: linear layers in 8 bits (needs bitsandbytes
                 and a model without adapters); None: as they were in training, or are in their files.
             codec: A folder with the codec, or its name on the hub; None: the one that the model was trained with.
+            base: For a run or a checkpoint: a folder with the model that it was trained on, or its name on the hub;
+                None: where it was in training.
             voices: A folder with NAME.wav and NAME.txt for each voice.
 
         Raises:
-            CheckpointError: A checkpoint is missing, damaged or of another task, or its base has changed.
-            InputError: There is no such model, codec, device, dtype or voice.
+            CheckpointError: A checkpoint is missing, damaged or of another task, or `base` is another model.
+            InputError: There is no such model, base, codec, device, dtype or voice.
         """
         where = choose(device=device) if isinstance(device, str) else device or torch.device("cpu")
         known = read_voices(voices) if voices is not None else {}
-        found = open_model(source, where, dtype, codec)
+        found = open_model(source, where, dtype, codec, base)
         cloner = cls(
             found.model,
             found.tokenizer,

@@ -48,10 +48,11 @@ MODEL = CloningModel
 TRAINING = CloningTraining
 INFO = TaskInfo(
     inference="phonate.tasks.cloning.inference:VoiceCloner",
-    options=("dtype", "codec", "voices"),
+    options=("dtype", "codec", "base", "voices"),
     model_types=("higgs_audio_v2", "higgs_audio"),
     evaluation="phonate.tasks.cloning.evaluation:evaluate",
     export="phonate.tasks.cloning.export:export",
     formats=("transformers", "peft"),
+    export_options=("base",),
     merge="phonate.tasks.cloning.export:merge",
 )

@@ -41,15 +41,15 @@ _LEGEND = (
 )
 
 
-def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
+def evaluate(run: Path, data: str | None = None, *, device: str | None = None, base: str | None = None) -> Evaluation:
     """Evaluate the model of `run` on the texts at `data`, or on its validation texts.
 
-    `device`: such as "cuda:0"; None: the GPU, where there is one.
+    `device`: such as "cuda:0"; None: the GPU, where there is one. `base`: as for `Generator.load`.
 
     Raises InputError if there is no text, and MissingPackageError if there are responses to compare answers with, but
     not the packages for it.
     """
-    generator = Generator.load(run)
+    generator = Generator.load(run, base=base)
     corpus = Corpus(generator.recipe.data)
     dialogues = corpus.dialogues[1] if data is None else read_dialogues(data, corpus.data.documents).dialogues
     answer_scores = AnswerScores() if any(not one.is_plain for one in dialogues) else None

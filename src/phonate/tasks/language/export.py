@@ -19,20 +19,20 @@ from phonate.tasks.language.inference import Generator
 _PROBE_TOKENS = 64
 
 
-def export(source: Path, target: Path, form: str) -> list[Path]:
+def export(source: Path, target: Path, form: str, base: str | None = None) -> list[Path]:
     """Write the checkpoint `source` to the new folder `target`: with `form` transformers the model, adapters merged,
-    and its tokenizer; with peft the adapters alone. Returns the files.
+    and its tokenizer; with peft the adapters alone. `base`: as for `Generator.load`. Returns the files.
 
     Raises InputError for a folder that is not empty, for 4-bit weights, or for adapters where there are none.
     """
-    generator = Generator.load(source)
+    generator = Generator.load(source, base=base)
     adapted = generator.recipe.model.adapted
     if form == "peft":
         if not adapted:
             raise InputError(f"--format peft: {source} has no adapters; use --format transformers")
         return merging.export_adapters(generator.model, target)
     if adapted:
-        merge(MergeRequest(source, target))
+        merge(MergeRequest(source, target, base=base))
     else:
         with merging.new_folder(target) as folder:
             _save(generator.tokenizer, generator.model, folder)
@@ -46,7 +46,7 @@ def merge(request: MergeRequest) -> MergeReport:
         InputError: It has no adapters, its base has 4-bit weights, or the folder is not empty.
         CheckpointError: The merged model differs from the one with adapters.
     """
-    generator = Generator.load(request.source)
+    generator = Generator.load(request.source, base=request.base)
     settings = generator.recipe.model
     if not settings.adapted:
         raise InputError(f"{request.source}: has no adapters to merge; export it with --format transformers")

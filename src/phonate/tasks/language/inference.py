@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -15,7 +16,7 @@ from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.randomness import derived_seed
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.nn.pretrained.loading import from_config, require
+from phonate.nn.pretrained.loading import from_config, require, with_base
 from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
 from phonate.tasks.language import model as models
 from phonate.tasks.language.settings import LanguageRecipe
@@ -50,18 +51,25 @@ class Generator(Inference):
         self.inference_metadata = dict(inference_metadata or {})
 
     @classmethod
-    def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
+    def load(cls, source: str | Path, *, device: Device | None = None, base: str | Path | None = None) -> Self:
         """The model of a run (its best checkpoint, or else its newest) or of one checkpoint, on `device` (None: cpu).
 
-        Raises CheckpointError if there is none, or it is damaged, of another task, or its base has changed.
+        `base`: a folder with the model that adapters or layers were trained on, or its name on the hub; None: where it
+        was in training.
+
+        Raises CheckpointError if there is none, or it is damaged, of another task, or its base has changed, and
+        InputError where the base is not there.
         """
         trained = open_trained(source, "language", LanguageRecipe)
         settings = trained.recipe.model
         require("transformers", *(["peft"] if settings.adapted else []))
         if settings.trains == "full":
+            if base is not None:
+                raise InputError(f"--base: {source} is a whole model, not adapters to a base; leave it out")
             model = from_config(trained.inference_metadata["config"])
             tokenizer = TextTokenizer.from_exported(trained.inference_metadata["tokenizer"])
         else:
+            trained = replace(trained, recipe=with_base(trained.recipe, base, trained.path))
             model, tokenizer = _base_of(trained, device)
         copy_tensors(saved_tensors(model, trained_only=settings.trains != "full"), trained.weights)
         metadata = trained.inference_metadata

@@ -100,9 +100,11 @@ SIZES = {
 }
 INFO = TaskInfo(
     inference="phonate.tasks.language.inference:Generator",
+    options=("base",),
     evaluation="phonate.tasks.language.evaluation:evaluate",
     export="phonate.tasks.language.export:export",
     formats=("transformers", "peft"),
+    export_options=("base",),
     merge="phonate.tasks.language.export:merge",
     session=SessionInfo("texts", default_for="texts", pretrained_recipe="language-lora"),
 )

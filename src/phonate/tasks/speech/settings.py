@@ -166,7 +166,7 @@ INFO = TaskInfo(
     evaluation="phonate.tasks.speech.evaluation:evaluate",
     export="phonate.tasks.speech.export:export",
     formats=("onnx", "piper", "browser"),
-    export_options=("dtype", "runtime"),
+    export_options=("vocoder", "dtype", "runtime"),
     options=("vocoder",),
     start="phonate.tasks.speech.start:start",
     session=SessionInfo("recordings", needs_text=True, default_for="transcribed recordings", defaults=session_defaults),

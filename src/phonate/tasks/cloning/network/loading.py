@@ -13,7 +13,7 @@ from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import InputError
 from phonate.config.packages import quiet_transformers
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.nn.pretrained.loading import load_pretrained, require
+from phonate.nn.pretrained.loading import load_pretrained, pretrained_file, require
 from phonate.nn.pretrained.settings import Dtype, Quantization
 from phonate.tasks.cloning.network import conversion
 from phonate.tasks.cloning.network.adapters import with_adapters
@@ -126,7 +126,7 @@ def _generation(name: str, config: Any, original: bool) -> dict[str, Any]:
     ids = {key: getattr(config, key) for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
     if original:
         return ids | conversion.RELEASED_SAMPLING
-    if (path := _file(name, "generation_config.json")) is None:
+    if (path := pretrained_file(name, "generation_config.json")) is None:
         return ids
     values = _parsed(name, path)
     return {key: value for key, value in values.items() if key not in ("_from_model_config", "transformers_version")}
@@ -146,7 +146,7 @@ def _keys(name: str) -> set[str]:
     """Names of all weights in the files of a model."""
     from safetensors import SafetensorError, safe_open
 
-    if (index := _file(name, _INDEX)) is not None:
+    if (index := pretrained_file(name, _INDEX)) is not None:
         return set(_parsed(name, index).get("weight_map", {}))
     (path,) = _shards(name)
     try:
@@ -159,9 +159,9 @@ def _keys(name: str) -> set[str]:
 def _shards(name: str) -> list[Path]:
     """The files with the weights of a model. Raises InputError if one is missing."""
     names = [_WEIGHTS]
-    if (index := _file(name, _INDEX)) is not None:
+    if (index := pretrained_file(name, _INDEX)) is not None:
         names = sorted(set(_parsed(name, index).get("weight_map", {}).values()))
-    found = [(shard, _file(name, shard)) for shard in names]
+    found = [(shard, pretrained_file(name, shard)) for shard in names]
     if missing := [shard for shard, path in found if path is None]:
         raise InputError(f"model.name: {name}: has no {missing[0]}; its weights must be in safetensors")
     return [path for _, path in found if path is not None]
@@ -169,7 +169,7 @@ def _shards(name: str) -> list[Path]:
 
 def _document(name: str, file: str) -> dict[str, Any]:
     """A JSON file of a model. Raises InputError if there is none."""
-    if (path := _file(name, file)) is None:
+    if (path := pretrained_file(name, file)) is None:
         raise InputError(f"model.name: {name}: the model can't be loaded (no {file} here, and none can be downloaded)")
     return _parsed(name, path)
 
@@ -182,27 +182,6 @@ def _parsed(name: str, path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"model.name: {name}: {path.name} holds no object")
     return values
-
-
-def _file(name: str, file: str) -> Path | None:
-    """A file of a model in a folder or on the hub; None if there is none."""
-    if (folder := Path(name)).is_dir():
-        return folder / file if (folder / file).is_file() else None
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise InputError(f"model.name: {name}: the model can't be loaded (no such folder)")
-    from transformers.utils.hub import cached_file
-
-    try:
-        found = cached_file(
-            name,
-            file,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-            _raise_exceptions_for_gated_repo=False,
-        )
-    except (OSError, ValueError) as error:  # no such name, or no valid one
-        raise InputError(f"model.name: {name}: the model can't be loaded ({' '.join(str(error).split())})") from error
-    return None if found is None else Path(found)
 
 
 def trainable_parameters(network: nn.Module) -> int:

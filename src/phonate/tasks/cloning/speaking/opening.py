@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ import torch
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import CheckpointError, InputError
-from phonate.nn.pretrained.loading import DTYPES
+from phonate.nn.pretrained.loading import DTYPES, with_base
 from phonate.nn.pretrained.settings import Dtype
 from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
 from phonate.tasks.cloning import model as models
@@ -50,13 +50,21 @@ class Opened:
     whisper: WhisperConditioning | None = None
 
 
-def open_model(source: str | Path, device: torch.device, dtype: str | None, codec: str | Path | None) -> Opened:
+def open_model(
+    source: str | Path,
+    device: torch.device,
+    dtype: str | None,
+    codec: str | Path | None,
+    base: str | Path | None,
+) -> Opened:
     """The model of `source`. Arguments and errors are those of `VoiceCloner.load`."""
     if dtype not in (None, "auto", "int8", *DTYPES):
         raise InputError(f"dtype {dtype!r}: choose auto, {', '.join(DTYPES)} or int8")
     if is_model_folder(source) or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):
+        if base is not None:
+            raise InputError(f"--base: {source} is a whole model, not adapters to a base; leave it out")
         return _pretrained(str(source), device, dtype, codec)
-    return _trained(source, device, dtype, codec)
+    return _trained(open_based(source, base), device, dtype, codec)
 
 
 def is_model_folder(source: str | Path) -> bool:
@@ -96,8 +104,18 @@ def _description(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _trained(source: str | Path, device: torch.device, dtype: str | None, codec: str | Path | None) -> Opened:
+def open_based(source: str | Path, base: str | Path | None) -> TrainedModel[CloningRecipe]:
+    """The model of a run or a checkpoint, whose base is at `base`; None: where it was in training.
+
+    Raises CheckpointError as `open_trained`, and InputError where the base is not there.
+    """
     trained = open_trained(source, "cloning", CloningRecipe)
+    return replace(trained, recipe=with_base(trained.recipe, base, trained.path))
+
+
+def _trained(
+    trained: TrainedModel[CloningRecipe], device: torch.device, dtype: str | None, codec: str | Path | None
+) -> Opened:
     settings, metadata = trained.recipe.model, trained.inference_metadata
     if dtype == "int8":
         raise InputError(f"{trained.path}: int8 is for models without adapters; phonate checkpoints merge makes one")

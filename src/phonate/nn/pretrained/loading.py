@@ -104,7 +104,7 @@ def load_pretrained(
 
 
 def pretrained_file(name: str, file: str) -> Path | None:
-    """A file of a model in a folder or on the hub; None if there is none. Raises InputError if there is no such model."""
+    """A file of a model in a folder or on the hub; None if it has none. Raises InputError if there is no such model."""
     if (folder := Path(name)).is_dir():
         return folder / file if (folder / file).is_file() else None
     if name.startswith((".", "/", "~")) or name.count("/") > 1:

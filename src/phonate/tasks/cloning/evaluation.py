@@ -135,10 +135,7 @@ def _samples(run: Path, data: str | None, cloner: VoiceCloner) -> list[CloningSa
     recipe = run / "recipe.yaml"
     if data is None and not recipe.is_file():
         raise InputError(f"{run}: a merged model has no pairs kept for validation; give pairs with --data")
-    if recipe.is_file():
-        settings = resolve(recipe).recipe.data
-    else:
-        settings = CloningData(path=str(data), arabic=cloner.arabic)
+    settings = resolve(recipe).recipe.data if recipe.is_file() else CloningData(path=str(data), arabic=cloner.arabic)
     if data is not None:
         settings = settings.model_copy(update={"path": data, "validation": 0.0})
     found = Corpus(settings, lambda: cloner.codec).samples("validation" if data is None else "train")

@@ -57,7 +57,7 @@ def load_pretrained(
 
     Args:
         name: A folder, or a name on the hub, which is then downloaded.
-        dtype: What the weights are held in; "auto": as in their files.
+        dtype: What the weights are held in; "auto": as in their files. Quantised layers stay quantised.
         quantization: Hold linear layers in 4 bits (nf4, fp4) or 8 (int8) instead; with 4 bits, compute in `dtype`
             ("auto": bf16).
         device: Where each weight is put as it is read, not by way of host memory; None: the CPU.
@@ -100,6 +100,10 @@ def load_pretrained(
             f"model.name: {name}: {weight} is {tuple(there)} in its file, {tuple(wanted)} by its config.json"
         )
     loaded: nn.Module = model
+    if dtype != "auto" and quantization is None and getattr(model, "is_quantized", False):
+        for parameter in loaded.parameters():  # transformers leaves them as they are in quantised files
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(DTYPES[dtype])
     return loaded
 
 

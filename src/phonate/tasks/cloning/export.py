@@ -15,6 +15,7 @@ from phonate.nn.pretrained import merging
 from phonate.nn.pretrained.merging import Mergeable, MergeReport, MergeRequest, Stored
 from phonate.tasks.cloning.network.loading import load_base
 from phonate.tasks.cloning.network.network import CloningNetwork
+from phonate.tasks.cloning.sequences.processor import write_processor
 from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.tasks.cloning.speaking.opening import DESCRIPTION, open_based, trained_network
@@ -101,13 +102,13 @@ def probed(model: nn.Module) -> Tensor:
 
 
 def _save(trained: TrainedModel[CloningRecipe], model: nn.Module, folder: Path) -> None:
-    """The model with its tokenizer, and a description of what it was trained with."""
+    """The model with its tokenizer and processor, and a description of what it was trained with."""
     settings = trained.recipe.model
     model.save_pretrained(folder)  # type: ignore[operator]  # of transformers
-    CloningTokenizer.load(settings.name).text.tokenizer.save_pretrained(folder)
-    codec = Path(settings.codec)
+    codec = str(Path(settings.codec).resolve()) if Path(settings.codec).is_dir() else settings.codec
+    write_processor(folder, CloningTokenizer.load(settings.name).text.tokenizer, codec)
     about = {
-        "codec": str(codec.resolve()) if codec.is_dir() else settings.codec,
+        "codec": codec,
         "system": trained.inference_metadata["system"],
         "arabic": trained.recipe.data.arabic.model_dump(mode="json"),
     }

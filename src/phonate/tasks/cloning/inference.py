@@ -350,11 +350,18 @@ class HiggsAudioInference:
     """Voice cloning with a merged model or a run, by the names that fine-tuning scripts for Higgs Audio use."""
 
     def __init__(
-        self, model_path: str | Path, device: Device = "cuda", torch_dtype: str | torch.dtype = "bfloat16"
+        self,
+        model_path: str | Path,
+        device: Device = "cuda",
+        torch_dtype: str | torch.dtype = "bfloat16",
+        base_model: str | Path | None = None,
     ) -> None:
-        """Raises InputError and CheckpointError as `VoiceCloner.load`."""
+        """`base_model`: for a run whose base was moved, where it is now.
+
+        Raises InputError and CheckpointError as `VoiceCloner.load`.
+        """
         name = str(torch_dtype).removeprefix("torch.")
-        self.cloner = VoiceCloner.load(model_path, device=device, dtype=_DTYPE_NAMES.get(name, name))
+        self.cloner = VoiceCloner.load(model_path, device=device, dtype=_DTYPE_NAMES.get(name, name), base=base_model)
         self.sample_rate = self.cloner.sample_rate
         """Hz."""
 

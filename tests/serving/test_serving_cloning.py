@@ -5,35 +5,46 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
+import openai
 import pytest
 import soundfile
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 
 from fastapi.testclient import TestClient
-from servers import assert_error
+from servers import Server, assert_error
 
 import phonate
+from cloning_runs import settings, write_all
 from higgs import small_model, small_tokenizer
 from higgs_codec import small_codec_folder
+from phonate.cli import main
 from phonate.serving.app import create_app
 from phonate.serving.settings import ServingSettings
 from phonate.serving.voices import CONSENT
+from phonate.workflows.train import train
 
 STREAM_ENDS = 1024
+
+
+def save_endless_model(folder: Path) -> None:
+    """A model that neither begins nor ends on its own."""
+    model = small_model()
+    head = model.audio_lm_head.weight.data.view(model.config.num_codebooks, model.config.codebook_size, -1)
+    head[:, STREAM_ENDS:] = 0.0
+    model.save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("cloning")
-    model = small_model()
-    head = model.audio_lm_head.weight.data.view(model.config.num_codebooks, model.config.codebook_size, -1)
-    head[:, STREAM_ENDS:] = 0.0  # it neither begins nor ends on its own
-    model.save_pretrained(folder / "merged")
+    save_endless_model(folder / "merged")
     small_tokenizer().save_pretrained(folder / "merged")
     small_codec_folder(folder / "merged" / "codec")
     (folder / "merged" / "cloning.json").write_text(json.dumps({"codec": "codec"}))
@@ -83,3 +94,59 @@ def test_what_the_model_cannot_do_is_refused(client: TestClient, wav: bytes) -> 
     asked = {"model": "higgs", "input": "hi", **reference}
     assert_error(client.post("/v1/audio/speech", json={**asked, "speed": 2.0}), 400, "speed")
     assert_error(client.post("/v1/audio/speech", json={"model": "higgs", "input": "hi"}), 400, "send reference_audio")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`run`, whose codec was moved to `moved`, and `hub`, a cache of models of the hub with nobody/higgs in it."""
+    folder = write_all(tmp_path_factory.mktemp("served"))
+    save_endless_model(folder / "model")
+    changes = {"model.lora.mode": "attention_only", "training.max_steps": 2, "training.validation.interval": 2}
+    train("voice-cloning", settings(folder, **changes), output=folder / "run")
+    (folder / "codec").rename(folder / "moved")
+    repository, commit = folder / "hub" / "models--nobody--higgs", "0" * 40
+    shutil.copytree(folder / "model", repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    return folder
+
+
+@pytest.mark.parametrize("model", ["run", "nobody/higgs"])
+def test_openais_client_gets_cloned_speech(model: str, folder: Path, tmp_path: Path, wav: bytes) -> None:
+    """Of a run and of a model on the hub, in a process of its own."""
+    source = str(folder / "run") if model == "run" else model
+    words = ["-m", "phonate", "serve", source, "--port", "0", "--model-name", "tts-1", "--voices", str(tmp_path)]
+    options = ["--dtype", "bf16", "--codec", str(folder / "moved")]
+    with Server(*words, *options, HF_HUB_CACHE=str(folder / "hub"), PHONATE_API_KEY="secret") as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret", max_retries=0)
+        speech = client.audio.speech
+        once = {"reference_audio": base64.b64encode(wav).decode(), "reference_text": "a tone"}
+        made = speech.create(model="tts-1", voice="", input="hi", response_format="wav", extra_body=once)
+        assert len(sound(made.content)) > 24_000
+        assert made.response.headers["X-AI-Generated"] == "true"
+        with pytest.raises(openai.BadRequestError, match="send reference_audio"):
+            speech.create(model="tts-1", voice="", input="hi")
+        form = {"name": "zoe", "speaker": "Zoë", "consent": CONSENT.format(speaker="Zoë"), "reference_text": "a tone"}
+        files = {"reference_audio": wav, "consent_audio": wav}
+        client.post("/voices", cast_to=object, body=form, files=list(files.items()), options=_FORM)
+        by_name = speech.create(model="tts-1", voice="zoe", input="hi", response_format="wav")
+        assert len(sound(by_name.content)) == len(sound(made.content))
+        with speech.with_streaming_response.create(
+            model="tts-1", voice="zoe", input="hi", response_format="flac"
+        ) as streamed:
+            streamed.stream_to_file(tmp_path / "out.flac")
+        assert soundfile.info(tmp_path / "out.flac").frames == len(sound(made.content))
+        assert server.stop() == 143
+
+
+def test_options_of_the_model_reach_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options, message in [
+        (["--dtype", "int8", "--codec", str(folder / "moved")], "int8 is for models without adapters"),
+        (["--codec", "none"], "none: the codec can't be loaded"),
+        (["--base", "gone"], "was trained on the model gone, which is not there"),
+    ]:
+        assert main(["serve", str(folder / "run"), *options]) == 2
+        assert message in capsys.readouterr().err
+
+
+_FORM = {"headers": {"Content-Type": "multipart/form-data"}}

@@ -43,6 +43,7 @@ def test_every_field_has_a_label_and_changes_are_announced(serving: Serve) -> No
     labelled = {attrs["for"] for attrs in page.all("label")}
     fields = [attrs["id"] for tag in ("input", "textarea", "select") for attrs in page.all(tag)]
     assert {"key", "text", "voice", "once-audio", "name", "speaker", "reference", "spoken", "agreed"} <= set(fields)
+    assert {"once-speaker", "once-spoken", "once-agreed"} <= set(fields)
     assert set(fields) <= labelled
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))

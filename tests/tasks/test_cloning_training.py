@@ -345,6 +345,8 @@ def test_the_command_trains_on_recordings(folder: Path, tmp_path: Path) -> None:
         ("model.model_path", "phonate calls it model.name"),
         ("model.audio_tokenizer_path", "phonate calls it model.codec"),
         ("data.max_audio_duration", "phonate calls it data.max_seconds"),
+        ("model.lora.enable_lora_for_audio_head", "model.lora.mode says it: comprehensive and audio_focused adapt"),
+        ("model.lora.enable_lora_for_audio_projector", "model.whisper.enabled adds one, which is trained whole"),
         ("data.validate_on_init", "every row is checked before the first step; leave it out"),
         ("training.loss.text_loss_weight", "phonate calls it training.loss.weights.text"),
         ("training.loss.enable_curriculum_learning", "phonate calls it training.loss.curriculum_steps"),

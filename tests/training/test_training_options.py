@@ -16,7 +16,7 @@ from test_trainer import lines, settings, train, weights
 
 from phonate.compute import distributed
 from phonate.config.errors import InputError
-from phonate.training import setup
+from phonate.training import setup, trainer
 from phonate.training.callbacks import Callback
 from phonate.training.losses import build_loss
 from phonate.training.run import Run
@@ -162,6 +162,21 @@ def source(tmp_path, monkeypatch, **performance):
     options = settings(performance=performance)
     setup.batch_source(Sequences(4, 1), options, distributed.Ranks(), torch.device("cpu"))
     return seen
+
+
+def matmul_precision(tmp_path, monkeypatch):
+    """On CUDA torch is told, on other devices it is not."""
+    asked = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    train(tmp_path / "cpu", max_steps=1)
+    assert not asked
+    setup.set_matmul_precision(settings(), torch.device("cuda", 0))
+    setup.set_matmul_precision(settings(performance={"matmul_precision": "highest"}), torch.device("cuda", 0))
+    told = []
+    monkeypatch.setattr(trainer, "set_matmul_precision", lambda given, device: told.append((given, device.type)))
+    made = train(tmp_path / "told", max_steps=1, performance={"matmul_precision": "medium"})
+    assert json.loads((tmp_path / "told" / "system.json").read_text())["matmul_precision"] == "highest"
+    return asked == ["high", "highest"] and told == [(made.settings, "cpu")]
 
 
 def ranks(monkeypatch, **options):
@@ -708,6 +723,7 @@ OBSERVED = {
     "performance.persistent_workers": persistent_workers,
     "performance.compile_model": compile_model,
     "performance.batch_shim": batch_shim,
+    "performance.matmul_precision": matmul_precision,
     "performance.threads": threads,
     "performance.memory_management": lambda t, m: (
         train(t / "a", max_steps=1).memory is not None

@@ -178,6 +178,7 @@ def system_info() -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
         "cuda": torch.version.cuda,
         "command": sys.argv,
     }

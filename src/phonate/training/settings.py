@@ -113,6 +113,9 @@ class PerformanceSettings(Settings):
     """Keep the workers alive between epochs."""
     compile_model: bool = False
     """torch.compile the model."""
+    matmul_precision: Literal["highest", "high", "medium"] = "high"
+    """How fp32 matrix products are computed on CUDA (torch.set_float32_matmul_precision). highest: in fp32. high: in
+    TF32, which has 10 bits of mantissa, on GPUs that have it. medium: in bf16. Matters most in mixed_precision fp32."""
     batch_shim: bool = False
     """Pad each batch to a multiple of 64 frames, to limit the number of shapes (for compile_model and CUDA)."""
     threads: PositiveInt | None = None

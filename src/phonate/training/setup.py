@@ -159,6 +159,12 @@ def with_own_callbacks(
     return callbacks
 
 
+def set_matmul_precision(settings: TrainingSettings, device: torch.device) -> None:
+    """Set how this process computes fp32 matrix products on CUDA; on other devices nothing changes."""
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision(settings.performance.matmul_precision)
+
+
 def profiler_of(settings: TrainingSettings, device: torch.device) -> InterbatchProfiler | None:
     """The profiler that the recipe asks for, if it does."""
     steps = settings.performance.profile_batches

@@ -44,6 +44,7 @@ from phonate.training.setup import (
     initialise_from,
     plan_sources,
     profiler_of,
+    set_matmul_precision,
     with_own_callbacks,
 )
 from phonate.training.signals import Signals, StopNow
@@ -90,6 +91,7 @@ class Trainer:
             averaged_is_better=settings.ema is not None and settings.ema.validate_with != "raw",
         )
 
+        set_matmul_precision(settings, self.device)
         seed_global_generators(settings.random_seed)
         dataset: Dataset | None = None
         own_loader = train is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,14 @@ Mode = Literal["comprehensive", "audio_focused", "attention_only", "custom"]
 
 class CloningLoRA(LoRASettings):
     """Low-rank adapters beside the layers of Higgs Audio v2."""
+
+    refused_keys: ClassVar = {
+        "enable_lora_for_audio_head": "model.lora.mode says it: comprehensive and audio_focused adapt the audio head, "
+        "attention_only does not; for other choices set mode to custom and list the layers in targets, such as "
+        "[self_attn.q_proj, audio_lm_head]",
+        "enable_lora_for_audio_projector": "the released model has no projector of audio features; "
+        "model.whisper.enabled adds one, which is trained whole and needs no adapter",
+    }
 
     mode: Mode = "comprehensive"
     """Layers that get an adapter. comprehensive: attention, both feed-forward networks and the audio head.

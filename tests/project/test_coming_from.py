@@ -6,6 +6,7 @@ Only what makes a run small is added to a command. Options are trained with: the
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import io
 import json
@@ -340,7 +341,13 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "checkpoints merge outputs/mine -o production/model --quantize int8": holds(
         "production/model/merge.json", quantization="int8"
     ),
+    "checkpoints merge outputs/mine --base higgs/model -o deployment/merged_model": holds(
+        "deployment/merged_model/merge.json", base="higgs/model"
+    ),
     "evaluate outputs/mine --data data.json --json > test_report.json": holds("test_report.json", task="cloning"),
+    "evaluate deployment/merged_model --data data.json -o test_results": holds(
+        "test_results/evaluation.json", task="cloning"
+    ),
     'clone deployment/merged_model --reference recording.wav --text "A text." -o speech.wav': sounds("speech.wav"),
     "report outputs/mine": writes("outputs/mine/report.html"),
     f"{_NEMO} training.epochs=50 training.optimizer.lr=1e-3": trained("runs/recognition"),
@@ -368,6 +375,17 @@ LAUNCHED = [code for code in RUNS if code.startswith(("torchrun ", "accelerate "
 SESSIONS = [code for code in RUNS if code.startswith(("phonate session", "./scripts/"))]
 
 
+def test_the_objects_that_are_named_exist() -> None:
+    """Dotted names, such as phonate.training.trainer.Trainer."""
+    found = re.findall(r"`(phonate(?:\.\w+)*)\.([A-Z]\w*(?:\.\w+)?|train)`", PAGE.read_text(encoding="utf-8"))
+    assert len(found) >= 9
+    for module, name in found:
+        value: Any = importlib.import_module(module)
+        for part in name.split("."):
+            value = getattr(value, part)
+        assert callable(value)
+
+
 def test_every_command_has_a_check() -> None:
     assert {f"phonate {words}" for words in CHECKS} == set(PLAIN)
     assert sorted([*PLAIN, *LAUNCHED, *SESSIONS]) == sorted(RUNS)
@@ -375,7 +393,7 @@ def test_every_command_has_a_check() -> None:
     assert len(SESSIONS) >= 20
 
 
-NEEDS = {"--quantize": "bitsandbytes", "evaluate outputs/mine": "resemblyzer"}
+NEEDS = {"--quantize": "bitsandbytes", "evaluate": "resemblyzer"}
 """Part of a command -> the package without which it is left out; loading these takes seconds."""
 
 

@@ -251,6 +251,21 @@ def test_merging_measures_what_it_wrote(adapted: Path, folder: Path, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bf16", "fp32"]
 
 
+def test_a_base_that_was_moved_is_named(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    shutil.copytree(folder / "base", tmp_path / "gone")
+    changes = {"training.max_steps": 2, "training.validation.interval": 2, "model.name": str(tmp_path / "gone")}
+    train("language-lora", adapters(folder, **changes), output=tmp_path / "run")
+    said = Generator.load(tmp_path / "run").generate("The red", temperature=0, max_tokens=8)
+    (tmp_path / "gone").rename(tmp_path / "base")
+    ask = ["generate", str(tmp_path / "run"), "The red", "--temperature", "0", "--max-tokens", "8"]
+    assert main(ask) == 2
+    assert f"was trained on the model {tmp_path / 'gone'}, which is not there" in capsys.readouterr().err
+    assert main([*ask, "--base", str(tmp_path / "base")]) == 0
+    assert capsys.readouterr().out == f"{said}\n"
+    merge = ["checkpoints", "merge", str(tmp_path / "run"), "-o", str(tmp_path / "merged")]
+    assert main([*merge, "--base", str(tmp_path / "base")]) == 0
+
+
 def test_a_merge_that_changes_the_model_writes_nothing(adapted: Path, tmp_path: Path, monkeypatch: Any) -> None:
     def wrong(model: Any) -> Any:
         found = merge_adapters(model)

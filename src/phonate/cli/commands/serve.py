@@ -1,8 +1,8 @@
 """Serve a model that speaks over HTTP: OpenAI's protocol, cloning of uploaded voices, a page, and metrics.
 
 RUN is a run's folder, one of its checkpoints, the folder of a merged model, or the name of a model of Higgs Audio v2 on
-the hub. The key that clients must bring is read
-from a file or from the environment variable PHONATE_API_KEY. SIGTERM and Ctrl-C finish running requests first.
+the hub. The key that clients must bring is read from a file or from the environment variable PHONATE_API_KEY. SIGTERM
+and Ctrl-C finish running requests first.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import os
@@ -32,7 +33,8 @@ pytestmark = pytest.mark.skipif(
     reason="needs phonate[eval]",
 )
 CLIPS = ("LJ001-0002", "LJ001-0004", "LJ001-0008", "LJ001-0012")
-TRUE = dict(line.split("|") for line in (RECORDINGS / "metadata.csv").read_text(encoding="utf-8").splitlines())
+with (RECORDINGS / "metadata.csv").open(encoding="utf-8", newline="") as _opened:
+    TRUE = {row["audio_path"].removesuffix(".ogg"): row["text"] for row in csv.DictReader(_opened)}
 RATE = 22050
 
 
@@ -47,7 +49,7 @@ def voice(tmp_path: Path) -> Path:
 
 
 def settings(voice: Path, **given: Any) -> SpeechData:
-    values = {"transcribe": "tiny.en", "cache_dir": str(voice.parent / "cache"), **given}
+    values = {"transcribe": True, "cache_dir": str(voice.parent / "cache"), **given}
     return SpeechData(path=str(voice), **values)
 
 
@@ -180,7 +182,7 @@ def test_mistakes_are_one_line_with_the_mend(voice: Path, monkeypatch: pytest.Mo
     with pytest.raises(DataError, match=r"transcripts\.jsonl: not there.*phonate data prepare"):
         list_corpus(data)
     with pytest.raises(InputError, match=r"does not know data\.language 'de', only English"):
-        transcribe(settings(voice, language="de"))
+        transcribe(settings(voice, language="de", transcribe="tiny.en"))
     transcribe(data)
     assert data.transcripts is not None
     file = data.transcripts / "transcripts.jsonl"
@@ -200,12 +202,12 @@ def test_the_commands(voice: Path, tmp_path: Path) -> None:
     assert "4 no text" in without.stderr
     assert "data.transcribe=true" in without.stderr
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("task: speech\ndata:\n  path: voice\n  transcribe: tiny.en\n", encoding="utf-8")
+    recipe.write_text("task: speech\ndata:\n  path: voice\n  transcribe: true\n", encoding="utf-8")
     prepared = phonate("data", "prepare", "recipe.yaml", cwd=tmp_path)
     assert prepared.returncode == 0, prepared.stderr
     assert "4 transcribed clips; correct their texts in" in prepared.stdout
     trained = phonate(
-        *("train", "speech", "data.path=voice", "data.transcribe=tiny.en", "data.durations=learnt", "size=tiny"),
+        *("train", "speech", "data.path=voice", "data.transcribe=true", "data.durations=learnt", "size=tiny"),
         *("data.aligner_steps=2", "data.judged=0", "training.max_steps=2", "training.init_from=null"),
         *("training.adversarial_start=null", "training.validation.metric_for_best_model=val_loss"),
         *("training.validation.greater_is_better=false", "training.batch_size=2"),

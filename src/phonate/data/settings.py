@@ -299,9 +299,9 @@ class SpokenData(VoiceData):
     language: str = "en-us"
     """Language of the texts."""
     transcribe: bool | str = False
-    """Transcribe recordings that have no text, once, with Whisper (needs phonate[eval]): true for its model base, or
-    another model's name or folder. Those over 15 s are cut at pauses. Texts are kept in the cache, in a file that may
-    be corrected; training names it."""
+    """Transcribe recordings that have no text, once, with Whisper (needs phonate[eval]): true for the model tiny.en
+    (English) or base (other languages), or the name or folder of another one. Recordings over 15 s are cut at pauses.
+    The texts are in a file in the cache, which training names and which may be corrected."""
 
     @property
     def requirements(self) -> Requirements:
@@ -311,7 +311,14 @@ class SpokenData(VoiceData):
     @property
     def whisper_model(self) -> str:
         """The model that transcribes."""
-        return self.transcribe if isinstance(self.transcribe, str) else "base"
+        from phonate.audio.whisper import model_for  # imports numpy, which a mistake in a recipe need not wait for
+
+        return self.transcribe if isinstance(self.transcribe, str) else model_for(self.spoken_language)
+
+    @property
+    def spoken_language(self) -> str:
+        """The language as Whisper calls it."""
+        return self.language.split("-")[0].lower()
 
     @property
     def transcripts(self) -> Path | None:
@@ -319,7 +326,7 @@ class SpokenData(VoiceData):
         if not self.transcribe:
             return None
         path = Path(self.path).expanduser().absolute()
-        facts = repr((str(path), self.whisper_model, self.language.split("-")[0]))
+        facts = repr((str(path), self.whisper_model, self.spoken_language))
         digest = hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()[:12]
         return cache_root(self) / "transcripts" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', path.stem)}-{digest}"
 

@@ -8,6 +8,7 @@ from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.config.tasks import referred, task_info
 from phonate.evaluation.tables import Evaluation
+from phonate.training.checkpoints.resolve import packaged
 from phonate.training.run import Run
 from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
 
@@ -21,6 +22,7 @@ def evaluate(
     *,
     device: str | None = None,
     tune: bool = False,
+    output: str | Path | None = None,
 ) -> Evaluation:
     """Evaluate a run on held-out data.
 
@@ -28,16 +30,19 @@ def evaluate(
     has audio, `samples/` for the report's players.
 
     Args:
-        run: A run's folder.
+        run: A run's folder; or base/voice, with an `output`.
         data: A corpus; None: what the run's training kept for validation.
         vocoder: For tasks that take one: a run to use instead of the recipe's, or griffin_lim.
         device: Such as "cuda:0"; None: cpu.
         tune: First choose, on what training kept for validation, the values that inference decides with.
+        output: The folder to write to. None: the run's.
 
-    Raises InputError for a folder that is no run, a task that has no evaluation (`TaskInfo.evaluation`), or an option
-    that the task has no use for.
+    Raises InputError for a folder that is no run, a task that has no evaluation (`TaskInfo.evaluation`), an option
+    that the task has no use for, or a model of the package without `output`.
     """
-    folder = Run(Path(run))
+    folder = Run(packaged(Path(run)))
+    if output is None and folder.path != Path(run):
+        raise InputError(f"{run}: part of phonate, where nothing is written; give a folder for the figures by --output")
     if not folder.recipe.is_file():
         raise InputError(f"{run}: no recipe.yaml here; give the folder of a run")
     task = resolve(folder.recipe).recipe.task
@@ -50,9 +55,11 @@ def evaluate(
             raise InputError(f"--tune: inference of the task {task} has nothing to tune; leave it out")
         referred(info.tuning)(folder.path, device=device)
     found: Evaluation = referred(info.evaluation)(folder.path, data, device=device, **options)
-    folder.write_json(FIGURES, found.document())
+    written = folder if output is None else Run(Path(output))
+    written.path.mkdir(parents=True, exist_ok=True)
+    written.write_json(FIGURES, found.document())
     if found.sounds:
-        _write_sounds(folder, found)
+        _write_sounds(written, found)
     return found
 
 

@@ -1,7 +1,7 @@
 """Evaluate a trained run beside baselines and a ceiling.
 
 Scorers are optional packages: pip install 'phonate[eval]'. The figures and what was measured on each item go to
-RUN/evaluation.json.
+RUN/evaluation.json, or to the folder that --output names.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for diarization: first choose thresholds on what training held out, and keep them in the run",
     )
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="where to write figures and sounds (default: RUN; base/voice needs one)"
+    )
     parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps (default: the task's choice)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     from phonate.workflows.evaluate import evaluate
 
-    found = evaluate(args.run, args.data, args.vocoder, device=args.device, tune=args.tune)
+    found = evaluate(args.run, args.data, args.vocoder, device=args.device, tune=args.tune, output=args.output)
     if args.json:
         print_json(found.document())
     else:

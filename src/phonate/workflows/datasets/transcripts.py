@@ -85,7 +85,7 @@ class _Transcribing:
         from phonate.evaluation.transcription import Recogniser
 
         self._folder = folder
-        self._language = data.language.split("-")[0]
+        self._language = data.spoken_language
         self._recogniser: Recogniser = Recogniser(data.whisper_model, self._language)
         known = self._recogniser.languages
         if self._language not in known:

@@ -1,10 +1,10 @@
 """How right the texts are that `data.transcribe` writes: word errors against a corpus's own texts.
 
-    OMP_NUM_THREADS=1 python benchmarks/transcripts.py CORPUS [--language en] [--models tiny.en base] [--long] [--out FILE.md]
+    OMP_NUM_THREADS=1 python benchmarks/transcripts.py CORPUS [--language en] [--models tiny.en base] [--long]
 
 The recordings are copied without their texts, transcribed as `phonate train speech data.transcribe=true` does, and what
-that wrote is compared with the corpus's texts. `--long` also joins all recordings, half a second apart, into one, which is
-cut at pauses again. Needs phonate[eval] and the models.
+that wrote is compared with the corpus's texts. `--long` also joins all recordings, half a second apart, into one, which
+is cut at pauses again. Needs phonate[eval] and the models.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ from phonate.workflows.datasets.transcripts import transcribe
 
 PAUSE = 0.5
 RATE = 22050
-_HEADER = """# Texts that data.transcribe writes
-
-    OMP_NUM_THREADS=1 python {command}
-
-{clips} recordings of `{corpus}`, {minutes:.1f} minutes, copied without their texts. {errors} "one recording": all of them
-joined, {pause} s apart, and cut at pauses again. Words and errors are summed over all texts in their order. Times are of
-all work, loading the model included. {machine}, {cores} cores, load {load:.2f}; Python {python}.
+_HEADER = """{clips} recordings, {minutes:.1f} minutes, {machine}, {cores} cores, load {load:.2f}; Python {python}.
 
 | recordings | Whisper | clips | left out | wrong words, % | words | seconds |
 |---|---|---|---|---|---|---|
@@ -76,7 +70,6 @@ def main() -> None:
     parser.add_argument("--language", default="en")
     parser.add_argument("--models", nargs="+", default=["tiny.en", "base"])
     parser.add_argument("--long", action="store_true")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     listed, _ = list_corpus(SpokenData(path=options.corpus))
     rows = {row.id: row for row in listed if isinstance(row, Row) and row.text}
@@ -93,25 +86,15 @@ def main() -> None:
         lines = [measure(clips, texts, options.language, model, False) for model in options.models]
         if options.long:
             lines += [measure(joined, texts, options.language, model, True) for model in options.models]
-    english = "Words are compared after Whisper's normaliser for English (numbers, spellings)."
-    command = f"benchmarks/transcripts.py {options.corpus}" + (f" --language {options.language}" if options.language != "en" else "")
-    command += f" --models {' '.join(options.models)}" + (" --long" if options.long else "")
     header = _HEADER.format(
-        command=command,
         clips=len(texts),
-        corpus=options.corpus,
         minutes=sum(map(len, sounds)) / RATE / 60,
-        errors=english if options.language == "en" else "Words are compared without case and punctuation.",
-        pause=PAUSE,
         machine=platform.processor() or platform.machine(),
         cores=os.cpu_count(),
         load=os.getloadavg()[0],
         python=platform.python_version(),
     )
-    page = header + "".join(lines)
-    print(page)
-    if options.out:
-        options.out.write_text(page, encoding="utf-8")
+    print(header + "".join(lines))
 
 
 if __name__ == "__main__":

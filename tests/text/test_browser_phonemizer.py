@@ -194,7 +194,8 @@ def test_questions_rise_alike(in_javascript: Callable[[str, Any], Any]) -> None:
     source = f"""{ENGLISH}{SAY}
 import {{rises}} from "phonate/intonation";
 import {{knownMark}} from "phonate/marks";
-const answer = said.map(words => [[...rises(words, given.questions)], words.map(word => knownMark(word, given.learnt))]);
+const known = words => words.map(word => knownMark(word, given.learnt));
+const answer = said.map(words => [[...rises(words, given.questions)], known(words)]);
 """
     texts = [*QUESTIONS, *(text for text in recorded(200) if words(english, text))]
     given = {"texts": texts, "inventory": Inventory.of(english).document(), "language": sentence_ends("en-us")}

@@ -26,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for diarization: first choose thresholds on what training held out, and keep them in the run",
     )
-    parser.add_argument(
-        "-o", "--output", metavar="FOLDER", help="where to write figures and sounds (default: RUN; base/voice needs one)"
-    )
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="where to write (default: RUN; base/voice needs one)")
     parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps (default: the task's choice)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 

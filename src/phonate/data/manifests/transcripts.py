@@ -43,8 +43,8 @@ def _entry(line: str, place: str) -> Entry:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: not readable as JSON ({error}); correct the line, or delete it") from error
-    if not isinstance(entry, dict) or not isinstance(entry.get("recording"), str):
-        raise DataError(f'{place}: names no "recording"; correct the line, or delete it')
+    if not isinstance(entry, dict) or not isinstance(entry.get("source"), str):
+        raise DataError(f'{place}: names no "source"; correct the line, or delete it')
     return entry
 
 
@@ -60,8 +60,8 @@ def with_transcripts(rows: Sequence[Row | Problem], folder: Path) -> list[Row | 
             f"{folder / TEXTS}: not there; recordings without a text are transcribed by phonate train and by phonate "
             "data prepare, with the recipe whose data.transcribe asks for it"
         )
-    clips = _by_recording(folder / TEXTS)
-    left_out = _by_recording(folder / LEFT_OUT)
+    clips = _by_source(folder / TEXTS)
+    left_out = _by_source(folder / LEFT_OUT)
     found: list[Row | Problem] = []
     for row in rows:
         if isinstance(row, Problem) or has_words(row.text):
@@ -74,10 +74,10 @@ def with_transcripts(rows: Sequence[Row | Problem], folder: Path) -> list[Row | 
     return found
 
 
-def _by_recording(file: Path) -> dict[str, list[tuple[str, Entry]]]:
+def _by_source(file: Path) -> dict[str, list[tuple[str, Entry]]]:
     entries: dict[str, list[tuple[str, Entry]]] = {}
     for place, entry in read_entries(file):
-        entries.setdefault(str(entry["recording"]), []).append((place, entry))
+        entries.setdefault(str(entry["source"]), []).append((place, entry))
     return entries
 
 

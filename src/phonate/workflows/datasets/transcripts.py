@@ -52,7 +52,7 @@ def transcribe(data: object) -> str:
     if not rows:
         return ""
     with lock(folder / "lock"):  # of all processes that train on the corpus one transcribes
-        done = {str(entry["recording"]): entry for _, entry in read_entries(folder / HEARD)}
+        done = {str(entry["source"]): entry for _, entry in read_entries(folder / HEARD)}
         if due := [row for row in rows if _is_due(row, done.get(row.id))]:
             _Transcribing(folder, data).all(due)
     return _summary(folder, {row.id for row in rows})
@@ -69,8 +69,8 @@ def _is_due(row: Row, done: Entry | None) -> bool:
 
 
 def _summary(folder: Path, ids: set[str]) -> str:
-    clips = sum(entry["recording"] in ids for _, entry in read_entries(folder / TEXTS))
-    why = Counter(str(one.get("why")) for _, one in read_entries(folder / LEFT_OUT) if one["recording"] in ids)
+    clips = sum(entry["source"] in ids for _, entry in read_entries(folder / TEXTS))
+    why = Counter(str(one.get("why")) for _, one in read_entries(folder / LEFT_OUT) if one["source"] in ids)
     left_out = ", ".join(f"{count} {reason}" for reason, count in why.items())
     return f"{clips} transcribed clips; correct their texts in {folder / TEXTS}" + (
         f"; left out: {left_out}, listed in {folder / LEFT_OUT}" if why else ""
@@ -114,7 +114,7 @@ class _Transcribing:
             _append(self._folder / LEFT_OUT, left_out)
             if row.path.is_file():
                 facts = {"file": _status(row.path), "sha256": _digest(row.path), "recogniser": self._fingerprint}
-                _append(self._folder / HEARD, [{"recording": row.id, "part": _part(row), **facts}])
+                _append(self._folder / HEARD, [{"source": row.id, "part": _part(row), **facts}])
             before += seconds
             progress(seconds)
 
@@ -122,7 +122,7 @@ class _Transcribing:
         """Remove what there is of these recordings: they have changed, or were interrupted."""
         for name in (TEXTS, LEFT_OUT):
             entries = [entry for _, entry in read_entries(self._folder / name)]
-            kept = [entry for entry in entries if entry["recording"] not in ids]
+            kept = [entry for entry in entries if entry["source"] not in ids]
             if len(kept) < len(entries):
                 beside = self._folder / f".{name}.tmp"
                 beside.write_bytes(_lines(kept))
@@ -174,7 +174,7 @@ def _entry(row: Row, piece: Piece | None, number: int, found: dict[str, Any]) ->
     """A line of the files, in the words of a JSON corpus."""
     entry: dict[str, Any] = {
         "id": row.id if piece is None else f"{row.id}-{number:04d}",
-        "recording": row.id,
+        "source": row.id,
         "audio_filepath": str(row.path.absolute()),
     }
     if piece is not None:

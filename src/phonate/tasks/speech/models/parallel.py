@@ -266,9 +266,7 @@ class ParallelModel(nn.Module):
         ]
 
 
-def _contour(
-    values_BL2: Tensor, durations_BL: Tensor, frames: int, token_lengths_B: Tensor | None = None
-) -> Tensor:
+def _contour(values_BL2: Tensor, durations_BL: Tensor, frames: int, token_lengths_B: Tensor | None = None) -> Tensor:
     """Values at the beginning and the end of each token (B, L, 2) as one for each frame (B, T), evenly between."""
     token_BT = token_indices(durations_BL, frames, token_lengths_B)
     length_BT = durations_BL.gather(1, token_BT).clamp_min(1)

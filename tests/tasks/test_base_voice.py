@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import wave
@@ -20,6 +21,7 @@ from phonate.config.resolve import resolve
 from phonate.tasks.speech.speaking.scripted import speak_ssml
 from phonate.tasks.speech.start import start
 from phonate.text.captions import TimedWord
+from phonate.text.marks import learnt_marks
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.manifest import problems
 from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE
@@ -179,6 +181,46 @@ def test_training_starts_from_it_and_says_so(tmp_path: Path) -> None:
     assert all(torch.equal(mine[name], base[name]) for name in base)
     assert main(["train", str(run), "--output", str(run), "--resume", "auto", "training.max_steps=3"]) == 0
     assert resolve(run).recipe.training.max_steps == 3
+    # the texts have no mark, but the base had learnt some
+    learnt = [learnt_marks(phonate.load(one, "speech").inference_metadata) for one in (run, BASE_VOICE)]
+    assert learnt[0] == learnt[1] == {",", "."}
+
+
+def test_a_sentence_of_hardly_a_frame_sounds_in_a_batch_as_alone() -> None:
+    voice = phonate.load(BASE_VOICE, "speech")
+    words = [*voice.sentences("Oh. The baker sold a yellow boat. A long, long road.")]
+    tokens = [torch.tensor(voice.inventory.ids(one)) for one in words]
+    speeds = [torch.full((len(one),), speed) for one, speed in zip(tokens, (1e6, 1.0, 1e6), strict=True)]
+    rises = [torch.stack([torch.arange(len(one)), torch.arange(len(one)) + 1.0], dim=1) for one in tokens]
+    together = voice.model.speak(tokens, 0, speeds, rises)
+    for number, made in enumerate(together):
+        (alone,) = voice.model.speak([tokens[number]], 0, [speeds[number]], [rises[number]])
+        assert len(made.mel_TM) == len(alone.mel_TM)
+        assert torch.allclose(made.mel_TM, alone.mel_TM, atol=1e-4)
+        assert torch.allclose(made.f0_T, alone.f0_T, atol=0.2)
+    assert [len(made.mel_TM) for made in together][::2] == [2, 2]
+
+
+def test_it_is_not_evaluated_inside_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", BASE_VOICE, "--data", "sentences.txt"]) == 2
+    assert "give a folder for the figures by --output" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_it_is_evaluated_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "resemblyzer"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip("needs phonate[eval]")
+    monkeypatch.chdir(tmp_path)
+    before = sorted((PACKAGE / BASE_VOICE).rglob("*"))
+    Path("sentences.txt").write_text("The baker sold a yellow boat.\n")
+    assert main(["evaluate", BASE_VOICE, "--data", "sentences.txt", "--output", "figures/voice"]) == 0
+    figures = json.loads(Path("figures/voice/evaluation.json").read_text())
+    assert figures["systems"]["synthesised"]["wer"] < 0.2
+    assert sorted((PACKAGE / BASE_VOICE).rglob("*")) == before
 
 
 def test_an_unknown_base_is_refused() -> None:

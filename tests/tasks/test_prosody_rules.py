@@ -92,6 +92,7 @@ def test_marks_that_were_hardly_heard_are_read_as_weaker_ones() -> None:
     assert known_mark(Word("a", ("EY1",), "", "("), learnt) == ","
     assert counted_marks([words, words]) == {"!": 2, ";": 2, ",": 2, ":": 2, "-": 2, "?": 2}
     assert learnt_marks({"marks": {".": 18, "?": 2}, "recordings": 18}) == {"."}  # a small corpus
+    assert learnt_marks({"marks": {"?": 9}, "recordings": 18, "marks_of_start": [","]}) == {"?", ","}
     assert learnt_marks({"recordings": 18}) is None
 
 

@@ -13,12 +13,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from phonate.config.errors import InputError
 from phonate.tasks.speech.exporting.browser.page import sentence_ends
 from phonate.text.browser.modules import modules
+from phonate.text.intonation import rises
 from phonate.text.inventory import Inventory
+from phonate.text.language import language as language_data
+from phonate.text.marks import known_mark
 from phonate.text.normalisation import normalise
 from phonate.text.phonemes import phonemizer
 from phonate.text.sentences import sentences
@@ -49,6 +53,7 @@ HARD = [
     "unhappily, rebuilding, dogs, boxes, tried, flies, bigger, nicest, workmanlike, sunflowerless, toothbrushes",
     "Blorptastic fnargling zyzzogeton, Wrzesniewski, thwacketh, kvetchingly, Abernathyville",
     "the first line\n\nthe second one, without a stop\nand a third",
+    "He came (late), left (early). Wait... what? Well… no [really]: yes {so}! (Good.) Or so - he said; fine, then.",
     "* * *",
     "",
     "!?",
@@ -109,7 +114,7 @@ def in_javascript(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, An
 def words(say: Callable[[str], Any], text: str) -> Said:
     """The words of a text; none where nothing can be said."""
     try:
-        return [[word.text, list(word.phones), word.mark] for word in say(text)]
+        return [[word.text, list(word.phones), word.mark, word.pause] for word in say(text)]
     except InputError:
         return []
 
@@ -127,7 +132,7 @@ SAY = """
 import {phonemizerOf, tokensOf} from "phonate/phonemizers";
 const say = phonemizerOf(given.inventory);
 const said = given.texts.map(say);
-const listed = words => words.map(word => [word.text, word.phones, word.mark]);
+const listed = words => words.map(word => [word.text, word.phones, word.mark, word.pause]);
 """
 
 
@@ -173,3 +178,34 @@ def test_tokens_have_the_boundaries_of_the_inventory(in_javascript: Callable[[st
     source = f"{SAY}const answer = said.map(tokensOf);"
     (tokens,) = in_javascript(source, {"texts": [text], "inventory": inventory.document()})
     assert tokens == inventory.tokens(letters(text))
+
+
+QUESTIONS = [
+    "Did she sell the yellow boat? Yes! But why?", "Is it red, green or blue? Would you like tea or something?",
+    "When he comes, will you stay? And so, do you?", "You like it, don't you? He's here, isn't he?", "Tea? Is it?",
+    "In the morning, where did he go? For whom?", "It rains. Really? Are you (perhaps) sure... about us?", "Or? Or or?",
+    "Can I trust him - or her? Is this the end of it, then?", "What? He left; did he? Not so: are the cats' baths hot?",
+]  # fmt: skip
+
+
+def test_questions_rise_alike(in_javascript: Callable[[str, Any], Any]) -> None:
+    english, questions = phonemizer("english"), language_data("en-us").questions
+    assert questions is not None
+    source = f"""{ENGLISH}{SAY}
+import {{rises}} from "phonate/intonation";
+import {{knownMark}} from "phonate/marks";
+const known = words => words.map(word => knownMark(word, given.learnt));
+const answer = said.map(words => [[...rises(words, given.questions)], known(words)]);
+"""
+    texts = [*QUESTIONS, *(text for text in recorded(200) if words(english, text))]
+    given = {"texts": texts, "inventory": Inventory.of(english).document(), "language": sentence_ends("en-us")}
+    given |= {"questions": questions.model_dump(mode="json"), "learnt": [",", "."]}
+    risen = 0
+    for text, (semitones, marks) in zip(texts, in_javascript(source, given), strict=True):
+        said = english(text)
+        expected = rises(said, questions)
+        risen += expected is not None
+        wanted = np.zeros(len(semitones)) if expected is None else expected.ravel()
+        assert np.allclose(semitones, wanted, atol=1e-5), text
+        assert marks == [known_mark(word, {",", "."}) for word in said], text
+    assert risen > len(QUESTIONS) / 2

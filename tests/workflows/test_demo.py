@@ -165,9 +165,14 @@ def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_recordings_without_texts_are_sent_to_conversion(tone_corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none of the recordings has a text.*--task conversion"):
-        demo(tmp_path / "out", tone_corpus)
+def test_recordings_without_words_are_sent_to_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "hiss").mkdir()
+    for seed in range(2):
+        hiss = 0.01 * np.random.default_rng(seed).standard_normal(48000)
+        soundfile.write(tmp_path / "hiss" / f"{seed}.wav", hiss, 16000)
+    with pytest.raises(InputError, match=r"no recording has a text.*--task conversion"):
+        demo(tmp_path / "out", tmp_path / "hiss")
 
 
 def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path: Path) -> None:

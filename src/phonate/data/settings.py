@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
 
@@ -109,6 +112,11 @@ class RecordingData(Settings):
     def storage(self) -> Storage:
         """How features are kept."""
         return "disk"
+
+    @property
+    def transcripts(self) -> Path | None:
+        """The folder of the texts that a recogniser writes for recordings without any; None where it is not to."""
+        return None
 
     @property
     def label(self) -> str:
@@ -283,6 +291,44 @@ class VoiceData(RecordingData):
         """What is cached beside the waveforms: a name in `phonate.data.features`. A task with other features than the
         mel overrides this."""
         return "mel"
+
+
+class SpokenData(VoiceData):
+    """A corpus of voices with what they say."""
+
+    language: str = "en-us"
+    """Language of the texts."""
+    transcribe: bool | str = False
+    """Transcribe recordings that have no text, once, with Whisper (needs phonate[eval]): true for the model tiny.en
+    (English) or base (other languages), or the name or folder of another one. Recordings over 15 s are cut at pauses.
+    The texts are in a file in the cache, which training names and which may be corrected."""
+
+    @property
+    def requirements(self) -> Requirements:
+        """Clips of one named speaker, with a text."""
+        return replace(super().requirements, text=True)
+
+    @property
+    def whisper_model(self) -> str:
+        """The model that transcribes."""
+        from phonate.audio.whisper import model_for  # imports numpy, which a mistake in a recipe need not wait for
+
+        return self.transcribe if isinstance(self.transcribe, str) else model_for(self.spoken_language)
+
+    @property
+    def spoken_language(self) -> str:
+        """The language as Whisper calls it."""
+        return self.language.split("-")[0].lower()
+
+    @property
+    def transcripts(self) -> Path | None:
+        """The folder of what is transcribed."""
+        if not self.transcribe:
+            return None
+        path = Path(self.path).expanduser().absolute()
+        facts = repr((str(path), self.whisper_model, self.spoken_language))
+        digest = hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return cache_root(self) / "transcripts" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', path.stem)}-{digest}"
 
 
 def cache_root(settings: RecordingData) -> Path:

@@ -5,12 +5,25 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.whisper import SAMPLE_RATE, load_whisper
 from phonate.config.packages import optional_package
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a recogniser made of a waveform, with the two measures by which Whisper tells failed transcripts (Radford et
+    al. 2022, section 4.5)."""
+
+    text: str
+    log_probability: float
+    """Mean of the log probabilities of the tokens, of the least certain stretch of up to 30 s."""
+    compression: float
+    """How many times smaller gzip makes the text, at most; above 2.4 the same words are repeated over and over."""
 
 
 class Recogniser:
@@ -21,8 +34,17 @@ class Recogniser:
         self.name, self.language = model, language
         self._model = load_whisper(model, "transcription", threads)
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages that the model knows, such as "de"."""
+        return tuple(self._model.supported_languages)
+
     def transcribe(self, waveform: FloatArray, sample_rate: int) -> str:
         """The words recognised in a waveform (samples,) at `sample_rate` Hz."""
+        return self.hear(waveform, sample_rate).text
+
+    def hear(self, waveform: FloatArray, sample_rate: int) -> Heard:
+        """The words recognised in a waveform (samples,) at `sample_rate` Hz, and how sure the model is of them."""
         segments, _ = self._model.transcribe(
             _resampled(waveform, sample_rate),
             language=self.language,
@@ -31,7 +53,12 @@ class Recogniser:
             condition_on_previous_text=False,
             without_timestamps=True,
         )
-        return " ".join(segment.text.strip() for segment in segments)
+        found = list(segments)
+        return Heard(
+            " ".join(segment.text.strip() for segment in found),
+            min((float(segment.avg_logprob) for segment in found), default=0.0),
+            max((float(segment.compression_ratio) for segment in found), default=0.0),
+        )
 
     def detect(self, waveform: FloatArray, sample_rate: int) -> str:
         """The language spoken in a waveform (samples,) at `sample_rate` Hz, such as "ar"; a multilingual model's

@@ -13,6 +13,8 @@ from phonate.text.phonemes import Word
 
 KEY = "marks"
 """In what a checkpoint holds for inference: mark -> words of the training texts that it follows."""
+START_KEY = "marks_of_start"
+"""Beside it: the marks that the voice had learnt whose weights training started from."""
 ENOUGH = 20
 """Words that a mark must follow to count as learnt,"""
 ENOUGH_SHARE = 0.2
@@ -31,7 +33,8 @@ def learnt_marks(inference_metadata: Mapping[str, Any]) -> frozenset[str] | None
     if counts is None:
         return None
     least = max(1.0, min(ENOUGH, ENOUGH_SHARE * recordings))
-    return frozenset(mark for mark, count in counts.items() if count >= least)
+    own = frozenset(mark for mark, count in counts.items() if count >= least)
+    return own.union(inference_metadata.get(START_KEY, ()))
 
 
 def known_mark(word: Word, learnt: Collection[str] | None) -> str:

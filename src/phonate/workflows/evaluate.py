@@ -9,6 +9,7 @@ from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.config.tasks import referred, require_options, task_info
 from phonate.evaluation.tables import Evaluation
+from phonate.training.checkpoints.resolve import packaged
 from phonate.training.run import Run
 from phonate.workflows.load import task_of
 from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
@@ -32,7 +33,7 @@ def evaluate(
     has audio, `samples/` for the report's players.
 
     Args:
-        run: A run's folder, or what else `phonate.load` takes.
+        run: A run's folder, or what else `phonate.load` takes: base/voice needs an `output`.
         data: A corpus; None: what the run's training kept for validation.
         vocoder: For tasks that take one: a run to use instead of the recipe's, or griffin_lim.
         device: Such as "cuda:0"; None: cpu.
@@ -40,13 +41,14 @@ def evaluate(
         output: The folder to write to; None: `run`.
         options: For voice cloning dtype, codec and base, as `phonate.load` takes them.
 
-    Raises InputError for a folder that is no run, a task that has no evaluation (`TaskInfo.evaluation`), or an option
-    that the task has no use for.
+    Raises InputError for a folder that is no run, a task that has no evaluation (`TaskInfo.evaluation`), an option
+    that the task has no use for, or a model of the package without `output`.
     """
-    source = Path(run)
+    source = packaged(Path(run))
+    if output is None and source != Path(run):
+        raise InputError(f"{run}: part of phonate, where nothing is written; give a folder for the figures by --output")
     if output is None and not source.is_dir():
         raise InputError(f"{run}: no such folder; give that of a run, or say with --output where to write the figures")
-    folder = Run(Path(output or run))
     recipe = Run(source).recipe
     task = resolve(recipe).recipe.task if recipe.is_file() else task_of(run)
     info = task_info(task)
@@ -58,10 +60,11 @@ def evaluate(
             raise InputError(f"--tune: inference of the task {task} has nothing to tune; leave it out")
         referred(info.tuning)(source, device=device)
     found: Evaluation = referred(info.evaluation)(source, data, device=device, **options)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    folder.write_json(FIGURES, found.document())
+    written = Run(Path(output or run))
+    written.path.mkdir(parents=True, exist_ok=True)
+    written.write_json(FIGURES, found.document())
     if found.sounds:
-        _write_sounds(folder, found)
+        _write_sounds(written, found)
     return found
 
 

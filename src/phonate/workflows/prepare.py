@@ -16,6 +16,7 @@ from phonate.data.manifests.rows import Row
 from phonate.data.manifests.validation import Progress, validate
 from phonate.data.settings import ConversationData, RecordingData, VoiceData
 from phonate.tasks.cloning.pairs.settings import CloningData
+from phonate.workflows.datasets.transcripts import transcribe
 
 FURTHER = "further"
 _START = 1 << 16
@@ -78,7 +79,10 @@ def _each(
     settings: RecordingData,
     progress: Progress | None,
 ) -> dict[str, Any]:
+    texts = transcribe(settings)
     first, *others = [action(one, progress) for one in settings.to_prepare]
+    if texts:
+        first = {**first, "transcripts": texts}
     return {**first, FURTHER: others} if others else first
 
 

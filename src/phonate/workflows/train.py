@@ -28,6 +28,7 @@ from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.tracking.log_file import log_file
 from phonate.training.trainer import Trainer
+from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.dry_run import dry_run as estimate
 from phonate.workflows.tuning.search import tune
 
@@ -63,6 +64,7 @@ def train(
     RecipeError, InputError, TrainingError, CheckpointError, Interrupted.
     """
     records = [load_plugin(path) for path in plugins]
+    transcribed = transcribe(resolve(source, overrides).recipe.data)
     resolved, reason = _started(source, overrides)
     settings: TrainingSettings = resolved.recipe.training
     if settings.tuning.library is not None and not dry_run:
@@ -82,8 +84,8 @@ def train(
         if records and ranks.is_main:
             run.write_json("plugins.json", {"plugins": records})
         with log_file(run.logs / "training.log", ranks):
-            if reason:
-                logger.info(reason)
+            for line in filter(None, (transcribed, reason)):
+                logger.info(line)
             checkpoint = _checkpoint_to_resume(resolved, resume, run)
             trainer = Trainer(
                 task,

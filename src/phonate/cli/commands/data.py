@@ -161,6 +161,8 @@ def _print_report(outcome: dict[str, Any]) -> None:
         print(f"{outcome['dropped']} more are left out by data.drop")
     if outcome["over_limit"]:
         print(f"{outcome['over_limit']} more are left out by data.limit")
+    if "transcripts" in outcome:
+        print(outcome["transcripts"])
     if "page" in outcome:
         print(f"{outcome['page']}: the {outcome['shown']} worst clips; {outcome['with_findings']} have findings")
     for kind in ("refused", "warnings"):

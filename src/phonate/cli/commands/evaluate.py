@@ -1,8 +1,8 @@
 """Evaluate a trained run beside baselines and a ceiling.
 
 Scorers are optional packages: pip install 'phonate[eval]'. The figures and what was measured on each item go to
-RUN/evaluation.json. For voice cloning RUN may also be the folder of a merged model, or the name of a model of Higgs
-Audio v2 on the hub; --data and, for the hub, --output are needed then.
+RUN/evaluation.json, or to the folder that --output names. For voice cloning RUN may also be the folder of a merged
+model, or the name of a model of Higgs Audio v2 on the hub; --data and, for the hub, --output are needed then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for diarization: first choose thresholds on what training held out, and keep them in the run",
     )
     add_model_options(parser)
-    parser.add_argument("-o", "--output", metavar="DIR", help="where to write the figures (default: RUN)")
+    parser.add_argument("-o", "--output", metavar="DIR", help="where to write (default: RUN; base/voice needs one)")
     parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps (default: the task's choice)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 

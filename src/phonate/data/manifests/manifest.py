@@ -16,6 +16,7 @@ from phonate.data.manifests.detection import detect_format, module_of
 from phonate.data.manifests.dropping import leave_out, limited
 from phonate.data.manifests.requirements import Requirements
 from phonate.data.manifests.rows import Checked, Problem, Row
+from phonate.data.manifests.transcripts import with_transcripts
 from phonate.data.manifests.units import by_segment
 from phonate.data.manifests.validation import Progress, Report, validate
 from phonate.data.settings import CORPORA, RecordingData, cache_root
@@ -36,8 +37,12 @@ def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
         report.dropped += part.dropped
         report.over_limit += part.over_limit
         report.warnings += part.warnings
-    listed = leave_out([row for rows, _ in parts for row in rows], settings.drop, report)
-    return limited(listed, settings.limit, report), report
+    listed = [row for rows, _ in parts for row in rows]
+    if settings.transcripts is None:
+        return limited(leave_out(listed, settings.drop, report), settings.limit, report), report
+    # The limit is of recordings, for which it also says what is transcribed; parts of them can be dropped.
+    filled = with_transcripts(limited(listed, settings.limit, report), settings.transcripts)
+    return leave_out(filled, settings.drop, report), report
 
 
 def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tuple[list[Row | Problem], Report]:

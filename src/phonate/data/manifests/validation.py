@@ -242,7 +242,8 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
         named = some and all(one.speaker is not None for one in row.segments)
         _require(named, "no speaker", "no speaker is given; fill in speaker_id")
     if requirements.text:
-        _require(has_words(row.text), "no text", "no text is given, or none with a letter or a digit in it; fill it in")
+        detail = "no text is given, or none with a letter or a digit in it; fill it in, or set data.transcribe=true"
+        _require(has_words(row.text), "no text", detail)
 
 
 def _require_file(row: Row) -> AudioInfo:

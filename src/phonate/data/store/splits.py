@@ -50,7 +50,8 @@ def split(
         ids: N names.
         speakers: (N,) number of each row's speaker; -1 for none or several, of which any row may be chosen.
         share: from 0 to 1.
-        recordings: (N,) equal for rows of one recording, which stay together; by default each has its own.
+        recordings: (N,) equal for rows of one recording, which stay together unless each speaker has only one; by
+            default each row has its own.
     """
     numbers = np.asarray(speakers)
     groups: dict[int, list[int]] = {}
@@ -74,6 +75,9 @@ def split(
     for group in sorted(order, key=len):  # where each recording has more rows than are wanted
         if wanted and not chosen:
             choose(group)
+    if wanted and not chosen and recordings is not None and len(groups) < len(ids):
+        logger.warning("each speaker has only one recording, so its parts are split into training and validation")
+        return split(ids, speakers, share)
     if wanted and not chosen:
         logger.warning("no validation split: each speaker has only one recording")
     validation = np.array(sorted(chosen), dtype=np.int64)

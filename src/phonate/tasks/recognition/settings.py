@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -10,12 +9,11 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
-from phonate.data.manifests.requirements import Requirements
-from phonate.data.settings import VoiceData
+from phonate.data.settings import SpokenData
 from phonate.training.settings import TrainingSettings
 
 
-class RecognitionData(VoiceData):
+class RecognitionData(SpokenData):
     """The corpus: recordings with what is said in them."""
 
     language: str = "en-us"
@@ -32,11 +30,6 @@ class RecognitionData(VoiceData):
         if self.speed is not None and self.speed[0] > self.speed[1]:
             raise ValueError(f"speed is [slowest, fastest]; {list(self.speed)} has them the other way round")
         return self
-
-    @property
-    def requirements(self) -> Requirements:
-        """Clips of one named speaker, with a text."""
-        return replace(super().requirements, text=True)
 
 
 class RecognitionModel(Settings):

@@ -27,7 +27,7 @@ from phonate.config.errors import InputError, MissingPackageError
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
 from phonate.tasks.speech.exporting.browser.page import Runtime, find_runtime, page, require_phonemizer
-from phonate.tasks.speech.exporting.graph import SpokenPiper, SpokenText
+from phonate.tasks.speech.exporting.graph import SpokenPage, SpokenPiper, SpokenText
 from phonate.tasks.speech.exporting.model_card import facts_of, figures_beside, model_card
 from phonate.tasks.speech.exporting.piper import piper_config, piper_numbers
 from phonate.tasks.speech.inference import Synthesiser, parallel
@@ -88,7 +88,7 @@ def export(
     model, *_, card = written
     model.parent.mkdir(parents=True, exist_ok=True)
     facts = facts_of(synthesiser, str(vocoder or synthesiser.data.vocoder))
-    spoken = SpokenText(parallel(synthesiser, "be exported"), network, scaled=found is None)
+    spoken = SpokenText(parallel(synthesiser, "be exported"), network)
     if found:
         _write_page(spoken, synthesiser, model, facts, dtype or "int8", found)
     elif form == "piper":
@@ -170,9 +170,18 @@ def _write_page(
     dtype: Dtype,
     runtime: Runtime,
 ) -> None:
+    several = len(synthesiser.speakers) > 1
+    example = [torch.ones(1, _EXAMPLE, dtype=torch.long), torch.ones(3), torch.zeros(1, _EXAMPLE, 2)]
+    length = torch.export.Dim("tokens", min=1, max=_MOST)
+    names, shapes = ["input", "scales", "semitones", "sid"], [{1: length}, None, {1: length}, None]
+    count = 4 if several else 3
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.onnx"
-        _write_model(spoken, synthesiser, model, facts, dtype)
+        given = tuple([*example, torch.zeros(1, dtype=torch.long)][:count])
+        metadata = _metadata(synthesiser, facts)
+        outputs = ("output", "frames", "mel")
+        page_graph = SpokenPage(spoken)
+        _write(page_graph, given, names[:count], tuple(shapes[:count]), model, metadata, dtype, outputs)
         text = page(target.stem, synthesiser, model.read_bytes(), facts, runtime)
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")
@@ -211,6 +220,7 @@ def _write(
     target: Path,
     metadata: Mapping[str, str],
     dtype: Dtype,
+    outputs: Sequence[str] = ("output",),
 ) -> None:
     """Write `graph` whole or not at all."""
     import onnx
@@ -225,7 +235,7 @@ def _write(
             graph,
             example,
             input_names=names,
-            output_names=["output"],
+            output_names=list(outputs),
             dynamic_shapes=shapes,
             opset_version=_OPSET,
             dynamo=True,

@@ -12,11 +12,11 @@ from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.manifests.requirements import Requirements
-from phonate.data.settings import VoiceData
+from phonate.data.settings import SpokenData
 from phonate.training.settings import TrainingSettings
 
 
-class SpeechData(VoiceData):
+class SpeechData(SpokenData):
     """The corpus: recordings with what is said in them."""
 
     phonemes: Literal["english", "espeak", "characters"] = "english"
@@ -41,7 +41,7 @@ class SpeechData(VoiceData):
     @property
     def requirements(self) -> Requirements:
         """Clips of one named speaker who is in training, with a text."""
-        return replace(super().requirements, text=True, trained_speaker=True)
+        return replace(super().requirements, trained_speaker=True)
 
 
 class SpeechModel(Settings):

@@ -9,6 +9,7 @@ its module.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -30,7 +31,7 @@ from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody
 from phonate.tasks.speech.settings import SpeechRecipe
 from phonate.text.marks import KEY as MARKS_KEY
-from phonate.text.marks import counted_marks
+from phonate.text.marks import START_KEY, counted_marks, learnt_marks
 from phonate.training.adversarial import (
     AdversarialPhases,
     PhaseOutput,
@@ -38,6 +39,7 @@ from phonate.training.adversarial import (
     feature_distances,
     generator_loss,
 )
+from phonate.training.checkpoints import files, resolve_checkpoint
 from phonate.training.optimization_settings import require_own_loss
 from phonate.training.task import (
     Batch,
@@ -243,6 +245,7 @@ class SpeechTask(Task):
 
     def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Other speakers, phones or features."""
+        self._marks_of_start = exported.get(START_KEY, [])  # the voice that it started from need not be there any more
         mine = self.inference_metadata(nn.Module())
         for name, what in (("speakers", "speakers"), ("inventory", "phones"), ("features", "features (data.audio)")):
             if exported[name] != mine[name]:
@@ -261,7 +264,19 @@ class SpeechTask(Task):
             "recordings": len(train),
             "seconds": round(frames / self.recipe.data.audio.frames_per_second, 1),
             MARKS_KEY: counted_marks(self.corpus.words[int(position)] for position in train),
+            **({START_KEY: self._marks_of_start} if self._marks_of_start else {}),
         }
+
+    @cached_property
+    def _marks_of_start(self) -> list[str]:
+        """The marks that the voice had learnt whose weights training starts from, if it has the same phones."""
+        source = self.recipe.training.init_from
+        if source is None:
+            return []
+        file = resolve_checkpoint(source) / files.INFERENCE
+        known = files.read_json(file) if file.is_file() else {}
+        same = known.get("inventory") == self.corpus.inventory.document()
+        return sorted(learnt_marks(known) or ()) if same else []
 
 
 def _said(gan: SpeechModelGAN, batch: Batch) -> AcousticOutput:

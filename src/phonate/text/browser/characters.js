@@ -1,6 +1,6 @@
-// The phonemizer `characters`: lower-case letters as phones, in any language. Words are {text, phones, mark}.
+// The phonemizer `characters`: lower-case letters as phones, in any language. Words are {text, phones, mark, pause}.
 
-import {markOf} from "phonate/marks";
+import {markOf, pauseOf} from "phonate/marks";
 
 // A phonemizer of the letters `symbols`; `normalise` prepares a text.
 export function characters(symbols, normalise) {
@@ -10,17 +10,21 @@ export function characters(symbols, normalise) {
     let between = "", word = "";
     for (const character of [...plain, "\n"]) {
       if (letters.has(character)) {
-        if (!word && words.length) words.at(-1).mark = markOf(between);
+        if (!word && words.length) setOff(words.at(-1), between);
         word += character;
         between = "";
         continue;
       }
       const stripped = word.replace(/^'+|'+$/g, "");
-      if (stripped) words.push({text: stripped.normalize("NFC"), phones: [...stripped], mark: ""});
+      if (stripped) words.push({text: stripped.normalize("NFC"), phones: [...stripped], mark: "", pause: ""});
       word = "";
       between += character;
     }
-    if (words.length) words.at(-1).mark = markOf(between);
+    if (words.length) setOff(words.at(-1), between);
     return words;
   };
+}
+
+function setOff(word, between) {
+  [word.mark, word.pause] = [markOf(between), pauseOf(between)];
 }

@@ -1,4 +1,4 @@
-// Phonemizers: functions from a text to its words, {text, phones, mark}; no words if nothing in it can be pronounced.
+// Phonemizers: functions from a text to its words, {text, phones, mark, pause}; no words if nothing in it can be pronounced.
 
 import {characters} from "phonate/characters";
 import {english} from "phonate/phonemizer";

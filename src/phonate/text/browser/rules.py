@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 from types import ModuleType
 from typing import Any
 
-from phonate.text import inventory, normalisation, phonemes, sentences
+from phonate.text import intonation, inventory, marks, normalisation, phonemes, sentences
 from phonate.text.english import (
     abbreviations,
     addresses,
@@ -29,8 +29,8 @@ from phonate.text.english import (
 )
 
 _MODULES = (
-    abbreviations, addresses, arpabet, dates, derivation, homographs, inventory, letter_to_sound, normalisation,
-    numbers, phonemes, phonemizer, quantities, sentences, spelling,
+    abbreviations, addresses, arpabet, dates, derivation, homographs, intonation, inventory, letter_to_sound, marks,
+    normalisation, numbers, phonemes, phonemizer, quantities, sentences, spelling,
 )  # fmt: skip
 _VALUES = (str, int, float, tuple, list, Mapping, Set, re.Pattern)
 _FLAGS = {re.IGNORECASE: "i", re.DOTALL: "s", re.MULTILINE: "m"}

@@ -18,6 +18,7 @@ from phonate.audio.decoding import (
     sample_rate_of,
     write_audio,
 )
+from phonate.audio.whisper import model_for
 from phonate.config.errors import DataError, InputError
 from phonate.config.packages import optional_package
 from phonate.data.manifests.rows import audio_files, printable
@@ -62,7 +63,7 @@ def recogniser(model: str | None, language: str) -> Recogniser:
     """
     from phonate.evaluation.transcription import Recogniser
 
-    name = model or ("tiny.en" if language == "en" else "base")
+    name = model or model_for(language)
     if name.endswith(".en") and language != "en":
         raise InputError(f"--model {name}: an English-only model; use base or small, for example, for {language!r}")
     return Recogniser(name, language)

@@ -10,15 +10,17 @@ import importlib.util
 from importlib import resources
 from pathlib import Path
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Row
+from phonate.data.manifests.rows import Problem, Row
 from phonate.data.settings import VoiceData
 from phonate.evaluation.tables import Evaluation
+from phonate.tasks.speech.settings import SpeechData
 from phonate.tasks.speech.start import start
 from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.run import Run
+from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded_voice
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
 from phonate.workflows.evaluate import evaluate
@@ -38,6 +40,10 @@ _BY_LOSS = (
     "training.validation.greater_is_better=false",
 )
 """Scoring speech at every validation takes too long for a demo."""
+_INSTEAD = (
+    "; or add the texts (see docs/data.md), or try voice conversion, which needs none: --task conversion "
+    "(make demo TASK=conversion)"
+)
 _JUDGES = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa", "resemblyzer")
 
 
@@ -55,28 +61,23 @@ def train_speech(
     elif data is None:
         say(f"recordings: {RECORDINGS}, the first of LJ Speech; your own by --data (make demo DATA=folder)")
         data = RECORDINGS
-    listed, _ = list_corpus(VoiceData(path=str(data)))
-    if not any(isinstance(row, Row) and row.text for row in listed):
-        raise InputError(
-            f"{data}: none of the recordings has a text, which text-to-speech needs; add the texts (see docs/data.md), "
-            "or try voice conversion, which needs none: --task conversion (make demo TASK=conversion)"
-        )
+    listed, texts = _listed(data, say)
     share = min(0.2, _KEPT / len(listed))
     corpus = [f"data.path={quoted(data)}", f"data.validation={share:.4f}"]
     if _multiplies_in_bf16():
         corpus.append("training.mixed_precision=bf16")
     from_base = False
     if synthetic:
-        _train_from_scratch(["size=tiny", *corpus], output, limit, machine, say, synthetic=True)
+        _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say, synthetic=True)
     else:
-        adapted = ["speech", *corpus, *_BY_LOSS, *_aligner()]
+        adapted = ["speech", *corpus, *texts, *_BY_LOSS, *_aligner()]
         chosen = start(resolve("speech", adapted[1:]).recipe)
         from_base = chosen is not None and chosen.changes["training.init_from"] is not None
         if from_base:
             say("\ntraining: the voice that comes with phonate becomes that of the recordings")
             Training(adapted, output, machine).stopped_and_resumed(limit, 1.0, say)
         else:
-            _train_from_scratch(["size=tiny", *corpus], output, limit, machine, say)
+            _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say)
     if missing := [name for name in _JUDGES if importlib.util.find_spec(name) is None]:
         say(f"\nsynthesis of validation texts (to score it, pip install 'phonate[eval]'; no {', '.join(missing)})")
         _speak(output)
@@ -86,6 +87,27 @@ def train_speech(
     if from_base:
         _add_base(output)
     return evaluation
+
+
+def _listed(data: Path, say: Say) -> tuple[list[Row | Problem], list[str]]:
+    """What the corpus lists, and overrides for its texts: recordings without any are transcribed."""
+    listed, _ = list_corpus(VoiceData(path=str(data)))
+    if _has_text(listed):
+        return listed, []
+    say(f"{data}: no recording has a text, so they are transcribed first, with Whisper (data.transcribe=true)")
+    settings = SpeechData(path=str(data), transcribe=True)
+    try:
+        say(transcribe(settings))
+    except (InputError, MissingPackageError) as error:
+        raise InputError(f"{data}: no recording has a text; {error}{_INSTEAD}") from error
+    listed, _ = list_corpus(settings)
+    if not _has_text(listed):
+        raise InputError(f"{data}: no recording has a text, and in none words were understood{_INSTEAD}")
+    return listed, ["data.transcribe=true"]
+
+
+def _has_text(listed: list[Row | Problem]) -> bool:
+    return any(isinstance(row, Row) and row.text for row in listed)
 
 
 def _speak_first(output: Path, say: Say) -> None:
@@ -122,7 +144,7 @@ def _aligner() -> list[str]:
 
 
 def _train_from_scratch(
-    corpus: list[str], output: Path, limit: Limit, machine: Machine, say: Say, synthetic: bool = False
+    corpus: list[str], texts: list[str], output: Path, limit: Limit, machine: Machine, say: Say, synthetic: bool = False
 ) -> None:
     """A vocoder, then an acoustic model."""
     vocoder = output / "vocoder"
@@ -130,7 +152,7 @@ def _train_from_scratch(
     plain = "training.adversarial_start=null"
     Training(["vocoder", *corpus, plain], vocoder, machine).straight(limit, _VOCODER_SHARE, say)
     say("\n2. an acoustic model: text to mel spectrogram")
-    recipe = ["speech", *corpus, plain, *_BY_LOSS, "training.init_from=null", "training.batch_size=8"]
+    recipe = ["speech", *corpus, *texts, plain, *_BY_LOSS, "training.init_from=null", "training.batch_size=8"]
     recipe.append(f"data.vocoder={quoted(vocoder)}")
     # espeak-ng reports when each phone begins
     exact = ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]

@@ -23,10 +23,8 @@ class SpokenText(nn.Module):
 
     noise: Tensor
 
-    def __init__(self, acoustic: ParallelModel, vocoder: Vocoder, scaled: bool = True) -> None:
-        """`scaled`: False for waveforms at the level of the mel, which are joined before they are scaled."""
+    def __init__(self, acoustic: ParallelModel, vocoder: Vocoder) -> None:
         super().__init__()
-        self.scaled = scaled
         self.acoustic = copy.deepcopy(acoustic).eval()
         self.vocoder = copy.deepcopy(vocoder).eval()
         self.vocoder.fourier.as_products = True
@@ -37,14 +35,36 @@ class SpokenText(nn.Module):
 
         `scales_3` (3,): how much noise the decoder is given (1: as in training), how long everything is (2: half as
         fast), and Piper's noise of durations, of which this model has none."""
-        noise_TN = self.noise * scales_3[0]
-        mel_1TM, melody_1T2, _ = self.acoustic.spoken(tokens_1L, speaker_1, noise_TN, 1.0 / scales_3[1])
-        waveform_1N: Tensor = self.vocoder(mel_1TM, hertz(melody_1T2))
-        if not self.scaled:
-            return waveform_1N[:, None]
+        waveform_1N, _, _ = self.said(tokens_1L, scales_3, speaker_1)
         peak = waveform_1N.abs().amax(dim=1).clamp_min(_SILENT)
         scaled: Tensor = (_PEAK / peak) * waveform_1N
         return scaled[:, None]
+
+    def said(
+        self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None, octaves: float | Tensor = 0.0
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The waveform (1, N) at the level of the mel, the frames of each token (1, L), and the mel (1, T, M)."""
+        noise_TN = self.noise * scales_3[0]
+        speed = 1.0 / scales_3[1]
+        mel_1TM, melody_1T2, frames_1L = self.acoustic.spoken(tokens_1L, speaker_1, noise_TN, speed, octaves)
+        waveform_1N: Tensor = self.vocoder(mel_1TM, hertz(melody_1T2))
+        return waveform_1N, frames_1L, mel_1TM
+
+
+class SpokenPage(nn.Module):
+    """As `SpokenText`, for a page, which says where the pitch rises, and puts silences in where it is quiet."""
+
+    def __init__(self, spoken: SpokenText) -> None:
+        super().__init__()
+        self.spoken = spoken
+
+    def forward(
+        self, tokens_1L: Tensor, scales_3: Tensor, semitones_1L2: Tensor, speaker_1: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The waveform (1, N) at the level of the mel, the frames of each token (1, L), and the mel (1, T, M).
+        `semitones_1L2` (1, L, 2): added to the pitch at the beginning and the end of each token."""
+        said: tuple[Tensor, Tensor, Tensor] = self.spoken.said(tokens_1L, scales_3, speaker_1, semitones_1L2 / 12.0)
+        return said
 
 
 class SpokenPiper(nn.Module):

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from phonate.tasks.speech.inference import Synthesiser
 
+CARD = "MODEL_CARD.md"
 _FIGURES = "evaluation.json"
+_HEADING = "## Evaluation"
 _NAMED = 20
 """Maximum number of speakers listed by name; otherwise only their number is given."""
 _UNKNOWN = "not recorded"
@@ -27,7 +29,7 @@ without their consent.
 {rows}
 | licence | *to be filled in: whether the licence and the speakers' consent permit the intended use* |
 
-## Evaluation
+{_HEADING}
 
 {figures}
 """
@@ -53,11 +55,15 @@ def facts_of(synthesiser: Synthesiser, vocoder: str) -> dict[str, str]:
 
 
 def figures_beside(checkpoint: Path) -> str:
-    """The evaluation table of the run of `checkpoint`, if it was evaluated."""
+    """The evaluation table of the run of `checkpoint`, if it was evaluated, or what its own model card says of it."""
     for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
         if (folder / _FIGURES).is_file():
             found = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))
             return _table(found["systems"], found.get("legend", ""))
+    if (checkpoint / CARD).is_file():
+        _, _, figures = (checkpoint / CARD).read_text(encoding="utf-8").partition(f"{_HEADING}\n")
+        if figures := figures.partition("\n## ")[0].strip():
+            return f"Of the checkpoint, before the export:\n\n{figures}"
     return "Not evaluated. Run `phonate evaluate RUN` before the export to include figures."
 
 

@@ -132,12 +132,15 @@ class ParallelModel(nn.Module):
         durations_BL = rounded_durations(frames_BL if mask_BL is None else frames_BL * mask_BL)
         return Prosody(durations_BL, predicted_BL2[..., 1])
 
-    def regulated(self, encoded_BLD: Tensor, prosody: Prosody, frames: int) -> Tensor:
-        """Each token's encoding, energy and the frame's place within the token, for each of its frames (B, T, D)."""
+    def regulated(
+        self, encoded_BLD: Tensor, prosody: Prosody, frames: int, token_lengths_B: Tensor | None = None
+    ) -> Tensor:
+        """Each token's encoding, energy and the frame's place within the token, for each of its frames (B, T, D).
+        `token_lengths_B` are needed where an item has frames after the end of its tokens."""
         said_BLD = encoded_BLD + self.energy_embedding(prosody.energy_BL[..., None])
         ends_BL = torch.cumsum(prosody.durations_BL, dim=1)
         frame_T = torch.arange(frames, device=ends_BL.device)
-        token_BT = token_indices(prosody.durations_BL, frames)
+        token_BT = token_indices(prosody.durations_BL, frames, token_lengths_B)
         said_BTD = said_BLD.gather(1, token_BT[..., None].expand(-1, -1, said_BLD.shape[-1]))
         length_BT = prosody.durations_BL.gather(1, token_BT).clamp_min(1).to(said_BTD.dtype)
         since_BT = frame_T - (ends_BL.gather(1, token_BT) - length_BT.long()).to(said_BTD.dtype)
@@ -243,15 +246,16 @@ class ParallelModel(nn.Module):
             )
             return [SpokenSentence(mel_1TM[0], hertz(melody_1T2)[0], durations_1L[0])]
         tokens_BL = nn.utils.rnn.pad_sequence(list(tokens), batch_first=True)
-        mask_BL = frame_mask(torch.tensor([len(one) for one in tokens], device=device), tokens_BL.shape[1])
+        lengths_B = torch.tensor([len(one) for one in tokens], device=device)
+        mask_BL = frame_mask(lengths_B, tokens_BL.shape[1])
         encoded_BLD = self.encode(tokens_BL, speaker_B, mask_BL)
         speed_BL = nn.utils.rnn.pad_sequence(list(speeds), batch_first=True, padding_value=1.0)
         prosody = self.prosody(self.predict(encoded_BLD, mask_BL), speed_BL, mask_BL)
         frames_B = prosody.durations_BL.sum(dim=1).clamp_min(2)
         mask_BT = frame_mask(frames_B, int(frames_B.max()))
-        regulated_BTD = self.regulated(encoded_BLD, prosody, int(frames_B.max()))
+        regulated_BTD = self.regulated(encoded_BLD, prosody, int(frames_B.max()), lengths_B)
         octaves_BL2 = nn.utils.rnn.pad_sequence(list(semitones), batch_first=True) / 12.0
-        octaves_BT = _contour(octaves_BL2, prosody.durations_BL, int(frames_B.max()))
+        octaves_BT = _contour(octaves_BL2, prosody.durations_BL, int(frames_B.max()), lengths_B)
         mel_BTM, melody_BT2 = self._decoded(regulated_BTD, table, octaves_BT, mask_BT)
         f0_BT, lengths = hertz(melody_BT2), frames_B.tolist()
         return [
@@ -262,9 +266,9 @@ class ParallelModel(nn.Module):
         ]
 
 
-def _contour(values_BL2: Tensor, durations_BL: Tensor, frames: int) -> Tensor:
+def _contour(values_BL2: Tensor, durations_BL: Tensor, frames: int, token_lengths_B: Tensor | None = None) -> Tensor:
     """Values at the beginning and the end of each token (B, L, 2) as one for each frame (B, T), evenly between."""
-    token_BT = token_indices(durations_BL, frames)
+    token_BT = token_indices(durations_BL, frames, token_lengths_B)
     length_BT = durations_BL.gather(1, token_BT).clamp_min(1)
     begins_BT = (torch.cumsum(durations_BL, dim=1) - durations_BL).gather(1, token_BT)
     share_BT = ((torch.arange(frames, device=token_BT.device) - begins_BT + 0.5) / length_BT).clamp(0.0, 1.0)

@@ -15,11 +15,11 @@ from phonate.audio.decoding import FloatArray
 from phonate.text.captions import TimedWord
 from phonate.text.script import ScriptWord
 
-_FADE_SECONDS = 0.01
+FADE_SECONDS = 0.01
 """By which sound ends where a silence is put in, and by which a level changes."""
-_SILENT_DB = -50.0
+SILENT_DB = -50.0
 """Of the loudest frame: what is below counts as silence."""
-_NEAR = 3
+NEAR = 3
 """Frames around a boundary in which its silence is looked for, for durations are not exact."""
 
 
@@ -69,7 +69,7 @@ class Shaping:
 
     def _gains(self, begin: int, end: int) -> FloatArray:
         """Factors of the samples from `begin` to `end`."""
-        fade = max(1, round(_FADE_SECONDS * self.rate))
+        fade = max(1, round(FADE_SECONDS * self.rate))
         gains = np.ones(end - begin, dtype=np.float32)
         samples = np.arange(begin, end) + 0.5
         if self.levels:
@@ -92,7 +92,7 @@ def level(mel_TM: FloatArray, unit_db: float) -> NDArray[np.float64]:
 
 def silent_end(level_T: NDArray[np.float64]) -> int:
     """Silent frames at the end."""
-    loud = np.flatnonzero(level_T >= _SILENT_DB)
+    loud = np.flatnonzero(level_T >= SILENT_DB)
     return len(level_T) - 1 - int(loud[-1])
 
 
@@ -122,8 +122,8 @@ def shaping(
         middles.append((begin + end) * hop // 2)
         missing = one.silence - (end - begin) * hop / rate if one.silence else 0.0
         if number < len(words):
-            first, last = max(0, begin - _NEAR), min(len(level_T), end + _NEAR)
-            missing = max(missing, seconds - _longest_run(level_T[first:last] < _SILENT_DB) * hop / rate)
+            first, last = max(0, begin - NEAR), min(len(level_T), end + NEAR)
+            missing = max(missing, seconds - _longest_run(level_T[first:last] < SILENT_DB) * hop / rate)
         if missing > 0:
             place = (end * hop) if number == len(words) else _quietest(level_T, begin, end) * hop
             found.append(Pause(place, round(missing * rate)))

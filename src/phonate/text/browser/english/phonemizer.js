@@ -1,11 +1,11 @@
-// The phonemizer `english`: American English as ARPAbet with stress digits. Words are {text, phones, mark}.
+// The phonemizer `english`: American English as ARPAbet with stress digits. Words are {text, phones, mark, pause}.
 
 import {isVowel} from "phonate/arpabet";
 import * as derivation from "phonate/derivation";
 import {choose} from "phonate/homographs";
 import {pronounceByRules} from "phonate/letter_to_sound";
 import {entry} from "phonate/lexicon";
-import {markOf} from "phonate/marks";
+import {markOf, pauseOf} from "phonate/marks";
 import {endOf, get, matches} from "phonate/matching";
 import {normalise} from "phonate/normalisation";
 import {phonemizer as rules} from "phonate/rules";
@@ -18,12 +18,13 @@ export function english(text) {
   for (let n = tokens.length - 1; n >= 0; n--) { // backwards, because a weak form depends on the word after it
     const token = tokens[n], following = token.mark ? null : words.at(-1) ?? null;
     const before = n && !tokens[n - 1].mark ? tokens[n - 1].text.toLowerCase() : "";
-    words.push({text: token.text, phones: inContext(token, before, following), mark: token.mark});
+    const {text, mark, pause} = token;
+    words.push({text, phones: inContext(token, before, following), mark, pause});
   }
   return words.reverse();
 }
 
-// The words of a normalised text: {text, mark, spelt}.
+// The words of a normalised text: {text, mark, pause, spelt}.
 function tokensOf(text) {
   const shouted = !/[a-z]/.test(text) && (text.match(/[A-Z]{2,}/g) ?? []).length > 1;
   const found = matches(TOKEN, text);
@@ -33,7 +34,7 @@ function tokensOf(text) {
     if (spelt && last) between = `.${between}`; // its full stop also ends the text
     if (between === "-" && !last) between = ""; // a hyphen is not a pause
     const word = spelt ? match[0] : unquoted(match[0]);
-    return {text: shouted && !spelt ? word.toLowerCase() : word, mark: markOf(between), spelt};
+    return {text: shouted && !spelt ? word.toLowerCase() : word, mark: markOf(between), pause: pauseOf(between), spelt};
   });
   return tokens.filter(token => token.text);
 }

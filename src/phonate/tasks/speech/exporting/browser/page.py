@@ -20,8 +20,10 @@ from markupsafe import Markup
 
 from phonate.config.errors import InputError
 from phonate.tasks.speech.inference import LONGEST, PAUSE_SECONDS, PEAK, Synthesiser
+from phonate.tasks.speech.speaking.shaping import FADE_SECONDS, NEAR, SILENT_DB
 from phonate.text.browser.modules import modules, sources
 from phonate.text.language import language
+from phonate.text.marks import learnt_marks
 
 PHONEMIZERS = ("english", "characters")
 """Those that the page has, too."""
@@ -100,8 +102,17 @@ def page(name: str, synthesiser: Synthesiser, model: bytes, facts: Mapping[str, 
         "inventory": inventory.document(),
         "language": sentence_ends(inventory.language),
         "longest": LONGEST,
-        "pauseSeconds": PAUSE_SECONDS,
         "peak": PEAK,
+        "melBands": synthesiser.data.audio.n_mels,
+        "unitDb": -synthesiser.data.audio.min_level_db,
+        "prosody": prosody(synthesiser),
+        "shaping": {
+            "hop": synthesiser.data.audio.hop_length,
+            "rate": synthesiser.sample_rate,
+            "near": NEAR,
+            "silentDb": SILENT_DB,
+            "fadeSeconds": FADE_SECONDS,
+        },
     }
     packed = {"model": model, "script": runtime.script.read_bytes(), "runtime": runtime.web_assembly.read_bytes()}
     if inventory.phonemizer_name == "english":
@@ -118,6 +129,18 @@ def page(name: str, synthesiser: Synthesiser, model: bytes, facts: Mapping[str, 
         modules=Markup(json.dumps({"imports": dict(_imports())})),
         packed={key: _base64(gzip.compress(value, 9, mtime=0)) for key, value in packed.items()},
     )
+
+
+def prosody(synthesiser: Synthesiser) -> dict[str, Any]:
+    """What the page knows of questions and silences."""
+    learnt = learnt_marks(synthesiser.inference_metadata)
+    data = language(synthesiser.inventory.language)
+    return {
+        "learnt": None if learnt is None else sorted(learnt),
+        "pauses": dict(data.pauses),
+        "between": PAUSE_SECONDS,
+        "questions": None if data.questions is None else data.questions.model_dump(mode="json"),
+    }
 
 
 def sentence_ends(code: str) -> dict[str, Any]:

@@ -2,9 +2,14 @@
 
 import {setLetterToSound} from "phonate/letter_to_sound";
 import {setLexicon} from "phonate/lexicon";
+import {rises} from "phonate/intonation";
+import {knownMark} from "phonate/marks";
 import {unpacked, unpackedJson} from "phonate/packed";
 import {phonemizerOf, tokensOf} from "phonate/phonemizers";
 import {sentences} from "phonate/sentences";
+import {levels, pausesOf, shaped, silence, silentEnd} from "phonate/shaping";
+
+const PARAGRAPHS = /\n\s*\n/;
 
 export class NothingToSay extends Error {}
 
@@ -36,45 +41,72 @@ class Voice {
     this.ids = new Map(settings.inventory.symbols.map((symbol, id) => [symbol, id]));
   }
 
-  // The symbols of each sentence of `text` that has something to say.
-  tokens(text) {
+  // The words of each sentence of `text` that has something to say.
+  sentences(text) {
     const {longest, language} = this.settings;
-    return sentences(text, longest, language).map(this.phonemizer).filter(words => words.length).map(tokensOf);
+    return text.split(PARAGRAPHS).flatMap(paragraph => {
+      const said = sentences(paragraph, longest, language).map(this.phonemizer).filter(words => words.length);
+      if (said.length) said.at(-1).at(-1).pause = "paragraph";
+      return said;
+    });
+  }
+
+  // The symbols of each sentence of `text`. A mark that was not learnt is read as a weaker one.
+  tokens(text) {
+    return this.sentences(text).map(words => this.symbols(words));
+  }
+
+  symbols(words) {
+    return tokensOf(words.map(word => ({...word, mark: knownMark(word, this.settings.prosody.learnt)})));
   }
 
   // `text` as samples, their peak 0.95. `speaker`: its number. `progress` is told the share that is done. Throws
   // NothingToSay.
   async speak(text, {speed = 1, speaker = 0, progress = () => {}} = {}) {
-    const spoken = this.tokens(text), sounds = [];
-    if (!spoken.length) throw new NothingToSay();
-    for (const tokens of spoken) {
-      progress(sounds.length / spoken.length);
+    const said = this.sentences(text), sounds = [];
+    if (!said.length) throw new NothingToSay();
+    for (const [n, words] of said.entries()) {
+      progress(n / said.length);
       await new Promise(done => setTimeout(done)); // lets the page be drawn
-      sounds.push(await this.sound(tokens, speed, speaker));
+      sounds.push(...await this.sound(words, speed, speaker));
     }
-    return joined(sounds, this.settings);
+    return joined(sounds.slice(0, -1), this.settings.peak);
   }
 
-  // The samples of one sentence.
-  async sound(tokens, speed, speaker) {
-    const ids = BigInt64Array.from(tokens, token => BigInt(this.ids.get(token)));
+  // The samples of one sentence, and those of the silence before the next one.
+  async sound(words, speed, speaker) {
+    const {prosody, shaping, melBands, unitDb} = this.settings;
+    const ids = BigInt64Array.from(this.symbols(words), symbol => BigInt(this.ids.get(symbol)));
+    const questions = prosody.learnt && !prosody.learnt.includes("?") ? prosody.questions : null;
     const feeds = {
       input: new this.Tensor("int64", ids, [1, ids.length]),
       scales: new this.Tensor("float32", Float32Array.of(1, 1 / speed, 1), [3]),
+      semitones: new this.Tensor("float32", rises(words, questions), [1, ids.length, 2]),
     };
     if (this.model.inputNames.includes("sid")) feeds.sid = new this.Tensor("int64", [BigInt(speaker)], [1]);
-    return (await this.model.run(feeds)).output.data;
+    const {output, frames, mel} = await this.model.run(feeds), level = levels(mel.data, melBands, unitDb);
+    const seconds = words.map(word => this.silenceAfter(word) / speed);
+    const pauses = pausesOf(words, seconds, frames.data, level, shaping), last = words.at(-1);
+    const wanted = (prosody.pauses[last.pause || last.mark] ?? prosody.between) / speed;
+    const after = wanted - (silentEnd(level, shaping) * shaping.hop) / shaping.rate;
+    return [shaped(output.data, pauses, shaping), silence(Math.max(0, after), shaping)];
+  }
+
+  // Seconds of silence after a word within a sentence, at least; 0 where what its mark means was learnt.
+  silenceAfter(word) {
+    const {learnt, pauses} = this.settings.prosody;
+    if (!learnt || (learnt.includes(word.mark) && !word.pause)) return 0;
+    return pauses[word.pause || word.mark] ?? 0;
   }
 }
 
-// Sentences with pauses between them, at one level.
-function joined(sounds, {sampleRate, pauseSeconds, peak}) {
-  const pause = Math.floor(pauseSeconds * sampleRate);
-  const samples = new Float32Array(sounds.reduce((total, sound) => total + sound.length + pause, -pause));
+// Sounds and silences, one behind the other, at one level.
+function joined(sounds, peak) {
+  const samples = new Float32Array(sounds.reduce((total, sound) => total + sound.length, 0));
   let at = 0, loudest = 1e-8;
   for (const sound of sounds) {
     samples.set(sound, at);
-    at += sound.length + pause;
+    at += sound.length;
     for (const sample of sound) loudest = Math.max(loudest, Math.abs(sample));
   }
   return samples.map(sample => (peak / loudest) * sample);

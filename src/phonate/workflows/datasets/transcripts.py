@@ -1,0 +1,221 @@
+"""Texts for the recordings of a corpus that have none (`data.transcribe`), written once by a speech recogniser."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phonate.audio.decoding import FloatArray, probe, sample_rate_of
+from phonate.audio.whisper import weights_fingerprint
+from phonate.config.errors import DataError, InputError
+from phonate.data.codes.locks import lock
+from phonate.data.manifests.manifest import list_corpus
+from phonate.data.manifests.recording import part_blocks, read_part
+from phonate.data.manifests.rows import Row
+from phonate.data.manifests.text_checks import has_words
+from phonate.data.manifests.transcripts import HEARD, LEFT_OUT, TEXTS, Entry, read_entries
+from phonate.data.progress import report_progress
+from phonate.data.settings import SpokenData
+from phonate.workflows.datasets.pauses import Piece, speech_in, windows_of
+
+if TYPE_CHECKING:
+    from phonate.evaluation.transcription import Recogniser
+
+logger = logging.getLogger("phonate")
+
+WHOLE_SECONDS = 15.0
+"""Longer recordings are cut at pauses."""
+LEAST_LOG_PROBABILITY, MOST_COMPRESSION = -1.0, 2.4
+"""Whisper's own limits of a transcript that can be trusted (Radford et al. 2022, section 4.5)."""
+
+
+def transcribe(data: object) -> str:
+    """Transcribe the recordings of a corpus that lack a text, where `data.transcribe` asks for it, and say in one line
+    where the texts are; "" where it does not ask, or every recording has a text.
+
+    What was transcribed before stays as it is, corrected or not, unless the recording has changed.
+
+    Raises MissingPackageError without faster-whisper, InputError for a model that there is not or a language that it
+    does not know, DataError for transcripts that can't be read.
+    """
+    if not isinstance(data, SpokenData) or (folder := data.transcripts) is None:
+        return ""
+    listed, _ = list_corpus(data.model_copy(update={"transcribe": False, "drop": None}))
+    rows = [row for row in listed if isinstance(row, Row) and not has_words(row.text) and len(row.speakers) <= 1]
+    if not rows:
+        return ""
+    with lock(folder / "lock"):  # of all processes that train on the corpus one transcribes
+        done = {str(entry["source"]): entry for _, entry in read_entries(folder / HEARD)}
+        if due := [row for row in rows if _is_due(row, done.get(row.id))]:
+            _Transcribing(folder, data).all(due)
+    return _summary(folder, {row.id for row in rows})
+
+
+def _is_due(row: Row, done: Entry | None) -> bool:
+    """Whether a recording is new, or no longer what it was when it was transcribed."""
+    if done is None or done.get("part") != _part(row):
+        return True
+    try:
+        return _status(row.path) != done.get("file") and _digest(row.path) != done.get("sha256")
+    except OSError:  # gone, which validation reports
+        return False
+
+
+def _summary(folder: Path, ids: set[str]) -> str:
+    clips = sum(entry["source"] in ids for _, entry in read_entries(folder / TEXTS))
+    why = Counter(str(one.get("why")) for _, one in read_entries(folder / LEFT_OUT) if one["source"] in ids)
+    left_out = ", ".join(f"{count} {reason}" for reason, count in why.items())
+    return f"{clips} transcribed clips; correct their texts in {folder / TEXTS}" + (
+        f"; left out: {left_out}, listed in {folder / LEFT_OUT}" if why else ""
+    )
+
+
+class _Transcribing:
+    """The transcription of a corpus into its folder."""
+
+    def __init__(self, folder: Path, data: SpokenData) -> None:
+        """Loads the recogniser."""
+        from phonate.evaluation.transcription import Recogniser
+
+        self._folder = folder
+        self._language = data.spoken_language
+        self._recogniser: Recogniser = Recogniser(data.whisper_model, self._language)
+        known = self._recogniser.languages
+        if self._language not in known:
+            raise InputError(
+                f"data.transcribe: Whisper {data.whisper_model} does not know data.language {data.language!r}, only "
+                f"{'English' if known == ('en',) else f'{len(known)} others'}; choose another model, or give the texts"
+            )
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return f"Whisper {self._recogniser.name}, weights {weights_fingerprint(self._recogniser.name)}"
+
+    def all(self, rows: Sequence[Row]) -> None:
+        """Transcribe recordings one by one, so that an interruption loses no more than the one at work."""
+        self._forget({row.id for row in rows})
+        lengths = [_seconds(row) for row in rows]
+        total, before = round(sum(lengths)), 0.0
+        logger.info("transcribing %d recordings, %.1f minutes, with %s", len(rows), total / 60, self._fingerprint)
+        for row, seconds in zip(rows, lengths, strict=True):
+
+            def progress(done: float, before: float = before) -> None:
+                report_progress("transcribing, seconds", min(total, round(before + done)), total)
+
+            texts, left_out = self._one(row, seconds, progress)
+            _append(self._folder / TEXTS, texts)
+            _append(self._folder / LEFT_OUT, left_out)
+            if row.path.is_file():
+                facts = {"file": _status(row.path), "sha256": _digest(row.path), "recogniser": self._fingerprint}
+                _append(self._folder / HEARD, [{"source": row.id, "part": _part(row), **facts}])
+            before += seconds
+            progress(seconds)
+
+    def _forget(self, ids: set[str]) -> None:
+        """Remove what there is of these recordings: they have changed, or were interrupted."""
+        for name in (TEXTS, LEFT_OUT):
+            entries = [entry for _, entry in read_entries(self._folder / name)]
+            kept = [entry for entry in entries if entry["source"] not in ids]
+            if len(kept) < len(entries):
+                beside = self._folder / f".{name}.tmp"
+                beside.write_bytes(_lines(kept))
+                beside.replace(self._folder / name)
+
+    def _one(self, row: Row, seconds: float, progress: Callable[[float], None]) -> tuple[list[Entry], list[Entry]]:
+        """The clips of a recording with their texts, and what is left out of it, with reasons."""
+        texts: list[Entry] = []
+        left_out: list[Entry] = []
+        try:
+            for number, (piece, waveform, rate) in enumerate(_pieces(row, seconds), start=1):
+                found = self._hear(waveform, rate)
+                (left_out if "why" in found else texts).append(_entry(row, piece, number, found))
+                progress(seconds if piece is None else piece.end)
+        except (DataError, OSError) as error:
+            return [], [_entry(row, None, 1, {"why": "unreadable", "detail": str(error)})]
+        if not texts and not left_out:
+            left_out = [_entry(row, None, 1, {"why": "silence", "detail": "no speech was found in it"})]
+        return texts, left_out
+
+    def _hear(self, waveform: FloatArray, rate: int) -> dict[str, Any]:
+        """The text of a waveform (samples,), or why it has none."""
+        heard = self._recogniser.hear(waveform, rate)
+        text = " ".join(heard.text.split())
+        if not has_words(text):
+            return {"why": "no words", "detail": "the recogniser found no words in it"}
+        if heard.log_probability < LEAST_LOG_PROBABILITY or heard.compression > MOST_COMPRESSION:
+            unsure = f"mean log probability {heard.log_probability:.2f}, compression {heard.compression:.1f}"
+            return {"why": "low confidence", "detail": f"{unsure}; heard: {text}"}
+        return {"text": text}
+
+
+def _pieces(row: Row, seconds: float) -> Iterator[tuple[Piece | None, FloatArray, int]]:
+    """The parts of a recording in which somebody speaks, each with its waveform (samples,) and rate; None: the whole.
+    Times are from the row's start."""
+    if seconds <= WHOLE_SECONDS:
+        waveform, rate = read_part(row)
+        if speech_in(waveform, rate):
+            yield None, waveform, rate
+        return
+    rate = sample_rate_of(row.path)
+    for window in windows_of(part_blocks(row), rate):
+        for piece in sorted([*window.pieces, *window.short], key=lambda one: one.start):
+            samples = window.waveform[round(piece.start * rate) : round(piece.end * rate)]
+            yield piece.shifted(window.start), samples, rate
+
+
+def _entry(row: Row, piece: Piece | None, number: int, found: dict[str, Any]) -> Entry:
+    """A line of the files, in the words of a JSON corpus."""
+    entry: dict[str, Any] = {
+        "id": row.id if piece is None else f"{row.id}-{number:04d}",
+        "source": row.id,
+        "audio_filepath": str(row.path.absolute()),
+    }
+    if piece is not None:
+        entry |= {"offset": round(row.start + piece.start, 3), "duration": round(piece.seconds, 3)}
+    elif row.start > 0.0 or row.end is not None:
+        entry |= {"offset": row.start, **({} if row.end is None else {"duration": row.end - row.start})}
+    named = {"speaker_id": row.speaker, "split": row.split}
+    return {**entry, **{name: value for name, value in named.items() if value is not None}, **found}
+
+
+def _part(row: Row) -> list[float | None]:
+    return [row.channel, row.start, row.end]
+
+
+def _seconds(row: Row) -> float:
+    """Length of a recording; 0 for one that can't be read, which is left out when its turn comes."""
+    try:
+        return (probe(row.path).duration if row.end is None else row.end) - row.start
+    except (DataError, OSError):
+        return 0.0
+
+
+def _status(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _lines(entries: Sequence[Entry]) -> bytes:
+    lines = "".join(json.dumps(dict(entry), ensure_ascii=False) + "\n" for entry in entries)
+    return lines.encode("utf-8", "surrogateescape")
+
+
+def _append(file: Path, entries: Sequence[Entry]) -> None:
+    with file.open("ab+") as opened:
+        if opened.tell():
+            opened.seek(-1, os.SEEK_END)
+            if opened.read() != b"\n":  # an editor left it out
+                opened.write(b"\n")
+        opened.write(_lines(entries))

@@ -2,8 +2,8 @@
 
 Each clip of the evaluation corpus whose speaker is not the target is converted; the target's own clips are the
 reference. A model that is given voices by recordings has several targets in the corpus, each given by some of its clips
-and compared with others. The model is compared with the natural clip, its copy by the vocoder, conversion without a model and, as the
-upper bound, the target's own recordings copied by the same vocoder.
+and compared with others. The baselines are the natural clip, its copy by the vocoder and conversion without a model; the
+upper bound is the target's own recordings, copied by the same vocoder.
 
 Neither a low similarity to the source (blurring lowers it) nor a small loss (copying the input gives the smallest)
 shows that conversion works: read `closer`, `first`, `pair` and `cer` together.
@@ -68,8 +68,8 @@ def evaluate(
     """Evaluate the converter of `run` on the corpus `data` (None: its validation recordings), with the vocoder run
     `vocoder` (None: the recipe's), on `device` (None: cpu).
 
-    Where voices are given by recordings, the speakers of the corpus with the most clips give them, and are compared with
-    those of their clips that were not given.
+    Where voices are given by recordings, they are those of the first speakers of the corpus with enough clips: some give
+    the voice, and what is converted to it is compared with the others.
 
     Raises InputError if the corpus has no clip of the target or nothing to convert, and DataError if the judges find no
     speech in a recording.
@@ -134,15 +134,12 @@ class _Systems:
     @property
     def all(self) -> list[tuple[str, Callable[[Pair], FloatArray], bool]]:
         """Their names, and whether what they make is the same for all targets. The converter is the last."""
+        converter = self._converter
         return [
             ("natural", lambda pair: pair.source.clip.waveform, True),
-            (
-                f"{self._converter.render.name} copy",
-                lambda pair: _copy(self._converter, pair.source.clip.waveform),
-                True,
-            ),
+            (f"{converter.render.name} copy", lambda pair: _copy(converter, pair.source.clip.waveform), True),
             ("no model", lambda pair: self._baselines[pair.wanted.name](pair.source.clip.waveform), False),
-            (_CONVERTED, lambda pair: self._converter.convert(pair.source.clip.waveform, pair.wanted.voice), False),
+            (_CONVERTED, lambda pair: converter.convert(pair.source.clip.waveform, pair.wanted.voice), False),
         ]
 
 
@@ -206,7 +203,7 @@ def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Wanted],
         if not target:
             raise InputError(f"the evaluation corpus holds no clip of the target {converter.target!r} to compare with")
         targets = [Wanted(converter.target, target, target, converter.target)]
-    if not {*by_speaker} - {wanted.name for wanted in targets[1:]}:
+    if not by_speaker:
         raise InputError(f"the evaluation corpus holds only {targets[0].name!r}: there is nothing to convert")
     sources: list[Source] = []
     turn = 0
@@ -233,8 +230,8 @@ def _given(converter: Converter, by_speaker: Mapping[str, list[Clip]]) -> list[W
         targets.append(Wanted(name, clips[-min(MOST_COMPARED, len(clips) - len(given)) :], given, voice))
     if len(targets) < 2:
         raise InputError(
-            f"the evaluation corpus holds {len(targets)} speakers with {LEAST_CLIPS} clips or more, and needs two: some of "
-            "a speaker's clips give the voice, the others are compared with"
+            f"the evaluation corpus needs two speakers with {LEAST_CLIPS} clips or more, of which some give the voice and "
+            f"the others are compared with; it holds {len(targets)}"
         )
     return targets
 

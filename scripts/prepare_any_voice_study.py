@@ -1,4 +1,5 @@
-"""Write the corpora of the study of conversion to any voice. No speaker is in two of them.
+"""Write the corpora of the study of conversion to any voice. Nobody who speaks or is converted to in one is in another;
+voices that targets are ranked among may be.
 
     python scripts/prepare_any_voice_study.py RECORDINGS FOLDER
 

@@ -1,10 +1,11 @@
 """Convert a recording to another voice, or a voice while it speaks.
 
-RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length. A run of the recipe
-conversion-any converts to the voice of --reference, about a minute of recordings, instead of --speaker. With --live each
-block of sound is converted as soon as it is there, which needs a causal model and a causal vocoder (recipe
-conversion-live). IN is then a recording, microphone, or - for raw 16-bit samples of one channel from standard input;
-OUT is a file, loudspeaker, or - for raw samples to standard output.
+RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length. A run of the
+recipe conversion-any converts to the voice of --reference, about a minute of recordings, instead of --speaker.
+
+With --live each block of sound is converted as soon as it is there, which needs a causal model and a causal vocoder
+(recipe conversion-live). IN is then a recording, microphone, or - for raw 16-bit samples of one channel from standard
+input; OUT is a file, loudspeaker, or - for raw samples to standard output.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each clip of the evaluation corpus whose speaker is not the target is converted; the target's own clips are the
 reference. A model that is given voices by recordings has several targets in the corpus, each given by some of its clips
-and compared with others. The baselines are the natural clip, its copy by the vocoder and conversion without a model; the
-upper bound is the target's own recordings, copied by the same vocoder.
+and compared with others. The baselines are the natural clip, its copy by the vocoder and conversion without a model;
+the upper bound is the target's own recordings, copied by the same vocoder.
 
 Neither a low similarity to the source (blurring lowers it) nor a small loss (copying the input gives the smallest)
 shows that conversion works: read `closer`, `first`, `pair` and `cer` together.
@@ -68,8 +68,8 @@ def evaluate(
     """Evaluate the converter of `run` on the corpus `data` (None: its validation recordings), with the vocoder run
     `vocoder` (None: the recipe's), on `device` (None: cpu).
 
-    Where voices are given by recordings, they are those of the first speakers of the corpus with enough clips: some give
-    the voice, and what is converted to it is compared with the others.
+    Where voices are given by recordings, they are those of the first speakers of the corpus with enough clips: some
+    give the voice, and what is converted to it is compared with the others.
 
     Raises InputError if the corpus has no clip of the target or nothing to convert, and DataError if the judges find no
     speech in a recording.
@@ -230,8 +230,8 @@ def _given(converter: Converter, by_speaker: Mapping[str, list[Clip]]) -> list[W
         targets.append(Wanted(name, clips[-min(MOST_COMPARED, len(clips) - len(given)) :], given, voice))
     if len(targets) < 2:
         raise InputError(
-            f"the evaluation corpus needs two speakers with {LEAST_CLIPS} clips or more, of which some give the voice and "
-            f"the others are compared with; it holds {len(targets)}"
+            f"the evaluation corpus needs two speakers with {LEAST_CLIPS} clips or more, of which some give the voice "
+            f"and the others are compared with; it holds {len(targets)}"
         )
     return targets
 

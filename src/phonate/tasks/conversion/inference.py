@@ -64,8 +64,8 @@ class Converter(Inference):
         vocoder: str | Path | None = None,
         expected: Expected | None = None,
     ) -> None:
-        """`voices`: the speakers of the embedding, in its order; `target`: the default speaker (no voices and None where
-        recordings give the voice); `inference_metadata`: what the task saved with the checkpoint; `vocoder`: a run to
+        """`voices`: the speakers of the embedding, in its order; `target`: the default speaker (none where recordings
+        give the voice); `inference_metadata`: what the task saved with the checkpoint; `vocoder`: a run to
         use instead of `data.vocoder`; `expected`: what the features of a causal model were normalised from."""
         self.model = model.eval()
         self.voices = voices

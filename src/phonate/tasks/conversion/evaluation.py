@@ -100,8 +100,8 @@ def evaluate(
     results[f"ceiling: target, {converter.render.name} copy"] = _ceiling(judges, converter, targets)
     for pair in pairs[:SOUNDS]:
         sounds[pair.id][f"{pair.wanted.name}, saying something else"] = pair.wanted.clips[0].waveform
-    known = [clip for wanted in targets for clip in (*wanted.given, *wanted.clips)]
-    overlap = trained_on(settings, kept, [*known, *(source.clip for source in sources)])
+    used = [clip for wanted in targets for clip in (*wanted.given, *wanted.clips)] + [one.clip for one in sources]
+    overlap = trained_on(settings, kept, list({clip.id: clip for clip in used}.values()))
     notes = {
         "target": ", ".join(wanted.name for wanted in targets),
         **_by_target(items.values(), targets, judges.rate),

@@ -10,8 +10,8 @@ from phonate.evaluation.held_out import Clip
 from phonate.evaluation.speaker_similarity import profile, profiles
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.conversion import evaluation, judges
-from phonate.tasks.conversion.evaluation import _divided, _judge, _with_references
-from phonate.tasks.conversion.judges import Judges, Source, reference, speech_seconds
+from phonate.tasks.conversion.evaluation import _divided, _with_references, compared, hear, summary
+from phonate.tasks.conversion.judges import Judges, Pair, Source, Wanted, reference, speech_seconds
 
 
 class NamedTarget:
@@ -25,8 +25,9 @@ def clips(*counts: tuple[str, int]) -> list[Clip]:
 
 
 def test_as_many_speakers_as_there_are_are_converted() -> None:
-    target, sources, rest = _divided(NamedTarget(), clips(("ben", 5), ("anna", 40), ("cleo", 2), ("dora", 1)))
-    assert len(target) == evaluation.MOST_REFERENCES
+    (target,), sources, rest = _divided(NamedTarget(), clips(("ben", 5), ("anna", 40), ("cleo", 2), ("dora", 1)))
+    assert len(target.clips) == evaluation.MOST_REFERENCES
+    assert target.given == target.clips
     assert [source.clip.id for source in sources] == [
         "ben0", "cleo0", "dora0", "ben1", "cleo1", "ben2", "ben3", "ben4",
     ]  # fmt: skip
@@ -62,8 +63,6 @@ class FakeJudges(Judges):
     def __init__(self) -> None:
         self.rate = 22050
         self.naturalness = FakeNaturalness()
-        self.target = [self.embed(np.array([1.0, 0.1, 0.0])), self.embed(np.array([1.0, -0.1, 0.0]))]
-        self.target_profiles = self.target
         self.profiles = {"ben": self.embed(np.array([0.0, 1.0, 0.0])), "cleo": self.embed(np.array([0.0, 0.0, 1.0]))}
 
     def embed(self, waveform: np.ndarray, name: str = "") -> np.ndarray:
@@ -72,6 +71,15 @@ class FakeJudges(Judges):
 
     def transcribe(self, waveform: np.ndarray) -> str:
         return "some words"
+
+
+def metrics_of(judges: FakeJudges, waveform: np.ndarray, source: Source, text: str) -> dict[str, float]:
+    """Of speech converted to anna's voice."""
+    target = [judges.embed(np.array([1.0, 0.1, 0.0])), judges.embed(np.array([1.0, -0.1, 0.0]))]
+    pair = Pair(source, text, Wanted("anna", [], [], "anna", target, target), source.clip.id)
+    item = compared(judges, pair, hear(judges, waveform, source.share))
+    assert item["heard"] == judges.transcribe(waveform)
+    return summary([item])
 
 
 @pytest.mark.parametrize(
@@ -87,10 +95,9 @@ def test_figures_tell_conversion_from_copy_and_from_blur(voice: list[float], clo
     source = Source(Clip("b0", "ben", "", np.zeros(2000, np.float32)), own=[judges.profiles["ben"]])
     converted = np.zeros(2000, dtype=np.float32)
     converted[:3] = voice
-    metrics, items = _judge(judges, [converted], [source], ["some worlds"])
+    metrics = metrics_of(judges, converted, source, "some worlds")
     assert (metrics["closer"], metrics["first"]) == (closer, first)
     assert metrics["cer"] == pytest.approx(1 / 11)
-    assert items["b0"]["heard"] == "some words"
 
 
 def test_a_profile_has_unit_length() -> None:
@@ -138,7 +145,7 @@ class Silent(FakeJudges):
 def test_a_converter_that_makes_silence_is_scored_and_a_silent_recording_refused() -> None:
     judges = Silent()
     source = Source(Clip("b0", "ben", "", np.ones(2000, np.float32)), own=[judges.profiles["ben"]])
-    metrics, _ = _judge(judges, [np.zeros(2000, np.float32)], [source], ["some words"])
+    metrics = metrics_of(judges, np.zeros(2000, np.float32), source, "some words")
     assert (metrics["closer"], metrics["first"], metrics["cer"], metrics["mos"]) == (0.0, 0.0, 1.0, 1.0)
     with pytest.raises(DataError, match="b1: no words were recognised"):
         reference(judges, Clip("b1", "ben", "...", np.zeros(2000, np.float32)))

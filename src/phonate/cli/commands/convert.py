@@ -1,9 +1,11 @@
 """Convert a recording to another voice, or a voice while it speaks.
 
-RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length. With --live each
-block of sound is converted as soon as it is there, which needs a causal model and a causal vocoder (recipe
-conversion-live). IN is then a recording, microphone, or - for raw 16-bit samples of one channel from standard input;
-OUT is a file, loudspeaker, or - for raw samples to standard output.
+RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length. A run of the
+recipe conversion-any converts to the voice of --reference, about a minute of recordings, instead of --speaker.
+
+With --live each block of sound is converted as soon as it is there, which needs a causal model and a causal vocoder
+(recipe conversion-live). IN is then a recording, microphone, or - for raw 16-bit samples of one channel from standard
+input; OUT is a file, loudspeaker, or - for raw samples to standard output.
 """
 
 from __future__ import annotations
@@ -17,6 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run of the task conversion, or a checkpoint")
     parser.add_argument("recording", metavar="IN.wav", help="the recording to convert; live also microphone, or -")
     parser.add_argument("--speaker", metavar="NAME", help="the voice to convert to (default: the run's target)")
+    parser.add_argument(
+        "--reference",
+        metavar="REF",
+        action="append",
+        help="the voice to convert to: a recording, or a folder of them; may be given several times",
+    )
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
     )
@@ -44,20 +52,27 @@ def run(args: argparse.Namespace) -> int:
         return _live(args)
     if args.rate is not None:
         raise InputError("--rate is for raw samples from standard input, which needs --live")
+    if args.reference and args.speaker is not None:
+        raise InputError("give one voice: either --reference REF, or --speaker NAME")
     writable(args.output)  # before the time of a conversion is spent
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
-    waveform = converter.convert(args.recording, args.speaker)
+    given = args.reference
+    waveform = converter.convert(args.recording, converter.reference(given) if given else args.speaker)
     write_audio(args.output, waveform, converter.sample_rate, MADE)
-    print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {args.speaker or converter.target}")
+    voice = ", ".join(given) if given else args.speaker or converter.target
+    print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {voice}")
     return 0
 
 
 def _live(args: argparse.Namespace) -> int:
     from phonate.audio.decoding import writable
     from phonate.cli.output import log_to_console
+    from phonate.config.errors import InputError
     from phonate.workflows.live import LOUDSPEAKER, PIPE, convert_live
     from phonate.workflows.load import load
 
+    if args.reference:
+        raise InputError("--reference: live conversion knows the voices of its training; leave out --live")
     if args.output not in (LOUDSPEAKER, PIPE):
         writable(args.output)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)

@@ -64,7 +64,9 @@ class Corpus:
 
     @cached_property
     def voices(self) -> dict[str, Voice]:
-        """Register and long-term spectrum of each speaker, from training recordings."""
+        """Register and long-term spectrum of each speaker that is learnt, from training recordings."""
+        if self.extractor.reference_dim:
+            return {}
         numbers = self.prepared.index.speaker
         train = self.positions("train")
 

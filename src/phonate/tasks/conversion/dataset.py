@@ -1,11 +1,13 @@
 """Training samples: a crop of a recording's content, and the clean mel that the model is to make of it.
 
+Where voices are given by recordings, a sample also has what other speech of its speaker sounds like.
+
 Shapes: B batch, T frames, F content features, P prosody features, M mel bands.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.data.batches.crops import CroppedRecordings
 from phonate.data.batches.recordings import padded
 from phonate.tasks.conversion.corpus import Corpus
+from phonate.tasks.conversion.references import OtherSpeech
 from phonate.training.task import Batch
 
 
@@ -28,6 +31,8 @@ class Item:
     speaker: int
     teacher_TW: FloatArray | None = None
     """Whisper features, where they are what is predicted of the content."""
+    reference_TM: FloatArray | None = None
+    """Spectra of other speech of the speaker, where voices are given by recordings."""
 
 
 class ConversionDataset(CroppedRecordings):
@@ -36,8 +41,16 @@ class ConversionDataset(CroppedRecordings):
     def __init__(self, corpus: Corpus, split: str) -> None:
         data = corpus.data
         positions, training = corpus.positions(split), split == "train"
+        self._other_speech = OtherSpeech(corpus) if corpus.extractor.reference_dim else None
+        if self._other_speech is not None:
+            positions = self._other_speech.usable(positions)
         super().__init__(corpus.prepared, positions, data, data.crop_frames, data.crops_per_clip, training)
         self._corpus = corpus
+
+    @property
+    def cached(self) -> bool:
+        """True unless waveforms are augmented or references looked up."""
+        return super().cached and self._other_speech is None
 
     def get(self, index: int, rng: np.random.Generator) -> Item:
         """Sample number `index`: a crop of the recording, perturbed in training."""
@@ -53,15 +66,29 @@ class ConversionDataset(CroppedRecordings):
             content_TF = self.augmentation.spec(content_TF, rng)
         speaker = int(self.prepared.index.speaker[position])
         teacher_TW = extractor.whisper_content(recording, cut) if extractor.teacher else None
-        return Item(content_TF, extractor.prosody(recording, cut=cut), recording.mel_TM[cut], speaker, teacher_TW)
+        reference_TM = None if self._other_speech is None else self._other_speech.timbre(position, cut, rng)
+        prosody_TP = extractor.prosody(recording, cut=cut)
+        return Item(content_TF, prosody_TP, recording.mel_TM[cut], speaker, teacher_TW, reference_TM)
+
+    def to_another(self, index: int) -> Item:
+        """Sample number `index` as it is, but to be converted to the voice of another speaker."""
+        item, position = self.get(index, np.random.default_rng(0)), self.position(index)
+        if self._other_speech is None:
+            speakers = len(self._corpus.speakers)
+            return replace(item, speaker=(item.speaker + max(1, speakers // 2)) % speakers)
+        start = self.start(int(self.prepared.index.frames[position]), np.random.default_rng(0))
+        cut = slice(start, start + len(item.mel_TM))
+        return replace(item, reference_TM=self._other_speech.timbre_of_another(position, cut))
 
     def collate(self, items: list[Any]) -> Batch:
         """`features` (B, T, F), `prosody` (B, T, P), `target` (B, T, M), `speaker_id` (B,), `lengths` (B,), and
-        `teacher` (B, T, W) where there is one."""
+        `teacher` (B, T, W) and `reference` (B, T, M) where there are any."""
         lengths = torch.tensor([len(item.mel_TM) for item in items])
         taught = [item.teacher_TW for item in items if item.teacher_TW is not None]
+        heard = [item.reference_TM for item in items if item.reference_TM is not None]
         return {
             **({"teacher": padded(taught)} if taught else {}),
+            **({"reference": padded(heard)} if heard else {}),
             "features": padded([item.content_TF for item in items]),
             "prosody": padded([item.prosody_TP for item in items]),
             "target": padded([item.mel_TM for item in items]),

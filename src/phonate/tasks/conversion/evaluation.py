@@ -1,8 +1,9 @@
 """Evaluation of a converter by independent judges, which were not used in its training.
 
 Each clip of the evaluation corpus whose speaker is not the target is converted; the target's own clips are the
-reference. The model is compared with the natural clip, its copy by the vocoder, conversion without a model and, as the
-upper bound, the target's own recordings copied by the same vocoder.
+reference. A model that is given voices by recordings has several targets in the corpus, each given by some of its clips
+and compared with others. The baselines are the natural clip, its copy by the vocoder and conversion without a model;
+the upper bound is the target's own recordings, copied by the same vocoder.
 
 Neither a low similarity to the source (blurring lowers it) nor a small loss (copying the input gives the smallest)
 shows that conversion works: read `closer`, `first`, `pair` and `cer` together.
@@ -11,7 +12,8 @@ shows that conversion works: read `closer`, `first`, `pair` and `cer` together.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.progress import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
-from phonate.evaluation.speaker_similarity import similarity
+from phonate.evaluation.speaker_similarity import Embedding, similarity
 from phonate.evaluation.tables import Column, Evaluation
 from phonate.evaluation.transcription import (
     character_error_rate,
@@ -33,12 +35,20 @@ from phonate.evaluation.transcription import (
 )
 from phonate.tasks.conversion.baseline import Baseline
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.judges import Judges, Source, know_speakers, reference
+from phonate.tasks.conversion.judges import Judges, Pair, Source, Wanted, know_speakers, reference
 
 logger = logging.getLogger("phonate")
 
 MOST_SOURCES = 12
 MOST_REFERENCES = 30
+MOST_TARGETS = 6
+"""Voices that clips of the evaluation corpus give."""
+LEAST_CLIPS = 4
+"""Of a speaker whose voice they give."""
+MOST_COMPARED = 10
+"""Clips that speech converted to a given voice is compared with."""
+GIVEN_SECONDS = 60.0
+"""Of clips that give a voice."""
 SOUNDS = 4
 """Number of sources with sounds of every system in the report."""
 _CONVERTED = "converted"
@@ -58,44 +68,47 @@ def evaluate(
     """Evaluate the converter of `run` on the corpus `data` (None: its validation recordings), with the vocoder run
     `vocoder` (None: the recipe's), on `device` (None: cpu).
 
+    Where voices are given by recordings, they are those of the first speakers of the corpus with enough clips: some
+    give the voice, and what is converted to it is compared with the others.
+
     Raises InputError if the corpus has no clip of the target or nothing to convert, and DataError if the judges find no
     speech in a recording.
     """
     converter = Converter.load(run, vocoder, device=device)
     settings, kept = converter.extractor.data, converter.inference_metadata["validation"]
     clips = kept_for_validation(settings, kept) if data is None else clips_of(settings, data)
-    target, sources, rest = _divided(converter, clips)
-    judges = Judges(converter, target)
+    targets, sources, rest = _divided(converter, clips)
+    judges = Judges(converter)
     sources, texts, refused = _with_references(judges, sources)
-    know_speakers(judges, sources, rest, target)
-    baseline = Baseline(converter.extractor.processor, [clip.waveform for clip in target])
-    systems: dict[str, Callable[[FloatArray], FloatArray]] = {
-        "natural": lambda waveform: waveform,
-        f"{converter.render.name} copy": lambda waveform: _copy(converter, waveform),
-        "no model": baseline,
-        _CONVERTED: converter.convert,
-    }
-    results: dict[str, dict[str, float]] = {}
+    know_speakers(judges, sources, rest, targets)
+    pairs = _pairs(sources, texts, targets)
+    made, results = _Systems(converter, targets), dict[str, dict[str, float]]()
     items: dict[str, dict[str, Any]] = {}
-    sounds: dict[str, dict[str, FloatArray]] = {source.clip.id: {} for source in sources[:SOUNDS]}
-    for name, system in systems.items():
+    sounds: dict[str, dict[str, FloatArray]] = {pair.id: {} for pair in pairs[:SOUNDS]}
+    for name, system, shared in made.all:
         logger.info("judging: %s", name)
-        waveforms = [system(source.clip.waveform) for source in track(f"{name}: making", sources)]
-        for own, waveform in zip(sounds.values(), waveforms, strict=False):
-            own[name] = waveform
-        results[name], said = _judge(judges, waveforms, sources, texts)
-        if name == _CONVERTED:
-            items = said
-    results[f"ceiling: target, {converter.render.name} copy"] = _ceiling(judges, converter, target)
-    for own in sounds.values():
-        own[f"{converter.target}, saying something else"] = target[0].waveform
-    overlap = trained_on(settings, kept, [*target, *(source.clip for source in sources)])
+        heard = dict[str, Heard]()
+        for pair in track(name, pairs):
+            key = pair.source.clip.id if shared else pair.id
+            if key not in heard:
+                waveform = system(pair)
+                heard[key] = hear(judges, waveform, pair.source.share)
+                if pair.id in sounds:
+                    sounds[pair.id][name] = waveform
+        items = {pair.id: compared(judges, pair, heard[pair.source.clip.id if shared else pair.id]) for pair in pairs}
+        results[name] = summary(list(items.values()))
+    results[f"ceiling: target, {converter.render.name} copy"] = _ceiling(judges, converter, targets)
+    for pair in pairs[:SOUNDS]:
+        sounds[pair.id][f"{pair.wanted.name}, saying something else"] = pair.wanted.clips[0].waveform
+    used = [clip for wanted in targets for clip in (*wanted.given, *wanted.clips)] + [one.clip for one in sources]
+    overlap = trained_on(settings, kept, list({clip.id: clip for clip in used}.values()))
     notes = {
-        "target": converter.target,
+        "target": ", ".join(wanted.name for wanted in targets),
+        **_by_target(items.values(), targets, judges.rate),
         "clips": len(sources),
         "speakers": len({source.clip.speaker for source in sources}),
-        "target_clips": len(target),
-        "ranked_among": 1 + len(judges.profiles),
+        "target_clips": sum(len(wanted.clips) for wanted in targets),
+        "ranked_among": len({*judges.profiles, *(wanted.name for wanted in targets)}),
         "speaker_judge": "resemblyzer",
         "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}",
         "naturalness": "not judged: distillmos is not installed" if judges.naturalness is None else "distillmos",
@@ -106,6 +119,56 @@ def evaluate(
     return Evaluation(
         "conversion", results, _CONVERTED, _LEGEND, notes, items, sounds, converter.sample_rate, {"f0": _MEDIAN_F0}
     )
+
+
+class _Systems:
+    """What makes the waveforms that are judged: the converter and what it is compared with."""
+
+    def __init__(self, converter: Converter, targets: Sequence[Wanted]) -> None:
+        self._converter = converter
+        self._baselines = {
+            wanted.name: Baseline(converter.extractor.processor, [clip.waveform for clip in wanted.given])
+            for wanted in targets
+        }
+
+    @property
+    def all(self) -> list[tuple[str, Callable[[Pair], FloatArray], bool]]:
+        """Their names, and whether what they make is the same for all targets. The converter is the last."""
+        converter = self._converter
+        return [
+            ("natural", lambda pair: pair.source.clip.waveform, True),
+            (f"{converter.render.name} copy", lambda pair: _copy(converter, pair.source.clip.waveform), True),
+            ("no model", lambda pair: self._baselines[pair.wanted.name](pair.source.clip.waveform), False),
+            (_CONVERTED, lambda pair: converter.convert(pair.source.clip.waveform, pair.wanted.voice), False),
+        ]
+
+
+def _pairs(sources: Sequence[Source], texts: Sequence[str], targets: Sequence[Wanted]) -> list[Pair]:
+    """Each source with the target, or with two of several in turn, but for its own speaker."""
+    if len(targets) == 1:
+        return [Pair(source, text, targets[0], source.clip.id) for source, text in zip(sources, texts, strict=True)]
+    pairs: list[Pair] = []
+    for number, (source, text) in enumerate(zip(sources, texts, strict=True)):
+        turns = [targets[(number + step) % len(targets)] for step in range(len(targets))]
+        others = [wanted for wanted in turns if wanted.name != source.clip.speaker]
+        chosen = {wanted.name: wanted for wanted in (others[0], others[len(others) // 2])}
+        pairs += [Pair(source, text, one, f"{source.clip.id} as {one.name}") for one in chosen.values()]
+    return pairs
+
+
+def _by_target(items: Iterable[Mapping[str, Any]], targets: Sequence[Wanted], rate: int) -> dict[str, dict[str, float]]:
+    """Where there are several targets: the mean similarity to each, and the seconds that were given of it."""
+    if len(targets) == 1:
+        return {}
+    scores: dict[str, list[float]] = {}
+    for item in items:
+        scores.setdefault(item["target"], []).append(item["pair"])
+    return {
+        "similarity_by_target": {name: round(float(np.mean(of_one)), 3) for name, of_one in sorted(scores.items())},
+        "seconds_given": {
+            wanted.name: round(sum(len(clip.waveform) for clip in wanted.given) / rate, 1) for wanted in targets
+        },
+    }
 
 
 def _with_references(judges: Judges, sources: Sequence[Source]) -> tuple[list[Source], list[str], int]:
@@ -128,16 +191,20 @@ def _with_references(judges: Judges, sources: Sequence[Source]) -> tuple[list[So
     return kept, texts, len(refused)
 
 
-def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Clip], list[Source], dict[str, list[Clip]]]:
-    """Clips of the target; clips to convert, from as many speakers as possible; and each speaker's other clips."""
+def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Wanted], list[Source], dict[str, list[Clip]]]:
+    """The voices to convert to; clips to convert, from as many speakers as possible; and each speaker's other clips."""
     by_speaker: dict[str, list[Clip]] = {}
     for clip in clips:
         by_speaker.setdefault(clip.speaker, []).append(clip)
-    target = by_speaker.pop(converter.target, [])[:MOST_REFERENCES]
-    if not target:
-        raise InputError(f"the evaluation corpus holds no clip of the target {converter.target!r} to compare with")
+    if converter.target is None:
+        targets = _given(converter, by_speaker)
+    else:
+        target = by_speaker.pop(converter.target, [])[:MOST_REFERENCES]
+        if not target:
+            raise InputError(f"the evaluation corpus holds no clip of the target {converter.target!r} to compare with")
+        targets = [Wanted(converter.target, target, target, converter.target)]
     if not by_speaker:
-        raise InputError(f"the evaluation corpus holds only {converter.target!r}: there is nothing to convert")
+        raise InputError(f"the evaluation corpus holds only {targets[0].name!r}: there is nothing to convert")
     sources: list[Source] = []
     turn = 0
     while len(sources) < MOST_SOURCES and any(len(own) > turn for own in by_speaker.values()):
@@ -146,61 +213,97 @@ def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Clip], l
     sources = sources[:MOST_SOURCES]
     chosen = {source.clip.id for source in sources}
     rest = {name: [clip for clip in own if clip.id not in chosen] for name, own in by_speaker.items()}
-    return target, sources, rest
+    return targets, sources, rest
+
+
+def _given(converter: Converter, by_speaker: Mapping[str, list[Clip]]) -> list[Wanted]:
+    """Voices that their first clips give, a minute or two thirds of them; the next ones are compared with."""
+    targets: list[Wanted] = []
+    for name, clips in by_speaker.items():
+        if len(targets) == MOST_TARGETS or len(clips) < LEAST_CLIPS:
+            continue
+        given, seconds = list[Clip](), 0.0
+        while seconds < GIVEN_SECONDS and len(given) < len(clips) * 2 // 3:
+            seconds += len(clips[len(given)].waveform) / converter.sample_rate
+            given.append(clips[len(given)])
+        voice = converter.reference([clip.waveform for clip in given])
+        targets.append(Wanted(name, clips[-min(MOST_COMPARED, len(clips) - len(given)) :], given, voice))
+    if len(targets) < 2:
+        raise InputError(
+            f"the evaluation corpus needs two speakers with {LEAST_CLIPS} clips or more, of which some give the voice "
+            f"and the others are compared with; it holds {len(targets)}"
+        )
+    return targets
 
 
 def _copy(converter: Converter, waveform: FloatArray) -> FloatArray:
     return _PEAK * normalised_peak(converter.render(converter.extractor.processor.mel(waveform)))
 
 
-def _judge(
-    judges: Judges,
-    waveforms: Sequence[FloatArray],
-    sources: Sequence[Source],
-    references: Sequence[str],
-) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
-    """Metrics of one system's `waveforms` of all sources, and the values of each."""
-    items: dict[str, dict[str, Any]] = {}
-    for source, waveform, text in track("judging", list(zip(sources, waveforms, references, strict=True))):
-        voice = judges.embed_made(waveform[: int(len(waveform) * source.share)])
-        heard = judges.transcribe(waveform)
-        to_target = [float(voice @ one) for one in judges.target_profiles]
-        to_own = float(voice @ judges.profiles[source.clip.speaker])
-        to_others = max(float(voice @ one) for one in judges.profiles.values())
-        items[source.clip.id] = {
-            "speaker": source.clip.speaker,
-            "pair": similarity(voice, judges.target),
-            "own": similarity(voice, source.own),
-            "closer": float(np.mean([one > to_own for one in to_target])),
-            "first": float(np.mean([one > to_others for one in to_target])),
-            "cer": character_error_rate([text], [heard]),
-            "mos": judges.mos(waveform),
-            "f0": _finite(median_f0(waveform, judges.rate)),
-            "reference": plain(text),
-            "heard": plain(heard),
-        }
-    texts = [(item["reference"], item["heard"]) for item in items.values()]
-    metrics = {
-        name: float(np.mean([item[name] for item in items.values()])) for name in ("pair", "own", "closer", "first")
+@dataclass(frozen=True)
+class Heard:
+    """What the judges hear in a waveform, whoever it is to sound like."""
+
+    voice: Embedding
+    words: str
+    mos: float | None
+    f0: float | None
+
+
+def hear(judges: Judges, waveform: FloatArray, share: float) -> Heard:
+    """Listen to a waveform (N,), and to the voice in this share of it."""
+    return Heard(
+        judges.embed_made(waveform[: int(len(waveform) * share)]),
+        judges.transcribe(waveform),
+        judges.mos(waveform),
+        _finite(median_f0(waveform, judges.rate)),
+    )
+
+
+def compared(judges: Judges, pair: Pair, heard: Heard) -> dict[str, Any]:
+    """The metrics of one system for one pair."""
+    wanted, source = pair.wanted, pair.source
+    to_target = [float(heard.voice @ one) for one in wanted.profiles]
+    others = {name: float(heard.voice @ one) for name, one in judges.profiles.items() if name != wanted.name}
+    to_own, to_others = others[source.clip.speaker], max(others.values())
+    return {
+        "speaker": source.clip.speaker,
+        "target": wanted.name,
+        "pair": similarity(heard.voice, wanted.embeddings),
+        "own": similarity(heard.voice, source.own),
+        "closer": float(np.mean([one > to_own for one in to_target])),
+        "first": float(np.mean([one > to_others for one in to_target])),
+        "cer": character_error_rate([pair.text], [heard.words]),
+        "mos": heard.mos,
+        "f0": heard.f0,
+        "reference": plain(pair.text),
+        "heard": plain(heard.words),
     }
+
+
+def summary(items: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The metrics of a system over all pairs."""
+    texts = [(item["reference"], item["heard"]) for item in items]
+    metrics = {name: float(np.mean([item[name] for item in items])) for name in ("pair", "own", "closer", "first")}
     metrics["cer"] = character_error_rate(*zip(*texts, strict=True))
     metrics["wer"] = word_error_rate(*zip(*texts, strict=True))
-    metrics |= _mean_mos([item["mos"] for item in items.values()])
-    return {**metrics, **_median_pitch([item["f0"] for item in items.values()])}, items
+    metrics |= _mean_mos([item["mos"] for item in items])
+    return {**metrics, **_median_pitch([item["f0"] for item in items])}
 
 
-def _ceiling(judges: Judges, converter: Converter, target: Sequence[Clip]) -> dict[str, float]:
-    """The target's own clips, copied by the vocoder, compared with the target's other clips."""
+def _ceiling(judges: Judges, converter: Converter, targets: Sequence[Wanted]) -> dict[str, float]:
+    """The targets' own clips, copied by the vocoder, compared with the same target's other clips."""
     pairs: list[float] = []
     pitch: list[float | None] = []
     scores: list[float | None] = []
-    for number, clip in enumerate(target):
-        waveform = _copy(converter, clip.waveform)
-        scores.append(judges.mos(waveform))
-        rest = judges.target[:number] + judges.target[number + 1 :]
-        if rest:
-            pairs.append(similarity(judges.embed(waveform, clip.id), rest))
-        pitch.append(_finite(median_f0(waveform, judges.rate)))
+    for wanted in targets:
+        for number, clip in enumerate(wanted.clips):
+            waveform = _copy(converter, clip.waveform)
+            scores.append(judges.mos(waveform))
+            rest = wanted.embeddings[:number] + wanted.embeddings[number + 1 :]
+            if rest:
+                pairs.append(similarity(judges.embed(waveform, clip.id), rest))
+            pitch.append(_finite(median_f0(waveform, judges.rate)))
     return {**({"pair": float(np.mean(pairs))} if pairs else {}), **_mean_mos(scores), **_median_pitch(pitch)}
 
 

@@ -16,6 +16,7 @@ from phonate.audio.inputs import Audio, AudioT, as_waveform
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
+from phonate.config.tasks import shortened
 from phonate.data.batches.recordings import padded
 from phonate.data.manifests.rows import one_line
 from phonate.nn.masks import frame_mask
@@ -23,9 +24,11 @@ from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer, saved_beside
 from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
 from phonate.tasks.conversion.features.running import Expected
+from phonate.tasks.conversion.features.speech_frames import SpeechFrames, timbre
 from phonate.tasks.conversion.live.mel import MelConversion
 from phonate.tasks.conversion.live.speech import LiveConversion
 from phonate.tasks.conversion.networks import Network, build_model
+from phonate.tasks.conversion.references import Reference, reference_files
 from phonate.tasks.conversion.settings import ConversionData, ConversionRecipe
 from phonate.tasks.conversion.voices import Voice
 from phonate.training.checkpoints.trained import open_trained
@@ -38,11 +41,16 @@ _BATCH = 8
 _PEAK = 0.95
 _STREAM_PEAK = 0.6
 """Of full scale: a stream can't be scaled by its loudest sample, which is not known yet."""
+_LEAST_REFERENCE_SECONDS = 3.0
 _SILENT = 1e-6  # rounding may lift the floor, 0, by so much
 
 
+Target = str | Reference
+"""The name of one of the model's voices, or what `Converter.reference` makes of recordings."""
+
+
 class Converter(Inference):
-    """Converts speech to another voice."""
+    """Converts speech to another voice: one that the model learnt, or, by `reference`, anybody's."""
 
     sample_rate: int
 
@@ -51,20 +59,20 @@ class Converter(Inference):
         model: Network,
         data: ConversionData,
         voices: dict[str, Voice],
-        target: str,
+        target: str | None,
         inference_metadata: Mapping[str, Any] | None = None,
         vocoder: str | Path | None = None,
         expected: Expected | None = None,
     ) -> None:
-        """`voices`: the speakers of the embedding, in its order; `target`: the default speaker; `inference_metadata`:
-        what the task saved with the checkpoint; `vocoder`: a run to use instead of `data.vocoder`; `expected`: what the
-        features of a causal model were normalised from."""
+        """`voices`: the speakers of the embedding, in its order; `target`: the default speaker (none where recordings
+        give the voice); `inference_metadata`: what the task saved with the checkpoint; `vocoder`: a run to
+        use instead of `data.vocoder`; `expected`: what the features of a causal model were normalised from."""
         self.model = model.eval()
         self.voices = voices
         self.speakers = list(voices)
         """Names of the voices."""
         self.target = target
-        """The speaker that is converted to when none is named."""
+        """The speaker that is converted to when none is named; None where voices are given by recordings."""
         self.inference_metadata = dict(inference_metadata or {})
         self.extractor = FeatureExtractor(data, model.causal)
         self.extractor.envelope.expected = expected
@@ -99,6 +107,7 @@ class Converter(Inference):
             output_dim=recipe.data.audio.n_mels,
             prosody_dim=extractor.prosody_dim,
             teacher_dim=metadata.get("teacher_dim"),
+            reference_dim=extractor.reference_dim,
         )
         trained.load_into(model)
         voices = {name: Voice.read(document) for name, document in metadata["voices"].items()}
@@ -113,19 +122,19 @@ class Converter(Inference):
 
     def demonstration(self, recording: Path | None, text: str | None) -> Demonstration | None:
         """`recording`, converted."""
-        if recording is None:
+        if recording is None or self.target is None:
             return None
         summary = f"{one_line(recording.name)} in the voice of {one_line(self.target)}"
         return Demonstration(summary, "phonate convert {run} in.wav -o out.wav", self.convert(recording))
 
-    def live(self, speaker: str | None = None) -> LiveConversion:
+    def live(self, speaker: Target | None = None) -> LiveConversion:
         """Conversion of sound while it arrives, to the voice of `speaker`.
 
         Raises InputError if the model or the vocoder is not causal, or for an unknown speaker.
         """
-        number, vocoder = self.speaker(speaker), self._causal_vocoder
         if not self.model.causal:
             raise InputError("this model reads a whole recording at once; train one by the recipe conversion-live")
+        number, vocoder = self.speaker(speaker), self._causal_vocoder
         if vocoder is None:
             raise InputError(
                 f"live conversion needs a causal vocoder, not {self.render.name} as it is here; train one with phonate "
@@ -138,25 +147,76 @@ class Converter(Inference):
         found = self.render.network if isinstance(self.render, TrainedVocoder) else None
         return None if found is None or found.lookahead is None else found
 
-    def speaker(self, name: str | None) -> int:
-        """Number of a speaker. Raises InputError with the nearest name."""
-        name = self.target if name is None else name
+    def reference(
+        self, recordings: Audio | list[AudioT] | tuple[AudioT, ...], *, sample_rate: int | None = None
+    ) -> Reference:
+        """A voice for `convert`, given by about a minute of recordings of it.
+
+        Args:
+            recordings: The path of a recording, of a folder of recordings, or samples (N,); or a list of them.
+            sample_rate: Hz of arrays; None: they are at `self.sample_rate`.
+
+        Raises InputError if the model has learnt its voices, or for a path that is not there; DataError for recordings
+        that can't be read, are under 3 seconds together, or in which nobody speaks.
+        """
+        if not self.extractor.reference_dim:
+            raise InputError(self._no_reference)
+        waveforms = self._reference_waveforms(recordings, sample_rate)
+        seconds = sum(map(len, waveforms)) / self.sample_rate
+        if seconds < _LEAST_REFERENCE_SECONDS:
+            raise DataError(
+                f"the reference is {seconds:.1f} s long, under {_LEAST_REFERENCE_SECONDS:.0f} s; give about a minute "
+                "of the voice"
+            )
+        data = self.extractor.data
+        found = Reference.of([self.extractor.recording(one) for one in waveforms], data.audio.frames_per_second)
+        if data.prosody and found.voice.register is None:
+            raise DataError("nobody speaks in the reference; give recordings of speech")
+        return found
+
+    @property
+    def _no_reference(self) -> str:
+        known = one_line(shortened(self.speakers))
+        return (
+            f"this model converts to the voices that it learnt ({known}), not to those of other recordings; name one "
+            "by --speaker, or train a model by the recipe conversion-any"
+        )
+
+    def _reference_waveforms(
+        self, recordings: Audio | list[AudioT] | tuple[AudioT, ...], sample_rate: int | None
+    ) -> list[FloatArray]:
+        waveforms: list[FloatArray] = []
+        for one in recordings if isinstance(recordings, list | tuple) else [recordings]:
+            for file in reference_files(one) if isinstance(one, str | Path) else [one]:
+                waveforms.append(self._waveform(file, sample_rate))
+        return waveforms
+
+    def speaker(self, name: Target | None) -> int:
+        """Number of a speaker. Raises InputError with the nearest name, or where the voice is given by recordings."""
+        if self.extractor.reference_dim:
+            raise InputError(
+                "this model converts to a voice that recordings give: name them by --reference, in Python "
+                "convert(audio, converter.reference(recordings))"
+            )
+        if isinstance(name, Reference):
+            raise InputError(self._no_reference)
+        name = (self.target or "") if name is None else name
         if name not in self.speakers:
             raise InputError(f"speaker {name!r} is not in this model; {nearest(name, self.speakers)}")
         return self.speakers.index(name)
 
     @overload
-    def convert(self, audio: Audio, speaker: str | None = None, *, sample_rate: int | None = None) -> FloatArray: ...
+    def convert(self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None) -> FloatArray: ...
 
     @overload
     def convert(
-        self, audio: list[AudioT] | tuple[AudioT, ...], speaker: str | None = None, *, sample_rate: int | None = None
+        self, audio: list[AudioT] | tuple[AudioT, ...], speaker: Target | None = None, *, sample_rate: int | None = None
     ) -> list[FloatArray]: ...
 
     def convert(
         self,
         audio: Audio | list[AudioT] | tuple[AudioT, ...],
-        speaker: str | None = None,
+        speaker: Target | None = None,
         *,
         sample_rate: int | None = None,
     ) -> FloatArray | list[FloatArray]:
@@ -167,10 +227,11 @@ class Converter(Inference):
         Args:
             audio: The path of a recording of any format, rate and length, or samples (N,); or a list of them, which
                 are converted in batches.
-            speaker: Whose voice; None: the run's target.
+            speaker: Whose voice: a name, or what `reference` returned; None: the run's target.
             sample_rate: Hz of arrays; None: they are at `self.sample_rate`.
 
-        Raises InputError for an unknown speaker, DataError for audio that can't be read or is shorter than a frame.
+        Raises InputError for an unknown speaker, or where the voice must be given by recordings and is not; DataError
+        for audio that can't be read or is shorter than a frame.
         """
         if isinstance(audio, list | tuple) and self._streams:
             return [self.convert(one, speaker, sample_rate=sample_rate) for one in audio]
@@ -182,7 +243,7 @@ class Converter(Inference):
         return self._finished(self.convert_mel(self._recording(audio, sample_rate), speaker))
 
     def stream(
-        self, audio: Audio, speaker: str | None = None, *, sample_rate: int | None = None
+        self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None
     ) -> Iterator[FloatArray]:
         """As `convert` for one recording, in pieces (N,) as they are rendered, at a fixed level.
 
@@ -199,35 +260,28 @@ class Converter(Inference):
     def _streams(self) -> bool:
         return self.model.causal and self._causal_vocoder is not None
 
-    def _live(self, waveform: FloatArray, speaker: str | None) -> Iterator[FloatArray]:
+    def _live(self, waveform: FloatArray, speaker: Target | None) -> Iterator[FloatArray]:
         live, size = self.live(speaker), round(_WINDOW_SECONDS * self.sample_rate)
         for start in range(0, len(waveform), size):
             yield live.push(waveform[start : start + size])
         yield live.finish()
 
-    def convert_mel(self, recording: Recording, speaker: str | None = None) -> FloatArray:
+    def convert_mel(self, recording: Recording, speaker: Target | None = None) -> FloatArray:
         """The mel (T, M), from 0 to 1, of a recording in the voice of `speaker`."""
         return self.convert_mels([recording], speaker)[0]
 
     @torch.no_grad()
-    def convert_mels(self, recordings: Sequence[Recording], speaker: str | None = None) -> list[FloatArray]:
+    def convert_mels(self, recordings: Sequence[Recording], speaker: Target | None = None) -> list[FloatArray]:
         """The mels (T, M), from 0 to 1, of recordings in the voice of `speaker`. Long ones are read in overlapping
         windows, and windows of like length together; by a causal model each is read from its start to its end."""
-        number = self.speaker(speaker)
-        voice = self.voices[self.speakers[number]]
-        if self.model.causal:
+        number, voice, frames = self._wanted(speaker)
+        if number is not None and self.model.causal:
             return [self._convert_in_order(recording, voice, number) for recording in recordings]
-        inputs = [
-            (
-                np.ascontiguousarray(self.extractor.content(recording)),
-                self.extractor.prosody(recording, voice.register),
-            )
-            for recording in recordings
-        ]
+        inputs = [self._inputs(recording, voice, frames) for recording in recordings]
         window, overlap = self._window()
         cuts = [
             (index, start, end)
-            for index, (content_TF, _) in enumerate(inputs)
+            for index, (content_TF, *_) in enumerate(inputs)
             for start, end in windows(len(content_TF), window, overlap)
         ]
         cuts.sort(key=lambda cut: cut[2] - cut[1])
@@ -244,28 +298,45 @@ class Converter(Inference):
 
         mels = [
             overlap_add(len(content_TF), window, overlap, window_of(index))
-            for index, (content_TF, _) in enumerate(inputs)
+            for index, (content_TF, *_) in enumerate(inputs)
         ]
         return [self._equalised(mel_TM, of, voice) for mel_TM, of in zip(mels, recordings, strict=True)]
+
+    def _wanted(self, speaker: Target | None) -> tuple[int | None, Voice, SpeechFrames | None]:
+        """The number of a voice that the model learnt, or the frames of the one that is given; and that voice."""
+        if isinstance(speaker, Reference) and self.extractor.reference_dim:
+            return None, speaker.voice, speaker.frames
+        number = self.speaker(speaker)
+        return number, self.voices[self.speakers[number]], None
+
+    def _inputs(self, recording: Recording, voice: Voice, frames: SpeechFrames | None) -> tuple[FloatArray, ...]:
+        """Content (T, F), prosody (T, P) and, where the voice is given by recordings, their spectra (T, M)."""
+        content_TF = np.ascontiguousarray(self.extractor.content(recording))
+        prosody_TP = self.extractor.prosody(recording, voice.register)
+        if frames is None:
+            return content_TF, prosody_TP
+        rate = self.extractor.data.audio.frames_per_second
+        return content_TF, prosody_TP, timbre(recording, frames, slice(None), rate)
 
     def _convert_in_order(self, recording: Recording, voice: Voice, speaker: int) -> FloatArray:
         conversion = MelConversion(self.model, self.extractor, voice, speaker)
         first_TM, _ = conversion.push(recording.mel_TM, recording.f0_T)
         return np.concatenate([first_TM, conversion.finish()])
 
-    def _predict(self, parts: Sequence[tuple[FloatArray, ...]], speaker: int) -> list[FloatArray]:
-        """The mel (T, M) of each pair of content (T, F) and prosody (T, P), in one forward pass."""
+    def _predict(self, parts: Sequence[tuple[FloatArray, ...]], speaker: int | None) -> list[FloatArray]:
+        """The mel (T, M) of each of these `_inputs`, in one forward pass."""
         device = self.device
-        content_BTF, prosody_BTP = (padded(values).to(device) for values in zip(*parts, strict=True))
-        lengths = [len(content_TF) for content_TF, _ in parts]
+        content_BTF, prosody_BTP, *rest = (padded(values).to(device) for values in zip(*parts, strict=True))
+        lengths = [len(content_TF) for content_TF, *_ in parts]
         mask_BT: Tensor | None = None
         if min(lengths) < max(lengths):
             mask_BT = frame_mask(torch.tensor(lengths, device=device), max(lengths))
         out_BTM: Tensor = self.model(
             content_BTF,
-            speaker_id=torch.full((len(parts),), speaker, device=device),
+            speaker_id=None if speaker is None else torch.full((len(parts),), speaker, device=device),
             mask=mask_BT,
             prosody=prosody_BTP if self.model.prosody_dim else None,
+            **({"reference": rest[0]} if rest else {}),
         )
         return [mel_TM[:length] for mel_TM, length in zip(out_BTM.float().cpu().numpy(), lengths, strict=True)]
 

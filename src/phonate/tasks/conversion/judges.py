@@ -1,4 +1,4 @@
-"""Models that judge converted speech, and the speaker profiles they compare with."""
+"""Models that judge converted speech, and the speakers they compare it with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from phonate.evaluation.held_out import Clip
 from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge, profiles
 from phonate.evaluation.transcription import Recogniser, plain
-from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.conversion.inference import Converter, Target
 
 RANKED_SPEAKERS = 50
 MOST_OF_A_SPEAKER = 8
@@ -39,10 +39,37 @@ class Source:
     """Part of the converted clip that the speaker judge hears, from its beginning."""
 
 
-class Judges:
-    """The judges of an evaluation, with profiles of the target and the other speakers."""
+@dataclass
+class Wanted:
+    """A voice that is converted to, and other recordings of it to compare with."""
 
-    def __init__(self, converter: Converter, target: Sequence[Clip]) -> None:
+    name: str
+    clips: Sequence[Clip]
+    """What converted speech is compared with."""
+    given: Sequence[Clip]
+    """What is known of the voice in conversion; for a voice that the model learnt, `clips`."""
+    voice: Target
+    """As the converter takes it."""
+    embeddings: list[Embedding] = field(default_factory=list)
+    """Of `clips`."""
+    profiles: list[Embedding] = field(default_factory=list)
+    """Several, each from as much speech as the other speakers' profiles."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A clip to convert, its words, and the voice to convert it to."""
+
+    source: Source
+    text: str
+    wanted: Wanted
+    id: str
+
+
+class Judges:
+    """The judges of an evaluation, with profiles of all speakers."""
+
+    def __init__(self, converter: Converter) -> None:
         self.rate = converter.sample_rate
         self.speakers = SpeakerJudge()
         content = converter.inference_metadata["content"] if converter.extractor.data.content == "whisper" else ""
@@ -50,11 +77,8 @@ class Judges:
         self.recogniser = independent_recogniser(content)
         self.naturalness = NaturalnessJudge() if importlib.util.find_spec("distillmos") is not None else None
         """Predicts listeners' scores, if it is installed."""
-        self.target = [self.embed(clip.waveform, clip.id) for clip in target]
-        self.target_profiles: list[Embedding] = []
-        """Several, each from as much speech as the other speakers' profiles."""
         self.profiles: dict[str, Embedding] = {}
-        """Profile of every other speaker."""
+        """Profile of every speaker but a single target."""
 
     def embed(self, waveform: FloatArray, name: str) -> Embedding:
         """Speaker embedding (256,) of a recording (N,)."""
@@ -65,7 +89,7 @@ class Judges:
         try:
             return self.embed(waveform, "")
         except DataError:
-            return np.zeros_like(self.target[0])
+            return np.zeros_like(next(iter(self.profiles.values())))
 
     def mos(self, waveform: FloatArray) -> float | None:
         """Predicted mean opinion score (1 to 5) of a converted waveform (N,); the lowest if it is silent."""
@@ -113,11 +137,12 @@ def speech_seconds(waveform: FloatArray, rate: int) -> float:
 
 
 def know_speakers(
-    judges: Judges, sources: Sequence[Source], rest: dict[str, list[Clip]], target: Sequence[Clip]
+    judges: Judges, sources: Sequence[Source], rest: dict[str, list[Clip]], targets: Sequence[Wanted]
 ) -> None:
-    """Embed the other recordings of each source speaker, and the voices among which the target is ranked.
+    """Embed the clips of the targets, the other recordings of each source speaker, and the voices among which a target
+    is ranked.
 
-    For a speaker with a single clip, the profile is made from its second half and the converted speech compared by its
+    For a speaker with a single clip, the profile is made from its second half, and the converted speech compared by its
     first half, because shared words and breaths would raise the similarity.
     """
     known: dict[str, tuple[list[Embedding], list[float]]] = {}
@@ -133,8 +158,10 @@ def know_speakers(
             known[name] = _voices(judges, clips)
     enough = float(np.median([sum(seconds) for _, seconds in known.values()]))
     judges.profiles = {name: profiles(voices, seconds, enough)[0] for name, (voices, seconds) in known.items()}
-    lengths = [len(clip.waveform) / judges.rate for clip in target]
-    judges.target_profiles = profiles(judges.target, lengths, enough)
+    for wanted in targets:
+        wanted.embeddings = [judges.embed(clip.waveform, clip.id) for clip in wanted.clips]
+        lengths = [len(clip.waveform) / judges.rate for clip in wanted.clips]
+        wanted.profiles = profiles(wanted.embeddings, lengths, enough)
 
 
 def _voices(judges: Judges, clips: Sequence[Clip]) -> tuple[list[Embedding], list[float]]:

@@ -54,6 +54,7 @@ class VoiceTransformer(nn.Module):
         n_speakers: speakers of the embedding; 0 for none.
         output_dim: features of an output frame; None for `input_dim`.
         prosody_dim: further features of a frame (pitch, voicing), projected and added; 0 for none.
+        reference_dim: features of a frame that tell the wanted voice, made of its recordings; 0 for none.
         norm: layer norm before each branch of a layer, or after the residual sum.
         activation: of the feed-forward networks; see `feed_forward`.
         positions: sinusoidal, or rotary for a model that is trained on short crops.
@@ -81,6 +82,7 @@ class VoiceTransformer(nn.Module):
         *,
         output_dim: int | None = None,
         prosody_dim: int = 0,
+        reference_dim: int = 0,
         norm: Literal["pre", "post"] = "post",
         activation: Activation = "relu",
         positions: Literal["sinusoidal", "rotary"] = "sinusoidal",
@@ -105,13 +107,14 @@ class VoiceTransformer(nn.Module):
             sizes[ALIASES[alias]] = value
         self.input_dim, self.d_model = sizes["input_dim"], sizes["d_model"]
         self.n_speakers, self.prosody_dim, self.stride = n_speakers, prosody_dim, stride
+        self.reference_dim = reference_dim
         self.output_dim = self.input_dim if output_dim is None else output_dim
         d_model, n_heads, n_layers = self.d_model, sizes["n_heads"], sizes["n_layers"]
 
         if causal and positions != "rotary":
             raise ValueError("a causal model needs positions='rotary', which have no end")
         self.causal, self.lookahead = causal, lookahead if causal else 0
-        features = self.input_dim + prosody_dim
+        features = self.input_dim + prosody_dim + reference_dim
         self.input: nn.Module = nn.Linear(features, d_model)
         if stride > 1:
             self.input = Downsampling(features, d_model, stride, causal=causal)
@@ -134,6 +137,7 @@ class VoiceTransformer(nn.Module):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
         prosody: Tensor | None = None,
+        reference: Tensor | None = None,
     ) -> Tensor:
         """Predict a spectrogram.
 
@@ -143,6 +147,7 @@ class VoiceTransformer(nn.Module):
             lengths: (B,) real frames of each item; the rest is padding.
             mask: (B, T) boolean, True at real frames; instead of `lengths`.
             prosody: (B, T, prosody_dim). Needed when the model reads prosody.
+            reference: (B, T, reference_dim). Needed when the model is told the voice by recordings.
 
         Returns:
             (B, T, output_dim). What is returned for padding has no meaning.
@@ -150,7 +155,7 @@ class VoiceTransformer(nn.Module):
         mask_BT = frame_mask(lengths, features.shape[1]) if mask is None and lengths is not None else mask
         if self.lookahead:
             features = self._ahead(features, mask_BT)
-        hidden_BTD, hidden_mask_BT = self._embed(self._input_features(features, prosody), mask_BT)
+        hidden_BTD, hidden_mask_BT = self._embed(self._input_features(features, prosody, reference), mask_BT)
         hidden_BTD = self._conditioned(hidden_BTD, speaker_id)
         if self.positions is not None:
             hidden_BTD = self.positions(hidden_BTD)
@@ -218,15 +223,20 @@ class VoiceTransformer(nn.Module):
             )
         return hidden_BTD
 
-    def _input_features(self, features: Tensor, prosody: Tensor | None) -> Tensor:
-        """Floats (B, T, input_dim + prosody_dim) of whatever came."""
+    def _input_features(self, features: Tensor, prosody: Tensor | None, reference: Tensor | None = None) -> Tensor:
+        """Floats (B, T, input_dim + prosody_dim + reference_dim) of whatever came."""
         if features.dim() == 2 and not features.is_floating_point():
             features = F.one_hot(features, self.input_dim).to(self.output.weight.dtype)
-        if not self.prosody_dim:
-            return features
-        if prosody is None:
-            raise ValueError(f"this model reads {self.prosody_dim} prosody features of each frame: prosody is needed")
-        return torch.cat((features, prosody.to(features.dtype)), dim=-1)
+        parts = [features]
+        for name, size, values in (
+            ("prosody", self.prosody_dim, prosody),
+            ("reference", self.reference_dim, reference),
+        ):
+            if size and values is None:
+                raise ValueError(f"this model reads {size} {name} features of each frame: {name} is needed")
+            if size and values is not None:
+                parts.append(values.to(features.dtype))
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else features
 
     def _embed(self, features_BTF: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Hidden frames (B, ceil(T / stride), D) and their mask."""
@@ -245,7 +255,8 @@ class VoiceTransformer(nn.Module):
     def export_to_onnx(self, path: str | Path, opset_version: int = 17, frames: int = 64) -> Path:
         """Write the model as ONNX with free batch and time axes.
 
-        Inputs are `features`, then, where the model has them, `speaker_id` and `prosody`; output is `output`.
+        Inputs are `features`, then, where the model has them, `speaker_id`, `prosody` and `reference`; output is
+        `output`.
         `frames` is the length of the example that the export is traced with; any other length runs too.
         """
         names, example = ["features"], [torch.zeros(1, frames, self.input_dim)]
@@ -255,6 +266,9 @@ class VoiceTransformer(nn.Module):
         if self.prosody_dim:
             names.append("prosody")
             example.append(torch.zeros(1, frames, self.prosody_dim))
+        if self.reference_dim:
+            names.append("reference")
+            example.append(torch.zeros(1, frames, self.reference_dim))
         axes = {name: {0: "batch"} if name == "speaker_id" else {0: "batch", 1: "time"} for name in names}
         was_training, target = self.training, Path(path)
         self.eval()

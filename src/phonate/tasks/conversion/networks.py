@@ -98,13 +98,19 @@ def build_model(
     output_dim: int,
     prosody_dim: int,
     teacher_dim: int | None = None,
+    reference_dim: int = 0,
 ) -> Network:
     """The network that a recipe's `model` part describes, for features of these sizes. `teacher_dim`: W; None: the mel
-    is made of the input at once."""
+    is made of the input at once. `reference_dim`: features of a frame that tell the voice, instead of `n_speakers`."""
     options = settings.model_dump()
     if teacher_dim is None:
         return VoiceTransformer(
-            input_dim, n_speakers=n_speakers, output_dim=output_dim, prosody_dim=prosody_dim, **options
+            input_dim,
+            n_speakers=n_speakers,
+            output_dim=output_dim,
+            prosody_dim=prosody_dim,
+            reference_dim=reference_dim,
+            **options,
         )
     content = VoiceTransformer(input_dim, output_dim=teacher_dim, **{**options, "post_net_layers": 0})
     converter = VoiceTransformer(

@@ -42,6 +42,9 @@ class PerturbationSettings(Settings):
 class ConversionData(VoiceData):
     """The corpus, and what the model reads of a recording."""
 
+    voices: Literal["corpus", "reference"] = "corpus"
+    """Whose voices the model converts to: those of the speakers in the corpus, which it learns, or anybody's, given by
+    recordings in conversion (needs `content: whisper` and a corpus of many speakers)."""
     content: Literal["mel", "whisper"] = "mel"
     """What was said: perturbed mel envelopes, or the features of a Whisper encoder (needs phonate[eval]). A causal
     model predicts the latter from perturbed envelopes, and needs the encoder in training only."""
@@ -68,8 +71,13 @@ class ConversionData(VoiceData):
 
     @property
     def requirements(self) -> Requirements:
-        """Clips of one named speaker who is in training."""
-        return replace(super().requirements, trained_speaker=True)
+        """Clips of one named speaker, who is in training where the model learns the voices of the corpus."""
+        return replace(super().requirements, trained_speaker=self.voices == "corpus")
+
+    @property
+    def strangers(self) -> Literal["corpus"] | None:
+        """Voices that are given by recordings are validated on speakers who are not in training."""
+        return "corpus" if self.voices == "reference" else None
 
     @model_validator(mode="after")
     def _envelope_is_smooth(self) -> Self:
@@ -79,6 +87,16 @@ class ConversionData(VoiceData):
                 f"cepstral_coefficients {kept} must be below audio.n_mels {bands}, or nothing is smoothed; "
                 "lower it, or set it to null"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _references_are_searched_by_content(self) -> Self:
+        if self.voices == "corpus":
+            return self
+        if self.content != "whisper":
+            raise ValueError("voices: reference looks up recordings by their Whisper features; set content to whisper")
+        if self.target is not None:
+            raise ValueError("target names a speaker of the corpus, whom voices: reference doesn't learn; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -144,7 +162,7 @@ def _size(d_model: int, n_layers: int, n_heads: int, lr: float) -> dict[str, dic
 
 def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
     """Rows of a report's table."""
-    return {"Speakers": shortened(inference_metadata.get("voices", ()))}
+    return {"Speakers": shortened(inference_metadata.get("voices", ())) or "anybody, by recordings"}
 
 
 ConversionRecipe = Recipe[ConversionData, ConversionModel, TrainingSettings]

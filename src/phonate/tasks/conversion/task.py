@@ -1,7 +1,8 @@
 """Voice conversion as a task: reconstruct each voice from content that no longer tells whose it was.
 
 A sample's content is perturbed, its target is the clean mel of the same recording, and the speaker embedding
-is that speaker's. To convert, the embedding of another speaker is used.
+is that speaker's. To convert, the embedding of another speaker is used. Where voices are given by recordings, other
+speech of the speaker takes the place of the embedding.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from phonate.tasks.conversion.dataset import ConversionDataset
 from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.networks import DistilledTransformer, Network, build_model
+from phonate.tasks.conversion.references import Reference
 from phonate.tasks.conversion.settings import ConversionRecipe
 from phonate.training.losses import build_loss
 from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sound, Sums, Task, Terms
@@ -30,6 +32,7 @@ _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _ELEMENTWISE = {"l1", "mae", "mse", "huber", "smooth_l1"}
 _EVALUATED = 16
 _PREVIEW_SECONDS = 6.0
+_PREVIEW_REFERENCE_SECONDS = 60.0
 
 
 class ConversionTask(Task):
@@ -45,6 +48,8 @@ class ConversionTask(Task):
             )
         if model.causal and not recipe.data.prosody:
             raise InputError("model.causal: live conversion needs the pitch; set data.prosody to true")
+        if model.causal and recipe.data.voices == "reference":
+            raise InputError("model.causal: live conversion knows the voices of its corpus; set data.voices to corpus")
         self.extractor = FeatureExtractor(recipe.data, model.causal)
         mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
         self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
@@ -66,11 +71,12 @@ class ConversionTask(Task):
         """The network, with an embedding for each speaker of the corpus."""
         model = build_model(
             self.recipe.model,
-            n_speakers=len(self.corpus.speakers),
+            n_speakers=0 if self.extractor.reference_dim else len(self.corpus.speakers),
             input_dim=self.corpus.content_dim,
             output_dim=self.recipe.data.audio.n_mels,
             prosody_dim=self.extractor.prosody_dim,
             teacher_dim=self.corpus.teacher_dim,
+            reference_dim=self.extractor.reference_dim,
         )
         with torch.no_grad():
             model.output.bias.fill_(_AVERAGE_LEVEL)
@@ -110,21 +116,22 @@ class ConversionTask(Task):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
-        """`speaker_effect`: mean change of the mel, in dB per band, when another speaker is requested.
+        """`speaker_effect`: mean change of the mel, in dB per band, when another speaker is requested or given.
 
         Near 0 the model copies its input and converts nothing, however small its loss. (It is 0, too, for a corpus
         of one speaker.) Measured on the first 16 samples.
         """
-        items = [dataset.get(index, np.random.default_rng(0)) for index in positions if index < _EVALUATED]
-        if not items:
+        chosen, samples = [index for index in positions if index < _EVALUATED], cast(ConversionDataset, dataset)
+        if not chosen:
             return {}
-        batch = {
-            name: value.to(_device(model)) if isinstance(value, Tensor) else value
-            for name, value in dataset.collate(items).items()
-        }
+        batch, other = (
+            {name: value.to(_device(model)) for name, value in samples.collate(items).items()}
+            for items in (
+                [samples.get(index, np.random.default_rng(0)) for index in chosen],
+                [samples.to_another(index) for index in chosen],
+            )
+        )
         mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
-        speakers = len(self.corpus.speakers)
-        other = {**batch, "speaker_id": (batch["speaker_id"] + max(1, speakers // 2)) % speakers}
         moved_BTM = (predict(model, batch, mask_BT) - predict(model, other, mask_BT)).abs()
         decibels = -self.recipe.data.audio.min_level_db
         cells = moved_BTM[mask_BT]
@@ -136,14 +143,15 @@ class ConversionTask(Task):
         found = self._preview_clip()
         if found is None:
             return {}
+        by_reference = self.extractor.reference_dim > 0
         converter = Converter(
             cast(Network, model),
             self.recipe.data,
             self.corpus.voices,
-            self.corpus.speakers[self.corpus.target],
+            None if by_reference else self.corpus.speakers[self.corpus.target],
             expected=self.corpus.expected if self.extractor.causal else None,
         )
-        converted_TM = converter.convert_mel(found)
+        converted_TM = converter.convert_mel(found, self._preview_reference() if by_reference else None)
         rate = self.recipe.data.audio.sample_rate
         shown: dict[str, Preview] = {}
         for name, mel_TM in (("source", found.mel_TM), ("converted", converted_TM)):
@@ -163,6 +171,15 @@ class ConversionTask(Task):
         whisper = None if whole.whisper_SW is None else whole.whisper_SW[: int(FEATURES_PER_SECOND * _PREVIEW_SECONDS)]
         return Recording(whole.mel_TM[:frames], whole.f0_T[:frames], whisper)
 
+    def _preview_reference(self) -> Reference:
+        """The voice of the target's first recordings, about a minute of them."""
+        chosen, left = list[Recording](), _PREVIEW_REFERENCE_SECONDS * self.recipe.data.audio.frames_per_second
+        for position in self.corpus.positions("train") + self.corpus.positions("validation"):
+            if left > 0 and self.corpus.prepared.index.speaker[position] == self.corpus.target:
+                chosen.append(self.corpus.recording(position))
+                left -= len(chosen[-1].mel_TM)
+        return Reference.of(chosen, self.recipe.data.audio.frames_per_second)
+
     def metric_names(self) -> Mapping[str, str]:
         """Means over an epoch and validations stand together in the trackers, as epoch/train_l1 and epoch/val_l1."""
         names = ["loss", *self.criterion.losses]
@@ -174,7 +191,7 @@ class ConversionTask(Task):
     def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Other speakers, whose rows of the embedding would change hands, or other features."""
         before, now = set(exported["voices"]), set(self.corpus.speakers)
-        if before != now:
+        if before != now and not self.extractor.reference_dim:
             return (
                 f"was trained on other speakers than those of data.path (new there: {sorted(now - before)}, missing: "
                 f"{sorted(before - now)}); start another run, from these weights with training.init_from"
@@ -190,7 +207,7 @@ class ConversionTask(Task):
         """What conversion needs beside the weights and the recipe."""
         return {
             "voices": {name: voice.document() for name, voice in self.corpus.voices.items()},
-            "target": self.corpus.speakers[self.corpus.target],
+            "target": None if self.extractor.reference_dim else self.corpus.speakers[self.corpus.target],
             "content_dim": self.corpus.content_dim,
             "teacher_dim": self.corpus.teacher_dim,
             "expected": self.corpus.expected.document() if self.extractor.causal else None,
@@ -204,9 +221,10 @@ def predict(model: nn.Module, batch: Batch, mask_BT: Tensor) -> Tensor:
     prosody_BTP = batch["prosody"]
     out: Tensor = model(
         batch["features"],
-        speaker_id=batch["speaker_id"],
+        speaker_id=None if "reference" in batch else batch["speaker_id"],
         mask=mask_BT,
         prosody=prosody_BTP if prosody_BTP.shape[-1] else None,
+        **({"reference": batch["reference"]} if "reference" in batch else {}),
     )
     return out.float()
 

@@ -56,6 +56,11 @@ class FeatureExtractor:
         return self.causal and self.data.content == "whisper"
 
     @property
+    def reference_dim(self) -> int:
+        """Features of a frame that tell the voice: a mel spectrum, where voices are given by recordings."""
+        return self.data.audio.n_mels if self.data.voices == "reference" else 0
+
+    @property
     def prosody_dim(self) -> int:
         """Prosody features of a frame."""
         return self.harmonics.width if self.data.prosody else 0

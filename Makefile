@@ -57,16 +57,19 @@ bench: $(BENCH)  ## Measure trainer, checkpoints, batching, features, aligners, 
 	  watch_overhead gradient_checkpointing precision lora_parameters startup; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 
-base: $(READY)  ## Train the voice and the vocoder of the package again (KATHLEEN=folder KERSTIN=folder; two hours)
-	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' build/base
-	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv --output build/base/vocoder --resume auto
+base: $(READY)  ## Train the package's voice and vocoder again (KATHLEEN=folder KERSTIN=folder VOICES="folders"; three hours)
+	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' build/base $(VOICES)
+	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv --output build/base/two-voices --resume auto
+	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/two-voices \
+	  training.max_steps=5000 training.adversarial_start=1 training.optimizer.lr=5e-4 \
+	  training.validation.metric_for_best_model=val_copy_mel --output build/base/vocoder --resume auto
 	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.vocoder=build/base/vocoder \
 	  --output build/base/voice --resume auto
-	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=kathleen-and-kerstin
+	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=open-recordings \
+	  training.init_from=null
 	$(BIN)/python scripts/pack_base.py build/base/voice src/phonate/base/voice data.path=kathleen \
 	  data.vocoder=base/vocoder
-	rm -rf build/base/packed && cp -r src/phonate/base/voice build/base/packed
-	$(BIN)/phonate evaluate build/base/packed --data build/base/held_out.csv
+	$(BIN)/phonate evaluate base/voice --data build/base/held_out.csv --output build/base/evaluation
 
 docs: $(DOCS)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,27 +1,39 @@
 """Writes the corpora of the voice and the vocoder that come with the package.
 
-    python scripts/prepare_base.py KATHLEEN KERSTIN study
+    python scripts/prepare_base.py KATHLEEN KERSTIN study [VOICES ...]
 
 KATHLEEN and KERSTIN are folders in LJSpeech's layout, such as those of the open recordings of Kathleen (English) and
-Kerstin (German). study/vocoder.csv has the recordings of both, study/voice.csv those of Kathleen with their texts. A
-tenth of Kathleen's prompts, study/held_out.csv, takes part in no training: the ones that `data.validation=0.1` would
-choose, so that figures of the base and of a voice trained from scratch are of the same prompts. They are the validation
-of the voice, and are left out of the vocoder's.
+Kerstin (German), VOICES folders of recordings of many people, called SPEAKER-NUMBER or SPEAKER_NUMBER.
+study/vocoder.csv has the recordings of Kathleen and Kerstin, study/voices.csv those of everyone, long ones in pieces so
+that each minute counts the same, and study/voice.csv those of Kathleen with their texts. A tenth of Kathleen's prompts,
+study/held_out.csv, takes part in no training: the ones that `data.validation=0.1` would choose, so that figures of the
+base and of a voice trained from scratch are of the same prompts. They are the validation of the voice, and are left out
+of what the vocoder is trained on.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from phonate.audio.decoding import probe
+from phonate.data.manifests.rows import audio_files
 from phonate.data.store.splits import split
 
 Row = tuple[str, str, str]
+Piece = tuple[str, str, float, float]
 HELD_OUT = 0.1
 HEADER = ("audio_path", "speaker_id", "text", "split")
+PIECE = 3.2
+"""Seconds, about."""
+END = 0.001
+"""Seconds left out at the end of a recording, which a rounded time must not exceed."""
 
 
 def rows(corpus: Path, speaker: str) -> list[Row]:
@@ -51,16 +63,41 @@ def write(path: Path, table: list[Row], kept: set[str], split_name: str) -> None
     print(f"{path}: {len(table)} recordings, {sum(row[0] in kept for row in table)} of them held out")
 
 
+def pieces(audio: str, speaker: str) -> Iterator[Piece]:
+    """A recording in parts of equal length."""
+    seconds = probe(Path(audio)).duration - END
+    edges = np.linspace(0.0, seconds, max(1, round(seconds / PIECE)) + 1).round(3).tolist()
+    for start, end in itertools.pairwise(edges):
+        yield audio, speaker, start, end
+
+
+def many_voices(folder: Path) -> list[tuple[str, str]]:
+    """Recordings of a folder and their speakers."""
+    return [(str(one.resolve()), re.sub(r"[-_][^-_]*$", "", one.stem)) for one in audio_files(folder)]
+
+
+def write_pieces(path: Path, table: list[tuple[str, str]]) -> None:
+    """A table of recordings in pieces."""
+    cut = [piece for audio, speaker in table for piece in pieces(audio, speaker)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("audio_path", "speaker_id", "start", "end"))
+        writer.writerows(cut)
+    print(f"{path}: {len(cut)} pieces of {len(table)} recordings")
+
+
 def main() -> None:
     """Write the tables."""
-    if len(sys.argv) != 4:
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
-    kathleen, kerstin, study = map(Path, sys.argv[1:])
+    kathleen, kerstin, study, *voices = map(Path, sys.argv[1:])
     study.mkdir(parents=True, exist_ok=True)
     voice = rows(kathleen, "kathleen")
     kept = held_out(voice)
     write(study / "voice.csv", voice, kept, "validation")
     write(study / "vocoder.csv", [*voice, *rows(kerstin, "kerstin")], kept, "test")
+    known = [row[:2] for row in [*voice, *rows(kerstin, "kerstin")] if row[0] not in kept]
+    write_pieces(study / "voices.csv", known + [one for folder in voices for one in many_voices(folder)])
     write(study / "held_out.csv", [row for row in voice if row[0] in kept], kept, "validation")
 
 

@@ -17,6 +17,7 @@ from phonate.audio.decoding import AUDIO_SUFFIXES, FloatArray
 from phonate.audio.whisper import FEATURES_PER_SECOND
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.dropping import warn_left_out
+from phonate.data.manifests.rows import audio_files
 from phonate.tasks.conversion.corpus import Corpus
 from phonate.tasks.conversion.features.extractor import Recording
 from phonate.tasks.conversion.features.speech_frames import SpeechFrames, timbre
@@ -44,13 +45,12 @@ class Reference:
 
 
 def reference_files(path: str | Path) -> list[Path]:
-    """The recording at `path`, or those in the folder there, by name. Raises InputError for a folder without any."""
+    """The recording at `path`, or those in the folder there and below. Raises InputError for a folder without any."""
     if not Path(path).is_dir():
         return [Path(path)]
-    found = [file for file in Path(path).rglob("*") if file.suffix.lower() in AUDIO_SUFFIXES and file.is_file()]
-    if not found:
+    if not (found := list(audio_files(Path(path)))):
         raise InputError(f"{path}: holds no recordings ({', '.join(sorted(AUDIO_SUFFIXES))})")
-    return sorted(found)
+    return found
 
 
 class OtherSpeech:

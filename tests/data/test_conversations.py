@@ -15,8 +15,9 @@ from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, read_rttm, write_rttm
 from phonate.data.conversations.acoustics import Acoustics, convolved, room_response
 from phonate.data.conversations.activity import arrival_activity, mixed_activity
-from phonate.data.conversations.clips import ClipBank
+from phonate.data.conversations.clips import ClipBank, Utterance
 from phonate.data.conversations.noise import ColouredNoise, RecordedNoise
+from phonate.data.conversations.recorded_turns import PartTurn, arrange_as
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
 from phonate.data.conversations.sources import Source, alone
 from phonate.data.conversations.speech import speech_segments
@@ -210,6 +211,17 @@ def test_a_turn_that_began_before_a_part_is_heard_from_its_beginning(bank: ClipB
     made = simulator(bank, speakers=(1, 1), turns_from=str(tmp_path / "real.rttm"))
     turn = made.conversation(10 * RATE, generator(4)).turns[0]
     assert turn.start < 0 < 8 * RATE < turn.end
+
+
+def test_an_utterance_that_ends_before_the_conversation_is_left_out() -> None:
+    """An utterance may be shorter than the turn that it stands for."""
+
+    def draw(speaker: int, samples: int) -> Utterance:
+        length = round(0.8 * samples)
+        return Utterance(np.ones(length, np.float32), np.array([[0, length]]))
+
+    turns = arrange_as([PartTurn(-1.0, 0.1, 0), PartTurn(1.0, 2.0, 0)], 4 * RATE, RATE, draw)
+    assert [(turn.start, turn.end) for turn in turns] == [(RATE, round(1.8 * RATE))]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def arrange_as(part: list[PartTurn], samples: int, sample_rate: int, draw: Draw)
     """The turns of a conversation of `samples` samples, with those of `part`; sorted by start.
 
     An utterance is only about as long as the turn that it stands for, so that the speaker's next turn may begin later
-    than in `part`.
+    than in `part`, and one that should reach into the conversation may end before it; it is left out.
     """
     turns, free = list[Turn](), dict[int, int]()
     for one in part:
@@ -85,6 +85,8 @@ def arrange_as(part: list[PartTurn], samples: int, sample_rate: int, draw: Draw)
             continue
         wanted = round(max(one.end - one.start, SHORTEST_TURN) * sample_rate)
         turn = Turn(one.speaker, start, draw(one.speaker, wanted))
+        if turn.end <= 0:
+            continue
         turns.append(turn)
         free[one.speaker] = turn.end + round(OWN_PAUSE * sample_rate)
     return sorted(turns, key=lambda turn: turn.start)

@@ -15,8 +15,9 @@ from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, read_rttm, write_rttm
 from phonate.data.conversations.acoustics import Acoustics, convolved, room_response
 from phonate.data.conversations.activity import arrival_activity, mixed_activity
-from phonate.data.conversations.clips import ClipBank
+from phonate.data.conversations.clips import ClipBank, Utterance
 from phonate.data.conversations.noise import ColouredNoise, RecordedNoise
+from phonate.data.conversations.recorded_turns import PartTurn, arrange_as
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
 from phonate.data.conversations.sources import Source, alone
 from phonate.data.conversations.speech import speech_segments
@@ -168,6 +169,79 @@ def test_nobody_talks_over_themselves(bank: ClipBank) -> None:
     for speaker in (0, 1):
         mine = [turn for turn in turns if turn.speaker == speaker]
         assert all(one.end < two.start for one, two in itertools.pairwise(mine))
+
+
+def test_turns_are_those_of_a_recorded_conversation(bank: ClipBank, tmp_path: Path) -> None:
+    """Ann talks for 12 s, Bob says a word meanwhile, and answers at the end."""
+    recorded = [SpeakerTurn(1.0, 13.0, "ann"), SpeakerTurn(6.0, 6.5, "bob"), SpeakerTurn(15.0, 20.0, "bob")]
+    write_rttm(tmp_path / "real.rttm", {"m1": recorded})
+    made = simulator(bank, speakers=(2, 2), turns_from=str(tmp_path / "real.rttm"))
+    together = list[bool]()
+    for number in range(10):
+        conversation = made.conversation(20 * RATE, generator(6, number))
+        ann, word, answer = conversation.turns
+        assert [turn.speaker for turn in conversation.turns] == [0, 1, 1]
+        assert len(set(conversation.speaker_K.tolist())) == 2
+        assert [turn.start / RATE for turn in conversation.turns] == [1.0, 6.0, 15.0]
+        assert 8.0 < (ann.end - ann.start) / RATE < 16.0
+        assert 0.3 < (word.end - word.start) / RATE < 0.9
+        assert 3.0 < (answer.end - answer.start) / RATE < 7.0
+        active_TS = talking(conversation)
+        together.append(bool(active_TS[600:700].all(axis=1).any()))
+        assert not active_TS[:95].any()
+    assert sum(together) >= 8  # Ann may pause for a moment
+    assert {tuple(made.conversation(20 * RATE, generator(6, number)).speakers) for number in range(10)} != {(0, 1)}
+
+
+def test_parts_of_recorded_conversations_differ_and_have_the_chosen_number_of_speakers(
+    bank: ClipBank, tmp_path: Path
+) -> None:
+    alone = [SpeakerTurn(4.0 * number, 4.0 * number + 3.0, "ann") for number in range(30)]
+    three = [SpeakerTurn(3.0 * number, 3.0 * number + 4.0, f"s{number % 3}") for number in range(40)]
+    write_rttm(tmp_path / "real.rttm", {"alone": alone, "three": three})
+    made = simulator(bank, speakers=(2, 4), turns_from=str(tmp_path / "real.rttm"))
+    active = [talking(made.conversation(15 * RATE, generator(9, number))) for number in range(12)]
+    assert all(one_TS.shape[1] == 3 for one_TS in active)
+    assert len({one_TS.any(axis=1).tobytes() for one_TS in active}) == 12
+    assert 0.15 < np.mean([(one_TS.sum(axis=1) > 1).mean() for one_TS in active]) < 0.5  # a quarter in the file
+
+
+def test_a_turn_that_began_before_a_part_is_heard_from_its_beginning(bank: ClipBank, tmp_path: Path) -> None:
+    write_rttm(tmp_path / "real.rttm", {"m1": [SpeakerTurn(0.0, 300.0, "ann")]})
+    made = simulator(bank, speakers=(1, 1), turns_from=str(tmp_path / "real.rttm"))
+    turn = made.conversation(10 * RATE, generator(4)).turns[0]
+    assert turn.start < 0 < 8 * RATE < turn.end
+
+
+def test_an_utterance_that_ends_before_the_conversation_is_left_out() -> None:
+    """An utterance may be shorter than the turn that it stands for."""
+
+    def draw(speaker: int, samples: int) -> Utterance:
+        length = round(0.8 * samples)
+        return Utterance(np.ones(length, np.float32), np.array([[0, length]]))
+
+    turns = arrange_as([PartTurn(-1.0, 0.1, 0), PartTurn(1.0, 2.0, 0)], 4 * RATE, RATE, draw)
+    assert [(turn.start, turn.end) for turn in turns] == [(RATE, round(1.8 * RATE))]
+
+
+@pytest.mark.parametrize(
+    ("text", "speakers", "message"),
+    [
+        (
+            "SPEAKER m1 1 0 5 <NA> <NA> ann <NA> <NA>\n",
+            (2, 3),
+            "none has 2 to 3 speakers; change data.simulation.speakers",
+        ),
+        ("SPKR-INFO m1 1 <NA> <NA> <NA> unknown ann <NA> <NA>\n", (1, 2), "has no turns; name an RTTM file"),
+        ("speaker talks\n", (1, 2), "not RTTM"),
+    ],
+)
+def test_an_unsuitable_file_of_turns_is_refused(
+    bank: ClipBank, tmp_path: Path, text: str, speakers: tuple[int, int], message: str
+) -> None:
+    (tmp_path / "real.rttm").write_text(text)
+    with pytest.raises(DataError, match=message):
+        simulator(bank, speakers=speakers, turns_from=str(tmp_path / "real.rttm")).conversation(RATE, generator(1))
 
 
 def test_levels_of_the_speakers_differ_as_chosen(bank: ClipBank) -> None:

@@ -12,6 +12,7 @@ from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve_document
 from phonate.data.annotations import SpeakerTurn, read_rttm
 from phonate.evaluation.diarization import score
+from phonate.tasks.diarization.decoding_settings import SmoothingSettings
 from phonate.tasks.diarization.inference import Diarizer
 from phonate.tasks.diarization.model import build_model
 from phonate.tasks.diarization.segmentation.windows import read_windows
@@ -258,3 +259,25 @@ def test_a_long_recording_is_read_as_it_is_needed():
     assert given_back == 299
     assert max(ahead) <= 4 * RATE + 2 * size
     assert read_by == [120 * size, 120 * size]
+
+
+def test_windows_of_a_powerset_model_are_smoothed_and_others_refused():
+    rng = np.random.default_rng(0)
+    sound = (0.1 * rng.standard_normal(12 * RATE) * np.repeat(rng.random(24), RATE // 2)).astype(np.float32)
+    own = diarizer(label_type="powerset")
+    plain = own.analyse(sound).windows.probabilities
+    own.decoding = own.decoding.model_copy(update={"smoothing": SmoothingSettings(change_seconds=5.0)})
+    smooth = own.analyse(sound).windows.probabilities
+    given = diarizer(label_type="powerset", decoding="{smoothing: {change_seconds: 5.0}}")
+    np.testing.assert_array_equal(given.analyse(sound).windows.probabilities, smooth)
+    assert [one.shape for one in smooth] == [one.shape for one in plain]
+    assert np.abs(np.diff(smooth, axis=1)).mean() < 0.5 * np.abs(np.diff(plain, axis=1)).mean()
+    assert own.diarize(sound).seconds == 12.0
+    with pytest.raises(InputError, match=r"model\.decoding\.smoothing: only label_type powerset"):
+        diarizer(label_type="multilabel", decoding="{smoothing: {}}")
+
+
+def test_a_stream_is_not_smoothed():
+    own = diarizer(CAUSAL, label_type="powerset", chunk=60.0, decoding="{smoothing: {}}")
+    with pytest.raises(InputError, match=r"needs later frames; set model\.decoding\.smoothing: null"):
+        list(own.stream([np.zeros(RATE, dtype=np.float32)]))

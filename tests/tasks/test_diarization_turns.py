@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.tasks.diarization.decoding_settings import DecodingSettings
+from phonate.nn.diarization.powerset import Powerset
+from phonate.tasks.diarization.decoding_settings import DecodingSettings, SmoothingSettings
+from phonate.tasks.diarization.segmentation.smoothing import smoothed, transitions
 from phonate.tasks.diarization.segmentation.stitching import (
     SILENT,
     Segmentation,
@@ -38,6 +42,48 @@ def test_threshold_median_and_shortest():
     assert spans(speaker_turns(probabilities, 10.0, DecodingSettings(min_silence=0.3, min_speech=0.3))[0]) == [
         (0.1, 0.9)
     ]
+
+
+MEMBERS = Powerset(3, 2).members_PK.numpy()  # nobody, 0, 1, 2, 0 and 1, 0 and 2, 1 and 2
+
+
+def by_enumeration(probabilities, settings, rate):
+    """The same by the sum over all paths."""
+    change = transitions(MEMBERS, 1.0 / (rate * settings.change_seconds))
+    evidence = probabilities.astype(np.float64) ** settings.weight
+    found = np.zeros_like(evidence)
+    for path in itertools.product(range(len(MEMBERS)), repeat=len(evidence)):
+        steps = np.prod([change[one, two] for one, two in itertools.pairwise(path)])
+        seen = np.prod([evidence[frame, state] for frame, state in enumerate(path)])
+        for frame, state in enumerate(path):
+            found[frame, state] += steps * seen
+    return found / found.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(("seconds", "weight"), [(2.0, 0.5), (0.1, 1.0), (30.0, 0.2)])
+def test_smoothing_is_the_sum_over_all_paths(seconds, weight):
+    probabilities = np.random.default_rng(1).dirichlet(np.full(7, 0.5), 5).clip(1e-3).astype(np.float32)
+    settings = SmoothingSettings(change_seconds=seconds, weight=weight)
+    found = smoothed(probabilities, MEMBERS, 10.0, settings)
+    np.testing.assert_allclose(found, by_enumeration(probabilities, settings, 10.0), atol=1e-5)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-5)
+
+
+def test_smoothing_removes_flicker_and_keeps_certain_interjections():
+    sure, unsure = 0.999, 0.55
+    classes = np.array([1] * 20 + [2] + [1] * 20 + [4] * 5 + [1] * 20)  # a flicker of speaker 1, and 0.5 s together
+    level = np.where(classes == 2, unsure, sure)[:, None]
+    one_hot = np.eye(7)[classes]
+    probabilities = (level * one_hot + (1.0 - level) * (1.0 - one_hot) / 6.0).astype(np.float32)
+    found = smoothed(probabilities, MEMBERS, 10.0, SmoothingSettings()).argmax(axis=1)
+    assert found.tolist() == [1] * 41 + [4] * 5 + [1] * 20
+
+
+def test_smoothing_of_one_frame_and_of_impossible_changes_is_finite():
+    assert smoothed(np.eye(7, dtype=np.float32)[:1], MEMBERS, 10.0, SmoothingSettings()).argmax() == 0
+    jumps = np.eye(7, dtype=np.float32)[[1, 6, 1, 6] * 500]  # speaker 0, then only the two others
+    found = smoothed(jumps, MEMBERS, 10.0, SmoothingSettings(change_seconds=1000.0))
+    assert np.isfinite(found).all()
 
 
 @given(

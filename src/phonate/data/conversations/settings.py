@@ -60,6 +60,10 @@ class SimulationSettings(Settings):
     are simulated from `data.path`; otherwise validation uses real recordings."""
     speakers: tuple[PositiveInt, PositiveInt] = (2, 4)
     """Minimum and maximum number of speakers in a conversation, uniformly distributed."""
+    turns_from: str | None = None
+    """An RTTM file of real conversations, whose recordings are not needed. Each simulated conversation has the turns of
+    a random part of one of them, with other speakers; `overlap`, `pause_seconds` and `turn_seconds` don't apply. Null:
+    random turns."""
     overlap: Annotated[float, Field(ge=0.0, le=0.8)] = 0.15
     """Mean fraction of the speech in which several speakers are active."""
     pause_seconds: NonNegativeFloat = 0.5

@@ -15,6 +15,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
 from phonate.data.conversations.acoustics import Acoustics
 from phonate.data.conversations.clips import ClipBank, Utterance
+from phonate.data.conversations.recorded_turns import RecordedTurns, arrange_as
 from phonate.data.conversations.settings import SimulationSettings
 from phonate.data.conversations.speech import joined
 from phonate.data.conversations.turns import Turn, arrange
@@ -47,7 +48,8 @@ class ConversationSimulator:
     """Simulates conversations from the clips of a bank."""
 
     def __init__(self, settings: SimulationSettings, bank: ClipBank, acoustics: Acoustics) -> None:
-        """Raises DataError if the bank has fewer speakers than a conversation may have."""
+        """Raises DataError if the bank has fewer speakers than a conversation may have, or for an invalid file
+        `settings.turns_from`."""
         most = settings.speakers[1]
         if len(bank.speakers) < most:
             raise DataError(
@@ -57,11 +59,14 @@ class ConversationSimulator:
         self.settings = settings
         self.bank = bank
         self._acoustics = acoustics
+        self._recorded = RecordedTurns(settings.turns_from, settings.speakers) if settings.turns_from else None
 
     def conversation(self, samples: int, rng: np.random.Generator) -> Conversation:
         """A conversation of `samples` samples. Equal generators give equal conversations."""
-        settings = self.settings
-        count = int(rng.integers(settings.speakers[0], settings.speakers[1] + 1))
+        settings, rate = self.settings, self.bank.sample_rate
+        given = None if self._recorded is None else self._recorded.part(samples / rate, rng)
+        least, most = settings.speakers
+        count = int(rng.integers(least, most + 1)) if given is None else max(one.speaker for one in given) + 1
         speakers = rng.choice(len(self.bank.speakers), count, replace=False)
         gain = 10.0 ** (rng.normal(0.0, settings.gain_db, count) / 20.0)
         speed = np.ones(count) if settings.speed is None else rng.uniform(*settings.speed, count)
@@ -69,7 +74,10 @@ class ConversationSimulator:
         def draw(speaker: int, wanted: int) -> Utterance:
             return self._turn(int(speakers[speaker]), wanted, float(speed[speaker]), rng)
 
-        turns = arrange(settings, count, samples, self.bank.sample_rate, draw, rng)
+        if given is None:
+            turns = arrange(settings, count, samples, rate, draw, rng)
+        else:
+            turns = arrange_as(given, samples, rate, draw)
         sources_PN = np.zeros((count, samples), dtype=np.float32)
         for turn in turns:
             begin, end = max(0, turn.start), min(samples, turn.end)

@@ -15,9 +15,9 @@ from phonate.data.conversations.clips import Utterance
 from phonate.data.conversations.settings import SimulationSettings
 
 _FRAME_SECONDS = 0.01
-_OWN_PAUSE = 0.1
+OWN_PAUSE = 0.1
 """Minimum pause between two turns of one speaker, in seconds."""
-_SHORTEST_TURN = 0.3
+SHORTEST_TURN = 0.3
 """Seconds."""
 _TURN_SHAPE = 1.3
 """Shape of the gamma distribution of turn lengths: many are short, such as "yes" and "right"."""
@@ -91,7 +91,7 @@ def arrange(
         turns_left = (samples - latest) / sample_rate / settings.turn_seconds
         holder = int(np.argmax(own_end)) if turns else None
         speaker = _next_speaker(holder, unheard, share, turns_left, rng)
-        seconds = max(_SHORTEST_TURN, rng.gamma(_TURN_SHAPE, settings.turn_seconds / _TURN_SHAPE))
+        seconds = max(SHORTEST_TURN, rng.gamma(_TURN_SHAPE, settings.turn_seconds / _TURN_SHAPE))
         utterance = draw(speaker, round(seconds * sample_rate))
         length = len(utterance.waveform_N)
         # Look ahead, as more speech follows before the next overlap.
@@ -100,7 +100,7 @@ def arrange(
         if not turns:
             start = -int(rng.integers(length)) if rng.random() < 0.5 else pause()
         elif missing > 0.0 and (missing > 0.6 * length or rng.random() < often):
-            earliest = max(own_end[speaker] + round(_OWN_PAUSE * sample_rate), turns[-1].start, -length // 2)
+            earliest = max(own_end[speaker] + round(OWN_PAUSE * sample_rate), turns[-1].start, -length // 2)
             start = max(latest - round(missing * rng.uniform(0.6, 1.4)), earliest)
         else:
             start = latest + pause()

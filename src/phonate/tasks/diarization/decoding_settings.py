@@ -11,6 +11,16 @@ from phonate.config.settings import Settings
 Stitching = Literal["embeddings", "overlap"]
 
 
+class SmoothingSettings(Settings):
+    """Smoothing of a powerset model's class probabilities by a hidden Markov model, whose states are the sets of
+    simultaneous speakers."""
+
+    change_seconds: PositiveFloat = 2.0
+    """Mean time between two changes: somebody starts or stops. 2.0 in the meetings of AMI."""
+    weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
+    """Exponent of the model's probabilities. Below 1, as those of neighbouring frames are not independent."""
+
+
 class DecodingSettings(Settings):
     """From probabilities to turns. `phonate evaluate RUN --tune` optimises these values on validation data."""
 
@@ -18,6 +28,8 @@ class DecodingSettings(Settings):
     """A speaker is active in frames whose probability is above this."""
     median: PositiveInt = 1
     """Length of the median filter that smooths the activity, in output frames; an odd number. 1: no filter."""
+    smoothing: SmoothingSettings | None = None
+    """Label type powerset: smoothing of the probabilities of each window before the threshold. Null: none."""
     min_silence: NonNegativeFloat = 0.0
     """Pauses between two turns of a speaker shorter than this are filled, in seconds."""
     min_speech: NonNegativeFloat = 0.0

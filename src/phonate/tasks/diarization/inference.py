@@ -24,9 +24,10 @@ from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches.recordings import padded
 from phonate.data.features import FEATURES
 from phonate.data.manifests.rows import one_line
-from phonate.tasks.diarization.decoding_settings import DecodingSettings, Stitching
+from phonate.tasks.diarization.decoding_settings import DecodingSettings, SmoothingSettings, Stitching
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits, cluster, speaker_limits
+from phonate.tasks.diarization.segmentation.smoothing import smoothed
 from phonate.tasks.diarization.segmentation.stitching import (
     SILENT,
     Assignment,
@@ -253,7 +254,8 @@ class Diarizer(Inference):
         voices = Voices(self.sample_rate) if compared and (len(two) > 1 or limited) else None
         rest = itertools.chain(two, windows)
         while batch := list(itertools.islice(rest, _BATCH)):
-            for window, own_UK in zip(batch, self._probabilities([one.features_TF for one in batch]), strict=True):
+            probabilities = self._probabilities([one.features_TF for one in batch], settings.smoothing)
+            for window, own_UK in zip(batch, probabilities, strict=True):
                 if voices is not None:
                     active_UK = active(own_UK, settings.threshold, settings.median)
                     voices.add(len(found.starts), active_UK, window.waveform_N, hop * self.model.stride)
@@ -263,13 +265,21 @@ class Diarizer(Inference):
         return Analysis(found, voices, seconds)
 
     @torch.no_grad()
-    def _probabilities(self, features: Sequence[FloatArray]) -> list[FloatArray]:
+    def _probabilities(
+        self, features: Sequence[FloatArray], smoothing: SmoothingSettings | None = None
+    ) -> list[FloatArray]:
         """The activity probabilities (U, K) of each window, from its features (T, F)."""
         lengths_B = torch.tensor([len(one) for one in features], device=self.device)
-        found_BUK = self.model.activity_probabilities(padded(list(features)).to(self.device), lengths_B)
+        features_BTF = padded(list(features)).to(self.device)
+        frames = [-(-len(one) // self.model.stride) for one in features]
+        if smoothing is None:
+            found_BUK = self.model.activity_probabilities(features_BTF, lengths_B).float().cpu().numpy()
+            return [own_UK[:count] for own_UK, count in zip(found_BUK, frames, strict=True)]
+        members_PK = self.model.require_powerset().members_PK.cpu().numpy()
+        found_BUP = self.model.class_probabilities(features_BTF, lengths_B).cpu().numpy()
         return [
-            one_UK[: -(-len(window) // self.model.stride)]
-            for one_UK, window in zip(found_BUK.float().cpu().numpy(), features, strict=True)
+            smoothed(own_UP[:count], members_PK, self.frames_per_second, smoothing) @ members_PK
+            for own_UP, count in zip(found_BUP, frames, strict=True)
         ]
 
     def decode(
@@ -360,6 +370,8 @@ class Diarizer(Inference):
 
     def stream_probabilities(self, blocks: Iterable[FloatArray]) -> Iterator[FloatArray]:
         """Activity probabilities (U, K) of the output frames completed by each block of samples (N,)."""
+        if self.decoding.smoothing is not None:
+            raise InputError("a stream can't be smoothed, which needs later frames; set model.decoding.smoothing: null")
         stream = ActivityStream(self.model)
         features = self.features.stream()
         if features is None:

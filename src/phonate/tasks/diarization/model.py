@@ -23,10 +23,11 @@ from phonate.nn.diarization.front_end import (
     StreamState,
     StridedConvolutions,
 )
+from phonate.nn.diarization.powerset import Powerset
 from phonate.nn.masks import frame_mask
 from phonate.nn.transformer.factory import build_transformer
 from phonate.nn.transformer.stack import StackState
-from phonate.tasks.diarization.labels import AttractorLabels, LabelType, Output, build_labels
+from phonate.tasks.diarization.labels import AttractorLabels, LabelType, Output, PowersetLabels, build_labels
 from phonate.tasks.diarization.losses import targets_are_classes
 from phonate.tasks.diarization.settings import DiarizationModel, DiarizationRecipe, FrontEndSettings
 
@@ -96,6 +97,19 @@ class SpeakerActivityModel(nn.Module):
         activity_BUK = self.labels.activity_logits(output).sigmoid()
         return activity_BUK.masked_fill(~output.mask_BU[..., None], 0)
 
+    def class_probabilities(self, features_BTF: Tensor, lengths_B: Tensor) -> Tensor:
+        """(B, U, P): the probability of each class of label type powerset; any values in padding."""
+        scores_BUP: Tensor = self(features_BTF, lengths_B).scores_BUC
+        return scores_BUP.float().softmax(-1)
+
+    def require_powerset(self) -> Powerset:
+        """The classes of label type powerset, which `model.decoding.smoothing` needs. Raises InputError for others."""
+        if not isinstance(self.labels, PowersetLabels):
+            raise InputError(
+                "model.decoding.smoothing: only label_type powerset has classes that can be smoothed; set it to null"
+            )
+        return self.labels.powerset
+
     @property
     def why_not_streaming(self) -> str | None:
         """Why the model can't process streams; None if it can."""
@@ -114,10 +128,15 @@ def build_model(recipe: DiarizationRecipe, features: int, speakers: Sequence[str
     Args:
         features: F.
         speakers: Names of the training speakers, for label type speaker_id.
+
+    Raises InputError if `decoding.smoothing` does not fit the label type.
     """
     label_type = recipe.training.eval_knobs.label_type
     classes = targets_are_classes(label_type, recipe.training.loss)
-    return SpeakerActivityModel(recipe.model, features, build_labels(label_type, recipe.model, classes, speakers))
+    model = SpeakerActivityModel(recipe.model, features, build_labels(label_type, recipe.model, classes, speakers))
+    if recipe.model.decoding.smoothing is not None:
+        model.require_powerset()
+    return model
 
 
 def build_front_end(settings: FrontEndSettings, features: int) -> FrontEnd:

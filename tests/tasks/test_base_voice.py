@@ -66,6 +66,17 @@ def test_it_speaks_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert 2.0 < sound.getnframes() / sound.getframerate() < 5.0
 
 
+def test_it_is_not_looked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*names: str) -> None:
+        raise AssertionError(f"the hub was asked for {names}")
+
+    monkeypatch.setattr("phonate.nn.pretrained.loading.pretrained_file", asked)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AssertionError, match="the hub was asked"):
+        phonate.load("somebody/model")
+    assert phonate.load(BASE_VOICE).speakers
+
+
 def test_a_folder_in_the_place_of_a_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["speak", str(tmp_path)]) == 2
     assert f"phonate speak {tmp_path} TEXT" in capsys.readouterr().err

@@ -132,18 +132,19 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
 
 def task_of(run: str | Path, wanted: str | None = None) -> str:
     """The task of a run, a checkpoint or a model. What is not on this machine may be on the hub: any name for a
-    `wanted` task that looks there, and else ORGANISATION/MODEL where no folder ORGANISATION is here.
+    `wanted` task that looks there, and where none is wanted ORGANISATION/MODEL if no folder ORGANISATION is here.
 
     Raises CheckpointError and InputError as `load`.
     """
+    from phonate.training.checkpoints.resolve import packaged
     from phonate.training.checkpoints.trained import task_of_checkpoint
 
-    path = Path(run)
+    path = packaged(Path(run))
     file: Path | None = path / "config.json"
     if not path.exists():
         if wanted is not None and task_info(wanted).model_types:
             return wanted
-        if _HUB_NAME.fullmatch(str(run)) and not path.parent.exists():
+        if wanted is None and _HUB_NAME.fullmatch(str(run)) and not path.parent.exists():
             from phonate.nn.pretrained.loading import pretrained_file
 
             file = pretrained_file(str(run), "config.json")

@@ -57,18 +57,29 @@ bench: $(BENCH)  ## Measure trainer, checkpoints, batching, features, aligners, 
 	  watch_overhead gradient_checkpointing precision lora_parameters startup; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 
-base: $(READY)  ## Train the package's voice and vocoder again (KATHLEEN=folder KERSTIN=folder VOICES="folders"; three hours)
-	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' build/base $(VOICES)
+SPEAKERS = data.transcribe=base data.judged=0 data.vocoder=build/base/vocoder training.adversarial_start=1 \
+  training.optimizer.lr=8e-4 training.mixed_precision=bf16 training.validation.metric_for_best_model=val_loss \
+  training.validation.greater_is_better=false
+base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; five hours)
+	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' '$(LIBRISPEECH)' build/base $(OTHERS)
 	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv --output build/base/two-voices --resume auto
 	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/two-voices \
 	  training.max_steps=5000 training.adversarial_start=1 training.optimizer.lr=5e-4 \
 	  training.validation.metric_for_best_model=val_copy_mel --output build/base/vocoder --resume auto
 	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.vocoder=build/base/vocoder \
-	  --output build/base/voice --resume auto
+	  --output build/base/one-voice --resume auto
+	$(BIN)/pip install pyworld
+	$(BIN)/python scripts/shift_voices.py build/base/speakers.csv kathleen build/base
+	$(BIN)/phonate train speech data.path=build/base/speakers.csv training.init_from=build/base/one-voice \
+	  training.max_steps=1200 $(SPEAKERS) --output build/base/speakers --resume auto
+	$(BIN)/phonate train speech data.path=build/base/half.csv training.init_from=build/base/speakers/checkpoints/step-00001200 \
+	  training.max_steps=440 $(SPEAKERS) --output build/base/half --resume auto
+	$(BIN)/phonate train speech data.path=build/base/shifted.csv training.init_from=build/base/half/checkpoints/step-00000440 \
+	  training.max_steps=600 $(SPEAKERS) --output build/base/voice --resume auto
 	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=open-recordings \
 	  training.init_from=null
-	$(BIN)/python scripts/pack_base.py build/base/voice src/phonate/base/voice data.path=kathleen \
-	  data.vocoder=base/vocoder
+	$(BIN)/python scripts/pack_base.py build/base/voice/checkpoints/step-00000600 src/phonate/base/voice \
+	  data.path=open-recordings data.vocoder=base/vocoder data.transcribe=false training.init_from=base
 	$(BIN)/phonate evaluate base/voice --data build/base/held_out.csv --output build/base/evaluation
 
 docs: $(DOCS)  ## Build the documentation into site/

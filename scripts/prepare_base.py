@@ -1,14 +1,20 @@
 """Writes the corpora of the voice and the vocoder that come with the package.
 
-    python scripts/prepare_base.py KATHLEEN KERSTIN study [VOICES ...]
+    python scripts/prepare_base.py KATHLEEN KERSTIN LIBRISPEECH study [OTHERS ...]
 
 KATHLEEN and KERSTIN are folders in LJSpeech's layout, such as those of the open recordings of Kathleen (English) and
-Kerstin (German), VOICES folders of recordings of many people, called SPEAKER-NUMBER or SPEAKER_NUMBER.
-study/vocoder.csv has the recordings of Kathleen and Kerstin, study/voices.csv those of everyone, long ones in pieces so
-that each minute counts the same, and study/voice.csv those of Kathleen with their texts. A tenth of Kathleen's prompts,
-study/held_out.csv, takes part in no training: the ones that `data.validation=0.1` would choose, so that figures of the
-base and of a voice trained from scratch are of the same prompts. They are the validation of the voice, and are left out
-of what the vocoder is trained on.
+Kerstin (German), LIBRISPEECH is a folder of recordings called SPEAKER-CHAPTER-NUMBER, such as train-clean-100, OTHERS
+are folders of recordings of many people, called SPEAKER-NUMBER or SPEAKER_NUMBER.
+
+    vocoder.csv   Kathleen and Kerstin
+    voices.csv    everyone, long recordings in pieces so that each minute counts the same
+    voice.csv     Kathleen, with texts
+    speakers.csv  Kathleen, with texts, and LibriSpeech, without (data.transcribe writes them)
+    held_out.csv  Kathleen's held-out recordings
+
+A tenth of Kathleen's prompts, those of held_out.csv, takes part in no training: the ones that `data.validation=0.1`
+would choose, so that figures of the base and of a voice trained from scratch are of the same prompts. They are the
+validation of the voice, and are left out of what the vocoder is trained on.
 """
 
 from __future__ import annotations
@@ -86,18 +92,25 @@ def write_pieces(path: Path, table: list[tuple[str, str]]) -> None:
     print(f"{path}: {len(cut)} pieces of {len(table)} recordings")
 
 
+def readers(folder: Path) -> list[Row]:
+    """Recordings of LibriSpeech, without texts."""
+    return [(str(one.resolve()), f"librispeech-{one.stem.split('-')[0]}", "") for one in audio_files(folder)]
+
+
 def main() -> None:
     """Write the tables."""
-    if len(sys.argv) < 4:
+    if len(sys.argv) < 5:
         sys.exit(__doc__)
-    kathleen, kerstin, study, *voices = map(Path, sys.argv[1:])
+    kathleen, kerstin, librispeech, study, *others = map(Path, sys.argv[1:])
     study.mkdir(parents=True, exist_ok=True)
     voice = rows(kathleen, "kathleen")
     kept = held_out(voice)
     write(study / "voice.csv", voice, kept, "validation")
+    write(study / "speakers.csv", voice + readers(librispeech), kept, "validation")
     write(study / "vocoder.csv", [*voice, *rows(kerstin, "kerstin")], kept, "test")
     known = [row[:2] for row in [*voice, *rows(kerstin, "kerstin")] if row[0] not in kept]
-    write_pieces(study / "voices.csv", known + [one for folder in voices for one in many_voices(folder)])
+    many = [one for folder in (librispeech, *others) for one in many_voices(folder)]
+    write_pieces(study / "voices.csv", known + many)
     write(study / "held_out.csv", [row for row in voice if row[0] in kept], kept, "validation")
 
 

@@ -140,7 +140,7 @@ def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, second
     assert chosen.changes["training.max_steps"] == steps
     minutes = "over 20" if steps == 1200 else f"{count * seconds / 60:.1f}"
     assert f"{minutes} minutes of recordings: {steps} steps from {BASE_VOICE}" in chosen.reason
-    assert ("training.callbacks" in chosen.changes) == ("its sound and melody" in chosen.reason) == (steps == 150)
+    assert ("training.callbacks" in chosen.changes) == ("its sound and a speaker" in chosen.reason) == (steps == 150)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,19 @@ def test_where_it_does_not_fit_training_starts_from_scratch(tmp_path: Path, over
     assert chosen.reason.startswith(f"training from scratch, for {BASE_VOICE} has {unlike}")
 
 
-def test_several_speakers_start_from_scratch(tmp_path: Path) -> None:
+def test_several_speakers_start_from_it_too(tmp_path: Path) -> None:
     chosen = start(resolve("speech", [f"data.path={corpus(tmp_path / 'mine', 4, 2.0, speakers=2)}"]).recipe)
     assert chosen is not None
-    assert chosen.changes == {"training.init_from": None}
+    assert chosen.changes["training.init_from"] == BASE_VOICE
+
+
+def test_it_has_many_voices_and_the_first_is_its_own() -> None:
+    voice = phonate.load(BASE_VOICE, "speech")
+    assert voice.speakers[0] == "kathleen"
+    assert len(voice.speakers) > 90
+    assert np.array_equal(voice.speak("Hello."), voice.speak("Hello.", "kathleen"))
+    heard = {name: pitch(voice.speak(TEXT, name), voice.sample_rate) for name in voice.speakers[:8]}
+    assert max(heard.values()) > 1.25 * min(heard.values())
 
 
 def test_null_turns_it_off(tmp_path: Path) -> None:
@@ -189,7 +198,8 @@ def test_training_starts_from_it_and_says_so(tmp_path: Path) -> None:
     assert (recipe.training.init_from, recipe.training.max_steps) == (BASE_VOICE, 2)
     assert recipe.training.adversarial_start == 1
     mine, base = (phonate.load(one, "speech").model.state_dict() for one in (run, BASE_VOICE))
-    assert all(torch.equal(mine[name], base[name]) for name in base)
+    assert all(torch.equal(mine[name], base[name]) for name in base if name != "voices.weight")
+    assert torch.equal(mine["voices.weight"], base["voices.weight"].mean(dim=0).expand(1, -1))
     assert main(["train", str(run), "--output", str(run), "--resume", "auto", "training.max_steps=3"]) == 0
     assert resolve(run).recipe.training.max_steps == 3
     # the texts have no mark, but the base had learnt some

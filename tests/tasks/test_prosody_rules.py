@@ -76,7 +76,7 @@ def test_a_question_that_follows_another_sentence_rises_in_a_batch_and_in_a_stre
 
 def test_a_voice_that_learnt_questions_is_left_alone(loaded: Synthesiser) -> None:
     facts = dict(loaded.inference_metadata)
-    assert facts["marks"]["."] == 910
+    assert facts["marks"]["."] > 900
     for marks, raised in (({**facts["marks"], "?": 60}, False), ({**facts["marks"], "?": 3}, True), (None, False)):
         known = {**facts, "marks": marks} if marks else {key: facts[key] for key in facts if key != "marks"}
         voice = Synthesiser(loaded.model, loaded.data, loaded.inventory, loaded.speakers, known, "griffin_lim")

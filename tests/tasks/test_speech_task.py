@@ -7,7 +7,7 @@ import json
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.dataset import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.model import build_acoustic
 from phonate.tasks.speech.models.parallel import AcousticOutput, ParallelModel, Prosody
 from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
 from phonate.tasks.vocoder.corpus import Corpus
@@ -33,6 +34,7 @@ from phonate.workflows.pages.report import write_report
 from phonate.workflows.train import train
 
 SENTENCES = 8
+VOICES = "acoustic.voices.weight"
 
 
 BY_LOSS = {
@@ -368,3 +370,38 @@ def test_who_is_to_judge_is_known_before_training(
     require("faster_whisper", "distillmos")
     with pytest.raises(InputError, match="quality, which is better when higher; set it to true"):
         train("speech", settings(folder, **{"data.judged": 2, **chosen}), output=tmp_path / "run")
+
+
+def test_speakers_of_another_run_keep_their_vectors_and_new_ones_start_as_the_average(
+    task: SpeechTask, tmp_path: Path
+) -> None:
+    """What training starts from (`training.init_from`) has other speakers."""
+    facts = tmp_path / "model.json"
+    facts.write_text(json.dumps({"speakers": ["ann", "voice", "bob"]}))
+    table = torch.tensor([[1.0, 2.0], [3.0, 5.0], [5.0, 5.0]])
+    assert task.corpus.speakers == ["voice"]
+    assert torch.equal(task.adopted({VOICES: table}, tmp_path)[VOICES], table[1:2])
+    facts.write_text(json.dumps({"speakers": ["ann", "eve", "bob"]}))
+    assert torch.equal(task.adopted({VOICES: table}, tmp_path)[VOICES], torch.tensor([[3.0, 4.0]]))
+    old = {"acoustic.speakers.weight": 8 * table, "acoustic.embedding.weight": torch.zeros(9, 2)}
+    assert torch.equal(task.adopted(old, tmp_path)[VOICES], torch.tensor([[3.0, 4.0]]))
+    assert task.adopted({"other": table}, tmp_path) == {"other": table}
+
+
+@pytest.mark.parametrize("speakers", [1, 2])
+def test_weights_from_before_vectors_of_voices_were_scaled_speak_as_before(task: SpeechTask, speakers: int) -> None:
+    """A single voice had no vector."""
+    sizes = (task.recipe.model, len(task.corpus.inventory), speakers, task.recipe.data.audio.n_mels)
+    model, again = (cast(ParallelModel, build_acoustic(*sizes)).eval() for _ in range(2))
+    if speakers == 2:
+        torch.nn.init.normal_(model.voices.weight)
+    weights = model.state_dict()
+    table = weights.pop("voices.weight")
+    again.load_state_dict(weights if speakers == 1 else {**weights, "speakers.weight": 8.0 * table})
+    tokens = [torch.arange(1, 9)]
+    assert torch.equal(again.speak(tokens, speakers - 1)[0].mel_TM, model.speak(tokens, speakers - 1)[0].mel_TM)
+    if speakers == 2:
+        first, second = (model.speak(tokens, voice)[0].mel_TM for voice in (0, 1))
+        assert first.shape != second.shape or not torch.allclose(first, second)
+        with pytest.raises(RuntimeError, match=r"voices\.weight"):
+            again.load_state_dict(weights)

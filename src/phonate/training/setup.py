@@ -213,7 +213,7 @@ def hyperparameters(settings: TrainingSettings, recipe_yaml: str) -> dict[str, A
 def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None:
     """Start from another run's weights; what matched, what is new and what was missing goes to RUN/init_from.txt."""
     path = resolve_checkpoint(source)
-    weights = load(path, weights_only=True).weights
+    weights = task.adopted(load(path, weights_only=True).weights, path)
     table, matched = match(weights, task.saved(model))
     if not matched:
         raise InputError(

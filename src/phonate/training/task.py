@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -202,6 +203,11 @@ class Task(ABC):
         expected = self.saved(model).keys()
         strict = expected == model.state_dict().keys()
         model.load_state_dict(dict(tensors), strict=strict)
+
+    def adopted(self, weights: Mapping[str, Tensor], source: Path) -> Mapping[str, Tensor]:
+        """The weights of the checkpoint `source`, which training starts from (`training.init_from`), as they fit this
+        model: unchanged by default. Those of other names or shapes are not used."""
+        return weights
 
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
         """Metrics beyond the loss over the samples of the validation `dataset` at `positions`, as sums and counts.

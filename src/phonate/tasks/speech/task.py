@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -28,7 +29,7 @@ from phonate.tasks.speech.judges import Judges, check_judges, judged, quality
 from phonate.tasks.speech.model import SpeechModelGAN, build_acoustic
 from phonate.tasks.speech.models import autoregressive
 from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
-from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody
+from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody, renewed
 from phonate.tasks.speech.settings import SpeechRecipe
 from phonate.text.marks import KEY as MARKS_KEY
 from phonate.text.marks import START_KEY, counted_marks, learnt_marks
@@ -55,6 +56,7 @@ from phonate.training.task import (
 )
 
 GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
+_VOICES = "acoustic.voices.weight"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _CROP = 96  # frames that the discriminator sees
 _WEIGHTS = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
@@ -242,6 +244,17 @@ class SpeechTask(Task):
             "train/steps_per_second": "train/throughput",
             f"learning_rate/{GENERATOR}": "train/learning_rate",  # with a discriminator there are two
         }
+
+    def adopted(self, weights: Mapping[str, Tensor], source: Path) -> Mapping[str, Tensor]:
+        """Speakers by their names; who is not among those of `source` starts as the average of them."""
+        known = files.read_json(source / files.INFERENCE)["speakers"]
+        weights = {**weights, **renewed(weights, "acoustic.", len(known))}
+        if (table_SD := weights.get(_VOICES)) is None:
+            return weights
+        table_SD = table_SD.float()  # packaged weights have 16 bits
+        average_D = table_SD.mean(dim=0)
+        rows = [table_SD[known.index(name)] if name in known else average_D for name in self.corpus.speakers]
+        return {**weights, _VOICES: torch.stack(rows)}
 
     def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Other speakers, phones or features."""

@@ -247,7 +247,10 @@ class SpeechTask(Task):
 
     def adopted(self, weights: Mapping[str, Tensor], source: Path) -> Mapping[str, Tensor]:
         """Speakers by their names; who is not among those of `source` starts as the average of them."""
-        known = files.read_json(source / files.INFERENCE)["speakers"]
+        if self.autoregressive:
+            return weights
+        facts = source / files.INFERENCE
+        known = files.read_json(facts).get("speakers", []) if facts.is_file() else []
         weights = {**weights, **renewed(weights, "acoustic.", len(known))}
         if (table_SD := weights.get(_VOICES)) is None:
             return weights

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from phonate.training.task import Batch, Phase, parameters_of
+from phonate.training.task import Batch, Phase, Terms, parameters_of
 
 OutputT = TypeVar("OutputT")
 
@@ -57,6 +57,24 @@ class PhaseOutput(Generic[OutputT]):
     def get(self, batch: Batch) -> OutputT | None:
         """The output for this very `batch`; None where another one came last."""
         return self._kept[1] if self._kept is not None and self._kept[0] is batch else None
+
+
+class ConditionalDiscriminator(Protocol):
+    """Tells natural from generated features, which belong to a condition such as a text."""
+
+    def __call__(self, features: Tensor, condition: Tensor, /) -> tuple[Tensor, list[Tensor]]:
+        """Scores (B, ...), high for natural features (B, T, F), and each layer's output (B, ...)."""
+
+
+def adversarial_terms(
+    discriminator: ConditionalDiscriminator, made: Tensor, natural: Tensor, condition: Tensor
+) -> Terms:
+    """The generator's terms: `adversarial`, and `features`, the mean over layers of `feature_distances`."""
+    with torch.no_grad():
+        _, wanted = discriminator(natural, condition)
+    scores, seen = discriminator(made, condition)
+    features = torch.stack(feature_distances(seen, wanted)).mean()
+    return {"adversarial": (generator_loss([scores]), len(made)), "features": (features, len(made))}
 
 
 def discriminator_loss(real: Sequence[Tensor], generated: Sequence[Tensor]) -> Tensor:

@@ -159,7 +159,8 @@ class Vocoder(nn.Module):
         """The spectrum (B, T, 2K): those of pulses and noise, filtered as the hidden frames (B, T, D) say."""
         pulse_log_BTK, phase_BTK, noise_log_BTK = self.head(hidden_BTD).float().chunk(3, dim=-1)
         nepers_BTM = (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * _NEPERS
-        estimate_BTK = nepers_BTM @ self.spread_MK + self.level_K
+        with torch.autocast(mel_BTM.device.type, enabled=False):  # a rounded bf16 log level is off by 0.3 dB
+            estimate_BTK = nepers_BTM @ self.spread_MK + self.level_K
         pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
         noise_gain_BTK = (estimate_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
         filtered_BTC = _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK)

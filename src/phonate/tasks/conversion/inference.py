@@ -109,7 +109,7 @@ class Converter(Inference):
             teacher_dim=metadata.get("teacher_dim"),
             reference_dim=extractor.reference_dim,
         )
-        trained.load_into(model)
+        trained.load_into(model, None if recipe.training.adversarial_start is None else "network")
         voices = {name: Voice.read(document) for name, document in metadata["voices"].items()}
         vocoder = vocoder or saved_beside(trained.path)
         expected = Expected.read(metadata["expected"]) if recipe.model.causal else None

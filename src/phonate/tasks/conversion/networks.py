@@ -1,4 +1,5 @@
 """The network that a recipe's `model` describes: a VoiceTransformer, or two for live conversion by Whisper features.
+With adversarial training, a discriminator beside it.
 
 Shapes: B batch, T frames, F features of a frame, W features of the teacher.
 """
@@ -6,10 +7,12 @@ Shapes: B batch, T frames, F features of a frame, W features of the teacher.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.tasks.conversion.model import StreamState, VoiceTransformer
 from phonate.tasks.conversion.settings import ConversionModel
 
@@ -91,6 +94,20 @@ class DistilledTransformer(nn.Module):
 Network = VoiceTransformer | DistilledTransformer
 
 
+class ConversionGAN(nn.Module):
+    """The network, and the discriminator that is only there to train it."""
+
+    def __init__(self, network: Network, discriminator: MelDiscriminator) -> None:
+        super().__init__()
+        self.network = network
+        self.discriminator = discriminator
+
+
+def network_of(model: nn.Module) -> Network:
+    """The network of a model that is trained with or without a discriminator."""
+    return cast(Network, model.network if isinstance(model, ConversionGAN) else model)
+
+
 def build_model(
     settings: ConversionModel,
     n_speakers: int,
@@ -102,7 +119,7 @@ def build_model(
 ) -> Network:
     """The network that a recipe's `model` part describes, for features of these sizes. `teacher_dim`: W; None: the mel
     is made of the input at once. `reference_dim`: features of a frame that tell the voice, instead of `n_speakers`."""
-    options = settings.model_dump()
+    options = settings.model_dump(exclude={"discriminator_channels"})
     if teacher_dim is None:
         return VoiceTransformer(
             input_dim,

@@ -141,6 +141,8 @@ class ConversionModel(Settings):
     """Frames after a frame that a causal model reads; each adds 11.6 ms of delay. 3 and 5 fit stride 2 best."""
     memory: PositiveInt = 160
     """Frames before a frame that the attention of a causal model covers."""
+    discriminator_channels: PositiveInt = 16
+    """Channels of the discriminator's first layer (only used in training)."""
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
@@ -155,6 +157,17 @@ class ConversionModel(Settings):
         return self
 
 
+class ConversionTraining(TrainingSettings):
+    """Training, with its adversarial part."""
+
+    adversarial_start: PositiveInt | None = None
+    """The step from which a discriminator takes part, which keeps mels from being over-smooth. Null: never."""
+    adversarial_weight: NonNegativeFloat = 0.1
+    """Weight of fooling the discriminator."""
+    feature_matching_weight: NonNegativeFloat = 0.5
+    """Weight of the distance between what the discriminator sees in natural and in made mels."""
+
+
 def _size(d_model: int, n_layers: int, n_heads: int, lr: float) -> dict[str, dict[str, Any]]:
     model = {"d_model": d_model, "n_layers": n_layers, "n_heads": n_heads, "d_ff": 4 * d_model}
     return {"model": model, "training": {"optimizer": {"lr": lr}}}
@@ -165,10 +178,11 @@ def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
     return {"Speakers": shortened(inference_metadata.get("voices", ())) or "anybody, by recordings"}
 
 
-ConversionRecipe = Recipe[ConversionData, ConversionModel, TrainingSettings]
+ConversionRecipe = Recipe[ConversionData, ConversionModel, ConversionTraining]
 
 DATA = ConversionData
 MODEL = ConversionModel
+TRAINING = ConversionTraining
 SIZES = {
     "tiny": _size(128, 3, 4, 2e-3),
     "small": _size(256, 4, 4, 1e-3),

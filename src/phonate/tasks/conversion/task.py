@@ -3,31 +3,39 @@
 A sample's content is perturbed, its target is the clean mel of the same recording, and the speaker embedding
 is that speaker's. To convert, the embedding of another speaker is used. Where voices are given by recordings, other
 speech of the speaker takes the place of the embedding.
+
+Terms: the losses of the recipe, with a teacher also `content`, and from `adversarial_start` on `adversarial` and
+`features`, while a phase of its own trains the discriminator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from phonate.audio.processor import normalised_peak
 from phonate.audio.whisper import FEATURES_PER_SECOND
 from phonate.config.errors import InputError
 from phonate.nn.masks import frame_mask
+from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.tasks.conversion.corpus import Corpus
 from phonate.tasks.conversion.dataset import ConversionDataset
 from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.networks import DistilledTransformer, Network, build_model
+from phonate.tasks.conversion.networks import ConversionGAN, DistilledTransformer, build_model, network_of
 from phonate.tasks.conversion.references import Reference
 from phonate.tasks.conversion.settings import ConversionRecipe
+from phonate.training.adversarial import AdversarialPhases, PhaseOutput, adversarial_terms, discriminator_loss
 from phonate.training.losses import build_loss
-from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sound, Sums, Task, Terms
+from phonate.training.task import Batch, Count, Dataset, Phase, Picture, Preview, Sound, Sums, Task, Terms
 
+GENERATOR, DISCRIMINATOR = "network", "discriminator"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _ELEMENTWISE = {"l1", "mae", "mse", "huber", "smooth_l1"}
 _EVALUATED = 16
@@ -55,6 +63,8 @@ class ConversionTask(Task):
         self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
         self.coupling = self.criterion.coupling
         self._corpus: Corpus | None = None
+        self._adversarial = AdversarialPhases(GENERATOR, DISCRIMINATOR, recipe.training.adversarial_start)
+        self._seen: PhaseOutput[tuple[Tensor, Tensor, Tensor]] = PhaseOutput()
 
     @property
     def corpus(self) -> Corpus:
@@ -63,13 +73,28 @@ class ConversionTask(Task):
             self._corpus = Corpus(self.recipe.data, self.extractor)
         return self._corpus
 
+    @property
+    def adversarial(self) -> bool:
+        """Whether the discriminator takes part in this step."""
+        return self._adversarial.active(self.step)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The network, or with `adversarial_start` the network and then its discriminator, from its first step on."""
+        return super().phases if self._adversarial.start is None else self._adversarial.phases()
+
     def loss_weights(self, step: int) -> Mapping[str, float]:
-        """The main loss and that of the content weigh 1, auxiliary ones what the recipe says."""
-        return self.criterion.weights
+        """The main loss and that of the content weigh 1, auxiliary and adversarial ones what the recipe says."""
+        training = self.recipe.training
+        return {
+            **self.criterion.weights,
+            "adversarial": training.adversarial_weight,
+            "features": training.feature_matching_weight,
+        }
 
     def model(self, device: torch.device) -> nn.Module:
-        """The network, with an embedding for each speaker of the corpus."""
-        model = build_model(
+        """The network, with an embedding for each speaker of the corpus, and with its discriminator if there is one."""
+        network = build_model(
             self.recipe.model,
             n_speakers=0 if self.extractor.reference_dim else len(self.corpus.speakers),
             input_dim=self.corpus.content_dim,
@@ -79,8 +104,14 @@ class ConversionTask(Task):
             reference_dim=self.extractor.reference_dim,
         )
         with torch.no_grad():
-            model.output.bias.fill_(_AVERAGE_LEVEL)
-        return model.to(device)
+            network.output.bias.fill_(_AVERAGE_LEVEL)
+        if self._adversarial.start is None:
+            return network.to(device)
+        voice = self.extractor.reference_dim or len(self.corpus.speakers)
+        condition = self.corpus.content_dim + self.extractor.prosody_dim + voice
+        channels = self.recipe.model.discriminator_channels
+        discriminator = MelDiscriminator(self.recipe.data.audio.n_mels, condition, channels)
+        return ConversionGAN(network, discriminator).to(device)
 
     def dataset(self, split: str) -> ConversionDataset:
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
@@ -88,31 +119,69 @@ class ConversionTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """Distance of the predicted from the clean mel over real frames; with a teacher, also `content`, the mean
-        square of what its features differ by."""
+        square of what its features differ by; and the adversarial terms."""
+        if phase == DISCRIMINATOR:
+            return self._discriminator_loss(cast(ConversionGAN, model), batch)
+        network = network_of(model)
         mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
-        if "teacher" not in batch:
-            terms: Terms = self.criterion(predict(model, batch, mask_BT), batch["target"], mask_BT, model=model)
-            return terms
-        made_BTM, content_BTW = cast(DistilledTransformer, model).with_content(
-            batch["features"], batch["speaker_id"], mask=mask_BT, prosody=batch["prosody"]
-        )
-        terms = self.criterion(made_BTM.float(), batch["target"], mask_BT, model=model)
-        difference_CW = content_BTW.float()[mask_BT] - batch["teacher"][mask_BT]
-        return {**terms, "content": (difference_CW.square().sum(), difference_CW.numel())}
+        content: Terms = {}
+        if "teacher" in batch:
+            made_BTM, content_BTW = cast(DistilledTransformer, network).with_content(
+                batch["features"], batch["speaker_id"], mask=mask_BT, prosody=batch["prosody"]
+            )
+            made_BTM = made_BTM.float()
+            difference_CW = content_BTW.float()[mask_BT] - batch["teacher"][mask_BT]
+            content = {"content": (difference_CW.square().sum(), difference_CW.numel())}
+        else:
+            made_BTM = predict(model, batch, mask_BT)
+        terms: Terms = {**self.criterion(made_BTM, batch["target"], mask_BT, model=network), **content}
+        if self.adversarial and model.training:
+            seen = self._judged(made_BTM, batch, mask_BT)
+            terms |= adversarial_terms(cast(ConversionGAN, model).discriminator, *seen)
+            self._seen.put(batch, (seen[0].detach(), *seen[1:]))
+        return terms
+
+    def _discriminator_loss(self, gan: ConversionGAN, batch: Batch) -> Terms:
+        """Least-squares loss of the discriminator, on the mels of the network's phase where it ran."""
+        seen = self._seen.get(batch)
+        if seen is None:
+            mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
+            with torch.no_grad():
+                seen = self._judged(predict(gan, batch, mask_BT), batch, mask_BT)
+        made, natural, condition = seen
+        real, _ = gan.discriminator(natural, condition)
+        fake, _ = gan.discriminator(made, condition)
+        return {"discriminator": (discriminator_loss([real], [fake]), len(real))}
+
+    def _judged(self, made_BTM: Tensor, batch: Batch, mask_BT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The discriminator's inputs: the predicted and the clean mel, and what the network was told of them."""
+        if "reference" in batch:
+            voice_BTV = batch["reference"]
+        else:
+            speakers = F.one_hot(batch["speaker_id"], len(self.corpus.speakers)).to(made_BTM)
+            voice_BTV = speakers[:, None].expand(-1, made_BTM.shape[1], -1)
+        condition_BTC = torch.cat([batch["features"], batch["prosody"], voice_BTV], dim=-1)
+        real_BT1 = mask_BT[..., None]
+        return made_BTM * real_BT1, batch["target"] * real_BT1, condition_BTC * real_BT1
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """Real mel values, where the loss is one number for each of them."""
+        """Real mel values, where the loss is one number for each of them, and items."""
+        items = float(len(batch["target"]))
+        if phase == DISCRIMINATOR:
+            return {"discriminator": items}
         main = self.criterion.main
         if main not in _ELEMENTWISE or len(self.criterion.losses) > 1 or self.criterion.reduction != "mean":
             return None
         frames = float(batch["lengths"].sum())
         counts: dict[str, Count] = {main: frames * batch["target"].shape[-1]}
-        return counts | ({"content": frames * batch["teacher"].shape[-1]} if "teacher" in batch else {})
+        counts |= {"content": frames * batch["teacher"].shape[-1]} if "teacher" in batch else {}
+        return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
     @property
     def validation_metrics(self) -> frozenset[str]:
         """The losses and `speaker_effect`."""
-        return frozenset({*self.criterion.losses, "speaker_effect", *(["content"] if self.extractor.teacher else [])})
+        more = (["content"] if self.extractor.teacher else []) + (["discriminator"] if self._adversarial.start else [])
+        return frozenset({*self.criterion.losses, "speaker_effect", *more})
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
@@ -145,7 +214,7 @@ class ConversionTask(Task):
             return {}
         by_reference = self.extractor.reference_dim > 0
         converter = Converter(
-            cast(Network, model),
+            network_of(model),
             self.recipe.data,
             self.corpus.voices,
             None if by_reference else self.corpus.speakers[self.corpus.target],
@@ -188,6 +257,15 @@ class ConversionTask(Task):
             **{f"validation/{name}": f"epoch/val_{name}" for name in names},
         }
 
+    def adopted(self, weights: Mapping[str, Tensor], source: Path) -> Mapping[str, Tensor]:
+        """Those of a run without discriminator fit one with it, and the other way round."""
+        prefix = f"{GENERATOR}."
+        if self._adversarial.start is None:
+            return {name.removeprefix(prefix): value for name, value in weights.items()}
+        if any(name.startswith(prefix) for name in weights):
+            return weights
+        return {prefix + name: value for name, value in weights.items()}
+
     def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Other speakers, whose rows of the embedding would change hands, or other features."""
         before, now = set(exported["voices"]), set(self.corpus.speakers)
@@ -219,7 +297,7 @@ class ConversionTask(Task):
 def predict(model: nn.Module, batch: Batch, mask_BT: Tensor) -> Tensor:
     """The mel (B, T, M) that `model` makes of a batch."""
     prosody_BTP = batch["prosody"]
-    out: Tensor = model(
+    out: Tensor = network_of(model)(
         batch["features"],
         speaker_id=None if "reference" in batch else batch["speaker_id"],
         mask=mask_BT,

@@ -36,9 +36,8 @@ from phonate.text.marks import START_KEY, counted_marks, learnt_marks
 from phonate.training.adversarial import (
     AdversarialPhases,
     PhaseOutput,
+    adversarial_terms,
     discriminator_loss,
-    feature_distances,
-    generator_loss,
 )
 from phonate.training.checkpoints import files, resolve_checkpoint
 from phonate.training.optimization_settings import require_own_loss
@@ -147,7 +146,7 @@ class SpeechTask(Task):
         if self.adversarial and model.training:
             assert gan.discriminator is not None
             seen = self._seen(said, batch)
-            terms |= _adversarial_terms(gan.discriminator, *seen)
+            terms |= adversarial_terms(gan.discriminator, *seen)
             self._crops.put(batch, (seen[0].detach(), *seen[1:]))
         return terms
 
@@ -328,12 +327,3 @@ def _cropped(x_BTF: Tensor, batch: Batch) -> Tensor:
     start_B = (batch["crop"] * (spare_B + 1)).long().clamp_max(spare_B)
     places_BT = start_B[:, None] + torch.arange(frames, device=x_BTF.device)
     return x_BTF.gather(1, places_BT[..., None].expand(-1, -1, x_BTF.shape[-1]))
-
-
-def _adversarial_terms(discriminator: MelDiscriminator, made: Tensor, natural: Tensor, condition: Tensor) -> Terms:
-    """The acoustic model's adversarial and feature-matching losses."""
-    with torch.no_grad():
-        _, wanted = discriminator(natural, condition)
-    scores, seen = discriminator(made, condition)
-    features = torch.stack(feature_distances(seen, wanted)).mean()
-    return {"adversarial": (generator_loss([scores]), len(made)), "features": (features, len(made))}

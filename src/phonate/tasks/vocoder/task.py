@@ -133,7 +133,8 @@ class VocoderTask(Task):
             decibels = 20.0 * (magnitudes(spectrum_BTC) @ filters_KM).clamp_min(_FLOOR).log10()
             return decibels / floor
 
-        return (mel(made[1]) - mel(natural[1])).abs().mean((1, 2)).sum()
+        with torch.autocast(filters_KM.device.type, enabled=False):
+            return (mel(made[1]) - mel(natural[1])).abs().mean((1, 2)).sum()
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
         """Items, and frames for what is heard in the mel."""

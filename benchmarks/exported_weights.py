@@ -58,9 +58,10 @@ def on_one_thread(model: Path) -> onnxruntime.InferenceSession:
 
 
 def spoken(session: onnxruntime.InferenceSession, sentences: Sentences) -> np.ndarray:
-    """The samples (N,) of a text."""
-    scales = np.ones(3, dtype=np.float32)
-    return np.concatenate([session.run(None, {"input": one, "scales": scales})[0][0, 0] for one in sentences])
+    """The samples (N,) of a text, by the first speaker."""
+    first = {"scales": np.ones(3, dtype=np.float32), "sid": np.zeros(1, dtype=np.int64)}
+    given = {one.name: first[one.name] for one in session.get_inputs() if one.name in first}
+    return np.concatenate([session.run(None, {"input": one, **given})[0][0, 0] for one in sentences])
 
 
 def real_time_factors(

@@ -46,12 +46,13 @@ def exported(run: Path, folder: Path, synthesiser: Synthesiser) -> Speak:
     """The voice of `run` as its ONNX file speaks."""
     path, *_ = export(best_or_latest(run), folder, "onnx")
     session = on_one_thread(path)
-    scales = np.ones(3, dtype=np.float32)
+    first = {"scales": np.ones(3, dtype=np.float32), "sid": np.zeros(1, dtype=np.int64)}
+    given = {one.name: first[one.name] for one in session.get_inputs() if one.name in first}
 
     def speak(text: str) -> Iterator[np.ndarray]:
         for words in synthesiser.sentences(text):
             tokens = np.array([synthesiser.inventory.ids(words)], dtype=np.int64)
-            yield session.run(None, {"input": tokens, "scales": scales})[0][0, 0]
+            yield session.run(None, {"input": tokens, **given})[0][0, 0]
 
     return speak
 

@@ -153,8 +153,12 @@ def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, second
 def test_where_it_does_not_fit_training_starts_from_scratch(tmp_path: Path, override: str, unlike: str) -> None:
     chosen = start(resolve("speech", [f"data.path={tmp_path}", override]).recipe)
     assert chosen is not None
-    assert chosen.changes == {"training.init_from": None}
-    assert chosen.reason.startswith(f"training from scratch, for {BASE_VOICE} has {unlike}")
+    features = {"data.vocoder": None} if "data.audio" in override else {}
+    assert chosen.changes == {**features, "training.init_from": None}
+    assert chosen.reason.endswith(
+        f"training from scratch, for {BASE_VOICE} has {unlike}" + " (data.audio)" * len(features)
+    )
+    assert ("base/vocoder has other features" in chosen.reason) == bool(features)
 
 
 def test_several_speakers_start_from_it_too(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ def test_weights_that_are_not_finite_are_refused(
 
     made = copies.export(best_or_latest(conversion), tmp_path / "model")
     weights = load_file(made / files.WEIGHTS)
-    weights["output.bias"][0] = float("nan")
+    weights["network.output.bias"][0] = float("nan")
     save_file(weights, made / files.WEIGHTS)
     record = files.write_durably(made / files.WEIGHTS, (made / files.WEIGHTS).read_bytes())
     manifest.write_manifest(made, {**manifest.read_manifest(made), files.WEIGHTS: record})

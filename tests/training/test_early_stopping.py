@@ -65,6 +65,13 @@ def test_the_weights_of_the_watched_metrics_best_come_back(tmp_path):
     assert same(weights(trainer), saved)
 
 
+def test_where_the_newest_is_the_best_any_metric_may_stop_training(tmp_path):
+    newest = {"interval": 2, "metric_for_best_model": "step", "greater_is_better": True}
+    trainer = train(tmp_path / "run", Judged(), **options(validation=newest, early_stopping=BY_QUALITY))
+    assert trainer.step == 10
+    assert same(weights(trainer), trainer.checkpoints.load_checkpoint("step-00000010").weights)
+
+
 def test_the_mistake_is_told_with_the_recipes_line(tmp_path, monkeypatch):
     monkeypatch.setattr(TASKS, "_registered", dict(TASKS._registered))
     TASKS.register("judged", TaskEntry(data=Nothing, model=Nothing, task=Judged))

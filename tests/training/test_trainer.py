@@ -248,6 +248,26 @@ def test_outside_metric_chooses_the_best(tmp_path):
     assert best.metadata.global_step == by_metric
 
 
+def test_step_as_the_metric_makes_the_newest_checkpoint_the_best(tmp_path):
+    class Worse(RegressionTask):
+        """The loss grows from validation to validation."""
+
+        def loss(self, model, batch, phase):
+            terms = super().loss(model, batch, phase)
+            return terms if model.training else {"mse": (torch.tensor(float(self.step)), 1)}
+
+    by_loss = train(tmp_path / "loss", Worse(), max_steps=6, validation={"interval": 2})
+    assert by_loss.checkpoints.load_best_checkpoint().metadata.global_step == 2
+    newest = {"interval": 2, "metric_for_best_model": "step", "greater_is_better": True}
+    run = train(tmp_path / "step", Worse(), max_steps=6, validation=newest)
+    assert run.checkpoints.load_best_checkpoint().metadata.global_step == 6
+    assert "step" not in run.progress.last_validation
+    with pytest.raises(InputError, match=r"greater_is_better: .*selected by step.*set it to true"):
+        train(tmp_path / "lowest", validation={"metric_for_best_model": "step"})
+    with pytest.raises(ValueError, match=r"ema\.validate_with: better compares by the metric"):
+        train(tmp_path / "better", validation=newest, ema={"validate_with": "better"})
+
+
 def test_unknown_metric_is_named_with_what_there_is(tmp_path):
     with pytest.raises(InputError, match=r"metric_for_best_model.*'val_wer'.*val_loss"):
         train(tmp_path / "run", validation={"metric_for_best_model": "val_wer"})

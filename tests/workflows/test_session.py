@@ -182,7 +182,7 @@ def test_a_recogniser_needs_texts(place):
 def test_a_vocoder_is_trained_first_and_can_be_a_run(place):
     make_recordings(place / "recordings")
     config = place / "training/config.yaml"
-    config.write_text(config.read_text().replace("vocoder: null", "vocoder: auto"))
+    config.write_text(config.read_text().replace("vocoder: null", "vocoder: vocoder"))
     assert run(voice_mode="voice")[0]
     (vocoder,) = (place / "training/output").glob("session_*/vocoder")
     (model,) = (place / "training/output").glob("session_*/model")
@@ -192,11 +192,30 @@ def test_a_vocoder_is_trained_first_and_can_be_a_run(place):
     shutil.rmtree(vocoder)
     assert Converter.load("moved").render.name == "vocoder", "its vocoder moved with it"
     vocoder = place / "vocoder-run"
-    config.write_text(config.read_text().replace("vocoder: auto", f"vocoder: {vocoder}"))
+    config.write_text(config.read_text().replace("vocoder: vocoder", f"vocoder: {vocoder}"))
     assert run(voice_mode="voice", output_dir="other")[0]
     assert not list(Path("other").glob("session_*/vocoder"))
     (model,) = Path("other").glob("session_*/model")
     assert resolve(model).recipe.data.vocoder == str(vocoder.resolve())
+
+
+def test_without_a_word_the_vocoder_is_that_in_the_package_where_it_fits(place):
+    make_recordings(place / "recordings")
+    config = place / "training/config.yaml"
+    plain = config.read_text()
+    assert run(voice_mode="voice")[0]
+    (model,) = (place / "training/output").glob("session_*/model")
+    assert resolve(model).recipe.data.vocoder is None, "vocoder: null"
+    config.write_text(plain.replace("vocoder: null", "vocoder: auto"))
+    assert run(voice_mode="voice", output_dir="packaged")[0]
+    (model,) = Path("packaged").glob("session_*/model")
+    assert resolve(model).recipe.data.vocoder == "base/vocoder"
+    assert not (model.parent / "vocoder").exists()
+    assert Converter.load("packaged/voice_model").render.name == "vocoder"
+    config.write_text(plain.replace("vocoder: null", "vocoder: auto") + "data: {audio: {n_mels: 64}}\n")
+    assert run(voice_mode="voice", output_dir="trained")[0]
+    (model,) = Path("trained").glob("session_*/model")
+    assert resolve(model).recipe.data.vocoder == str((model.parent / "vocoder").resolve())
 
 
 def test_mistakes_in_the_configuration_are_told_with_their_place(place):

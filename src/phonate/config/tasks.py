@@ -52,7 +52,7 @@ class Start:
     """How a training starts, where its recipe left that to the data."""
 
     changes: Mapping[str, Any]
-    """Options and their values: `training.init_from`, and others, which overrides replace."""
+    """Options and their values, which overrides replace, except `training.init_from`."""
     reason: str
     """One line for the log."""
 

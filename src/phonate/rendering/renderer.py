@@ -18,9 +18,10 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.recipe import Recipe
+from phonate.config.tasks import Start
 from phonate.nn.vocoder.generator import Vocoder
-from phonate.training.checkpoints.resolve import is_checkpoint
-from phonate.training.checkpoints.trained import open_trained
+from phonate.training.checkpoints.resolve import BASE_VOCODER, is_checkpoint
+from phonate.training.checkpoints.trained import TrainedModel, open_trained
 
 _PIECE_SECONDS = 20.0
 
@@ -91,12 +92,8 @@ class TrainedVocoder:
             trained = open_trained(source, "vocoder", Recipe[Any, Any, Any])
         except InputError as error:
             raise InputError(f"vocoder {error}; name another by --vocoder, or griffin_lim for none") from error
-        theirs = trained.inference_metadata["features"]
-        if theirs != processor.fingerprint:
-            raise CheckpointError(
-                f"{source}: this vocoder was trained on features {theirs}, the model predicts {processor.fingerprint}; "
-                "train one with the model's data.audio"
-            )
+        if conflict := _conflict(source, trained, processor):
+            raise CheckpointError(conflict)
         model = trained.recipe.model
         network = Vocoder.of(processor, model.width, model.layers, model.lookahead)
         trained.load_into(network, "vocoder")
@@ -138,6 +135,45 @@ GRIFFIN_LIM = "griffin_lim"
 def saved_beside(model: Path) -> Path | None:
     """The folder of the vocoder saved with the model in the folder `model`, if there is one."""
     return model / BESIDE if is_checkpoint(model / BESIDE) else None
+
+
+def check_vocoder(source: str | Path | None, processor: AudioProcessor) -> None:
+    """Raise InputError, naming `data.vocoder`, where `source` is no vocoder for the mels of `processor`; before hours
+    of training, that is."""
+    try:
+        conflict = vocoder_conflict(source, processor)
+    except (InputError, CheckpointError) as error:
+        conflict = str(error)
+    if conflict:
+        raise InputError(f"data.vocoder: {conflict}, or set it to null (Griffin-Lim)")
+
+
+def vocoder_conflict(source: str | Path | None, processor: AudioProcessor) -> str | None:
+    """Why the vocoder `source` does not fit the mels of `processor`; None: it does, or is Griffin-Lim.
+
+    Raises InputError or CheckpointError where there is no vocoder.
+    """
+    if source is None or source == GRIFFIN_LIM:
+        return None
+    return _conflict(source, open_trained(source, "vocoder", Recipe[Any, Any, Any]), processor)
+
+
+def _conflict(source: str | Path, trained: TrainedModel[Any], processor: AudioProcessor) -> str | None:
+    theirs = trained.inference_metadata["features"]
+    if theirs == processor.fingerprint:
+        return None
+    return (
+        f"{source}: this vocoder was trained on features {theirs}, the model predicts {processor.fingerprint}; "
+        "train one with the model's data.audio"
+    )
+
+
+def start_of_vocoder(vocoder: str | None, processor: AudioProcessor) -> Start:
+    """What training does about the packaged vocoder where `data.audio` is not its own: Griffin-Lim takes its place."""
+    if vocoder != BASE_VOCODER or vocoder_conflict(vocoder, processor) is None:
+        return Start({}, "")
+    reason = f"{BASE_VOCODER} has other features (data.audio), so Griffin-Lim renders; a vocoder of these sounds better"
+    return Start({"data.vocoder": None}, reason)
 
 
 def renderer(source: str | Path | None, processor: AudioProcessor) -> Renderer:

@@ -10,6 +10,9 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
+NEWEST = "step"
+"""As the metric of a run: its newest checkpoint is its best."""
+
 
 def improves(value: float, best: float | None, *, higher: bool, min_delta: float = 0.0) -> bool:
     """Whether `value` is better than `best` by more than `min_delta`. The first value is; NaN never is."""
@@ -29,8 +32,9 @@ class Best:
     value: float | None = None
     step: int = 0
 
-    def observe(self, value: float, step: int) -> bool:
-        """Note the value of a validation; whether it is the best so far."""
+    def observe(self, metrics: Mapping[str, float], step: int) -> bool:
+        """Note the metrics of a validation after `step` steps; whether it is the best so far."""
+        value = float(step) if self.metric == NEWEST else metrics[self.metric]
         if not improves(value, self.value, higher=self.greater_is_better):
             return False
         self.value, self.step = value, step

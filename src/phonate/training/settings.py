@@ -16,6 +16,7 @@ from pydantic import (
 
 from phonate.config.registry import Named
 from phonate.config.settings import Settings
+from phonate.training.best import NEWEST
 from phonate.training.optimization_settings import (
     Interval,
     LossSettings,
@@ -34,7 +35,8 @@ class ValidationSettings(Settings):
     batch_size: PositiveInt | None = None
     """Items per batch. Null: as in training."""
     metric_for_best_model: str = "val_loss"
-    """The metric that selects the best checkpoint: val_loss, val_<term>, or a metric of the task's evaluation."""
+    """The metric that selects the best checkpoint: val_loss, val_<term>, or a metric of the task's evaluation; step,
+    with `greater_is_better`, selects the newest one, where no metric tells (an adversarial loss, say)."""
     greater_is_better: bool = False
     """Whether higher values of that metric are better."""
     previews: bool = True
@@ -308,8 +310,10 @@ class TrainingSettings(Settings):
     def restore_conflict(self, metric: str, mode: str) -> str | None:
         """Why early stopping on `metric` can't restore the best weights. None: it can.
 
-        A run has one best checkpoint, selected by `best_metric`.
+        A run has one best checkpoint, selected by `best_metric`; the newest has the weights of the end already.
         """
+        if self.best_metric == NEWEST:
+            return None
         best, best_mode = self.best_metric, "max" if self.validation.greater_is_better else "min"
         if metric.removeprefix("val_") != best.removeprefix("val_"):
             chooser = (
@@ -331,6 +335,12 @@ class TrainingSettings(Settings):
     def _one_cap(self) -> Self:
         if self.max_duration is not None and self.max_length is not None:
             raise ValueError("max_duration and max_length both limit batches; drop one")
+        return self
+
+    @model_validator(mode="after")
+    def _better_by_a_metric(self) -> Self:
+        if self.best_metric == NEWEST and self.ema is not None and self.ema.validate_with == "better":
+            raise ValueError(f"ema.validate_with: better compares by the metric of the best, and that is {NEWEST}")
         return self
 
     @model_validator(mode="after")

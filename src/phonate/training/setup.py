@@ -16,6 +16,7 @@ from phonate.config.documents import parse
 from phonate.config.errors import InputError
 from phonate.data.batches.collators import with_collator
 from phonate.data.batches.loading import BatchSource, MicroBatch
+from phonate.training.best import NEWEST
 from phonate.training.callbacks import Callback
 from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.callbacks.feature_redraw import FeatureRedrawCallback, redrawable, redrawn_by_default
@@ -176,7 +177,7 @@ def check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
     if task.coupling is Coupling.BATCH and ranks.world_size > 1:
         raise InputError("the task's loss depends on the whole batch, which ranks would split; use one process")
     best = settings.best_metric
-    if best.removeprefix("val_") in task.higher_is_better and not settings.validation.greater_is_better:
+    if best.removeprefix("val_") in {NEWEST, *task.higher_is_better} and not settings.validation.greater_is_better:
         raise InputError(
             f"training.validation.greater_is_better: the best checkpoint is selected by {best}, which is better when "
             "higher; set it to true"

@@ -393,7 +393,7 @@ class Trainer:
         for schedule in self.schedules.values():
             if schedule.metric is not None:
                 schedule.observe(metrics[schedule.metric])
-        is_best = progress.best.observe(metrics[progress.best.metric], progress.step)
+        is_best = progress.best.observe(metrics, progress.step)
         for on_validation_end in self.callbacks.on_validation_end:
             on_validation_end(self, metrics)
         self.mark("pause")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from phonate.config.errors import InputError
-from phonate.training.best import Best
+from phonate.training.best import NEWEST, Best
 from phonate.training.callbacks import Callback
 from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.settings import TrainingSettings
@@ -60,7 +60,7 @@ def wanted_metrics(
     Raises UnknownMetricError for one that the task's `validation_metrics` do not have.
     """
     best = "checkpoint.monitor_metric" if settings.checkpoint.monitor_metric else "validation.metric_for_best_model"
-    wanted = [WantedMetric(f"training.{best}", settings.best_metric)]
+    wanted = [] if settings.best_metric == NEWEST else [WantedMetric(f"training.{best}", settings.best_metric)]
     wanted += [
         WantedMetric("training.scheduler.metric", one.metric)
         for one in phases.schedules.values()

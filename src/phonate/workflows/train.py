@@ -105,10 +105,10 @@ def _started(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -
     resolved = resolve(source, overrides)
     info = task_info(resolved.recipe.task)
     start: Start | None = None if info.start is None else referred(info.start)(resolved.recipe)
-    if start is None:
+    if start is None or not start.changes:
         return resolved, ""
     changes = dict(start.changes)
-    settled = {"training.init_from": changes.pop("training.init_from")}
+    settled = {name: changes.pop(name) for name in ("training.init_from",) if name in changes}
     if isinstance(overrides, Mapping):
         return resolve(source, {**changes, **overrides, **settled}), start.reason
     return resolve(source, [*_written(changes), *overrides, *_written(settled)]), start.reason

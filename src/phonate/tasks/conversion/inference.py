@@ -362,7 +362,9 @@ class Converter(Inference):
         return waveform
 
     def _finished(self, mel_TM: FloatArray) -> FloatArray:
-        return _PEAK * normalised_peak(self.render(mel_TM))
+        waveform_N = self.render(mel_TM)
+        # A vocoder leaves a millionth of noise in digital silence, which must not be brought to full level.
+        return _PEAK * normalised_peak(waveform_N) if mel_TM.any() else np.zeros_like(waveform_N)
 
     def _window(self) -> tuple[int, int]:
         """Frames that the model reads at once, and how many neighbouring windows share.

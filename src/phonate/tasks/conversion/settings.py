@@ -194,5 +194,6 @@ INFO = TaskInfo(
     evaluation="phonate.tasks.conversion.evaluation:evaluate",
     options=("vocoder",),
     session=SessionInfo("recordings", default_for="recordings"),
+    start="phonate.tasks.conversion.task:start",
     facts=facts,
 )

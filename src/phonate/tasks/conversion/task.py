@@ -19,11 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.audio.processor import normalised_peak
+from phonate.audio.processor import AudioProcessor, normalised_peak
 from phonate.audio.whisper import FEATURES_PER_SECOND
 from phonate.config.errors import InputError
+from phonate.config.tasks import Start
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
+from phonate.rendering.renderer import check_vocoder, start_of_vocoder
 from phonate.tasks.conversion.corpus import Corpus
 from phonate.tasks.conversion.dataset import ConversionDataset
 from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
@@ -59,6 +61,7 @@ class ConversionTask(Task):
         if model.causal and recipe.data.voices == "reference":
             raise InputError("model.causal: live conversion knows the voices of its corpus; set data.voices to corpus")
         self.extractor = FeatureExtractor(recipe.data, model.causal)
+        check_vocoder(recipe.data.vocoder, self.extractor.processor)
         mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
         self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
         self.coupling = self.criterion.coupling
@@ -292,6 +295,11 @@ class ConversionTask(Task):
             **dict(zip(("features", "content"), self._features(), strict=True)),
             "validation": [self.corpus.prepared.index.id[i] for i in self.corpus.prepared.validation],
         }
+
+
+def start(recipe: ConversionRecipe) -> Start:
+    """What training does about the packaged vocoder where that does not fit the recipe's mels."""
+    return start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))
 
 
 def predict(model: nn.Module, batch: Batch, mask_BT: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from phonate.config.errors import DataError
 from phonate.config.tasks import Start
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
+from phonate.rendering.renderer import start_of_vocoder
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
 from phonate.text.phonemes import is_english
 from phonate.training.checkpoints.resolve import BASE_VOICE
@@ -55,12 +56,12 @@ def start(recipe: SpeechRecipe) -> Start | None:
 
     Raises DataError where the recordings can't be listed.
     """
-    found = _of_language(recipe)
-    if recipe.training.init_from != BASE:
-        own = {**found.changes, "training.init_from": recipe.training.init_from}
-        return Start(own, found.reason) if found.changes else None
-    chosen = _from_base(recipe, found.changes.get("data.phonemes", recipe.data.phonemes))
-    return Start({**found.changes, **chosen.changes}, "; ".join(filter(None, [found.reason, chosen.reason])))
+    language = _of_language(recipe)
+    parts = [language, start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))]
+    if recipe.training.init_from == BASE:
+        parts.append(_from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes)))
+    changes = {name: value for part in parts for name, value in part.changes.items()}
+    return Start(changes, "; ".join(part.reason for part in parts if part.reason)) if changes else None
 
 
 def _of_language(recipe: SpeechRecipe) -> Start:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from phonate.config.documents import parse
 from phonate.config.errors import DataError, InputError
 from phonate.config.tasks import TASKS, referred, task_info
+from phonate.training.best import NEWEST
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.run import Run
@@ -138,7 +139,7 @@ def _summary(story: _Story) -> str:
 def _figures(story: _Story) -> list[dict[str, str]]:
     """The headline numbers."""
     cards = []
-    if story.best is not None:
+    if story.best is not None and story.best.metric != NEWEST:
         step = int(story.best.name.rpartition("-")[2])
         cards.append((f"{story.best.value:.4g}", f"best {story.best.metric}, at step {step:,}"))
     cards.append((f"{story.step:,}", "optimizer steps"))

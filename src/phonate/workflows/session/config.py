@@ -72,8 +72,9 @@ class SessionSettings(Settings):
     whisper_model: str | None = None
     """Whisper model for `transcribe`. Null: tiny.en for English, base for others."""
     vocoder: str | None = "auto"
-    """Vocoder of the voice: a run, or a recipe to train one first. auto: the recipe vocoder, unless the configuration
-    names a task. Null: Griffin-Lim, which needs no training and sounds worse."""
+    """Vocoder of the voice: a run, or a recipe to train one first. auto: the one that comes with phonate, or if that
+    does not fit `data.audio`, one trained by the recipe vocoder. Null: Griffin-Lim, which sounds worse. A
+    `data.vocoder` in the configuration takes precedence."""
     rules: VoiceRules = VoiceRules()
     """Which recordings are used."""
     notices: NoticeSettings = NoticeSettings()

@@ -21,11 +21,11 @@ from phonate.data.voices.extraction import Extracted, extract_features
 from phonate.data.voices.files import VOICE_FORMATS, VoiceDataDetector
 from phonate.data.voices.profile import voice_profile, write_profile
 from phonate.data.voices.validation import VoiceFile, validate_voice_files
-from phonate.training.checkpoints import best_or_latest
 from phonate.workflows.pages.voice_page import write_voice_page
+from phonate.workflows.session import vocoder
 from phonate.workflows.session.demonstration import sample
 from phonate.workflows.session.tasks import default_task, needs_text
-from phonate.workflows.session.work import MODEL, VOCODER, Work
+from phonate.workflows.session.work import MODEL, Work
 
 SAVED = "voice_model"
 PAGE = "voice_profile.html"
@@ -67,7 +67,7 @@ def train_voice(work: Work) -> Path:
     task = work.state.task
     if task is None or not listed.is_file():
         task = _prepare(work, listed)
-    resolved = _with_vocoder(work, _recipe(work, task, listed))
+    resolved = vocoder.with_vocoder(work, _recipe(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(resolved, MODEL)
     made = work.export(SAVED, getattr(resolved.recipe.data, "vocoder", None))
@@ -216,12 +216,7 @@ def _recipe(work: Work, task: str, path: Path) -> Resolved:
 
 def _check(work: Work, task: str, listed: Path) -> None:
     """Raise InputError for mistakes in the configuration, the vocoder included, before any work."""
-    source = work.config.settings.vocoder
-    resolved = _recipe(work, task, listed)
-    if source is not None and getattr(resolved.recipe.data, "vocoder", "none") is None and Path(source).is_dir():
-        best_or_latest(source)  # raises where it holds no intact checkpoint
-        resolved = _recipe_with(work, task, str(listed.resolve()), Path(source))
-    work.check(resolved)
+    work.check(vocoder.checked(work, _recipe(work, task, listed)))
 
 
 def _match(
@@ -351,22 +346,3 @@ def _cut_out(work: Work, one: _Recording, number: int) -> Path:
         rate = info.sample_rate
     write_audio(target, waveform, rate)
     return target.resolve()
-
-
-def _with_vocoder(work: Work, resolved: Resolved) -> Resolved:
-    """The recipe with its vocoder: the one that the configuration names, or one that is trained now."""
-    data, source, config = resolved.recipe.data, work.config.settings.vocoder, work.config
-    if getattr(data, "vocoder", "none") is not None or source is None or (source == "auto" and config.task):
-        return resolved
-    run = Path(source)
-    if not run.is_dir():
-        recipe = config.vocoder_recipe(source, {"data.path": data.path})
-        work.log.info(f"Training a vocoder first, on {work.device}")
-        run = work.train(recipe, VOCODER)
-    return _recipe_with(work, resolved.recipe.task, data.path, run)
-
-
-def _recipe_with(work: Work, task: str, path: str, vocoder: Path) -> Resolved:
-    """The recipe for the recordings at `path` and a vocoder."""
-    overrides = {"data.path": path, "data.vocoder": str(vocoder.resolve()), **work.config.language_overrides(task)}
-    return work.config.recipe(task, overrides)

@@ -96,8 +96,19 @@ def test_it_trains_with_other_labels(folder: Path, label_type: str) -> None:
     assert {"loss", "norm_reg", "accuracy", "der"} <= found.keys()
 
 
+def test_the_documents_sections_imply_the_task(folder: Path) -> None:
+    """Its minimal training section needs a corpus, with or without its sections of the model and the features."""
+    (folder / "whole.yaml").write_text(MODEL + DATA + MINIMAL)
+    assert resolve(folder / "whole.yaml").recipe.task == "diarization"
+    assert resolve(folder / "minimal.yaml", ["datasets=[{name: ami}]"]).recipe.task == "diarization"
+    with pytest.raises(RecipeError, match="no task; write task: with one of"):
+        resolve(folder / "minimal.yaml")
+    (folder / "search.yaml").write_text("data: {path: pairs.tsv}\ntraining: {eval_knobs: {beam_width: 8}}\n")
+    assert resolve(folder / "search.yaml").recipe.task == "sequence"
+
+
 @pytest.mark.slow
-def test_the_minimal_recipe_is_told_its_task_and_its_data(folder: Path) -> None:
-    """It has neither, so they stand on the command line; what is left out has sensible values."""
-    found = run(folder, "minimal.yaml", "task=diarization", "datasets=[{name: ami}]", "training.max_steps=1")
+def test_the_minimal_recipe_is_told_its_data(folder: Path) -> None:
+    """It has none, so the corpus stands on the command line; what is left out has sensible values."""
+    found = run(folder, "minimal.yaml", "datasets=[{name: ami}]", "training.max_steps=1")
     assert {"loss", "bce_with_logits", "accuracy", "der"} <= found.keys()

@@ -431,6 +431,14 @@ def test_evaluation_compares_with_the_untrained_model_and_a_unigram_model(
     other = json.loads(capsys.readouterr().out)
     assert (other["notes"]["documents"], other["notes"]["characters"]) == (1, 23)
     assert main(["evaluate", str(run), "--vocoder", "x"]) == 2
+    checkpoint = best_or_latest(run)
+    before = sorted(checkpoint.iterdir())
+    capsys.readouterr()
+    assert main(["evaluate", str(checkpoint)]) == 2
+    assert "a checkpoint, to which nothing is added; give a folder" in capsys.readouterr().err
+    assert main(["evaluate", str(checkpoint), "--json", "--output", str(tmp_path / "figures")]) == 0
+    assert json.loads((tmp_path / "figures/evaluation.json").read_text())["systems"] == systems
+    assert sorted(checkpoint.iterdir()) == before
 
 
 def test_texts_without_predicted_characters_have_a_perplexity(

@@ -264,6 +264,20 @@ def test_long_sequences_are_scored_in_windows(tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+def test_long_sources_are_scored_whole_with_windows(tmp_path: Path) -> None:
+    rows = [(" ".join([a] * 70 + [b]), f"{b} {a}") for a in WORDS for b in WORDS]
+    path = write_pairs(tmp_path / "pairs.tsv", [*rows, *pairs(2)])
+    window = {"data.validation": 0.5, "training.eval_knobs.sliding_window": 64}
+    found = task_of(path, **window).dataset("validation")
+    assert max(len(item.sources[0]) for item in found.items) > 64
+    learnable = task_of(
+        path,
+        **window,
+        **{"model.global_config.positional_encoding": "learnable", "model.global_config.max_seq_len": 64},
+    )
+    assert max(len(item.sources[0]) for item in learnable.dataset("validation").items) <= 64
+
+
 def phonate_plain(text: str) -> Any:
     from phonate.data.dialogues.dialogue import Dialogue
 

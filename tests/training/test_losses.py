@@ -45,10 +45,37 @@ def test_a_registered_loss_counts_as_its_mean_times_the_items(my_loss):
     assert (float(total), count) == (pytest.approx(8 / 6 * 3), 3.0)
 
 
-def test_a_loss_without_a_mask_sees_emptied_padding(my_loss):
-    outputs = torch.tensor([[1.0, 7.0]])
-    total, _ = compute(MyLoss(), outputs, torch.zeros(1, 2), torch.tensor([[True, False]]))
-    assert float(total) == 0.5
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_padding_does_not_reach_a_loss_without_a_mask(shape):
+    """Neither what padding holds nor how much of it there is changes value or gradient."""
+    real = torch.randn(2, 5, *shape, requires_grad=True)
+    padded = torch.cat([real, torch.full((2, 9, *shape), torch.nan)], dim=1)
+    mask = torch.zeros(2, 14, dtype=torch.bool)
+    mask[0, :5] = mask[1, :2] = True
+    total, count = compute(MyLoss(), padded, torch.zeros_like(padded), mask)
+    expected = real[0].abs().mean() + real[1, :2].abs().mean()
+    assert (total.item(), count) == (pytest.approx(expected.item()), 2.0)
+    (gradient,) = torch.autograd.grad(total, real)
+    (wanted,) = torch.autograd.grad(expected, real)
+    torch.testing.assert_close(gradient, wanted)
+
+
+def test_items_that_are_all_padding_do_not_count():
+    outputs = torch.ones(2, 4, requires_grad=True)
+    total, count = compute(MyLoss(), outputs, torch.zeros(2, 4), torch.tensor([[True] * 4, [False] * 4]))
+    assert (float(total), count) == (1.0, 1.0)
+    total, count = compute(MyLoss(), outputs, torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.bool))
+    assert (float(total), count, total.requires_grad) == (0.0, 0.0, True)
+    total, count = compute(MyLoss(), outputs, torch.zeros(2, 4), torch.tensor([True, False]))
+    assert (float(total), count) == (1.0, 1.0)
+
+
+def test_a_loss_that_compares_items_must_take_a_mask():
+    class Compares(MyLoss):
+        couples_items = True
+
+    with pytest.raises(InputError, match="Compares couples the items of a batch, so its forward must take a mask"):
+        compute(Compares(), torch.zeros(2, 3), torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool))
 
 
 def test_a_loss_that_returns_something_else_is_refused():

@@ -9,7 +9,7 @@ from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.config.tasks import referred, require_options, task_info
 from phonate.evaluation.tables import Evaluation
-from phonate.training.checkpoints.resolve import packaged
+from phonate.training.checkpoints.resolve import is_checkpoint, packaged
 from phonate.training.run import Run
 from phonate.workflows.load import task_of
 from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
@@ -33,7 +33,7 @@ def evaluate(
     has audio, `samples/` for the report's players.
 
     Args:
-        run: A run's folder, or what else `phonate.load` takes: base/voice needs an `output`.
+        run: A run's folder, or what else `phonate.load` takes: base/voice and checkpoints need an `output`.
         data: A corpus; None: what the run's training kept for validation.
         vocoder: For tasks that take one: a run to use instead of the recipe's, or griffin_lim.
         device: Such as "cuda:0"; None: cpu.
@@ -42,11 +42,13 @@ def evaluate(
         options: For voice cloning dtype, codec and base, as `phonate.load` takes them.
 
     Raises InputError for a folder that is no run, a task that has no evaluation (`TaskInfo.evaluation`), an option
-    that the task has no use for, or a model of the package without `output`.
+    that the task has no use for, or a model of the package or a checkpoint without `output`.
     """
     source = packaged(Path(run))
     if output is None and source != Path(run):
         raise InputError(f"{run}: part of phonate, where nothing is written; give a folder for the figures by --output")
+    if output is None and is_checkpoint(source):
+        raise InputError(f"{run}: a checkpoint, to which nothing is added; give a folder for the figures by --output")
     if output is None and not source.is_dir():
         raise InputError(f"{run}: no such folder; give that of a run, or say with --output where to write the figures")
     recipe = Run(source).recipe

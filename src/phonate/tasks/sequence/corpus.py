@@ -16,6 +16,7 @@ from phonate.data.dialogues.dialogue import Dialogue, split_dialogues
 from phonate.data.dialogues.reading import Refused, read_dialogues, warn_refused
 from phonate.data.dialogues.tokenizer import TextTokenizer, Tokens
 from phonate.tasks.sequence.dataset import Ids, Item, SequenceDataset, spans, windows
+from phonate.tasks.sequence.model import longest
 from phonate.tasks.sequence.settings import SequenceData, SequenceRecipe
 
 logger = logging.getLogger("phonate")
@@ -87,7 +88,7 @@ class ItemMaker:
     labels: Sequence[str]
     window: int | None
     """`eval_knobs.sliding_window`, for validation and evaluation: long sequences are divided into windows of this many
-    tokens that overlap by half. None: long plain texts are divided without overlap, other long rows are rejected."""
+    tokens that overlap by half; sources of targets stay whole. None: long plain texts are divided without overlap, other long rows are rejected."""
 
     def make_all(self, rows: Sequence[Dialogue]) -> tuple[list[Item], list[Refused]]:
         """The samples, and the rows that can't be used."""
@@ -108,7 +109,7 @@ class ItemMaker:
         source = source_ids(self.tokenizer, row.prompt[0].text)
         if kind == "encoder":
             return [Item(row.id, self._sources(source), label=self._label(row.response.text), row=row)]
-        self._check(len(source), "source")
+        self._check_source(len(source))
         target = self.tokenizer.encode(Dialogue.plain(row.id, row.response.text))
         return self._targets(row, (source,), target, cut=False)
 
@@ -135,6 +136,13 @@ class ItemMaker:
         names = [row.id] if len(parts) == 1 else [f"{row.id}#{number}" for number in range(len(parts))]
         rows = [row, *[None] * (len(parts) - 1)]
         return [Item(name, sources, part, row=of) for name, part, of in zip(names, parts, rows, strict=True)]
+
+    def _check_source(self, count: int) -> None:
+        """The targets of a window see the whole source, so learnable positions are the only limit."""
+        if self.window is None:
+            self._check(count, "source")
+        elif (limit := longest(self.recipe.model)) is not None and count > limit:
+            raise DataError(f"the source has {count} tokens, more than the {limit} learnable positions (max_seq_len)")
 
     def _check(self, count: int, what: str) -> None:
         if count > self.recipe.data.max_length:

@@ -94,5 +94,11 @@ INFO = TaskInfo(
     inference="phonate.tasks.sequence.inference:SequenceGenerator",
     evaluation="phonate.tasks.sequence.evaluation:evaluate",
     synonyms=SYNONYMS,
-    implied_by=("data.source", "data.target", "data.vocabulary"),
+    implied_by=(
+        "data.source",
+        "data.target",
+        "data.vocabulary",
+        "training.eval_knobs.beam_width",
+        "training.eval_knobs.sliding_window",
+    ),
 )

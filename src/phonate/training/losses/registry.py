@@ -23,7 +23,7 @@ class LossRegistry:
     @staticmethod
     def register(name: str, loss: type[nn.Module]) -> None:
         """Make `loss` known as `name`. Its forward(outputs, targets[, mask]) returns a scalar mean over the
-        batch, or the sum and the count."""
+        batch, or the sum and the count. Without `mask` it is called for each item, see `compute`."""
         LOSSES.register(name, loss)
 
     @staticmethod
@@ -41,24 +41,40 @@ class LossRegistry:
 def compute(loss: nn.Module, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> SumCount:
     """Sum and count of any loss over a batch whose first dimension is the items.
 
-    A loss that returns a scalar counts as that mean times the items. One that takes no mask gets its outputs
-    and targets emptied where `mask` is False: 0, and -100 for whole-number targets.
+    A loss that returns a scalar counts as that mean times the items. One that takes no mask is called for each item
+    alone, with the values that `mask` keeps, (1, N, ...): emptied padding would still count in its mean. Items of
+    which nothing is kept don't count. Raises InputError for a result of another form, and for a loss without a mask
+    that compares items with each other.
     """
-    if mask is None:
-        result = loss(outputs, targets)
-    elif _takes_mask(loss):
-        result = loss(outputs, targets, mask)
-    else:
-        empty = 0 if targets.is_floating_point() else -100
-        result = loss(
-            outputs.masked_fill(~expanded(mask, outputs), 0),
-            targets.masked_fill(~expanded(mask, targets), empty),
-        )
+    if mask is None or _takes_mask(loss):
+        return _sum_and_count(loss, outputs, targets, *(() if mask is None else (mask,)))
+    if getattr(loss, "couples_items", False):
+        raise InputError(f"{type(loss).__name__} couples the items of a batch, so its forward must take a mask")
+    for values in (outputs, targets):
+        expanded(mask, values)  # refuses shapes that do not fit
+    total: Tensor = outputs[:0].sum()
+    count: Tensor | float = 0.0
+    for number in range(len(outputs)):
+        item = slice(number, number + 1)
+        if mask[item].any():
+            of_item, counted = _sum_and_count(loss, *(_kept(values[item], mask[item]) for values in (outputs, targets)))
+            total, count = total + of_item, count + counted
+    return total, count
+
+
+def _kept(values: Tensor, mask: Tensor) -> Tensor:
+    """The values (1, N, ...) of one item, (1, T, ...), that a mask (1, T) keeps."""
+    return values[mask.bool()] if mask.dim() == 1 else values[mask.bool()][None]
+
+
+def _sum_and_count(loss: nn.Module, *arguments: Tensor) -> SumCount:
+    """What a loss returns of arguments whose first dimension is the items, as a sum and a count."""
+    result = loss(*arguments)
     if isinstance(result, tuple):
         return result
     if not isinstance(result, Tensor) or result.numel() != 1:
         raise InputError(f"{type(loss).__name__} must return a scalar or (sum, count), not {_described(result)}")
-    items = float(len(outputs))
+    items = float(len(arguments[0]))
     return result.reshape(()) * items, items
 
 

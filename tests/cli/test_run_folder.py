@@ -51,6 +51,18 @@ def test_a_failed_start_does_not_block_the_corrected_command(
     assert "run is not empty; continue its run with --resume auto" in capsys.readouterr().err
 
 
+def test_a_run_whose_plugin_is_missing_names_it(arguments: list[str], tmp_path: Path) -> None:
+    """Without it, its task is unknown: in another process, where nothing has loaded it."""
+    assert main(arguments) == 0
+    command = [sys.executable, "-m", "phonate", "evaluate", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    plugin = Path(arguments[3]).resolve()
+    assert f"its run was trained with --plugin {plugin}; give that here, too" in done.stderr
+    done = subprocess.run([*command, "--plugin", plugin], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "--plugin" not in done.stderr
+
+
 def test_a_start_that_was_killed_while_it_wrote_does_not_block_the_next(arguments: list[str], tmp_path: Path) -> None:
     for name in ("logs/training.log", ".recipe.yaml.123", ".system.json.99", "metrics.jsonl.new", ".lock"):
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import InputError, TrainingError
+from phonate.training.checkpoints import files
 from phonate.training.checkpoints.lock import FolderLock
 
 _ID = "run_id"
@@ -29,7 +30,7 @@ _BEFORE_TRAINING = frozenset(
         "logs",
         "metrics.jsonl",
         "model_summary.txt",
-        "plugins.json",
+        files.PLUGINS,
         "previews",
         "profile",
         "recipe.yaml",
@@ -77,7 +78,7 @@ class Run:
         """The command line that resumes this run. None where it has no recipe (it was started from Python)."""
         if not self.recipe.exists():
             return None
-        records = self.path / "plugins.json"
+        records = self.path / files.PLUGINS
         plugins = json.loads(records.read_text(encoding="utf-8"))["plugins"] if records.exists() else []
         options = [option for record in plugins for option in ("--plugin", record["path"])]
         return shlex.join(["phonate", *options, "train", str(self.path), "--resume", str(self.path)])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import InputError
-from phonate.config.resolve import resolve
 from phonate.config.tasks import referred, require_options, task_info
 from phonate.evaluation.tables import Evaluation
 from phonate.training.checkpoints.resolve import is_checkpoint, packaged
@@ -51,8 +50,7 @@ def evaluate(
         raise InputError(f"{run}: a checkpoint, to which nothing is added; give a folder for the figures by --output")
     if output is None and not source.is_dir():
         raise InputError(f"{run}: no such folder; give that of a run, or say with --output where to write the figures")
-    recipe = Run(source).recipe
-    task = resolve(recipe).recipe.task if recipe.is_file() else task_of(run)
+    task = task_of(run)
     info = task_info(task)
     if info.evaluation is None:
         raise InputError(f"{run}: the task {task} has no evaluation")

@@ -20,7 +20,7 @@ from phonate.config.registry import load_plugin
 from phonate.config.resolve import Resolved, resolve
 from phonate.config.tasks import Start, referred, task_class, task_info
 from phonate.training.callbacks import Callback
-from phonate.training.checkpoints import Checkpoint, listing, resolve_checkpoint
+from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.comparison import changed_settings
 from phonate.training.checkpoints.loading import load, load_first_intact
 from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, save_dir
@@ -82,7 +82,7 @@ def train(
     ranks = start_ranks(settings, chosen, several_phases=len(task.phases) > 1)
     with contextlib.closing(ranks), _open_run(resolved, resume, output, ranks) as run:
         if records and ranks.is_main:
-            run.write_json("plugins.json", {"plugins": records})
+            run.write_json(files.PLUGINS, {"plugins": records})
         with log_file(run.logs / "training.log", ranks):
             for line in filter(None, (transcribed, reason)):
                 logger.info(line)

@@ -88,7 +88,8 @@ class ItemMaker:
     labels: Sequence[str]
     window: int | None
     """`eval_knobs.sliding_window`, for validation and evaluation: long sequences are divided into windows of this many
-    tokens that overlap by half; sources of targets stay whole. None: long plain texts are divided without overlap, other long rows are rejected."""
+    tokens that overlap by half; sources of targets stay whole. None: long plain texts are divided without overlap,
+    other long rows are rejected."""
 
     def make_all(self, rows: Sequence[Dialogue]) -> tuple[list[Item], list[Refused]]:
         """The samples, and the rows that can't be used."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 from torch import Tensor, nn
 
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError
+from phonate.config.errors import CheckpointError, RecipeError
 from phonate.config.recipe import Recipe
 from phonate.config.resolve import resolve_document
 from phonate.training.checkpoints import best_or_latest, files
@@ -110,4 +112,17 @@ def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:
     file = path / files.RECIPE
     if text is None and not file.is_file():
         raise CheckpointError(f"{path}: holds no {files.RECIPE}, so its task is not known; export it again")
-    return resolve_document(parse(file.read_text(encoding="utf-8") if text is None else text, str(file))).recipe
+    document = parse(file.read_text(encoding="utf-8") if text is None else text, str(file))
+    try:
+        return resolve_document(document).recipe
+    except RecipeError as error:
+        if not (plugins := _plugins(path)):
+            raise
+        options = " ".join(f"--plugin {shlex.quote(one)}" for one in plugins)
+        raise RecipeError(f"{error}\n{path}: its run was trained with {options}; give that here, too") from None
+
+
+def _plugins(checkpoint: Path) -> list[str]:
+    """The plug-ins that the run of a checkpoint was trained with."""
+    file = next((one / files.PLUGINS for one in checkpoint.parents[:3] if (one / files.PLUGINS).is_file()), None)
+    return [] if file is None else [one["path"] for one in json.loads(file.read_text(encoding="utf-8"))["plugins"]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import NoneType
@@ -18,8 +19,8 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from phonate.config.documents import parse
-from phonate.config.options import Option, section
-from phonate.config.resolve import resolve_document
+from phonate.config.options import Option, options, section
+from phonate.config.resolve import recipe_class, resolve_document
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, task_settings
 from phonate.training.settings import TrainingSettings
@@ -119,9 +120,20 @@ def session_reference() -> str:
 
 
 def every_option() -> str:
-    """A recipe of diarization with every option, its default and its meaning."""
+    """A recipe of diarization with every option, its default and its meaning, and the options that only sequences
+    have as comments."""
     recipe = parse("task: diarization\ndata: {path: my_meetings}\n", "all options")
-    return "\n" + commented_yaml(resolve_document(recipe)).rstrip()
+    return "\n".join(["", commented_yaml(resolve_document(recipe)), *_only_of("sequence", "diarization")])
+
+
+def _only_of(task: str, other: str) -> Iterator[str]:
+    """The options that recipes of `task` have and those of `other` lack."""
+    yield f"# Options that only the task {task} has:"
+    known = {option.key for option in options(recipe_class(other))}
+    for option in options(recipe_class(task)):
+        if option.key not in known:
+            yield from textwrap.wrap(option.description, 100, initial_indent="#   # ", subsequent_indent="#   # ")
+            yield f"#   {option.key}: {_default(option).strip('`*')}"
 
 
 DOCS, EXAMPLES = Path("docs"), Path("examples") / "configs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'phona
 
 import phonate
 from examples import CONFIGS, NAMES, changes_of
-from phonate.config.resolve import resolve
+from phonate.config.options import options
+from phonate.config.resolve import recipe_class, resolve
 from phonate.parse_args import unified_parser
 from phonate.workflows.train import train
 
@@ -78,4 +80,9 @@ def test_the_comprehensive_example_explains_every_option() -> None:
     resolved = resolve(CONFIGS / "comprehensive_all_options.yml")
     missing = [".".join(path) for path in resolved.origins if f"{path[-1]}:" not in text]
     assert not missing
-    assert text.count("# ") > 200
+    wrapped = " ".join(line.strip().lstrip("# ") for line in text.splitlines())
+    known = list(options(recipe_class("diarization")))  # also the options of sections that are null
+    keys = {option.key for option in known}
+    for option in [*known, *(one for one in options(recipe_class("sequence")) if one.key not in keys)]:
+        assert re.search(rf"\b{option.path[-1]}:", text), option.key
+        assert option.description in wrapped, option.key

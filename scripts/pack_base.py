@@ -1,22 +1,26 @@
 """Packs a checkpoint for the package: weights in half precision, nothing of the machine it was trained on.
 
-    python scripts/pack_base.py RUN src/phonate/base/voice data.path=kathleen [key=value ...]
+    python scripts/pack_base.py RUN src/phonate/base/voice data.path=kathleen [key=value ...] [--average RUN SHARE]
 
 RUN is a run or a checkpoint. `key=value` are changes to its recipe, whose paths must not be of this machine. The target
 is a checkpoint with a manifest of its own, which `phonate checkpoints verify` checks. A MODEL_CARD.md in it is kept.
-Speakers that are others at another pitch (see shift_voices.py) are left out.
+Speakers that are others at another pitch (see shift_voices.py) are left out. `--average` gives the weights of a run
+that RUN was trained from this share in a voice's weights (Wortsman et al. 2022, arXiv:2109.01903), its discriminator
+excepted; where that run had a single speaker, vectors of speakers shrink by this share.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-from safetensors.torch import save
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
 
 from phonate.config.resolve import resolve
 from phonate.training.checkpoints import best_or_latest, files
@@ -25,6 +29,7 @@ from phonate.training.checkpoints.manifest import problems, write_manifest
 CARD = "MODEL_CARD.md"
 VOICES = "acoustic.voices.weight"
 OF_THE_MACHINE = ("hostname", "platform", "git_commit", "git_branch", "git_dirty", "model_hash")
+OF_THE_WEIGHTS = ("train_loss", "val_loss", "best_metric")
 
 
 def own_voices(speakers: list[str]) -> list[int]:
@@ -33,20 +38,37 @@ def own_voices(speakers: list[str]) -> list[int]:
     return [number for number, name in enumerate(speakers) if unshifted[number] not in {*speakers} - {name}]
 
 
-def half_weights(source: Path, voices: list[int] | None) -> bytes:
+def weights(source: Path) -> dict[str, Tensor]:
+    """The weights of a checkpoint, in single precision."""
+    found = load_file(source / files.WEIGHTS)
+    return {name: one.float() if one.is_floating_point() else one for name, one in found.items()}
+
+
+def averaged(tensors: dict[str, Tensor], earlier: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    """The weights with this share of those of an earlier training."""
+    made = dict(tensors)
+    for name, one in tensors.items():
+        if name.startswith("acoustic.") and one.is_floating_point():
+            before = earlier.get(name, torch.zeros_like(one) if name == VOICES else one)
+            if before.shape != one.shape:
+                sys.exit(f"{name}: {tuple(before.shape)} can't be averaged with {tuple(one.shape)}")
+            made[name] = torch.lerp(one, before, share)
+    return made
+
+
+def half_weights(tensors: dict[str, Tensor], voices: list[int] | None) -> bytes:
     """The weights with 16-bit numbers, with the vectors of these `voices`; None for a model that has none."""
-    with safe_open(source / files.WEIGHTS, "pt") as stored:
-        tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     if voices is not None:
-        tensors[VOICES] = tensors[VOICES][voices]
+        tensors = {**tensors, VOICES: tensors[VOICES][voices]}
     return save({name: one.half() if one.is_floating_point() else one for name, one in tensors.items()})
 
 
-def metadata(source: Path) -> bytes:
-    """The checkpoint's metadata without what it says of the machine."""
+def metadata(source: Path, measured: bool) -> bytes:
+    """The checkpoint's metadata without what it says of the machine, nor losses of weights that were not measured."""
     found = json.loads((source / files.METADATA).read_text(encoding="utf-8"))
     without_state = {"optimizer_state_available": False, "scheduler_state_available": False}
-    return files.render(found | dict.fromkeys(OF_THE_MACHINE) | without_state)
+    losses = {} if measured else {"metrics": {}, **dict.fromkeys(OF_THE_WEIGHTS)}
+    return files.render(found | dict.fromkeys(OF_THE_MACHINE) | without_state | losses)
 
 
 def inference_metadata(found: dict[str, Any], voices: list[int] | None) -> bytes:
@@ -57,8 +79,11 @@ def inference_metadata(found: dict[str, Any], voices: list[int] | None) -> bytes
     return files.render(found | changed)
 
 
-def pack(source: Path, target: Path, changes: list[str]) -> None:
+def pack(source: Path, target: Path, changes: list[str], average: tuple[Path, float] | None) -> None:
     """Write the checkpoint."""
+    tensors = weights(source)
+    if average is not None:
+        tensors = averaged(tensors, weights(average[0]), average[1])
     target.mkdir(parents=True, exist_ok=True)
     for old in target.iterdir():
         if old.name != CARD:
@@ -67,10 +92,10 @@ def pack(source: Path, target: Path, changes: list[str]) -> None:
     facts = json.loads((source / files.INFERENCE).read_text(encoding="utf-8"))
     voices = own_voices(facts["speakers"]) if recipe.recipe.task == "speech" else None
     contents = {
-        files.WEIGHTS: half_weights(source, voices),
+        files.WEIGHTS: half_weights(tensors, voices),
         files.RECIPE: recipe.to_yaml().encode(),
         files.INFERENCE: inference_metadata(facts, voices),
-        files.METADATA: metadata(source),
+        files.METADATA: metadata(source, average is None),
     }
     records = {name: files.write_durably(target / name, content) for name, content in contents.items()}
     write_manifest(target, records)
@@ -81,9 +106,14 @@ def pack(source: Path, target: Path, changes: list[str]) -> None:
 
 def main() -> None:
     """Pack one checkpoint."""
-    if len(sys.argv) < 4:
-        sys.exit(__doc__)
-    pack(best_or_latest(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("target", type=Path)
+    parser.add_argument("changes", nargs="+", metavar="key=value")
+    parser.add_argument("--average", nargs=2, metavar=("RUN", "SHARE"))
+    args = parser.parse_args()
+    average = None if args.average is None else (best_or_latest(args.average[0]), float(args.average[1]))
+    pack(best_or_latest(args.run), args.target, args.changes, average)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,8 @@ base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=fol
 	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=open-recordings \
 	  training.init_from=null
 	$(BIN)/python scripts/pack_base.py build/base/voice/checkpoints/step-00000600 src/phonate/base/voice \
-	  data.path=open-recordings data.vocoder=base/vocoder data.transcribe=false training.init_from=base
+	  data.path=open-recordings data.vocoder=base/vocoder data.transcribe=false training.init_from=base \
+	  --average build/base/one-voice 0.3
 	$(BIN)/phonate evaluate base/voice --data build/base/held_out.csv --output build/base/evaluation
 
 docs: $(DOCS)  ## Build the documentation into site/

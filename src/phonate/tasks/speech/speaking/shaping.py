@@ -17,7 +17,7 @@ from phonate.text.script import ScriptWord
 
 FADE_SECONDS = 0.01
 """By which sound ends where a silence is put in, and by which a level changes."""
-SILENT_DB = -50.0
+SILENT_DB = -40.0
 """Of the loudest frame: what is below counts as silence."""
 NEAR = 3
 """Frames around a boundary in which its silence is looked for, for durations are not exact."""
@@ -62,10 +62,10 @@ class Shaping:
     def later(self, words: Iterable[TimedWord]) -> Iterator[TimedWord]:
         """Words at the times that they have after the silences were put in."""
         for word in words:
-            yield TimedWord(word.text, *(round(self._moved(time), 3) for time in (word.start, word.end)))
-
-    def _moved(self, seconds: float) -> float:
-        return seconds + sum(one.samples for one in self.pauses if one.at < seconds * self.rate) / self.rate
+            begin, end = round(word.start * self.rate), round(word.end * self.rate)
+            start = word.start + sum(one.samples for one in self.pauses if one.at <= begin) / self.rate
+            stop = word.end + sum(one.samples for one in self.pauses if one.at < end) / self.rate
+            yield TimedWord(word.text, round(start, 3), round(stop, 3))
 
     def _gains(self, begin: int, end: int) -> FloatArray:
         """Factors of the samples from `begin` to `end`."""
@@ -141,6 +141,6 @@ def _longest_run(values: NDArray[np.bool_]) -> int:
 
 
 def _quietest(level_T: NDArray[np.float64], begin: int, end: int) -> int:
-    """The quietest frame between two, and next to them."""
-    first, last = max(0, begin - 1), min(len(level_T), end + 1)
+    """The quietest frame between two words, so that the silence in front of it is part of neither."""
+    first, last = min(begin, len(level_T) - 1), min(len(level_T), end + 1)
     return first + int(np.argmin(level_T[first:last]))

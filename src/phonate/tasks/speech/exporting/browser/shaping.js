@@ -40,9 +40,9 @@ function longestRun(values) {
   return longest;
 }
 
-// The quietest frame between two, and next to them.
+// The quietest frame between two words, so that the silence in front of it is part of neither.
 function quietest(level, begin, end) {
-  const first = Math.max(0, begin - 1), near = level.slice(first, Math.min(level.length, end + 1));
+  const first = Math.min(begin, level.length - 1), near = level.slice(first, Math.min(level.length, end + 1));
   return first + near.indexOf(near.reduce((least, one) => Math.min(least, one), Infinity));
 }
 

@@ -7,9 +7,15 @@ import torch
 from torch import nn
 
 from phonate.nn.vocoder import discriminators
-from phonate.nn.vocoder.discriminators import Discriminators, MelDiscriminator, MultiResolutionFourier
+from phonate.nn.vocoder.discriminators import (
+    Discriminators,
+    MelDiscriminator,
+    MultiResolutionFourier,
+    PeriodDiscriminator,
+)
 
 RESOLUTIONS = ((512, 128), (256, 64))
+PERIODS = (2, 5)
 
 
 def judged(network: nn.Module, natural: list[torch.Tensor], made: list[torch.Tensor], steps: int) -> float:
@@ -47,20 +53,34 @@ def test_it_would_not_be_if_mels_were_not_standardised(monkeypatch: pytest.Monke
     assert judged(MelDiscriminator(40, 6, 8), *mels(), steps=100) > 0.45
 
 
-def test_noise_is_told_from_a_voice_at_every_resolution() -> None:
+def test_noise_is_told_from_a_voice_at_every_resolution_and_period() -> None:
     torch.manual_seed(0)
     time = torch.arange(4096) / 22050
     voice = sum(torch.sin(2 * torch.pi * 150.0 * harmonic * time) / harmonic for harmonic in range(1, 20))
     fourier = MultiResolutionFourier(RESOLUTIONS)
-    natural, made = (fourier(sound[None].expand(4, -1)) for sound in (0.1 * voice, 0.1 * torch.randn(4096)))
-    network = Discriminators(RESOLUTIONS, 4)
+    sounds = [sound[None].expand(4, -1) for sound in (0.1 * voice, 0.1 * torch.randn(4096))]
+    natural, made = ((sound, fourier(sound)) for sound in sounds)
+    network = Discriminators(RESOLUTIONS, PERIODS, 4)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     for _ in range(120):
-        verdicts = list(zip(network(natural), network(made), strict=True))
+        verdicts = list(zip(network(*natural), network(*made), strict=True))
         loss = sum((real - 1).square().mean() + fake.square().mean() for (real, _), (fake, _) in verdicts)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    for (real, layers), (fake, _) in verdicts:
+    for (real, _), (fake, _) in verdicts:
         assert real.mean() > fake.mean() + 0.3
-        assert len(layers) == 3
+    assert [len(layers) for (_, layers), _ in verdicts] == [3, 3, 4, 4]
+
+
+def test_scores_of_a_period_are_of_every_periodth_sample() -> None:
+    torch.manual_seed(0)
+    network = PeriodDiscriminator(5, 2)
+    waveform = torch.randn(2, 1003)
+    changed = waveform.clone()
+    changed[0, 2::5] += 1.0
+    scores, layers = network(waveform)
+    others, _ = network(changed)
+    assert scores.shape == (2, 5, 3)
+    assert [tuple(layer.shape) for layer in layers] == [(2, 5, 2, 67), (2, 5, 4, 23), (2, 5, 8, 8), (2, 5, 8, 3)]
+    assert (scores != others).any(-1).tolist() == [[False, False, True, False, False], [False] * 5]

@@ -200,7 +200,7 @@ def test_a_loss_that_couples_items_is_never_split(tmp_path):
 def test_on_several_ranks_the_run_ends_with_what_to_change(tmp_path):
     """Their gradients are exchanged within the backward pass: one rank alone can't begin anew."""
     trainer = train(tmp_path / "run", max_steps=1)
-    window = next(trainer.accumulation_groups(0, 0))
+    window = [next(trainer.train_source.epoch(0))]
 
     class Two(Ranks):
         def sum(self, numbers):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from torch import Tensor
 from phonate.compute.distributed import Ranks
 from phonate.compute.memory import return_freed_pages
 from phonate.config.errors import InputError, Interrupted, TrainingError
-from phonate.data.batches.loading import MicroBatch
 from phonate.training.best import Best
 from phonate.training.callbacks import Callback, CallbackList, build_callbacks
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
@@ -49,6 +48,7 @@ from phonate.training.setup import (
 )
 from phonate.training.signals import Signals, StopNow
 from phonate.training.state import Parts, Progress, Weights
+from phonate.training.steps.accumulation import accumulation_groups
 from phonate.training.steps.ema import EMA
 from phonate.training.steps.generators import GlobalGenerators, seed_global_generators, seed_torch
 from phonate.training.steps.meter import Meters
@@ -279,7 +279,8 @@ class Trainer:
         if progress.batch == 0:
             for on_epoch_begin in self.callbacks.on_epoch_begin:
                 on_epoch_begin(self, progress.epoch)
-        groups = self.accumulation_groups(progress.epoch, progress.batch)
+        planned = self.train_source.epoch(progress.epoch, progress.batch)
+        groups = accumulation_groups(planned, self.settings.gradient_accumulation_steps)
         self.mark("gap")
         while not self.finished:
             started = time.perf_counter()
@@ -297,19 +298,6 @@ class Trainer:
             self._after_step()
             if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in group)):
                 self._report_profile()
-
-    def accumulation_groups(self, epoch: int, start: int) -> Iterator[list[MicroBatch]]:
-        """The micro-batches of each optimizer step of `epoch`, from micro-batch `start` on; the last step may have
-        fewer."""
-        times = self.settings.gradient_accumulation_steps
-        group: list[MicroBatch] = []
-        for planned in self.train_source.epoch(epoch, start):
-            group.append(planned)
-            if sum(one.planned for one in group) >= times:
-                yield group
-                group = []
-        if group:
-            yield group
 
     def _after_step(self) -> None:
         """Everything that follows an optimizer step. Most steps only pass through the comparisons."""

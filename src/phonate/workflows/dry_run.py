@@ -14,6 +14,7 @@ import torch
 
 from phonate.config.resolve import Resolved
 from phonate.training.run import Run
+from phonate.training.steps.accumulation import accumulation_groups
 from phonate.training.task import Task
 from phonate.training.trainer import Trainer
 
@@ -63,9 +64,10 @@ def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) 
 def _time_steps(trainer: Trainer) -> float:
     """Median seconds per step after the first, including waiting for data."""
     trainer.model.train()
+    times = trainer.settings.gradient_accumulation_steps
     ends: list[float] = []
     for epoch in itertools.count():
-        for window in trainer.accumulation_groups(epoch, 0):
+        for window in accumulation_groups(trainer.train_source.epoch(epoch), times):
             trainer.train_step(window, trainer.step, trainer.ema)
             trainer.progress.step += 1
             if trainer.device.type == "cuda":

@@ -92,6 +92,17 @@ def load_pretrained(
         except Exception as error:  # damaged files: each reader raises its own errors
             why = " ".join(str(error).split())
             raise InputError(f"model.name: {name}: the model can't be loaded ({why})") from error
+    _require_all_weights(name, found)
+    loaded: nn.Module = model
+    if dtype != "auto" and quantization is None and getattr(model, "is_quantized", False):
+        for parameter in loaded.parameters():  # transformers leaves them as they are in quantised files
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(DTYPES[dtype])
+    return loaded
+
+
+def _require_all_weights(name: str, found: Mapping[str, Any]) -> None:
+    """Raises InputError unless the file had every weight, in its shape; `found` is what transformers says of it."""
     if missing := sorted(found["missing_keys"]):
         raise InputError(f"model.name: {name}: its file lacks {len(missing)} weights, such as {missing[0]}")
     if mismatched := sorted(found["mismatched_keys"]):
@@ -99,12 +110,6 @@ def load_pretrained(
         raise InputError(
             f"model.name: {name}: {weight} is {tuple(there)} in its file, {tuple(wanted)} by its config.json"
         )
-    loaded: nn.Module = model
-    if dtype != "auto" and quantization is None and getattr(model, "is_quantized", False):
-        for parameter in loaded.parameters():  # transformers leaves them as they are in quantised files
-            if parameter.is_floating_point():
-                parameter.data = parameter.data.to(DTYPES[dtype])
-    return loaded
 
 
 def pretrained_file(name: str, file: str) -> Path | None:

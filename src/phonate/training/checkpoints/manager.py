@@ -105,7 +105,6 @@ class CheckpointManager:
             CheckpointError: the save before this one failed, a value can't be stored, the folder can't be
                 written, or the disk is too full. Nothing old has been deleted then.
         """
-        started = time.perf_counter()
         final = self.folder / listing.name_of(step)
         if not self.is_main:
             return final
@@ -136,6 +135,20 @@ class CheckpointManager:
         contents = {files.RECIPE: recipe_yaml.encode(), files.INFERENCE: _json(export)}
         if self.config.save_model_architecture:
             contents[files.ARCHITECTURE] = architecture.encode()
+        self._write_behind(final, weights, state, contents, metadata, is_best)
+        return final
+
+    def _write_behind(
+        self,
+        final: Path,
+        weights: Mapping[str, Tensor],
+        state: Mapping[str, Any],
+        contents: dict[str, bytes],
+        metadata: CheckpointMetadata,
+        is_best: bool | None,
+    ) -> None:
+        """Take copies of weights and state, once the save before this one is done, and write them in the background."""
+        started = time.perf_counter()
         try:
             self.flush()
             self.waited_seconds += time.perf_counter() - started
@@ -150,7 +163,6 @@ class CheckpointManager:
             self._pending = self._thread.submit(writer.write, job)
         finally:
             self.blocked_seconds += time.perf_counter() - started
-        return final
 
     def check_space(self, *trees: Any) -> None:
         """Raise CheckpointError unless the disk has room for a checkpoint of the tensors in `trees`.

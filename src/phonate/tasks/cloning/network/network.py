@@ -99,12 +99,7 @@ class CloningNetwork(nn.Module):
             heard_features: (E, width of the encoder).
         """
         base = self.base
-        embedded_NH = base.model.embed_tokens(input_ids).flatten(0, 1)
-        embedded_NH = embedded_NH.index_copy(0, frame_positions, _embed_frames(base.model.embed_audio_tokens, frames))
-        if self.whisper_projector is not None and heard_features is not None:
-            heard_EH = self.whisper_projector(heard_features).to(embedded_NH.dtype)
-            embedded_NH = embedded_NH.index_add(0, heard_positions, heard_EH)
-        embedded_BLH = embedded_NH.view(*input_ids.shape, -1)
+        embedded_BLH = self._embedded(input_ids, frames, frame_positions, heard_positions, heard_features)
         if sequences is None:
             attention = Attention(mask=block_causal_mask(position_ids, query_dtype(embedded_BLH)))
         else:
@@ -128,6 +123,24 @@ class CloningNetwork(nn.Module):
             text_MV = base.text_lm_head(hidden_NH.index_select(0, text_positions))
         codebooks = (self.config.num_codebooks, self.config.codebook_size)
         return NetworkOutput(logits_PKV.unflatten(-1, codebooks), text_MV, hidden_NH if read is None else None)
+
+    def _embedded(
+        self,
+        input_ids: Tensor,
+        frames: Tensor,
+        frame_positions: Tensor,
+        heard_positions: Tensor | None,
+        heard_features: Tensor | None,
+    ) -> Tensor:
+        """Embeddings (B, L, H) of tokens, of frames in their places, and of what Whisper hears."""
+        base = self.base
+        embedded_NH = base.model.embed_tokens(input_ids).flatten(0, 1)
+        embedded_NH = embedded_NH.index_copy(0, frame_positions, _embed_frames(base.model.embed_audio_tokens, frames))
+        if self.whisper_projector is not None and heard_features is not None:
+            heard_EH = self.whisper_projector(heard_features).to(embedded_NH.dtype)
+            embedded_NH = embedded_NH.index_add(0, heard_positions, heard_EH)
+        embedded_BLH: Tensor = embedded_NH.view(*input_ids.shape, -1)
+        return embedded_BLH
 
 
 def _among(read: Paths, count: int, *positions: Tensor) -> list[Tensor]:

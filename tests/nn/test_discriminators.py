@@ -53,6 +53,29 @@ def test_it_would_not_be_if_mels_were_not_standardised(monkeypatch: pytest.Monke
     assert judged(MelDiscriminator(40, 6, 8), *mels(), steps=100) > 0.45
 
 
+def waveforms() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Voices of several pitches, at the level of the vocoder's waveforms, and the same with phases at random."""
+    generator = torch.Generator().manual_seed(0)
+    time = torch.arange(8192) / 22050
+    pitch = torch.linspace(100.0, 220.0, 8)[:, None, None]
+    harmonics = torch.arange(1, 30)[None, :, None]
+    angle = 2 * torch.pi * pitch * harmonics * time
+    phases = 2 * torch.pi * torch.rand(8, 29, 1, generator=generator)
+    natural, made = (torch.cos(angle + shift).sum(1) for shift in (0.0, phases))
+    return [0.067 * natural / natural.std()], [0.067 * made / made.std()]
+
+
+def test_a_waveform_with_wrong_phases_is_found_out_in_a_few_steps() -> None:
+    torch.manual_seed(0)
+    assert judged(PeriodDiscriminator(5, 8), *waveforms(), steps=60) < 0.2
+
+
+def test_it_would_not_be_if_waveforms_were_not_standardised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discriminators, "_WAVEFORM_DEVIATION", 1.0)
+    torch.manual_seed(0)
+    assert judged(PeriodDiscriminator(5, 8), *waveforms(), steps=60) > 0.45
+
+
 def test_noise_is_told_from_a_voice_at_every_resolution_and_period() -> None:
     torch.manual_seed(0)
     time = torch.arange(4096) / 22050

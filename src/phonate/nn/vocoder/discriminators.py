@@ -18,6 +18,8 @@ _COMPRESSION = 0.3
 _SMALL = 1e-5
 _MEAN_LEVEL, _DEVIATION = 0.35, 0.2
 """Of mel features from 0 to 1. Without standardisation, a discriminator stays at chance for a thousand steps."""
+_WAVEFORM_DEVIATION = 0.067
+"""Of waveforms with pre-emphasis and a peak of 1. What is said above holds for them, too."""
 
 
 class SpectrogramDiscriminator(nn.Module):
@@ -63,7 +65,8 @@ class PeriodDiscriminator(nn.Module):
         items, period = len(waveform_BN), self.period
         whole = waveform_BN.shape[1] // period * period
         # each offset is an item of its own: in one dimension, convolutions on processors are twice as fast
-        hidden = waveform_BN[:, :whole].reshape(items, -1, period).transpose(1, 2).reshape(items * period, 1, -1)
+        standard_BN = waveform_BN[:, :whole] / _WAVEFORM_DEVIATION
+        hidden = standard_BN.reshape(items, -1, period).transpose(1, 2).reshape(items * period, 1, -1)
         outputs = []
         for layer in self.layers:
             hidden = F.leaky_relu(layer(hidden), 0.1)

@@ -131,6 +131,29 @@ def test_a_model_of_three_speakers_handles_five(known, monkeypatch):
     assert len(two.speakers) == 2
 
 
+class Confused(Known):
+    """Gives what is said in the middle of a window to the wrong one of two speakers."""
+
+    def activity_probabilities(self, features, lengths):
+        out = super().activity_probabilities(features, lengths)
+        out[:, 18:26, :2] = out[:, 18:26, :2].flip(-1)
+        return out
+
+
+def test_what_a_model_confuses_is_put_right_by_the_voices(known, monkeypatch):
+    monkeypatch.setattr("phonate.tasks.diarization.segmentation.voices.SpeakerJudge", FakeJudge)
+    monkeypatch.setattr(known, "model", Confused())
+    waveform, truth = meeting([(at, at + 0.9, number % 2) for number, at in enumerate(range(20))], 20.0)
+    plain = known.decoding
+    compared = plain.model_copy(update={"reassignment_margin": 0.1})
+    analysis = known.analyse(waveform, settings=compared)
+    confused = score(truth, known.decode(analysis, settings=plain).turns)
+    assert confused.der > 0.1
+    assert score(truth, known.decode(analysis, settings=compared).turns).der < 0.5 * confused.der
+    with pytest.raises(ValueError, match="without reassignment_margin"):
+        known.decode(known.analyse(waveform), settings=compared)
+
+
 def test_files_arrays_and_lists_give_the_same(known, tmp_path, monkeypatch):
     monkeypatch.setattr("phonate.tasks.diarization.segmentation.voices.SpeakerJudge", FakeJudge)
     waveform, truth = meeting([(0.5, 2.0, 0), (2.5, 5.0, 1), (6.0, 9.5, 0)], 10.0)

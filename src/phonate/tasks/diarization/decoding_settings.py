@@ -45,6 +45,11 @@ class DecodingSettings(Settings):
     """Distance (1 - cosine similarity, averaged over embeddings of 1.6 s segments) above which clusters are not merged,
     unless the number of speakers is given."""
 
+    reassignment_margin: Annotated[float, Field(ge=0.0, lt=2.0)] | None = None
+    """With stitching embeddings: segments of half a second and more in which one speaker is active go to the speaker of
+    the recording whose voice they are nearest to, if its cosine similarity is higher by more than this. Null: they stay
+    where the model puts them."""
+
     @model_validator(mode="after")
     def _odd_median(self) -> Self:
         if self.median % 2 == 0:

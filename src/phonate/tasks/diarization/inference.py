@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,16 +25,16 @@ from phonate.data.features import FEATURES
 from phonate.data.manifests.rows import one_line
 from phonate.tasks.diarization.decoding_settings import DecodingSettings, SmoothingSettings, Stitching
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
-from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits, cluster, speaker_limits
+from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits, speaker_limits
+from phonate.tasks.diarization.segmentation.matching import by_voice
 from phonate.tasks.diarization.segmentation.smoothing import smoothed
 from phonate.tasks.diarization.segmentation.stitching import (
-    SILENT,
     Assignment,
+    Exchange,
     Segmentation,
     by_overlap,
     joined,
     same_columns,
-    tracks,
 )
 from phonate.tasks.diarization.segmentation.turns import TurnStream, active, speaker_turns
 from phonate.tasks.diarization.segmentation.voices import Voices
@@ -46,8 +45,6 @@ from phonate.training.inference import Demonstration, Device, Inference
 
 _BATCH = 8
 """Windows per forward pass."""
-_TRACKED_SECONDS = 0.3
-"""Speakers of two windows are linked only if they are active together for at least this long."""
 TUNED = "decoding.json"
 """File in a run's folder with the tuned decoding settings."""
 SAME_SPEAKERS = ("binary", "speaker_id", "custom")
@@ -251,14 +248,17 @@ class Diarizer(Inference):
         limit on the number of speakers."""
         two = list(itertools.islice(windows, 2))
         found, hop, seconds = Segmentation([], []), self.recipe.data.audio.hop_length, 0.0
-        voices = Voices(self.sample_rate) if compared and (len(two) > 1 or limited) else None
+        voices = None
+        if compared and (len(two) > 1 or limited):
+            voices = Voices(self.sample_rate, segments=settings.reassignment_margin is not None)
         rest = itertools.chain(two, windows)
         while batch := list(itertools.islice(rest, _BATCH)):
             probabilities = self._probabilities([one.features_TF for one in batch], settings.smoothing)
             for window, own_UK in zip(batch, probabilities, strict=True):
                 if voices is not None:
                     active_UK = active(own_UK, settings.threshold, settings.median)
-                    voices.add(len(found.starts), active_UK, window.waveform_N, hop * self.model.stride)
+                    place = window.start // self.model.stride
+                    voices.add(len(found.starts), place, active_UK, window.waveform_N, hop * self.model.stride)
                 found.starts.append(window.start // self.model.stride)
                 found.probabilities.append(own_UK)
                 seconds = (window.start * hop + len(window.waveform_N)) / self.sample_rate
@@ -287,22 +287,19 @@ class Diarizer(Inference):
     ) -> Diarization:
         """Decode an analysis with `settings` (None: `self.decoding`)."""
         settings = settings or self.decoding
-        assignment_WK = self._assignment(analysis, limits or SpeakerLimits(), settings)
-        probabilities_UG = joined(analysis.windows, assignment_WK)
+        assignment_WK, exchanged = self._matched(analysis, limits or SpeakerLimits(), settings)
+        probabilities_UG = joined(analysis.windows, assignment_WK, exchanged)
         return self._named(probabilities_UG, settings, analysis.seconds)
 
-    def _assignment(self, analysis: Analysis, limits: SpeakerLimits, settings: DecodingSettings) -> Assignment:
-        windows, voices = analysis.windows, analysis.voices
+    def _matched(
+        self, analysis: Analysis, limits: SpeakerLimits, settings: DecodingSettings
+    ) -> tuple[Assignment, Sequence[Exchange]]:
+        """The speaker of the recording for each speaker of a window, and where single segments have another one."""
         if self.label_type in SAME_SPEAKERS:
-            return same_columns(windows)
-        if voices is None:
-            return by_overlap(windows)
-        active_WUK = [active(own_UK, settings.threshold, settings.median) for own_UK in windows.probabilities]
-        frames = math.ceil(_TRACKED_SECONDS * self.frames_per_second)
-        found, columns_N = voices.found(tracks(windows, active_WUK, frames))
-        assignment_WK = np.full((len(windows.starts), self.model.speakers), SILENT)
-        assignment_WK[found.windows_N, columns_N] = cluster(found, settings.cluster_distance, limits)
-        return assignment_WK
+            return same_columns(analysis.windows), ()
+        if analysis.voices is None:
+            return by_overlap(analysis.windows), ()
+        return by_voice(analysis.windows, analysis.voices, settings, limits, self.frames_per_second)
 
     def _named(self, probabilities_UG: FloatArray, settings: DecodingSettings, seconds: float) -> Diarization:
         turns = speaker_turns(probabilities_UG, self.frames_per_second, settings)

@@ -22,6 +22,17 @@ Assignment = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """Frames `start` to `end` of a window in which two speakers of the recording are exchanged."""
+
+    window: int
+    start: int
+    end: int
+    speaker: int
+    other: int
+
+
+@dataclass(frozen=True)
 class Segmentation:
     """The speaker activity of each window."""
 
@@ -89,16 +100,19 @@ def tracks(windows: Segmentation, active: Sequence[NDArray[np.uint8]], frames: i
     return tracks_WK
 
 
-def joined(windows: Segmentation, assignment_WK: Assignment) -> FloatArray:
-    """(U, G): activity probabilities of the recording's speakers.
+def joined(windows: Segmentation, assignment_WK: Assignment, exchanges: Sequence[Exchange] = ()) -> FloatArray:
+    """(U, G): activity probabilities of the recording's speakers, exchanged where `exchanges` say so.
 
     Each frame is the mean over the windows that contain it, weighted by its distance to the nearer end of the window.
     If several speakers of a window are the same speaker of the recording, the highest probability counts.
     """
     count = int(assignment_WK.max(initial=SILENT)) + 1
+    of_window: dict[int, list[Exchange]] = {}
+    for exchange in exchanges:
+        of_window.setdefault(exchange.window, []).append(exchange)
     sum_UG = np.zeros((windows.frames, count), dtype=np.float32)
     weight_U1 = np.zeros((windows.frames, 1), dtype=np.float32)
-    for (start, own_UK), persons_K in zip(windows, assignment_WK, strict=True):
+    for number, ((start, own_UK), persons_K) in enumerate(zip(windows, assignment_WK, strict=True)):
         frame_U = np.arange(1, len(own_UK) + 1)
         fade_U1 = np.minimum(frame_U, frame_U[::-1]).astype(np.float32)[:, None]
         there = slice(start, start + len(own_UK))
@@ -106,6 +120,9 @@ def joined(windows: Segmentation, assignment_WK: Assignment) -> FloatArray:
         for column, person in enumerate(persons_K.tolist()):
             if person != SILENT:
                 own_UG[:, person] = np.maximum(own_UG[:, person], own_UK[:, column])
+        for one in of_window.get(number, ()):
+            frames_UG = own_UG[one.start : one.end]
+            frames_UG[:, [one.speaker, one.other]] = frames_UG[:, [one.other, one.speaker]]
         sum_UG[there] += fade_U1 * own_UG
         weight_U1[there] += fade_U1
     return np.asarray(sum_UG / np.maximum(weight_U1, 1.0), dtype=np.float32)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray, resample
 from phonate.evaluation.speaker_similarity import EMBEDDING_WIDTH, JUDGE_RATE, SpeakerJudge
 from phonate.tasks.diarization.segmentation.clustering import LocalSpeakers
+from phonate.tasks.diarization.segmentation.reassignment import Segments
 from phonate.tasks.diarization.segmentation.stitching import Assignment
 
 _SHORTEST_SECONDS = 0.5
@@ -20,25 +21,29 @@ _SHORTEST_SECONDS = 0.5
 
 
 class Voices:
-    """Collects an embedding of each active speaker of each window."""
+    """Collects an embedding of each active speaker of each window, and of each segment of a single speaker."""
 
-    def __init__(self, sample_rate: int) -> None:
-        """`sample_rate`: that of the waveforms, in Hz."""
+    def __init__(self, sample_rate: int, segments: bool) -> None:
+        """`sample_rate`: that of the waveforms, in Hz; `segments`: whether segments are wanted."""
         self._rate = sample_rate
+        self._wants_segments = segments
         self._windows: list[int] = []
         self._columns: list[int] = []
         self._embeddings: list[FloatArray] = []
         self._seconds: list[float] = []
+        self._segments: list[tuple[int, int, int, int, int]] = []
+        self._segment_embeddings: list[FloatArray] = []
 
     @cached_property
     def _judge(self) -> SpeakerJudge:
         return SpeakerJudge()
 
-    def add(self, window: int, active_UK: NDArray[np.uint8], waveform_N: FloatArray, frame: int) -> None:
+    def add(self, window: int, start: int, active_UK: NDArray[np.uint8], waveform_N: FloatArray, frame: int) -> None:
         """Embed the speakers of a window.
 
         Args:
             window: Index of the window.
+            start: Its first frame in the recording.
             active_UK: 1 where a speaker is active.
             waveform_N: The samples of the window.
             frame: Samples per output frame.
@@ -53,6 +58,17 @@ class Voices:
             self._columns.append(column)
             self._seconds.append(seconds)
             self._embeddings.append(self._embedding(waveform_N[: len(chosen_N)][chosen_N]))
+            if self._wants_segments:
+                self._add_segments(window, start, column, clean_U, waveform_N, frame)
+
+    def _add_segments(
+        self, window: int, start: int, column: int, clean_U: NDArray[np.uint8], waveform_N: FloatArray, frame: int
+    ) -> None:
+        """Embed the segments in which a speaker of a window is active alone."""
+        for first, end in np.flatnonzero(np.diff(clean_U, prepend=0, append=0)).reshape(-1, 2).tolist():
+            if (end - first) * frame >= _SHORTEST_SECONDS * self._rate:
+                self._segments.append((window, column, first, end, start + first))
+                self._segment_embeddings.append(self._embedding(waveform_N[first * frame : end * frame]))
 
     def _embedding(self, speech_N: FloatArray) -> FloatArray:
         """(D,) mean of the embeddings of segments of the speech; zeros for silence."""
@@ -67,3 +83,12 @@ class Voices:
         embeddings_ND = np.stack(self._embeddings) if self._embeddings else np.zeros((0, EMBEDDING_WIDTH), np.float32)
         seconds_N = np.array(self._seconds, dtype=np.float32)
         return LocalSpeakers(windows_N, embeddings_ND, seconds_N, tracks_WK[windows_N, columns_N]), columns_N
+
+    def segments(self) -> Segments:
+        """All segments of single speakers that are long enough to tell voices apart. Raises ValueError if they were not
+        wanted."""
+        if not self._wants_segments:
+            raise ValueError("segments have no embeddings: the recording was analysed without reassignment_margin")
+        table_S5 = np.array(self._segments, dtype=np.int64).reshape(-1, 5)
+        embeddings_SD = np.array(self._segment_embeddings, dtype=np.float32).reshape(-1, EMBEDDING_WIDTH)
+        return Segments(table_S5[:, 0], table_S5[:, 1], table_S5[:, 2:4], table_S5[:, 4], embeddings_SD)

@@ -1,10 +1,10 @@
-"""Write the corpora of the conversion study: what is trained on and what is judged. They share only the target speaker.
+"""Write the corpora of the conversion study: what is trained on, and what is judged. They share only the target speaker.
 
     python scripts/prepare_conversion_study.py RECORDINGS FOLDER
 
 RECORDINGS holds tts_en_kathleen, tts_en_lj, tts_de_kerstin (LJSpeech layout: metadata.csv and wavs/) and
-spk_en_librispeech (train-clean-100/ with one clip a speaker, test-other/SPEAKER/). FOLDER gets train.json and
-evaluation.json.
+spk_en_librispeech (train-clean-100/ with one clip a speaker, test-other/SPEAKER/). FOLDER gets train.json,
+evaluation.json, and confirmation.json: clips of twelve other speakers, on which nothing was chosen.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ SEVERAL_CLIPS = ("1688", "1998", "2033", "2414")
 SINGLE_CLIPS = ("5703", "8098", "4014", "2002", "7505", "1578", "1088", "8051")
 RANKED_SPEAKERS = 37
 """Further voices among which the target must come first: with the twelve sources and the target, fifty."""
+CONFIRMED_EACH = 4
+"""Every fourth of the remaining speakers is a source of the confirmation."""
 
 
 def read_ljspeech(folder: Path, speaker: str) -> Rows:
@@ -44,7 +46,7 @@ def librispeech(files: list[Path]) -> Rows:
 
 
 def study(recordings: Path) -> dict[str, Rows]:
-    """The rows of both corpora. The judged clips come first, one of each speaker, as the evaluation takes them."""
+    """The rows of the corpora. The judged clips come first, one of each speaker, as the evaluation takes them."""
     target = read_ljspeech(recordings / "tts_en_kathleen", TARGET)
     books = recordings / "spk_en_librispeech"
     several = [sorted((books / "test-other" / speaker).glob("*.flac")) for speaker in SEVERAL_CLIPS]
@@ -53,11 +55,14 @@ def study(recordings: Path) -> dict[str, Rows]:
     ranked = [file for file in singles if file not in judged][:RANKED_SPEAKERS]
     sources = [clips[0] for clips in several] + judged
     others = [file for clips in several for file in clips[1:]] + ranked
+    confirmed = [file for file in singles if file not in judged + ranked][::CONFIRMED_EACH][: len(sources)]
+    references = target[-TARGET_REFERENCES:]
     return {
         "train": target[:-TARGET_REFERENCES]
         + read_ljspeech(recordings / "tts_en_lj", "lj")
         + read_ljspeech(recordings / "tts_de_kerstin", "kerstin"),
-        "evaluation": librispeech(sources) + librispeech(others) + target[-TARGET_REFERENCES:],
+        "evaluation": librispeech(sources) + librispeech(others) + references,
+        "confirmation": librispeech(confirmed) + librispeech(ranked) + references,
     }
 
 

@@ -1,4 +1,4 @@
-"""Write the corpora of the conversion study: what is trained on, and what is judged. They share only the target speaker.
+"""Write the corpora of the conversion study: what is trained on, and what is judged. They share only the target.
 
     python scripts/prepare_conversion_study.py RECORDINGS FOLDER
 

@@ -7,15 +7,9 @@ import torch
 from torch import nn
 
 from phonate.nn.vocoder import discriminators
-from phonate.nn.vocoder.discriminators import (
-    Discriminators,
-    MelDiscriminator,
-    MultiResolutionFourier,
-    PeriodDiscriminator,
-)
+from phonate.nn.vocoder.discriminators import Discriminators, MelDiscriminator, MultiResolutionFourier
 
 RESOLUTIONS = ((512, 128), (256, 64))
-PERIODS = (2, 5)
 
 
 def judged(network: nn.Module, natural: list[torch.Tensor], made: list[torch.Tensor], steps: int) -> float:
@@ -53,57 +47,20 @@ def test_it_would_not_be_if_mels_were_not_standardised(monkeypatch: pytest.Monke
     assert judged(MelDiscriminator(40, 6, 8), *mels(), steps=100) > 0.45
 
 
-def waveforms() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Voices of several pitches, at the level of the vocoder's waveforms, and the same with phases at random."""
-    generator = torch.Generator().manual_seed(0)
-    time = torch.arange(8192) / 22050
-    pitch = torch.linspace(100.0, 220.0, 8)[:, None, None]
-    harmonics = torch.arange(1, 30)[None, :, None]
-    angle = 2 * torch.pi * pitch * harmonics * time
-    phases = 2 * torch.pi * torch.rand(8, 29, 1, generator=generator)
-    natural, made = (torch.cos(angle + shift).sum(1) for shift in (0.0, phases))
-    return [0.067 * natural / natural.std()], [0.067 * made / made.std()]
-
-
-def test_a_waveform_with_wrong_phases_is_found_out_in_a_few_steps() -> None:
-    torch.manual_seed(0)
-    assert judged(PeriodDiscriminator(5, 8), *waveforms(), steps=60) < 0.2
-
-
-def test_it_would_not_be_if_waveforms_were_not_standardised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discriminators, "_WAVEFORM_DEVIATION", 1.0)
-    torch.manual_seed(0)
-    assert judged(PeriodDiscriminator(5, 8), *waveforms(), steps=60) > 0.45
-
-
-def test_noise_is_told_from_a_voice_at_every_resolution_and_period() -> None:
+def test_noise_is_told_from_a_voice_at_every_resolution() -> None:
     torch.manual_seed(0)
     time = torch.arange(4096) / 22050
     voice = sum(torch.sin(2 * torch.pi * 150.0 * harmonic * time) / harmonic for harmonic in range(1, 20))
     fourier = MultiResolutionFourier(RESOLUTIONS)
-    sounds = [sound[None].expand(4, -1) for sound in (0.1 * voice, 0.1 * torch.randn(4096))]
-    natural, made = ((sound, fourier(sound)) for sound in sounds)
-    network = Discriminators(RESOLUTIONS, PERIODS, 4)
+    natural, made = (fourier(sound[None].expand(4, -1)) for sound in (0.1 * voice, 0.1 * torch.randn(4096)))
+    network = Discriminators(RESOLUTIONS, 4)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     for _ in range(120):
-        verdicts = list(zip(network(*natural), network(*made), strict=True))
+        verdicts = list(zip(network(natural), network(made), strict=True))
         loss = sum((real - 1).square().mean() + fake.square().mean() for (real, _), (fake, _) in verdicts)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    for (real, _), (fake, _) in verdicts:
+    for (real, layers), (fake, _) in verdicts:
         assert real.mean() > fake.mean() + 0.3
-    assert [len(layers) for (_, layers), _ in verdicts] == [3, 3, 4, 4]
-
-
-def test_scores_of_a_period_are_of_every_periodth_sample() -> None:
-    torch.manual_seed(0)
-    network = PeriodDiscriminator(5, 2)
-    waveform = torch.randn(2, 1003)
-    changed = waveform.clone()
-    changed[0, 2::5] += 1.0
-    scores, layers = network(waveform)
-    others, _ = network(changed)
-    assert scores.shape == (2, 5, 3)
-    assert [tuple(layer.shape) for layer in layers] == [(2, 5, 2, 67), (2, 5, 4, 23), (2, 5, 8, 8), (2, 5, 8, 3)]
-    assert (scores != others).any(-1).tolist() == [[False, False, True, False, False], [False] * 5]
+        assert len(layers) == 3

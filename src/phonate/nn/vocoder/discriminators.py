@@ -5,7 +5,6 @@ Shapes: B batch, N samples, T frames, K bins, C channels.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import torch
@@ -18,8 +17,6 @@ _COMPRESSION = 0.3
 _SMALL = 1e-5
 _MEAN_LEVEL, _DEVIATION = 0.35, 0.2
 """Of mel features from 0 to 1. Without standardisation, a discriminator stays at chance for a thousand steps."""
-_WAVEFORM_DEVIATION = 0.067
-"""Of waveforms with pre-emphasis and a peak of 1. What is said above holds for them, too."""
 
 
 class SpectrogramDiscriminator(nn.Module):
@@ -47,45 +44,16 @@ class SpectrogramDiscriminator(nn.Module):
         return self.last(hidden)[:, 0], outputs
 
 
-class PeriodDiscriminator(nn.Module):
-    """Convolutions over every P-th sample of a waveform (Kong et al. 2020, "HiFi-GAN", section 2.3)."""
-
-    def __init__(self, period: int, channels: int) -> None:
-        super().__init__()
-        self.period = period
-        widths = (1, channels, 2 * channels, 4 * channels, 4 * channels)
-        self.layers = nn.ModuleList(
-            nn.utils.parametrizations.weight_norm(nn.Conv1d(into, out, 5, stride=3, padding=2))
-            for into, out in itertools.pairwise(widths)
-        )
-        self.last = nn.utils.parametrizations.weight_norm(nn.Conv1d(widths[-1], 1, 3, padding=1))
-
-    def forward(self, waveform_BN: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Waveform (B, N) -> scores (B, P, N'), high for natural speech, and each layer's output (B, P, C, N')."""
-        items, period = len(waveform_BN), self.period
-        whole = waveform_BN.shape[1] // period * period
-        # each offset is an item of its own: in one dimension, convolutions on processors are twice as fast
-        standard_BN = waveform_BN[:, :whole] / _WAVEFORM_DEVIATION
-        hidden = standard_BN.reshape(items, -1, period).transpose(1, 2).reshape(items * period, 1, -1)
-        outputs = []
-        for layer in self.layers:
-            hidden = F.leaky_relu(layer(hidden), 0.1)
-            outputs.append(hidden.reshape(items, period, *hidden.shape[1:]))
-        return self.last(hidden).reshape(items, period, -1), outputs
-
-
 class Discriminators(nn.Module):
-    """A spectrogram discriminator for each resolution (n_fft, hop), and a waveform discriminator for each period."""
+    """One spectrogram discriminator per resolution (n_fft, hop)."""
 
-    def __init__(self, resolutions: Sequence[tuple[int, int]], periods: Sequence[int], channels: int) -> None:
+    def __init__(self, resolutions: Sequence[tuple[int, int]], channels: int) -> None:
         super().__init__()
         self.members = nn.ModuleList(SpectrogramDiscriminator(channels) for _ in resolutions)
-        self.periods = nn.ModuleList(PeriodDiscriminator(period, 2 * channels) for period in periods)
 
-    def forward(self, waveform_BN: Tensor, spectra: Sequence[Tensor]) -> list[tuple[Tensor, list[Tensor]]]:
-        """Scores and layer outputs of each discriminator; `spectra`: a (B, T, 2K) per resolution of the waveform."""
-        judged = [member(spectrum) for member, spectrum in zip(self.members, spectra, strict=True)]
-        return judged + [member(waveform_BN) for member in self.periods]
+    def forward(self, spectra: Sequence[Tensor]) -> list[tuple[Tensor, list[Tensor]]]:
+        """Scores and layer outputs of each discriminator; `spectra`: a (B, T, 2K) per resolution."""
+        return [member(spectrum) for member, spectrum in zip(self.members, spectra, strict=True)]
 
 
 class MelDiscriminator(nn.Module):

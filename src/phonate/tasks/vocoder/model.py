@@ -11,7 +11,6 @@ from phonate.nn.vocoder.generator import Vocoder
 from phonate.tasks.vocoder.settings import VocoderModel
 
 RESOLUTIONS = ((2048, 512), (1024, 256), (512, 128))
-PERIODS = (2, 3, 5, 7, 11)
 
 
 class VocoderGAN(nn.Module):
@@ -20,11 +19,12 @@ class VocoderGAN(nn.Module):
     def __init__(self, model: VocoderModel, processor: AudioProcessor) -> None:
         super().__init__()
         self.vocoder = Vocoder.of(processor, model.width, model.layers, model.lookahead)
-        self.discriminators = Discriminators(RESOLUTIONS, PERIODS, model.discriminator_channels)
+        self.discriminators = Discriminators(RESOLUTIONS, model.discriminator_channels)
         self.fourier = MultiResolutionFourier(RESOLUTIONS)
         self.preemphasis = processor.config.preemphasis
 
-    def emphasised(self, waveform_BN: Tensor) -> Tensor:
-        """The waveform (B, N) with the pre-emphasis of its mel."""
+    def spectra(self, waveform_BN: Tensor) -> list[Tensor]:
+        """Spectra (B, T, 2K), one a resolution, of the pre-emphasised waveform (B, N), as its mel was computed."""
         before_BN = torch.nn.functional.pad(waveform_BN, (1, 0))[:, :-1]
-        return waveform_BN - self.preemphasis * before_BN
+        spectra: list[Tensor] = self.fourier(waveform_BN - self.preemphasis * before_BN)
+        return spectra

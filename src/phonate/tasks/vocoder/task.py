@@ -9,7 +9,7 @@ own trains the discriminators.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -50,19 +50,6 @@ _PREVIEW_SECONDS = 6.0
 GENERATOR, DISCRIMINATOR = "vocoder", "discriminators"
 
 
-class Heard(NamedTuple):
-    """What discriminators judge."""
-
-    waveform_BN: Tensor
-    """With pre-emphasis."""
-    spectra: list[Tensor]
-    """(B, T, 2K), one for each resolution, of the waveform."""
-
-    def detached(self) -> Heard:
-        """The same without gradients."""
-        return Heard(self.waveform_BN.detach(), [one.detach() for one in self.spectra])
-
-
 class VocoderTask(Task):
     """Trains a Vocoder as `recipe` says."""
 
@@ -71,7 +58,7 @@ class VocoderTask(Task):
         self.recipe = recipe
         self._corpus: Corpus | None = None
         self._adversarial = AdversarialPhases(GENERATOR, DISCRIMINATOR, recipe.training.adversarial_start)
-        self._heard: PhaseOutput[tuple[Heard, Heard]] = PhaseOutput()
+        self._spectra: PhaseOutput[tuple[list[Tensor], list[Tensor]]] = PhaseOutput()
 
     @property
     def corpus(self) -> Corpus:
@@ -112,28 +99,27 @@ class VocoderTask(Task):
         gan = cast(VocoderGAN, model)
         if phase == DISCRIMINATOR:
             return self._discriminator_loss(gan, batch)
-        made = _made(gan, batch)
+        made_BN = gan.vocoder(batch["mel"], batch["f0"], batch["phase"], batch["noise_start"])
+        made = gan.spectra(made_BN)
         with torch.no_grad():
-            natural = _natural(gan, batch)
-        items = len(made.waveform_BN)
-        terms: Terms = {
-            "spectral": (_spectral(made.spectra, natural.spectra), items),
-            "mel": (self._mel(made.spectra, natural.spectra), items),
-        }
+            natural = gan.spectra(batch["waveform"])
+        items = len(made_BN)
+        terms: Terms = {"spectral": (_spectral(made, natural), items), "mel": (self._mel(made, natural), items)}
         terms |= _pitch(gan, batch)
         if self.adversarial and model.training:
             terms |= _adversarial_terms(gan, made, natural, items)
-            self._heard.put(batch, (made.detached(), natural))
+            self._spectra.put(batch, ([one.detach() for one in made], natural))
         return terms
 
     def _discriminator_loss(self, gan: VocoderGAN, batch: Batch) -> Terms:
-        """Least-squares loss of the discriminators, on the sound of the vocoder's phase where it ran."""
-        heard = self._heard.get(batch)
-        if heard is None:
+        """Least-squares loss of the discriminators, on the spectra of the vocoder's phase where it ran."""
+        spectra = self._spectra.get(batch)
+        if spectra is None:
             with torch.no_grad():
-                heard = _made(gan, batch), _natural(gan, batch)
-        made, natural = heard
-        real, fake = gan.discriminators(*natural), gan.discriminators(*made)
+                made_BN = gan.vocoder(batch["mel"], batch["f0"], batch["phase"], batch["noise_start"])
+                spectra = gan.spectra(made_BN), gan.spectra(batch["waveform"])
+        made, natural = spectra
+        real, fake = gan.discriminators(natural), gan.discriminators(made)
         total = discriminator_loss([scores for scores, _ in real], [scores for scores, _ in fake])
         return {"discriminator": (total, len(batch["mel"]))}
 
@@ -215,21 +201,6 @@ class VocoderTask(Task):
         }
 
 
-def _made(gan: VocoderGAN, batch: Batch) -> Heard:
-    """What the vocoder makes of the mels."""
-    return _heard(gan, gan.vocoder(batch["mel"], batch["f0"], batch["phase"], batch["noise_start"]))
-
-
-def _natural(gan: VocoderGAN, batch: Batch) -> Heard:
-    """The recordings."""
-    return _heard(gan, batch["waveform"])
-
-
-def _heard(gan: VocoderGAN, waveform_BN: Tensor) -> Heard:
-    emphasised_BN = gan.emphasised(waveform_BN)
-    return Heard(emphasised_BN, gan.fourier(emphasised_BN))
-
-
 def _spectral(made: list[Tensor], natural: list[Tensor]) -> Tensor:
     """Convergence and distance of log magnitudes of each item, averaged over resolutions and summed over items
     (Yamamoto et al. 2020, "Parallel WaveGAN", equations 3 to 6)."""
@@ -257,15 +228,15 @@ def _pitch(gan: VocoderGAN, batch: Batch) -> Terms:
     }
 
 
-def _adversarial_terms(gan: VocoderGAN, made: Heard, natural: Heard, items: int) -> Terms:
+def _adversarial_terms(gan: VocoderGAN, made: list[Tensor], natural: list[Tensor], items: int) -> Terms:
     """The vocoder's adversarial and feature-matching losses."""
     with torch.no_grad():
-        wanted = gan.discriminators(*natural)
-    judged = gan.discriminators(*made)
-    features = torch.zeros((), device=made.waveform_BN.device)
+        wanted = gan.discriminators(natural)
+    judged = gan.discriminators(made)
+    features = torch.zeros((), device=made[0].device)
     for (_, seen), (_, natural_seen) in zip(judged, wanted, strict=True):
         for distance in feature_distances(seen, natural_seen):
-            features = features + distance / (len(judged) * len(seen))
+            features = features + distance / (len(made) * len(seen))
     return {"adversarial": (generator_loss([scores for scores, _ in judged]), items), "features": (features, items)}
 
 

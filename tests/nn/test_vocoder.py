@@ -84,6 +84,30 @@ def test_untrained_it_already_keeps_the_spectral_envelope(voiced_sound):
     assert np.abs(mel - other)[inner].mean() > 0.1
 
 
+def test_the_postfilter_moves_levels_away_from_those_around_them():
+    processor = AudioProcessor()
+    levels = np.full(80, 0.5)
+    levels[30:34] += 0.1  # a formant of 10 dB
+    levels[50:54] -= 0.1
+    mel = torch.tensor(np.tile(levels, (60, 1))[None], dtype=torch.float32)
+    f0 = torch.zeros(1, 60)
+
+    def heard(share: float, mel: torch.Tensor) -> np.ndarray:
+        torch.manual_seed(0)
+        made = Vocoder.of(processor, width=32, layers=1, postfilter=share)(mel, f0)[0].detach().numpy()
+        return processor.mel(made)[10:-10].mean(0)
+
+    change = heard(0.2, mel) - heard(0.0, mel)
+    change -= change[:15].mean()  # the whole is normalised
+    expected = 0.2 * 0.1 * (1 - 4 / 25)
+    assert change[31:33] == pytest.approx(expected, abs=0.002)
+    assert change[51:53] == pytest.approx(-expected, abs=0.002)
+    assert np.all(change[[24, 26, 38]] < -0.1 * expected)
+    assert np.ptp(change[:15]) < 1e-3
+    flat = torch.full((1, 60, 80), 0.5)
+    assert heard(0.2, flat) == pytest.approx(heard(0.0, flat), abs=1e-5)
+
+
 def test_phase_and_noise_start_vary_the_source_and_nothing_else(voiced_sound):
     processor = AudioProcessor()
     mel = torch.from_numpy(processor.mel(voiced_sound[0]))[None]

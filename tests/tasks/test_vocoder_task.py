@@ -18,6 +18,7 @@ from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.resolve import resolve
 from phonate.rendering.renderer import GriffinLim, TrainedVocoder, renderer
+from phonate.tasks.vocoder.inference import NeuralVocoder
 from phonate.tasks.vocoder.task import DISCRIMINATOR, GENERATOR, VocoderTask
 from phonate.training.checkpoints import best_or_latest, resolve_checkpoint
 from phonate.training.task import Picture, Sound
@@ -149,6 +150,23 @@ def test_a_trained_vocoder_renders_mels_of_its_features_only(run: Path, tone_cor
         renderer(run, other)
     with pytest.raises(InputError, match="no such run"):
         renderer(run.parent / "nothing", processor)
+
+
+def test_the_postfilter_is_for_rendering_alone(tone_corpus: Path, tmp_path: Path, run: Path) -> None:
+    changes = settings(run.parent / "voices", **{"training.max_steps": 2, "model.postfilter": 0.0})
+    for share in (0.0, 0.2):
+        train("vocoder", changes | {"model.postfilter": share}, output=tmp_path / str(share))
+    plain, sharp = (lines(tmp_path / str(share), "validation")[-1] for share in (0.0, 0.2))
+    assert plain["spectral"] == sharp["spectral"]
+    recipe = resolve(run / "recipe.yaml").recipe
+    assert recipe.model.postfilter == 0.2
+    processor = AudioProcessor(recipe.data.audio)
+    mel = processor.mel(read_audio(tone_corpus / "anna" / "05.wav", recipe.data.audio.sample_rate)[0])
+    sounds = [renderer(tmp_path / str(share), processor)(mel) for share in (0.0, 0.2)]
+    sounds += [NeuralVocoder.load(tmp_path / str(share)).render(mel) for share in (0.0, 0.2)]
+    assert np.array_equal(sounds[0], sounds[2])
+    assert np.array_equal(sounds[1], sounds[3])
+    assert not np.allclose(sounds[0], sounds[1], atol=1e-3)
 
 
 def test_conversion_sounds_through_a_vocoder(run: Path, tone_corpus: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class TrainedVocoder:
         if conflict := _conflict(source, trained, processor):
             raise CheckpointError(conflict)
         model = trained.recipe.model
-        network = Vocoder.of(processor, model.width, model.layers, model.lookahead)
+        network = Vocoder.of(processor, model.width, model.layers, model.lookahead, model.postfilter)
         trained.load_into(network, "vocoder")
         return cls(network)
 

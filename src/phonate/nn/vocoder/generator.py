@@ -26,6 +26,7 @@ from phonate.nn.vocoder.excitation import noise, noise_table, pulses
 _NEPERS = math.log(10.0) / 20.0  # of a decibel
 _LOWEST_F0, _HIGHEST_F0 = 50.0, 600.0
 _LOUDEST = 6.0  # nepers
+_POSTFILTER_REACH = 0.15  # of all mel bands, on either side
 
 
 class Vocoder(nn.Module):
@@ -42,6 +43,8 @@ class Vocoder(nn.Module):
         layers: Number of ConvNeXt blocks.
         lookahead: Frames of the mel after a frame that its filter depends on, 3 at most; None: as many as before it.
             With it the vocoder can run incrementally (`phonate.nn.vocoder.stream`).
+        postfilter: Share by which each band's level is moved away from the mean level of the bands around it. For
+            inference: training would learn to undo it.
     """
 
     spread_MK: Tensor
@@ -60,6 +63,7 @@ class Vocoder(nn.Module):
         width: int = 192,
         layers: int = 6,
         lookahead: int | None = None,
+        postfilter: float = 0.0,
     ) -> None:
         super().__init__()
         self.lookahead = lookahead
@@ -68,7 +72,8 @@ class Vocoder(nn.Module):
         self.sample_rate, self.hop_length = sample_rate, hop_length
         self.floor_db, self.reference_db = floor_db, reference_db
         self.fourier = ShortTimeFourier(n_fft, hop_length)
-        self.register_buffer("spread_MK", torch.from_numpy(_interpolation(filters)), persistent=False)
+        spread_MK = _postfilter(n_mels, postfilter) @ _interpolation(filters)
+        self.register_buffer("spread_MK", torch.from_numpy(spread_MK), persistent=False)
         self.register_buffer("level_K", torch.from_numpy(_levels(filters, n_fft, preemphasis)), persistent=False)
         self.register_buffer("noise_table", noise_table(), persistent=False)
         causal = lookahead is not None
@@ -82,7 +87,9 @@ class Vocoder(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     @classmethod
-    def of(cls, processor: AudioProcessor, width: int, layers: int, lookahead: int | None = None) -> Vocoder:
+    def of(
+        cls, processor: AudioProcessor, width: int, layers: int, lookahead: int | None = None, postfilter: float = 0.0
+    ) -> Vocoder:
         """A vocoder for the features of `processor`."""
         audio = processor.config
         return cls(
@@ -95,6 +102,7 @@ class Vocoder(nn.Module):
             width=width,
             layers=layers,
             lookahead=lookahead,
+            postfilter=postfilter,
         )
 
     def pitch(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
@@ -194,6 +202,16 @@ def _interpolation(filters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     bins = np.arange(filters.shape[1])
     weights = [np.interp(bins, centres, np.eye(len(filters))[band]) for band in range(len(filters))]
     return np.asarray(weights, dtype=np.float32)
+
+
+def _postfilter(bands: int, share: float) -> npt.NDArray[np.float32]:
+    """(M, M) weights, M = bands, that sharpen the formants of log levels (M,): a band moves away from the mean of its
+    neighbours by `share` of its distance. Noise is masked under formants and heard between them (Chen and Gersho 1995,
+    "Adaptive postfiltering for quality enhancement of coded speech")."""
+    reach = round(_POSTFILTER_REACH * bands)
+    near = np.clip(np.arange(bands)[:, None] + np.arange(-reach, reach + 1), 0, bands - 1)  # the edges count repeatedly
+    mean_MM = np.eye(bands)[:, near].mean(-1)
+    return np.asarray((1.0 + share) * np.eye(bands) - share * mean_MM, dtype=np.float32)
 
 
 def _levels(filters: npt.NDArray[np.float32], n_fft: int, preemphasis: float) -> npt.NDArray[np.float32]:

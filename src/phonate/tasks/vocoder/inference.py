@@ -50,7 +50,7 @@ class NeuralVocoder(Inference):
         processor = AudioProcessor(trained.recipe.data.audio)
         trained.require_features(processor.fingerprint)
         model = trained.recipe.model
-        network = Vocoder.of(processor, model.width, model.layers, model.lookahead)
+        network = Vocoder.of(processor, model.width, model.layers, model.lookahead, model.postfilter)
         trained.load_into(network, "vocoder")
         return cls(network, processor, trained.inference_metadata).to(device)
 

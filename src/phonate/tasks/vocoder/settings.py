@@ -35,6 +35,9 @@ class VocoderModel(Settings):
     lookahead: Annotated[int, Field(ge=0, le=3)] | None = None
     """Frames of the mel after a frame that its sound depends on, for `phonate convert --live`. Null: three for each
     convolution, as before it."""
+    postfilter: NonNegativeFloat = 0.0
+    """How much formants are sharpened when sound is made after training: the share of the distance of each mel band's
+    level from the mean of those around it that is added to it. 0.2 sounds cleaner, more becomes artificial."""
     discriminator_channels: PositiveInt = 8
     """Channels of the discriminators' first layers (only used in training)."""
 

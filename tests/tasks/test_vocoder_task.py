@@ -159,7 +159,7 @@ def test_the_postfilter_is_for_rendering_alone(tone_corpus: Path, tmp_path: Path
     plain, sharp = (lines(tmp_path / str(share), "validation")[-1] for share in (0.0, 0.2))
     assert plain["spectral"] == sharp["spectral"]
     recipe = resolve(run / "recipe.yaml").recipe
-    assert recipe.model.postfilter == 0.2
+    assert recipe.model.postfilter == 0.1
     processor = AudioProcessor(recipe.data.audio)
     mel = processor.mel(read_audio(tone_corpus / "anna" / "05.wav", recipe.data.audio.sample_rate)[0])
     sounds = [renderer(tmp_path / str(share), processor)(mel) for share in (0.0, 0.2)]

@@ -37,7 +37,7 @@ class VocoderModel(Settings):
     convolution, as before it."""
     postfilter: NonNegativeFloat = 0.0
     """How much formants are sharpened when sound is made after training: the share of the distance of each mel band's
-    level from the mean of those around it that is added to it. 0.2 sounds cleaner, more becomes artificial."""
+    level from the mean of those around it that is added to it. 0.1 masks noise; more costs likeness to the speaker."""
     discriminator_channels: PositiveInt = 8
     """Channels of the discriminators' first layers (only used in training)."""
 

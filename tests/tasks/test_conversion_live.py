@@ -247,3 +247,10 @@ def test_a_low_voice_is_moved_to_the_register_of_the_target_within_a_second():
     assert (moved > 0.0).tolist() == (pitch > 0.0).tolist()
     assert np.median(moved[86:]) == pytest.approx(200.0, rel=0.05)
     assert np.allclose(moved, RunningTransposition(Register(200.0, 0.15)).push(pitch), rtol=1e-5)
+
+
+def test_sentences_of_sinking_pitch_have_the_median_of_the_target():
+    sentence = 130.0 * np.exp(np.linspace(0.1, -0.15, 260))  # 3 seconds
+    pitch = np.concatenate([np.append(sentence, np.zeros(40))] * 4).astype(np.float32)
+    moved = RunningTransposition(Register(200.0, 0.1)).push(pitch)
+    assert np.median(moved[moved > 0.0]) == pytest.approx(200.0, rel=0.02)

@@ -23,6 +23,7 @@ _LOWEST, _HIGHEST, _STEPS = 60.0, 500.0, 256
 _MIDDLE, _SPREAD = 170.0, 0.35  # Hz and log units, so that the inputs are about -2 .. 2
 _FLOOR = 1e-3
 _LEAST_DEVIATION = 0.08  # of log F0: limits how much a monotone voice is stretched
+_SINKING = 0.026  # log F0: pitches sink in a sentence, so that the median so far is above the whole recording's by this
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class RunningTransposition:
         median_T = self._median.push(log_T1[:, 0], voiced_T)
         _, deviation_T1 = self._statistics.push(log_T1, voiced_T)
         stretch_T = self._target.deviation / np.maximum(deviation_T1[:, 0], _LEAST_DEVIATION)
-        moved_T = self._target.median * np.exp((log_T1[:, 0] - median_T) * stretch_T)
+        moved_T = self._target.median * np.exp(_SINKING + (log_T1[:, 0] - median_T) * stretch_T)
         return np.where(voiced_T, np.clip(moved_T, _LOWEST, _HIGHEST), 0.0).astype(np.float32)
 
 

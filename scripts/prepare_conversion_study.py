@@ -4,7 +4,8 @@
 
 RECORDINGS holds tts_en_kathleen, tts_en_lj, tts_de_kerstin (LJSpeech layout: metadata.csv and wavs/) and
 spk_en_librispeech (train-clean-100/ with one clip a speaker, test-other/SPEAKER/). FOLDER gets train.json,
-evaluation.json, and confirmation.json: clips of twelve other speakers, on which nothing was chosen.
+evaluation.json, development.json: clips of twelve other speakers, to choose on, and confirmation.json: of twelve further
+ones, on which nothing was chosen.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ RANKED_SPEAKERS = 37
 """Further voices among which the target must come first: with the twelve sources and the target, fifty."""
 CONFIRMED_EACH = 4
 """Every fourth of the remaining speakers is a source of the confirmation."""
+DEVELOPED_EACH = 3
+"""Every third of those that then remain, from the fourth on, is a source of the development corpus."""
 
 
 def read_ljspeech(folder: Path, speaker: str) -> Rows:
@@ -56,12 +59,15 @@ def study(recordings: Path) -> dict[str, Rows]:
     sources = [clips[0] for clips in several] + judged
     others = [file for clips in several for file in clips[1:]] + ranked
     confirmed = [file for file in singles if file not in judged + ranked][::CONFIRMED_EACH][: len(sources)]
+    rest = [file for file in singles if file not in judged + ranked + confirmed]
+    developed = rest[DEVELOPED_EACH::DEVELOPED_EACH][: len(sources)]
     references = target[-TARGET_REFERENCES:]
     return {
         "train": target[:-TARGET_REFERENCES]
         + read_ljspeech(recordings / "tts_en_lj", "lj")
         + read_ljspeech(recordings / "tts_de_kerstin", "kerstin"),
         "evaluation": librispeech(sources) + librispeech(others) + references,
+        "development": librispeech(developed) + librispeech(ranked) + references,
         "confirmation": librispeech(confirmed) + librispeech(ranked) + references,
     }
 

@@ -57,7 +57,7 @@ class ConversionData(VoiceData):
     prosody: bool = True
     """Give the model pitch and voicing; in conversion the melody is moved to the target's register."""
     equalise: bool = True
-    """In conversion, bring the mean and deviation of each mel band to those of the target's recordings."""
+    """In conversion, bring the mean and deviation of each mel band half way to those of the target's recordings."""
     perturbation: PerturbationSettings | None = PerturbationSettings()
     """How the speaker is hidden while training. Null: not at all (a control: such a model converts nothing)."""
     vocoder: str | None = None

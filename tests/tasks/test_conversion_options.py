@@ -111,19 +111,20 @@ def test_without_prosody_the_model_is_given_none(tone_corpus: Path) -> None:
     assert without.prosody_dim == without.prosody(without.recording(waveform)).shape[1] == 0
 
 
-def test_equalising_moves_the_spectrum_half_way_to_the_voice(tone_corpus: Path) -> None:
+def test_equalising_moves_the_spectrum_to_the_voice_by_a_share(tone_corpus: Path) -> None:
     data = ConversionData(path="voices")
     waveform, _ = read_audio(tone_corpus / "anna" / "00.wav", 22050)
     voice = Voice.of([FeatureExtractor(data).recording(waveform)])
     model = build_model(ConversionModel(**SMALL), n_speakers=1, input_dim=80, output_dim=80, prosody_dim=82)
     other, _ = read_audio(tone_corpus / "ben" / "00.wav", 22050)
 
-    def distance(equalise: bool) -> float:
+    def distance(equalise: float) -> float:
         converter = Converter(model, data.model_copy(update={"equalise": equalise}), {"anna": voice}, "anna")
         converted = converter.convert_mel(converter.extractor.recording(other))
         return float(np.abs(converted.mean(axis=0) - voice.mean_M).mean())
 
-    assert 0.4 < distance(equalise=True) / distance(equalise=False) < 0.75
+    assert distance(1.0) < 0.3 * distance(0.0)
+    assert 0.4 < distance(0.5) / distance(0.0) < 0.75
 
 
 def test_whisper_features_without_their_package_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,3 +144,11 @@ def test_whisper_content_has_a_frame_for_each_of_the_mel(tone_corpus: Path) -> N
     assert abs(float(whole.mean())) < 0.05
     np.testing.assert_allclose(extractor.content(recording, cut=slice(20, 50)), whole[20:50], atol=1e-6)
     assert len(extractor.whisper.fingerprint) == 16
+
+
+def test_equalising_of_recipes_that_say_true_is_all_the_way(tone_corpus: Path) -> None:
+    shares = [resolve("conversion", {"data.path": str(tone_corpus), "data.equalise": value}) for value in (True, False)]
+    assert [resolved.recipe.data.equalise for resolved in shares] == [1.0, 0.0]
+    assert resolve("conversion", {"data.path": str(tone_corpus)}).recipe.data.equalise == 0.5
+    with pytest.raises(RecipeError, match=r"data\.equalise"):
+        resolve("conversion", {"data.path": str(tone_corpus), "data.equalise": 1.5})

@@ -141,7 +141,7 @@ def test_the_network_itself_hears_the_reference(converter: Converter, corpus: Pa
     unseen, other = speakers_of(corpus)
     recording = converter.extractor.recording(read_audio(sorted(other.iterdir())[0], RATE)[0])
     first, second = converter.reference(unseen), converter.reference(other)
-    plain = Converter(converter.model, converter.extractor.data.model_copy(update={"equalise": False}), {}, None)
+    plain = Converter(converter.model, converter.extractor.data.model_copy(update={"equalise": 0.0}), {}, None)
     one, again, another = (
         plain.convert_mel(recording, Reference(first.voice, of.frames)) for of in (first, first, second)
     )

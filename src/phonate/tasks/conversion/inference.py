@@ -341,8 +341,8 @@ class Converter(Inference):
         return [mel_TM[:length] for mel_TM, length in zip(out_BTM.float().cpu().numpy(), lengths, strict=True)]
 
     def _equalised(self, mel_TM: FloatArray, recording: Recording, voice: Voice) -> FloatArray:
-        if self.extractor.data.equalise:
-            mel_TM = voice.equalised(mel_TM)
+        if share := self.extractor.data.equalise:
+            mel_TM = voice.equalised(mel_TM, share)
         # The model was never shown digital silence, and normalisation makes a voice of nothing.
         mel_TM[recording.mel_TM.max(axis=1) < _SILENT] = 0.0
         return np.clip(mel_TM, 0.0, 1.0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
@@ -16,6 +16,11 @@ from phonate.data.settings import VoiceData
 from phonate.training.settings import TrainingSettings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def _share(value: Any) -> Any:
+    """Recipes of before have true and false for 1 and 0."""
+    return float(value) if isinstance(value, bool) else value
 
 
 class PerturbationSettings(Settings):
@@ -56,8 +61,9 @@ class ConversionData(VoiceData):
     """Bring each content feature to mean 0 and deviation 1 over the utterance."""
     prosody: bool = True
     """Give the model pitch and voicing; in conversion the melody is moved to the target's register."""
-    equalise: bool = True
-    """In conversion, bring the mean and deviation of each mel band half way to those of the target's recordings."""
+    equalise: Annotated[Fraction, BeforeValidator(_share)] = 0.5
+    """In conversion, how far the mean and deviation of each mel band are brought to those of the target's recordings:
+    0 not at all, 1 all the way."""
     perturbation: PerturbationSettings | None = PerturbationSettings()
     """How the speaker is hidden while training. Null: not at all (a control: such a model converts nothing)."""
     vocoder: str | None = None

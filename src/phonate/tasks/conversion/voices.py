@@ -19,7 +19,6 @@ from phonate.tasks.conversion.features.running import RunningStatistics
 
 _MOST_CLIPS = 100
 _STRETCH = (0.8, 1.6)
-_EQUALISED = 0.5  # share of the difference that is equalised: the words of a recording have a part in its spectrum, too
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,14 @@ class Voice:
         mean_M, deviation_M = (np.mean(part, axis=0) for part in zip(*spectra, strict=True))
         return cls(register, mean_M, deviation_M)
 
-    def equalised(self, mel_TM: FloatArray) -> FloatArray:
-        """Bring the mean and deviation of each band of a converted mel (T, M) half way to those of this voice."""
-        return self.equalised_by(mel_TM, *long_term(mel_TM))
+    def equalised(self, mel_TM: FloatArray, share: float) -> FloatArray:
+        """Bring the mean and deviation of each band of a converted mel (T, M) a share of the way to this voice's."""
+        return self.equalised_by(mel_TM, *long_term(mel_TM), share)
 
-    def equalised_by(self, mel_TM: FloatArray, mean: FloatArray, deviation: FloatArray) -> FloatArray:
+    def equalised_by(self, mel_TM: FloatArray, mean: FloatArray, deviation: FloatArray, share: float) -> FloatArray:
         """As `equalised`, for a mel whose mean and deviation are these, (M,) or (T, M)."""
-        stretch = 1.0 + _EQUALISED * (np.clip(self.deviation_M / np.maximum(deviation, 1e-4), *_STRETCH) - 1.0)
-        return np.asarray((mel_TM - mean) * stretch + mean + _EQUALISED * (self.mean_M - mean), dtype=np.float32)
+        stretch = 1.0 + share * (np.clip(self.deviation_M / np.maximum(deviation, 1e-4), *_STRETCH) - 1.0)
+        return np.asarray((mel_TM - mean) * stretch + mean + share * (self.mean_M - mean), dtype=np.float32)
 
     def running(self) -> RunningStatistics:
         """Mean and deviation of converted speech so far, for `equalised_by`; they start from this voice's own."""

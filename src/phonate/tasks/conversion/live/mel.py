@@ -94,10 +94,11 @@ class MelConversion:
         return np.asarray(out_1TM[0].float().cpu().numpy(), dtype=np.float32)
 
     def _finished(self, mel_TM: FloatArray) -> FloatArray:
-        """Converted frames at the target's mean and deviation, silent where the source was."""
+        """Converted frames, equalised, and silent where the source was."""
         heard_TM, self._heard_TM = self._heard_TM[: len(mel_TM)], self._heard_TM[len(mel_TM) :]
         if self._equaliser is not None:
-            mel_TM = self._voice.equalised_by(mel_TM, *self._equaliser.push(mel_TM, self._level.push(mel_TM)[1]))
+            mean_TM, deviation_TM = self._equaliser.push(mel_TM, self._level.push(mel_TM)[1])
+            mel_TM = self._voice.equalised_by(mel_TM, mean_TM, deviation_TM, self._extractor.data.equalise)
         return np.clip(np.where(heard_TM.max(axis=1, initial=0.0, keepdims=True) < _SILENT, 0.0, mel_TM), 0.0, 1.0)
 
 

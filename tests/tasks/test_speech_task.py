@@ -19,6 +19,7 @@ from phonate.audio.decoding import MADE, read_audio
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
+from phonate.tasks.speech import adoption
 from phonate.tasks.speech.dataset import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.model import build_acoustic
@@ -26,6 +27,9 @@ from phonate.tasks.speech.models.parallel import AcousticOutput, ParallelModel, 
 from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
 from phonate.tasks.vocoder.corpus import Corpus
 from phonate.tasks.vocoder.dataset import VocoderDataset
+from phonate.text import espeak
+from phonate.text.inventory import SPECIAL, Inventory
+from phonate.text.phonemes import phonemizer
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.task import Picture, Sound
 from phonate.workflows.demo import embedded_corpus
@@ -407,3 +411,20 @@ def test_weights_from_before_vectors_of_voices_were_scaled_speak_as_before(task:
         assert first.shape != second.shape or not torch.allclose(first, second)
         with pytest.raises(RuntimeError, match=r"voices\.weight"):
             again.load_state_dict(weights)
+
+
+def test_phones_of_another_language_start_as_the_english_ones_that_sound_like_them() -> None:
+    english = Inventory.of(phonemizer("english", "en-us"))
+    german = Inventory((*SPECIAL, *espeak.SYMBOLS), "espeak", "de")
+    table = torch.randn(len(english), 4)
+    started = dict(zip(german.symbols, adoption.phones(table, english, german), strict=True))
+    known = dict(zip(english.symbols, table, strict=True))
+    assert all(torch.equal(started[mark], known[mark]) for mark in SPECIAL)
+    assert torch.equal(started["ʃ"], known["SH"])
+    assert torch.equal(started["ə"], known["AH0"])
+    assert torch.allclose(started["i"], (known["IY0"] + known["IY1"] + known["IY2"]) / 3)
+    assert torch.allclose(started["x"], (known["HH"] + known["K"]) / 2)
+    assert not started["ˈ"].any()  # stress is a symbol of its own in one, a part of vowels in the other
+    letters = Inventory((*SPECIAL, "a", "b"), "characters", "de")
+    assert adoption.phones(table, english, letters) is table
+    assert adoption.phones(table, german, german) is table

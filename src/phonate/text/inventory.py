@@ -18,7 +18,8 @@ WORD = "<word>"
 START = "<start>"
 """The boundary before the first word; its duration is the silence before speech."""
 
-_SPECIAL = (PAD, WORD, *MARKS, START)
+SPECIAL = (PAD, WORD, *MARKS, START)
+"""The first symbols of every inventory."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Inventory:
     language: str
 
     def __post_init__(self) -> None:
-        if self.symbols[: len(_SPECIAL)] != _SPECIAL or len(set(self.symbols)) != len(self.symbols):
-            raise InputError(f"an inventory starts with {' '.join(_SPECIAL)} and has no symbol twice")
+        if self.symbols[: len(SPECIAL)] != SPECIAL or len(set(self.symbols)) != len(self.symbols):
+            raise InputError(f"an inventory starts with {' '.join(SPECIAL)} and has no symbol twice")
 
     def __len__(self) -> int:
         return len(self.symbols)
@@ -39,7 +40,7 @@ class Inventory:
     @classmethod
     def of(cls, phonemizer: Phonemizer) -> Inventory:
         """The inventory of all symbols of `phonemizer`."""
-        return cls((*_SPECIAL, *phonemizer.symbols), phonemizer.name, phonemizer.language)
+        return cls((*SPECIAL, *phonemizer.symbols), phonemizer.name, phonemizer.language)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Inventory:

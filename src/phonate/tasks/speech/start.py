@@ -9,8 +9,8 @@ speaker begins as the average of those that it knows. A few minutes of recording
 that are not in them forgotten: then text encoder, rhythm and melody, which follow the speaker's vector, are left alone,
 and the weights are averaged from the base's on, which have a fifth of a share at the end (Wortsman et al. 2022,
 arXiv:2109.01903, average a model before and after its fine-tuning). The best checkpoint is the one with the lowest
-loss, since judges of words and sound would choose the base's voice. Where phones differ, those are learnt anew, and
-with many recordings all is.
+loss, since judges of words and sound would choose the base's voice. The phones of espeak start as the English ones that
+sound like them, other ones anew; with many recordings in another language all is learnt anew.
 """
 
 from __future__ import annotations

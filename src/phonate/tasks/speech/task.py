@@ -22,6 +22,7 @@ from phonate.config.errors import InputError
 from phonate.evaluation.held_out import Clip
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
+from phonate.tasks.speech import adoption
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.dataset import SpeechDataset
 from phonate.tasks.speech.inference import Synthesiser
@@ -31,6 +32,7 @@ from phonate.tasks.speech.models import autoregressive
 from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody, renewed
 from phonate.tasks.speech.settings import SpeechRecipe
+from phonate.text.inventory import Inventory
 from phonate.text.marks import KEY as MARKS_KEY
 from phonate.text.marks import START_KEY, counted_marks, learnt_marks
 from phonate.training.adversarial import (
@@ -56,6 +58,7 @@ from phonate.training.task import (
 
 GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
 _VOICES = "acoustic.voices.weight"
+_PHONES = "acoustic.embedding.weight"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _CROP = 96  # frames that the discriminator sees
 _WEIGHTS = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
@@ -245,18 +248,20 @@ class SpeechTask(Task):
         }
 
     def adopted(self, weights: Mapping[str, Tensor], source: Path) -> Mapping[str, Tensor]:
-        """Speakers by their names; who is not among those of `source` starts as the average of them."""
+        """Speakers by their names; who is not among those of `source` starts as the average of them. Other phones start
+        as those that sound like them, where that is known."""
+        facts = source / files.INFERENCE
+        known = files.read_json(facts) if facts.is_file() else {}
         if self.autoregressive:
             return weights
-        facts = source / files.INFERENCE
-        known = files.read_json(facts).get("speakers", []) if facts.is_file() else []
-        weights = {**weights, **renewed(weights, "acoustic.", len(known))}
-        if (table_SD := weights.get(_VOICES)) is None:
-            return weights
-        table_SD = table_SD.float()  # packaged weights have 16 bits
-        average_D = table_SD.mean(dim=0)
-        rows = [table_SD[known.index(name)] if name in known else average_D for name in self.corpus.speakers]
-        return {**weights, _VOICES: torch.stack(rows)}
+        speakers = known.get("speakers", [])
+        found = {**weights, **renewed(weights, "acoustic.", len(speakers))}
+        if (table_SD := found.get(_VOICES)) is not None:
+            found[_VOICES] = adoption.voices(table_SD.float(), speakers, self.corpus.speakers)  # packaged ones: 16 bits
+        if "inventory" in known and (table_VD := found.get(_PHONES)) is not None:
+            inventory = Inventory.read(known["inventory"])
+            found[_PHONES] = adoption.phones(table_VD.float(), inventory, self.corpus.inventory)
+        return found
 
     def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
         """Other speakers, phones or features."""

@@ -19,7 +19,7 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 def _share(value: Any) -> Any:
-    """Recipes of before have true and false for 1 and 0."""
+    """Older recipes have true and false for 1 and 0."""
     return float(value) if isinstance(value, bool) else value
 
 

@@ -250,10 +250,10 @@ class SpeechTask(Task):
     def adopted(self, weights: Mapping[str, Tensor], source: Path) -> Mapping[str, Tensor]:
         """Speakers by their names; who is not among those of `source` starts as the average of them. Other phones start
         as those that sound like them, where that is known."""
-        facts = source / files.INFERENCE
-        known = files.read_json(facts) if facts.is_file() else {}
         if self.autoregressive:
             return weights
+        facts = source / files.INFERENCE
+        known = files.read_json(facts) if facts.is_file() else {}
         speakers = known.get("speakers", [])
         found = {**weights, **renewed(weights, "acoustic.", len(speakers))}
         if (table_SD := found.get(_VOICES)) is not None:

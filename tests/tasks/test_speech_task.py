@@ -19,10 +19,10 @@ from phonate.audio.decoding import MADE, read_audio
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
-from phonate.tasks.speech import adoption
 from phonate.tasks.speech.dataset import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.model import build_acoustic
+from phonate.tasks.speech.models import adoption
 from phonate.tasks.speech.models.parallel import AcousticOutput, ParallelModel, Prosody
 from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
 from phonate.tasks.vocoder.corpus import Corpus

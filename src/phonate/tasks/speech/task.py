@@ -22,13 +22,12 @@ from phonate.config.errors import InputError
 from phonate.evaluation.held_out import Clip
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
-from phonate.tasks.speech import adoption
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.dataset import SpeechDataset
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.judges import Judges, check_judges, judged, quality
 from phonate.tasks.speech.model import SpeechModelGAN, build_acoustic
-from phonate.tasks.speech.models import autoregressive
+from phonate.tasks.speech.models import adoption, autoregressive
 from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody, renewed
 from phonate.tasks.speech.settings import SpeechRecipe

@@ -5,7 +5,7 @@
 RECORDINGS holds tts_en_kathleen, tts_en_lj, tts_de_kerstin (LJSpeech layout: metadata.csv and wavs/) and
 spk_en_librispeech (train-clean-100/ with one clip a speaker, test-other/SPEAKER/). FOLDER gets train.json,
 evaluation.json, development.json (clips of twelve other speakers, to choose on) and confirmation.json (of twelve
-further ones, on which nothing was chosen).
+further ones, to confirm on).
 """
 
 from __future__ import annotations

@@ -2,16 +2,18 @@
 
     python scripts/prepare_conversion_study.py RECORDINGS FOLDER
 
-RECORDINGS holds tts_en_kathleen, tts_en_lj, tts_de_kerstin (LJSpeech layout: metadata.csv and wavs/) and
-spk_en_librispeech (train-clean-100/ with one clip a speaker, test-other/SPEAKER/). FOLDER gets train.json,
-evaluation.json, development.json (clips of twelve other speakers, to choose on) and confirmation.json (of twelve
-further ones, to confirm on).
+RECORDINGS holds tts_en_kathleen, tts_en_lj, tts_de_kerstin (LJSpeech layout: metadata.csv and wavs/), asr_en_an4
+(metadata.csv with speakers) and spk_en_librispeech (train-clean-100/ with one clip a speaker, test-other/SPEAKER/).
+FOLDER gets train.json, train_many.json (the same and 142 other speakers), evaluation.json, development.json (clips of
+twelve speakers, to choose on) and confirmation.json (of twelve further ones, to confirm on). Nobody who is converted in
+one of these three is in what is trained on.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import soundfile
 from studies import Rows, prepare
 
 TARGET = "kathleen"
@@ -26,6 +28,8 @@ CONFIRMED_EACH = 4
 """Every fourth of the remaining speakers is a source of the confirmation."""
 DEVELOPED_EACH = 3
 """Every third of those that then remain, from the fourth on, is a source of the development corpus."""
+PIECE = 3.0
+"""Seconds of the pieces that long recordings are trained on in: a recording gives one sample an epoch."""
 
 
 def read_ljspeech(folder: Path, speaker: str) -> Rows:
@@ -41,6 +45,28 @@ def read_ljspeech(folder: Path, speaker: str) -> Rows:
         }
         for row in fields
     ]
+
+
+def read_an4(folder: Path) -> Rows:
+    """Rows of AN4, in the order of its metadata."""
+    lines = (folder / "metadata.csv").read_text(encoding="utf-8").splitlines()
+    return [
+        {"id": id, "audio_path": str(folder / "wavs" / f"{id}.flac"), "speaker_id": f"an4-{speaker}"}
+        for id, speaker, _ in (line.split("|") for line in lines)
+    ]
+
+
+def pieces(rows: Rows) -> Rows:
+    """Each recording of `rows` in pieces of `PIECE` seconds; the last one is up to twice as long."""
+    cut: Rows = []
+    for row in rows:
+        seconds = soundfile.info(row["audio_path"]).duration
+        count = max(1, int(seconds / PIECE))
+        for number in range(count):
+            start = PIECE * number
+            part = {"offset": start, "duration": PIECE if number + 1 < count else seconds - start}
+            cut.append(row | part | {"id": f"{row['id']}-{number}"})
+    return cut
 
 
 def librispeech(files: list[Path]) -> Rows:
@@ -62,10 +88,12 @@ def study(recordings: Path) -> dict[str, Rows]:
     rest = [file for file in singles if file not in judged + ranked + confirmed]
     developed = rest[DEVELOPED_EACH::DEVELOPED_EACH][: len(sources)]
     references = target[-TARGET_REFERENCES:]
+    trained = target[:-TARGET_REFERENCES]
+    trained += read_ljspeech(recordings / "tts_en_lj", "lj") + read_ljspeech(recordings / "tts_de_kerstin", "kerstin")
+    many = ranked + [file for file in rest if file not in developed]
     return {
-        "train": target[:-TARGET_REFERENCES]
-        + read_ljspeech(recordings / "tts_en_lj", "lj")
-        + read_ljspeech(recordings / "tts_de_kerstin", "kerstin"),
+        "train": trained,
+        "train_many": trained + pieces(librispeech(many)) + read_an4(recordings / "asr_en_an4"),
         "evaluation": librispeech(sources) + librispeech(others) + references,
         "development": librispeech(developed) + librispeech(ranked) + references,
         "confirmation": librispeech(confirmed) + librispeech(ranked) + references,

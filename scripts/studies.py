@@ -6,8 +6,9 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-Rows = list[dict[str, str]]
+Rows = list[dict[str, Any]]
 
 
 def prepare(description: str | None, study: Callable[[Path], dict[str, Rows]]) -> None:

@@ -60,14 +60,14 @@ bench: $(BENCH)  ## Measure trainer, checkpoints, batching, features, aligners, 
 SPEAKERS = data.transcribe=base data.judged=0 data.vocoder=build/base/vocoder training.adversarial_start=1 \
   training.optimizer.lr=8e-4 training.mixed_precision=bf16 training.validation.metric_for_best_model=val_loss \
   training.validation.greater_is_better=false
-base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; five and a half hours)
+base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; six hours)
 	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' '$(LIBRISPEECH)' build/base $(OTHERS)
 	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv --output build/base/two-voices --resume auto
 	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/two-voices \
 	  training.max_steps=5000 training.adversarial_start=1 training.optimizer.lr=5e-4 \
 	  training.validation.metric_for_best_model=val_copy_mel --output build/base/many-voices --resume auto
 	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/many-voices \
-	  training.max_steps=2500 training.adversarial_start=1 training.optimizer.lr=5e-4 training.adversarial_weight=3 \
+	  training.max_steps=5000 training.adversarial_start=1 training.optimizer.lr=5e-4 training.adversarial_weight=3 \
 	  training.feature_matching_weight=30 training.mixed_precision=bf16 training.validation.metric_for_best_model=step \
 	  training.validation.greater_is_better=true --output build/base/vocoder --resume auto
 	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.vocoder=build/base/vocoder \

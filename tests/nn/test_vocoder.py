@@ -108,6 +108,18 @@ def test_the_postfilter_moves_levels_away_from_those_around_them():
     assert heard(0.2, flat) == pytest.approx(heard(0.0, flat), abs=1e-5)
 
 
+def test_noise_varies_by_chance_less_than_white_noise_does():
+    """A mel says how loud each band of each frame is; noise that varies on top of it is rough."""
+    processor = AudioProcessor()
+    mel, f0 = torch.full((1, 120, 80), 0.5), torch.zeros(1, 120)
+    vocoder = Vocoder.of(processor, width=32, layers=1)
+    with torch.no_grad():
+        made = processor.mel(vocoder(mel, f0)[0].numpy())[10:-10]
+        noise = processor.mel(vocoder.source(f0)[1][0].numpy())[10:-10]
+    assert made.std(0).mean() < 0.7 * noise.std(0).mean()
+    assert np.ptp(made.mean(0)) < 0.02  # 2 dB
+
+
 def test_phase_and_noise_start_vary_the_source_and_nothing_else(voiced_sound):
     processor = AudioProcessor()
     mel = torch.from_numpy(processor.mel(voiced_sound[0]))[None]

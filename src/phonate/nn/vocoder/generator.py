@@ -26,6 +26,7 @@ from phonate.nn.vocoder.excitation import noise, noise_table, pulses
 _NEPERS = math.log(10.0) / 20.0  # of a decibel
 _LOWEST_F0, _HIGHEST_F0 = 50.0, 600.0
 _LOUDEST = 6.0  # nepers
+_LEAST_NOISE = 0.05  # of the mean level, in a band
 _POSTFILTER_REACH = 0.15  # of all mel bands, on either side
 
 
@@ -47,7 +48,9 @@ class Vocoder(nn.Module):
             inference: training would learn to undo it.
     """
 
+    interpolation_MK: Tensor
     spread_MK: Tensor
+    bands_KM: Tensor
     level_K: Tensor
     noise_table: Tensor
 
@@ -72,8 +75,11 @@ class Vocoder(nn.Module):
         self.sample_rate, self.hop_length = sample_rate, hop_length
         self.floor_db, self.reference_db = floor_db, reference_db
         self.fourier = ShortTimeFourier(n_fft, hop_length)
-        spread_MK = _postfilter(n_mels, postfilter) @ _interpolation(filters)
+        interpolation_MK = _interpolation(filters)
+        spread_MK = _postfilter(n_mels, postfilter) @ interpolation_MK
+        self.register_buffer("interpolation_MK", torch.from_numpy(interpolation_MK), persistent=False)
         self.register_buffer("spread_MK", torch.from_numpy(spread_MK), persistent=False)
+        self.register_buffer("bands_KM", torch.from_numpy(_bands(filters, n_fft)), persistent=False)
         self.register_buffer("level_K", torch.from_numpy(_levels(filters, n_fft, preemphasis)), persistent=False)
         self.register_buffer("noise_table", noise_table(), persistent=False)
         causal = lookahead is not None
@@ -169,11 +175,24 @@ class Vocoder(nn.Module):
         nepers_BTM = (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * _NEPERS
         with torch.autocast(mel_BTM.device.type, enabled=False):  # a rounded bf16 log level is off by 0.3 dB
             estimate_BTK = nepers_BTM @ self.spread_MK + self.level_K
+            noise_BTK = self.noise_levels(noise_BTC)
         pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
-        noise_gain_BTK = (estimate_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
+        noise_gain_BTK = (estimate_BTK - noise_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
         filtered_BTC = _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK)
         spectrum_BTC: Tensor = filtered_BTC + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
         return spectrum_BTC
+
+    @torch.no_grad()
+    def noise_levels(self, noise_BTC: Tensor) -> Tensor:
+        """Levels in mel bands, interpolated to bins (B, T, K), of noise with the spectrum (B, T, 2K), in nepers.
+
+        They vary by chance about 0. So does the mel, with the recording's noise: without its own variations the noise
+        takes on those of the mel.
+        """
+        real_BTK, imaginary_BTK = noise_BTC.chunk(2, dim=-1)
+        levels_BTM = (real_BTK.square() + imaginary_BTK.square()).sqrt() @ self.bands_KM
+        levels_BTK: Tensor = levels_BTM.clamp_min(_LEAST_NOISE).log() @ self.interpolation_MK
+        return levels_BTK
 
     @property
     def source_lookahead(self) -> int:
@@ -214,13 +233,22 @@ def _postfilter(bands: int, share: float) -> npt.NDArray[np.float32]:
     return np.asarray((1.0 + share) * np.eye(bands) - share * mean_MM, dtype=np.float32)
 
 
+def _bands(filters: npt.NDArray[np.float32], n_fft: int) -> npt.NDArray[np.float32]:
+    """(K, M) weights from the magnitudes of noise of power 1 to the levels of mel bands, whose mean is 1."""
+    return np.ascontiguousarray((filters / filters.sum(1, keepdims=True) / _noise_magnitude(n_fft)).T, dtype=np.float32)
+
+
+def _noise_magnitude(n_fft: int) -> float:
+    """Mean magnitude of white noise of power 1 in a bin."""
+    return math.sqrt(math.pi / 4.0 * np.square(np.hanning(n_fft + 1)[:-1]).sum())
+
+
 def _levels(filters: npt.NDArray[np.float32], n_fft: int, preemphasis: float) -> npt.NDArray[np.float32]:
     """(K,) offsets in nepers from the mel's level to the gain at which the sum of two sources of power 1 has that level
     after pre-emphasis."""
-    window = np.hanning(n_fft + 1)[:-1]
-    source = math.sqrt(math.pi / 4.0 * np.square(window).sum())  # mean magnitude of white noise in a bin
     centres = (filters * np.arange(filters.shape[1])).sum(1) / filters.sum(1)
     area = np.interp(np.arange(filters.shape[1]), centres, np.log(filters.sum(1)))
     omega = np.pi * np.arange(filters.shape[1]) / (filters.shape[1] - 1)
     emphasis = np.abs(1.0 - preemphasis * np.exp(-1j * omega))
-    return np.asarray(-area - math.log(source) - np.log(emphasis) - 0.5 * math.log(2.0), dtype=np.float32)
+    source = math.log(_noise_magnitude(n_fft))
+    return np.asarray(-area - source - np.log(emphasis) - 0.5 * math.log(2.0), dtype=np.float32)

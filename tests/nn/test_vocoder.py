@@ -8,7 +8,7 @@ import torch
 
 from phonate.audio.processor import AudioProcessor
 from phonate.nn.stft import ShortTimeFourier
-from phonate.nn.vocoder.excitation import _filled, pulses
+from phonate.nn.vocoder.excitation import _filled, phase_of, pulses
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
 
@@ -121,15 +121,33 @@ def test_noise_varies_by_chance_less_than_white_noise_does():
     assert np.ptp(made.mean(0)) < 0.02  # 2 dB
 
 
+def test_pulses_are_brought_in_step_with_a_recording():
+    """Its pitch is known with an error, which alone would put the pulses out of step."""
+    frames = 100
+    true_f0 = torch.linspace(120.0, 180.0, frames)[None]
+    recording = pulses(true_f0, HOP, RATE, torch.full((1, frames), 0.3))
+    heard_f0 = 1.01 * true_f0
+    heard_f0[:, 40:44] = 0.0
+
+    def alike(phase: torch.Tensor | None) -> float:
+        made = pulses(heard_f0, HOP, RATE, phase)
+        voiced = slice(50 * HOP, 90 * HOP)
+        bass = [torch.fft.rfft(sound[0, voiced])[:1000] for sound in (made, recording)]  # 10 harmonics
+        return float((bass[0] * bass[1].conj()).real.sum() / (bass[0].abs().norm() * bass[1].abs().norm()))
+
+    assert alike(phase_of(recording, heard_f0, HOP, RATE)) > 0.95
+    assert alike(None) < 0.5
+
+
 def test_phase_and_noise_start_vary_the_source_and_nothing_else(voiced_sound):
     processor = AudioProcessor()
     mel = torch.from_numpy(processor.mel(voiced_sound[0]))[None]
     vocoder = Vocoder.of(processor, width=32, layers=1)
     f0 = torch.full(mel.shape[:2], voiced_sound[1])
     with torch.no_grad():
-        first = vocoder(mel, f0, torch.tensor([0.0]), torch.tensor([0]))
-        same = vocoder(mel, f0, torch.tensor([0.0]), torch.tensor([0]))
-        other = vocoder(mel, f0, torch.tensor([0.5]), torch.tensor([999]))
+        first = vocoder(mel, f0, torch.zeros_like(f0), torch.tensor([0]))
+        same = vocoder(mel, f0, torch.zeros_like(f0), torch.tensor([0]))
+        other = vocoder(mel, f0, torch.full_like(f0, 0.5), torch.tensor([999]))
     assert torch.equal(first, same)
     assert not torch.allclose(first, other, atol=1e-2)
     levels = [processor.mel(sound[0].numpy())[4:-4] for sound in (first, other)]

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _SMALLEST = 1e-4
+_WINDOW_HOPS = 4
 
 
-def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_B: Tensor | None = None) -> Tensor:
+def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_BT: Tensor | None = None) -> Tensor:
     """A pulse train (B, N) with power 1 where voiced, 0 elsewhere.
 
     All harmonics below half the sample rate have equal amplitude: Dirichlet's kernel,
@@ -24,13 +25,37 @@ def pulses(f0_BT: Tensor, hop_length: int, sample_rate: int, phase_B: Tensor | N
         f0_BT: Pitch in Hz, 0 where unvoiced.
         hop_length: Samples from frame to frame.
         sample_rate: In Hz.
-        phase_B: Initial phase in cycles; None: 0.
+        phase_BT: Cycles that are added at each frame, such as `phase_of` a recording; None: 0.
     """
     f0_BN = _interpolated(_filled(f0_BT), hop_length)
     cycles_BN = _cycles(f0_BN, sample_rate)
-    if phase_B is not None:
-        cycles_BN = cycles_BN + phase_B[:, None].double()
+    if phase_BT is not None:
+        cycles_BN = cycles_BN + _interpolated(phase_BT, hop_length).double()
     return _kernel(cycles_BN, f0_BN, _held(f0_BT > 0, hop_length), sample_rate)
+
+
+def phase_of(waveform_BN: Tensor, f0_BT: Tensor, hop_length: int, sample_rate: int) -> Tensor:
+    """Cycles (B, T), as `pulses` takes them, that put pulses in step with the fundamental of a recording.
+
+    Out of step, spectra of a recording and of a copy have phases that nothing predicts, and a loss on them teaches
+    nothing.
+
+    Args:
+        waveform_BN: The recording.
+        f0_BT: Its pitch in Hz, 0 where unvoiced. What it lacks in precision, the phase makes up for.
+        hop_length: Samples from frame to frame.
+        sample_rate: In Hz.
+    """
+    angle_BN = 2.0 * math.pi * _cycles(_interpolated(_filled(f0_BT), hop_length), sample_rate).frac().float()
+    window_11N = torch.hann_window(_WINDOW_HOPS * hop_length, device=waveform_BN.device)[None, None]
+
+    def level(part_BN: Tensor) -> Tensor:
+        framed_B1T = F.conv1d(part_BN[:, None], window_11N, stride=hop_length, padding=window_11N.shape[2] // 2)
+        return framed_B1T[:, 0]
+
+    cycles_BT = torch.atan2(-level(waveform_BN * angle_BN.sin()), level(waveform_BN * angle_BN.cos())) / (2.0 * math.pi)
+    turns_BT = cycles_BT.diff(dim=1)
+    return F.pad((turns_BT - turns_BT.round()).cumsum(1), (1, 0)) + cycles_BT[:, :1]
 
 
 class PulseStream:

@@ -130,7 +130,7 @@ class Vocoder(nn.Module):
         self,
         mel_BTM: Tensor,
         f0_BT: Tensor | None = None,
-        phase_B: Tensor | None = None,
+        phase_BT: Tensor | None = None,
         noise_start_B: Tensor | None = None,
     ) -> Tensor:
         """The waveform (B, N).
@@ -138,20 +138,20 @@ class Vocoder(nn.Module):
         Args:
             mel_BTM: Mel features from 0 to 1.
             f0_BT: F0 in Hz, 0 where unvoiced; None: predicted.
-            phase_B: Initial phase of the pulses, in cycles.
+            phase_BT: Cycles that are added to the phase of the pulses; None: 0.
             noise_start_B: Where each item reads the noise table.
         """
         if f0_BT is None:
             f0_BT = self.predicted_f0(mel_BTM)
-        pulses_BN, noise_BN = self.source(f0_BT, phase_B, noise_start_B)
+        pulses_BN, noise_BN = self.source(f0_BT, phase_BT, noise_start_B)
         return self.filtered(mel_BTM, f0_BT, pulses_BN, noise_BN)
 
     @torch.no_grad()
     def source(
-        self, f0_BT: Tensor, phase_B: Tensor | None = None, noise_start_B: Tensor | None = None
+        self, f0_BT: Tensor, phase_BT: Tensor | None = None, noise_start_B: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Pulses and noise, each (B, N) with power 1. Arguments as for `forward`."""
-        pulses_BN = pulses(f0_BT.float(), self.hop_length, self.sample_rate, phase_B)
+        pulses_BN = pulses(f0_BT.float(), self.hop_length, self.sample_rate, phase_BT)
         return pulses_BN, noise(pulses_BN, self.noise_table, noise_start_B)
 
     def filtered(self, mel_BTM: Tensor, f0_BT: Tensor, pulses_BN: Tensor, noise_BN: Tensor) -> Tensor:

@@ -28,8 +28,6 @@ class Item:
     mel_TM: FloatArray
     f0_T: FloatArray
     waveform_N: FloatArray
-    phase: float
-    """Where the source's first period starts, in cycles."""
     noise_start: int
     """Where the source's noise starts in its table."""
 
@@ -67,17 +65,15 @@ class VocoderDataset(CroppedRecordings):
             _lengthened(mel_TM[start : start + frames], frames),
             _lengthened(f0_T[start : start + frames], frames),
             _lengthened(levelled, (frames - 1) * hop),
-            phase=float(rng.random()),
             noise_start=int(rng.integers(1 << 16)),
         )
 
     def collate(self, items: list[Any]) -> Batch:
-        """`mel` (B, T, M), `f0` (B, T), `waveform` (B, N), `phase` (B,) and `noise_start` (B,)."""
+        """`mel` (B, T, M), `f0` (B, T), `waveform` (B, N) and `noise_start` (B,)."""
         return {
             "mel": torch.from_numpy(np.stack([item.mel_TM for item in items])),
             "f0": torch.from_numpy(np.stack([item.f0_T for item in items])),
             "waveform": torch.from_numpy(np.stack([item.waveform_N for item in items])),
-            "phase": torch.tensor([item.phase for item in items], dtype=torch.float32),
             "noise_start": torch.tensor([item.noise_start for item in items]),
         }
 

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from phonate.audio.processor import normalised_peak
 from phonate.nn.vocoder.discriminators import magnitudes
+from phonate.nn.vocoder.excitation import phase_of
 from phonate.tasks.vocoder.corpus import Corpus
 from phonate.tasks.vocoder.dataset import VocoderDataset
 from phonate.tasks.vocoder.model import VocoderGAN
@@ -99,11 +100,10 @@ class VocoderTask(Task):
         gan = cast(VocoderGAN, model)
         if phase == DISCRIMINATOR:
             return self._discriminator_loss(gan, batch)
-        made_BN = gan.vocoder(batch["mel"], batch["f0"], batch["phase"], batch["noise_start"])
-        made = gan.spectra(made_BN)
+        made = gan.spectra(_copies(gan, batch))
         with torch.no_grad():
             natural = gan.spectra(batch["waveform"])
-        items = len(made_BN)
+        items = len(batch["mel"])
         terms: Terms = {"spectral": (_spectral(made, natural), items), "mel": (self._mel(made, natural), items)}
         terms |= _pitch(gan, batch)
         if self.adversarial and model.training:
@@ -116,8 +116,7 @@ class VocoderTask(Task):
         spectra = self._spectra.get(batch)
         if spectra is None:
             with torch.no_grad():
-                made_BN = gan.vocoder(batch["mel"], batch["f0"], batch["phase"], batch["noise_start"])
-                spectra = gan.spectra(made_BN), gan.spectra(batch["waveform"])
+                spectra = gan.spectra(_copies(gan, batch)), gan.spectra(batch["waveform"])
         made, natural = spectra
         real, fake = gan.discriminators(natural), gan.discriminators(made)
         total = discriminator_loss([scores for scores, _ in real], [scores for scores, _ in fake])
@@ -199,6 +198,15 @@ class VocoderTask(Task):
             "features": self.corpus.processor.fingerprint,
             "validation": [index.id[i] for i in self.corpus.prepared.validation],
         }
+
+
+def _copies(gan: VocoderGAN, batch: Batch) -> Tensor:
+    """The vocoder's copies (B, N), whose pulses are in step with the recordings."""
+    vocoder = gan.vocoder
+    with torch.no_grad():
+        phase_BT = phase_of(batch["waveform"], batch["f0"], vocoder.hop_length, vocoder.sample_rate)
+    copies_BN: Tensor = vocoder(batch["mel"], batch["f0"], phase_BT, batch["noise_start"])
+    return copies_BN
 
 
 def _spectral(made: list[Tensor], natural: list[Tensor]) -> Tensor:

@@ -4,9 +4,10 @@
 
 RUN is a run or a checkpoint. `key=value` are changes to its recipe, whose paths must not be of this machine. The target
 is a checkpoint with a manifest of its own, which `phonate checkpoints verify` checks. A MODEL_CARD.md in it is kept.
-Speakers that are others at another pitch (see shift_voices.py) are left out. `--average` gives the weights of a run
-that RUN was trained from this share in a voice's weights (Wortsman et al. 2022, arXiv:2109.01903), its discriminator
-excepted; where that run had a single speaker, vectors of speakers shrink by this share.
+Speakers that are others at another pitch (see shift_voices.py) are left out. `--average` averages the weights with
+those of a run that RUN was trained from, which get this share (Wortsman et al. 2022, arXiv:2109.01903); discriminators
+are left as they are. Several `--average` apply in turn. Where that run had a single speaker, vectors of speakers shrink
+by this share.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from phonate.training.checkpoints.manifest import problems, write_manifest
 
 CARD = "MODEL_CARD.md"
 VOICES = "acoustic.voices.weight"
+AVERAGED = ("acoustic.", "vocoder.")
+"""What names of weights begin with that are averaged: no discriminators."""
 OF_THE_MACHINE = ("hostname", "platform", "git_commit", "git_branch", "git_dirty", "model_hash")
 OF_THE_WEIGHTS = ("train_loss", "val_loss", "best_metric")
 
@@ -48,7 +51,7 @@ def averaged(tensors: dict[str, Tensor], earlier: dict[str, Tensor], share: floa
     """The weights with this share of those of an earlier training."""
     made = dict(tensors)
     for name, one in tensors.items():
-        if name.startswith("acoustic.") and one.is_floating_point():
+        if name.startswith(AVERAGED) and one.is_floating_point():
             before = earlier.get(name, torch.zeros_like(one) if name == VOICES else one)
             if before.shape != one.shape:
                 sys.exit(f"{name}: {tuple(before.shape)} can't be averaged with {tuple(one.shape)}")
@@ -79,11 +82,11 @@ def inference_metadata(found: dict[str, Any], voices: list[int] | None) -> bytes
     return files.render(found | changed)
 
 
-def pack(source: Path, target: Path, changes: list[str], average: tuple[Path, float] | None) -> None:
+def pack(source: Path, target: Path, changes: list[str], averages: list[tuple[Path, float]]) -> None:
     """Write the checkpoint."""
     tensors = weights(source)
-    if average is not None:
-        tensors = averaged(tensors, weights(average[0]), average[1])
+    for earlier, share in averages:
+        tensors = averaged(tensors, weights(earlier), share)
     target.mkdir(parents=True, exist_ok=True)
     for old in target.iterdir():
         if old.name != CARD:
@@ -95,7 +98,7 @@ def pack(source: Path, target: Path, changes: list[str], average: tuple[Path, fl
         files.WEIGHTS: half_weights(tensors, voices),
         files.RECIPE: recipe.to_yaml().encode(),
         files.INFERENCE: inference_metadata(facts, voices),
-        files.METADATA: metadata(source, average is None),
+        files.METADATA: metadata(source, not averages),
     }
     records = {name: files.write_durably(target / name, content) for name, content in contents.items()}
     write_manifest(target, records)
@@ -110,10 +113,10 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("target", type=Path)
     parser.add_argument("changes", nargs="+", metavar="key=value")
-    parser.add_argument("--average", nargs=2, metavar=("RUN", "SHARE"))
+    parser.add_argument("--average", nargs=2, metavar=("RUN", "SHARE"), action="append", default=[])
     args = parser.parse_args()
-    average = None if args.average is None else (best_or_latest(args.average[0]), float(args.average[1]))
-    pack(best_or_latest(args.run), args.target, args.changes, average)
+    averages = [(best_or_latest(run), float(share)) for run, share in args.average]
+    pack(best_or_latest(args.run), args.target, args.changes, averages)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ are folders of recordings of many people, called SPEAKER-NUMBER or SPEAKER_NUMBE
 
     vocoder.csv   Kathleen and Kerstin
     voices.csv    everyone, long recordings in pieces so that each minute counts the same
+    speeds.csv    the same, and everyone but Kathleen once more, faster or slower: as a voice of another pitch
     voice.csv     Kathleen, with texts
     speakers.csv  Kathleen, with texts, and LibriSpeech, without (data.transcribe writes them)
     held_out.csv  Kathleen's held-out recordings
@@ -27,8 +28,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import soundfile
+import soxr
 
-from phonate.audio.decoding import probe
+from phonate.audio.decoding import probe, read_audio
 from phonate.data.manifests.rows import audio_files
 from phonate.data.store.splits import split
 
@@ -38,6 +41,8 @@ HELD_OUT = 0.1
 HEADER = ("audio_path", "speaker_id", "text", "split")
 PIECE = 3.2
 """Seconds, about."""
+SPEEDS = (0.8, 1.12, 0.9, 1.25)
+"""Of the recordings in turn."""
 END = 0.001
 """Seconds left out at the end of a recording, which a rounded time must not exceed."""
 
@@ -82,6 +87,20 @@ def many_voices(folder: Path) -> list[tuple[str, str]]:
     return [(str(one.resolve()), re.sub(r"[-_][^-_]*$", "", one.stem)) for one in audio_files(folder)]
 
 
+def at_other_speeds(table: list[tuple[str, str]], folder: Path) -> list[tuple[str, str]]:
+    """The recordings played faster or slower, with the pitch and the formants of another voice."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for number, (audio, speaker) in enumerate(table):
+        speed = SPEEDS[number % len(SPEEDS)]
+        waveform, rate = read_audio(Path(audio))
+        played = soxr.resample(waveform, speed * rate, rate, quality="VHQ")
+        target = folder / f"{number}-{Path(audio).stem}.flac"
+        soundfile.write(target, played, rate)
+        made.append((str(target.resolve()), f"{speaker} x{speed}"))
+    return made
+
+
 def write_pieces(path: Path, table: list[tuple[str, str]]) -> None:
     """A table of recordings in pieces."""
     cut = [piece for audio, speaker in table for piece in pieces(audio, speaker)]
@@ -108,9 +127,11 @@ def main() -> None:
     write(study / "voice.csv", voice, kept, "validation")
     write(study / "speakers.csv", voice + readers(librispeech), kept, "validation")
     write(study / "vocoder.csv", [*voice, *rows(kerstin, "kerstin")], kept, "test")
-    known = [row[:2] for row in [*voice, *rows(kerstin, "kerstin")] if row[0] not in kept]
-    many = [one for folder in (librispeech, *others) for one in many_voices(folder)]
+    known = [row[:2] for row in voice if row[0] not in kept]
+    many = [row[:2] for row in rows(kerstin, "kerstin")]
+    many += [one for folder in (librispeech, *others) for one in many_voices(folder)]
     write_pieces(study / "voices.csv", known + many)
+    write_pieces(study / "speeds.csv", known + many + at_other_speeds(many, study / "speeds"))
     write(study / "held_out.csv", [row for row in voice if row[0] in kept], kept, "validation")
 
 

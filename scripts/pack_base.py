@@ -74,9 +74,17 @@ def metadata(source: Path, measured: bool) -> bytes:
     return files.render(found | dict.fromkeys(OF_THE_MACHINE) | without_state | losses)
 
 
-def inference_metadata(found: dict[str, Any], voices: list[int] | None) -> bytes:
+def facts(source: Path) -> dict[str, Any]:
     """What inference needs beside the weights, with names of recordings instead of paths."""
-    changed = {"validation": [Path(name).name for name in found["validation"]]}
+    found: dict[str, Any] = json.loads((source / files.INFERENCE).read_text(encoding="utf-8"))
+    return found | {"validation": [Path(name).name for name in found["validation"]]}
+
+
+def inference_metadata(source: Path, earlier: list[Path], voices: list[int] | None) -> bytes:
+    """The facts; held out are the recordings that no training used whose weights take part."""
+    found = facts(source)
+    kept = [set(facts(one)["validation"]) for one in earlier]
+    changed = {"validation": [name for name in found["validation"] if all(name in names for names in kept)]}
     if voices is not None:
         changed["speakers"] = [found["speakers"][number] for number in voices]
     return files.render(found | changed)
@@ -92,12 +100,11 @@ def pack(source: Path, target: Path, changes: list[str], averages: list[tuple[Pa
         if old.name != CARD:
             old.unlink()
     recipe = resolve(source / files.RECIPE, changes)
-    facts = json.loads((source / files.INFERENCE).read_text(encoding="utf-8"))
-    voices = own_voices(facts["speakers"]) if recipe.recipe.task == "speech" else None
+    voices = own_voices(facts(source)["speakers"]) if recipe.recipe.task == "speech" else None
     contents = {
         files.WEIGHTS: half_weights(tensors, voices),
         files.RECIPE: recipe.to_yaml().encode(),
-        files.INFERENCE: inference_metadata(facts, voices),
+        files.INFERENCE: inference_metadata(source, [earlier for earlier, _ in averages], voices),
         files.METADATA: metadata(source, not averages),
     }
     records = {name: files.write_durably(target / name, content) for name, content in contents.items()}

@@ -47,11 +47,12 @@ def phase_of(waveform_BN: Tensor, f0_BT: Tensor, hop_length: int, sample_rate: i
         sample_rate: In Hz.
     """
     angle_BN = 2.0 * math.pi * _cycles(_interpolated(_filled(f0_BT), hop_length), sample_rate).frac().float()
-    window_11N = torch.hann_window(_WINDOW_HOPS * hop_length, device=waveform_BN.device)[None, None]
+    window_N = torch.hann_window(_WINDOW_HOPS * hop_length, device=waveform_BN.device)
+    half = len(window_N) // 2
 
     def level(part_BN: Tensor) -> Tensor:
-        framed_B1T = F.conv1d(part_BN[:, None], window_11N, stride=hop_length, padding=window_11N.shape[2] // 2)
-        return framed_B1T[:, 0]
+        framed_BTN = F.pad(part_BN, (half, half)).unfold(1, len(window_N), hop_length)
+        return (framed_BTN * window_N).sum(-1)
 
     cycles_BT = torch.atan2(-level(waveform_BN * angle_BN.sin()), level(waveform_BN * angle_BN.cos())) / (2.0 * math.pi)
     turns_BT = cycles_BT.diff(dim=1)

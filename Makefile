@@ -63,7 +63,7 @@ HEAVY = training.max_steps=5000 training.adversarial_start=1 training.optimizer.
 SPEAKERS = data.transcribe=base data.judged=0 data.vocoder=build/base/vocoder training.adversarial_start=1 \
   training.optimizer.lr=8e-4 training.mixed_precision=bf16 training.validation.metric_for_best_model=val_loss \
   training.validation.greater_is_better=false
-base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; seven hours)
+base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; eight hours)
 	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' '$(LIBRISPEECH)' build/base $(OTHERS)
 	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv --output build/base/two-voices --resume auto
 	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/two-voices \
@@ -72,6 +72,10 @@ base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=fol
 	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/many-voices \
 	  $(HEAVY) --output build/base/heavy --resume auto
 	$(BIN)/phonate train vocoder data.path=build/base/speeds.csv training.init_from=build/base/heavy \
+	  $(HEAVY) --output build/base/speeds --resume auto
+	$(BIN)/python scripts/pack_base.py build/base/speeds build/base/averaged data.path=open-recordings \
+	  training.init_from=null --average build/base/heavy 0.7
+	$(BIN)/phonate train vocoder data.path=build/base/speeds.csv training.init_from=build/base/averaged \
 	  $(HEAVY) --output build/base/vocoder --resume auto
 	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.vocoder=build/base/vocoder \
 	  --output build/base/one-voice --resume auto
@@ -84,7 +88,7 @@ base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=fol
 	$(BIN)/phonate train speech data.path=build/base/shifted.csv training.init_from=build/base/half/checkpoints/step-00000440 \
 	  training.max_steps=600 $(SPEAKERS) --output build/base/voice --resume auto
 	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=open-recordings \
-	  training.init_from=null --average build/base/heavy 0.7
+	  training.init_from=null --average build/base/averaged 0
 	$(BIN)/python scripts/pack_base.py build/base/voice/checkpoints/step-00000600 src/phonate/base/voice \
 	  data.path=open-recordings data.vocoder=base/vocoder data.transcribe=false training.init_from=base \
 	  --average build/base/one-voice 0.3

@@ -6,7 +6,8 @@ RUN is a run or a checkpoint. `key=value` are changes to its recipe, whose paths
 is a checkpoint with a manifest of its own, which `phonate checkpoints verify` checks. A MODEL_CARD.md in it is kept.
 Speakers that are others at another pitch (see shift_voices.py) are left out. `--average` averages the weights with
 those of a run that RUN was trained from, which get this share (Wortsman et al. 2022, arXiv:2109.01903); discriminators
-are left as they are. Several `--average` apply in turn. Where that run had a single speaker, vectors of speakers shrink
+are left as they are. Several `--average` apply in turn; held out is what none of these runs was trained on, also those
+with a share of 0. Where that run had a single speaker, vectors of speakers shrink
 by this share.
 """
 

@@ -121,6 +121,70 @@ def test_noise_varies_by_chance_less_than_white_noise_does():
     assert np.ptp(made.mean(0)) < 0.02  # 2 dB
 
 
+def test_the_envelope_of_noise_is_its_wave_in_time():
+    """Sums of shifted bins are what the waves would make of the windowed noise."""
+    vocoder = Vocoder.of(AudioProcessor(), width=32, layers=1)
+    n_fft, samples = vocoder.fourier.n_fft, torch.randn(1, 20 * HOP, generator=torch.Generator().manual_seed(1))
+    spectrum = vocoder.fourier(samples)
+    shape = torch.zeros(1, spectrum.shape[1], 8, 4)
+    shape[:, :, 0], shape[:, :, 3], shape[:, :, 6] = -0.4, 0.2, 0.1
+    made = vocoder.shaped(spectrum, shape.flatten(2))
+    angle = 2.0 * np.pi * torch.arange(n_fft) / n_fft
+    envelope = 1.0 - 0.8 * angle.cos() + 0.4 * (2 * angle).sin() + 0.2 * (4 * angle).cos()
+    padded = torch.nn.functional.pad(samples, (n_fft // 2, n_fft // 2))
+    expected = torch.fft.rfft(padded.unfold(1, n_fft, HOP) * vocoder.fourier.window * envelope)
+    inner = slice(8, -8)  # bins at the edges lack neighbours
+    for part, wanted in zip(made.chunk(2, dim=-1), (expected.real, expected.imag), strict=True):
+        assert torch.allclose(part[..., inner], wanted[..., inner], atol=1e-3)
+
+
+def test_a_burst_can_be_shorter_than_the_window():
+    """A mel only says that there is one in the windows of four frames."""
+    processor = AudioProcessor()
+    vocoder, at, frames = Vocoder.of(processor, width=32, layers=1), 20 * HOP + 100, 41
+    burst = np.zeros(frames * HOP, dtype=np.float32)
+    burst[at - 32 : at + 32] = 0.1 * np.random.default_rng(1).standard_normal(64)
+    mel = torch.from_numpy(processor.mel(burst))[None]
+    angle_T = 2.0 * np.pi * (at + vocoder.fourier.n_fft // 2 - HOP * torch.arange(mel.shape[1])) / vocoder.fourier.n_fft
+    waves_KT = [wave(periods * angle_T) for periods in range(1, 5) for wave in (torch.cos, torch.sin)]
+
+    def milliseconds() -> float:
+        """Time that holds 80 % of the energy."""
+        with torch.no_grad():
+            power = vocoder(mel, torch.zeros(mel.shape[:2]))[0].square()
+        ends = torch.searchsorted(power.cumsum(0) / power.sum(), torch.tensor([0.1, 0.9]))
+        return 1000.0 * float(ends[1] - ends[0]) / RATE
+
+    unshaped = milliseconds()
+    shape = torch.stack(waves_KT, dim=-1).float()[None, :, :, None].expand(-1, -1, -1, 4).flatten(2)
+    vocoder.shape_head = Constant(shape)
+    assert milliseconds() < 0.4 * unshaped
+
+
+class Constant(torch.nn.Module):
+    """Gives the same, whatever comes in."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, _: torch.Tensor) -> torch.Tensor:
+        return self.value
+
+
+def test_weights_of_before_noise_was_shaped_sound_as_they_did(voiced_sound):
+    processor = AudioProcessor()
+    mel = torch.from_numpy(processor.mel(voiced_sound[0]))[None]
+    vocoder, again = (Vocoder.of(processor, width=32, layers=1) for _ in range(2))
+    torch.nn.init.normal_(again.shape_head.weight)
+    before = {name: value for name, value in vocoder.state_dict().items() if not name.startswith("shape_head")}
+    again.load_state_dict(before)
+    with torch.no_grad():
+        assert torch.equal(vocoder(mel), again(mel))
+    with pytest.raises(RuntimeError, match=r"head\.weight"):
+        again.load_state_dict({name: value for name, value in before.items() if name != "head.weight"})
+
+
 def test_pulses_are_brought_in_step_with_a_recording():
     """Its pitch is known with an error, which alone would put the pulses out of step."""
     frames = 100
@@ -173,6 +237,7 @@ def test_a_stream_of_pieces_is_the_whole(voiced_sound, monkeypatch):
     processor = AudioProcessor()
     vocoder = Vocoder.of(processor, width=32, layers=2)
     torch.nn.init.normal_(vocoder.head.weight, std=0.05)
+    torch.nn.init.normal_(vocoder.shape_head.weight, std=0.05)
     mel = np.tile(processor.mel(voiced_sound[0]), (4, 1))
     rendering = TrainedVocoder(vocoder)
     pieces = list(rendering.stream(mel, first=8, piece=20))

@@ -28,6 +28,7 @@ def causal(lookahead: int, seed: int = 0) -> Vocoder:
     torch.manual_seed(seed)
     vocoder = Vocoder.of(AudioProcessor(), width=32, layers=2, lookahead=lookahead).eval()
     torch.nn.init.normal_(vocoder.head.weight, std=0.1)
+    torch.nn.init.normal_(vocoder.shape_head.weight, std=0.1)
     return vocoder
 
 

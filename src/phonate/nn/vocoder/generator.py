@@ -11,11 +11,13 @@ Shapes: B batch, T frames, M mel bands, D width, K bins, N = (T - 1) * hop sampl
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from phonate.audio.processor import AudioProcessor
 from phonate.nn.convnext import ConvNeXt
@@ -28,6 +30,7 @@ _LOWEST_F0, _HIGHEST_F0 = 50.0, 600.0
 _LOUDEST = 6.0  # nepers
 _LEAST_NOISE = 0.05  # of the mean level, in a band
 _POSTFILTER_REACH = 0.15  # of all mel bands, on either side
+_SHAPE_WAVES, _SHAPE_BANDS = 4, 4
 
 
 class Vocoder(nn.Module):
@@ -50,6 +53,7 @@ class Vocoder(nn.Module):
 
     interpolation_MK: Tensor
     spread_MK: Tensor
+    regions_RK: Tensor
     bands_KM: Tensor
     level_K: Tensor
     noise_table: Tensor
@@ -79,6 +83,7 @@ class Vocoder(nn.Module):
         spread_MK = _postfilter(n_mels, postfilter) @ interpolation_MK
         self.register_buffer("interpolation_MK", torch.from_numpy(interpolation_MK), persistent=False)
         self.register_buffer("spread_MK", torch.from_numpy(spread_MK), persistent=False)
+        self.register_buffer("regions_RK", torch.from_numpy(_regions(filters)), persistent=False)
         self.register_buffer("bands_KM", torch.from_numpy(_bands(filters, n_fft)), persistent=False)
         self.register_buffer("level_K", torch.from_numpy(_levels(filters, n_fft, preemphasis)), persistent=False)
         self.register_buffer("noise_table", noise_table(), persistent=False)
@@ -91,6 +96,16 @@ class Vocoder(nn.Module):
         self.head = nn.Linear(width, 3 * bins)
         nn.init.normal_(self.head.weight, std=1e-3)
         nn.init.zeros_(self.head.bias)
+        self.shape_head = nn.Linear(width, 2 * _SHAPE_WAVES * _SHAPE_BANDS)
+        nn.init.zeros_(self.shape_head.weight)
+        nn.init.zeros_(self.shape_head.bias)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Weights of before noise was shaped leave it as it is."""
+        if f"{prefix}head.weight" in state_dict:
+            for name, value in self.shape_head.state_dict().items():
+                state_dict.setdefault(f"{prefix}shape_head.{name}", torch.zeros_like(value))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @classmethod
     def of(
@@ -175,6 +190,7 @@ class Vocoder(nn.Module):
         nepers_BTM = (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * _NEPERS
         with torch.autocast(mel_BTM.device.type, enabled=False):  # a rounded bf16 log level is off by 0.3 dB
             estimate_BTK = nepers_BTM @ self.spread_MK + self.level_K
+            noise_BTC = self.shaped(noise_BTC, self.shape_head(hidden_BTD).float())
             noise_BTK = self.noise_levels(noise_BTC)
         pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
         noise_gain_BTK = (estimate_BTK - noise_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
@@ -182,7 +198,26 @@ class Vocoder(nn.Module):
         spectrum_BTC: Tensor = filtered_BTC + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
         return spectrum_BTC
 
-    @torch.no_grad()
+    def shaped(self, noise_BTC: Tensor, shape_BTS: Tensor) -> Tensor:
+        """Noise (B, T, 2K) with an envelope within the window of each frame, so that a burst may be shorter than it.
+
+        The envelope is 1 plus waves of one to four periods in the window, which in the spectrum are sums of shifted
+        bins. `shape_BTS`: their complex amplitudes in four bands, between which they are interpolated.
+        """
+        shape_BTXR = shape_BTS.reshape(*shape_BTS.shape[:2], 2 * _SHAPE_WAVES, _SHAPE_BANDS)
+        amplitudes_BTXK = shape_BTXR @ self.regions_RK
+        real_BTK, imaginary_BTK = noise_BTC.chunk(2, dim=-1)
+        bins = real_BTK.shape[-1]
+        padded = [F.pad(part_BTK, (_SHAPE_WAVES, _SHAPE_WAVES)) for part_BTK in (real_BTK, imaginary_BTK)]
+        for periods in range(1, _SHAPE_WAVES + 1):
+            cosine_BTK, sine_BTK = amplitudes_BTXK[..., 2 * periods - 2, :], amplitudes_BTXK[..., 2 * periods - 1, :]
+            below = [part[..., _SHAPE_WAVES - periods :][..., :bins] for part in padded]
+            above = [part[..., _SHAPE_WAVES + periods :][..., :bins] for part in padded]
+            real_BTK = real_BTK.addcmul(cosine_BTK, below[0] + above[0]).addcmul(sine_BTK, below[1] - above[1])
+            imaginary_BTK = imaginary_BTK.addcmul(cosine_BTK, below[1] + above[1])
+            imaginary_BTK = imaginary_BTK.addcmul(sine_BTK, above[0] - below[0])
+        return torch.cat([real_BTK, imaginary_BTK], dim=-1)
+
     def noise_levels(self, noise_BTC: Tensor) -> Tensor:
         """Levels in mel bands, interpolated to bins (B, T, K), of noise with the spectrum (B, T, 2K), in nepers.
 
@@ -218,9 +253,19 @@ def _rotated(spectrum_BTC: Tensor, gain_BTK: Tensor, phase_BTK: Tensor) -> Tenso
 def _interpolation(filters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """(M, K) weights that interpolate log levels of mel bands to bins."""
     centres = (filters * np.arange(filters.shape[1])).sum(1) / filters.sum(1)
-    bins = np.arange(filters.shape[1])
-    weights = [np.interp(bins, centres, np.eye(len(filters))[band]) for band in range(len(filters))]
+    return _between(np.arange(filters.shape[1]), centres)
+
+
+def _between(places: npt.NDArray[Any], centres: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """(C, P) weights that interpolate values at C centres to P places."""
+    weights = [np.interp(places, centres, one) for one in np.eye(len(centres))]
     return np.asarray(weights, dtype=np.float32)
+
+
+def _regions(filters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """(R, K) weights that interpolate values of R bands of equal width on the mel scale to bins."""
+    bands_RM = _between(np.arange(len(filters)), np.linspace(0.0, len(filters) - 1.0, _SHAPE_BANDS))
+    return np.asarray(bands_RM @ _interpolation(filters), dtype=np.float32)
 
 
 def _postfilter(bands: int, share: float) -> npt.NDArray[np.float32]:

@@ -10,7 +10,7 @@ from phonate.nn.vocoder.discriminators import Discriminators, MultiResolutionFou
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.tasks.vocoder.settings import VocoderModel
 
-RESOLUTIONS = ((2048, 512), (1024, 256), (512, 128))
+RESOLUTIONS = ((2048, 512), (1024, 256), (512, 128), (256, 64))
 
 
 class VocoderGAN(nn.Module):

@@ -1,6 +1,6 @@
 """The vocoder as a task: waveforms from mels, trained on spectral distances first, then adversarially.
 
-Terms: `spectral` (convergence and log magnitudes at three resolutions), `mel` (mel of the generated waveform against
+Terms: `spectral` (convergence and log magnitudes at four resolutions), `mel` (mel of the generated waveform against
 the input mel), `pitch` and `voicing` (of the F0 predicted from the mel), and from `adversarial_start` on
 `adversarial` and `features` (Kong et al. 2020, "HiFi-GAN", equations 1 to 4, least squares), while a phase of their
 own trains the discriminators.

@@ -7,8 +7,7 @@ is a checkpoint with a manifest of its own, which `phonate checkpoints verify` c
 Speakers that are others at another pitch (see shift_voices.py) are left out. `--average` averages the weights with
 those of a run that RUN was trained from, which get this share (Wortsman et al. 2022, arXiv:2109.01903); discriminators
 are left as they are. Several `--average` apply in turn; held out is what none of these runs was trained on, also those
-with a share of 0. Where that run had a single speaker, vectors of speakers shrink
-by this share.
+with a share of 0. Where that run had a single speaker, vectors of speakers shrink by this share.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_a_page_is_one_file_that_loads_nothing(page: Path) -> None:
 @pytest.mark.slow
 def test_the_card_has_the_figures_of_the_voice(page: Path) -> None:
     card = page.with_name("MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "| **base/voice** | 5.6 % |" in card
+    assert "| **base/voice** | 4.0 % |" in card
     assert "Not evaluated" not in card
     assert "## Limits" not in card
 

@@ -21,7 +21,7 @@ from phonate.nn.vocoder.discriminators import magnitudes
 from phonate.nn.vocoder.excitation import phase_of
 from phonate.tasks.vocoder.corpus import Corpus
 from phonate.tasks.vocoder.dataset import VocoderDataset
-from phonate.tasks.vocoder.model import VocoderGAN
+from phonate.tasks.vocoder.model import RESOLUTIONS, VocoderGAN
 from phonate.tasks.vocoder.settings import VocoderRecipe
 from phonate.training.adversarial import (
     AdversarialPhases,
@@ -186,16 +186,27 @@ class VocoderTask(Task):
         }
 
     def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Other features."""
+        """Other features, or other discriminators."""
         if exported["features"] != self.corpus.processor.fingerprint:
             return "was trained on other features (data.audio); put them back, or start another run"
+        if exported.get("resolutions") != self._resolutions:
+            return (
+                "was trained with discriminators of other resolutions, by another version of phonate; start another "
+                "run, from these weights with training.init_from"
+            )
         return None
 
+    @property
+    def _resolutions(self) -> list[list[int]]:
+        return [list(one) for one in RESOLUTIONS]
+
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
-        """The fingerprint of the features that it understands, and what was kept out of training."""
+        """The fingerprint of the features that it understands, the resolutions of its discriminators, and what was kept
+        out of training."""
         index = self.corpus.prepared.index
         return {
             "features": self.corpus.processor.fingerprint,
+            "resolutions": self._resolutions,
             "validation": [index.id[i] for i in self.corpus.prepared.validation],
         }
 

@@ -218,6 +218,38 @@ def test_phase_and_noise_start_vary_the_source_and_nothing_else(voiced_sound):
     assert np.abs(levels[0] - levels[1]).mean() < 0.05
 
 
+def test_levels_are_corrected_to_the_mel_once_trained(voiced_sound):
+    processor = AudioProcessor()
+    mel = processor.mel(voiced_sound[0])
+    centred = Vocoder.of(processor, width=32, layers=1)
+    causal = Vocoder.of(processor, width=32, layers=1, lookahead=1)
+    f0 = torch.full((1, len(mel)), voiced_sound[1])
+
+    def error(vocoder: Vocoder) -> float:
+        with torch.no_grad():
+            made = processor.mel(vocoder(torch.from_numpy(mel)[None], f0)[0].numpy())
+        difference = (made - mel)[mel > 0.3]
+        return float(np.abs(difference - np.median(difference)).mean())  # `mel` scales the peak to 1
+
+    assert error(centred.eval()) < 0.75 * error(centred.train())
+    assert error(causal.eval()) == error(causal.train())
+    assert centred.eval().context > centred.train().context
+
+
+def test_levels_are_corrected_by_six_decibels_at_most(voiced_sound):
+    processor = AudioProcessor()
+    mel = torch.from_numpy(processor.mel(voiced_sound[0]))[None]
+    vocoder = Vocoder.of(processor, width=32, layers=1)
+    noise = torch.randn(1, (mel.shape[1] - 1) * HOP)
+    with torch.no_grad():
+        louder = vocoder.corrected(1e-4 * noise, mel).square().mean() / (1e-4 * noise).square().mean()
+        quieter = vocoder.corrected(1e4 * noise, mel).square().mean() / (1e4 * noise).square().mean()
+        silent = vocoder.corrected(torch.zeros_like(noise), mel)
+    assert 3.0 < float(louder) <= 10**0.61
+    assert 10**-0.61 <= float(quieter) < 0.3
+    assert not silent.any()
+
+
 @pytest.fixture
 def voiced_sound():
     """Half a second of a vowel-like sound at 140 Hz, and its pitch."""

@@ -31,6 +31,8 @@ _LOUDEST = 6.0  # nepers
 _LEAST_NOISE = 0.05  # of the mean level, in a band
 _POSTFILTER_REACH = 0.15  # of all mel bands, on either side
 _SHAPE_WAVES, _SHAPE_BANDS = 4, 4
+_INAUDIBLE = 1e-6  # magnitude
+_LARGEST_CORRECTION = 0.7  # nepers, 6 dB
 
 
 class Vocoder(nn.Module):
@@ -53,6 +55,8 @@ class Vocoder(nn.Module):
 
     interpolation_MK: Tensor
     spread_MK: Tensor
+    postfilter_MM: Tensor
+    filters_KM: Tensor
     regions_RK: Tensor
     bands_KM: Tensor
     level_K: Tensor
@@ -80,9 +84,12 @@ class Vocoder(nn.Module):
         self.floor_db, self.reference_db = floor_db, reference_db
         self.fourier = ShortTimeFourier(n_fft, hop_length)
         interpolation_MK = _interpolation(filters)
-        spread_MK = _postfilter(n_mels, postfilter) @ interpolation_MK
+        postfilter_MM = _postfilter(n_mels, postfilter)
+        filters_KM = np.ascontiguousarray((filters * _emphasis(bins, preemphasis)).T, dtype=np.float32)
         self.register_buffer("interpolation_MK", torch.from_numpy(interpolation_MK), persistent=False)
-        self.register_buffer("spread_MK", torch.from_numpy(spread_MK), persistent=False)
+        self.register_buffer("spread_MK", torch.from_numpy(postfilter_MM @ interpolation_MK), persistent=False)
+        self.register_buffer("postfilter_MM", torch.from_numpy(postfilter_MM), persistent=False)
+        self.register_buffer("filters_KM", torch.from_numpy(filters_KM), persistent=False)
         self.register_buffer("regions_RK", torch.from_numpy(_regions(filters)), persistent=False)
         self.register_buffer("bands_KM", torch.from_numpy(_bands(filters, n_fft)), persistent=False)
         self.register_buffer("level_K", torch.from_numpy(_levels(filters, n_fft, preemphasis)), persistent=False)
@@ -170,12 +177,39 @@ class Vocoder(nn.Module):
         return pulses_BN, noise(pulses_BN, self.noise_table, noise_start_B)
 
     def filtered(self, mel_BTM: Tensor, f0_BT: Tensor, pulses_BN: Tensor, noise_BN: Tensor) -> Tensor:
-        """The waveform (B, N): pulses and noise, each (B, N), filtered according to the mel."""
+        """The waveform (B, N): pulses and noise, each (B, N), filtered according to the mel, and unless the vocoder is
+        in training or can run incrementally, corrected to it."""
         hidden_BTD = self.network(self._embedded(mel_BTM) + self.embedded_pitch(f0_BT))
         with torch.no_grad():
             pulse_BTC, noise_BTC = self.fourier(pulses_BN), self.fourier(noise_BN)
         waveform_BN: Tensor = self.fourier.inverse(self.spectrum(hidden_BTD, mel_BTM, pulse_BTC, noise_BTC))
-        return waveform_BN
+        if not self._corrects:
+            return waveform_BN
+        with torch.autocast(mel_BTM.device.type, enabled=False):
+            return self.corrected(waveform_BN, mel_BTM)
+
+    @property
+    def _corrects(self) -> bool:
+        """Not in training, which would rely on it, nor where later frames are not known."""
+        return not self.training and self.lookahead is None
+
+    def corrected(self, waveform_BN: Tensor, mel_BTM: Tensor) -> Tensor:
+        """The waveform (B, N) with the levels of its mel bands moved to those of the mel, by 6 dB at most.
+
+        Overlapping frames add up to other levels than each of them has, and pulses and noise to other levels than both.
+        """
+        spectrum_BTC = self.fourier(waveform_BN)
+        heard_BTM = _magnitudes(spectrum_BTC) @ self.filters_KM
+        wanted_BTM = self._nepers(mel_BTM) @ self.postfilter_MM
+        missing_BTM = wanted_BTM - heard_BTM.clamp_min(_INAUDIBLE).log()
+        limited_BTM = missing_BTM.clamp(-_LARGEST_CORRECTION, _LARGEST_CORRECTION)
+        gain_BTK = (limited_BTM @ self.interpolation_MK).exp()
+        corrected_BN: Tensor = self.fourier.inverse(spectrum_BTC * gain_BTK.repeat(1, 1, 2))
+        return corrected_BN
+
+    def _nepers(self, mel_BTM: Tensor) -> Tensor:
+        """Levels (B, T, M) of the mel's bands, in nepers relative to a magnitude of 1."""
+        return (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * _NEPERS
 
     def embedded_pitch(self, f0_BT: Tensor) -> Tensor:
         """(B, T, D) of F0 (B, T) in Hz, 0 where unvoiced."""
@@ -187,9 +221,8 @@ class Vocoder(nn.Module):
     def spectrum(self, hidden_BTD: Tensor, mel_BTM: Tensor, pulse_BTC: Tensor, noise_BTC: Tensor) -> Tensor:
         """The spectrum (B, T, 2K): those of pulses and noise, filtered as the hidden frames (B, T, D) say."""
         pulse_log_BTK, phase_BTK, noise_log_BTK = self.head(hidden_BTD).float().chunk(3, dim=-1)
-        nepers_BTM = (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * _NEPERS
         with torch.autocast(mel_BTM.device.type, enabled=False):  # a rounded bf16 log level is off by 0.3 dB
-            estimate_BTK = nepers_BTM @ self.spread_MK + self.level_K
+            estimate_BTK = self._nepers(mel_BTM) @ self.spread_MK + self.level_K
             noise_BTC = self.shaped(noise_BTC, self.shape_head(hidden_BTD).float())
             noise_BTK = self.noise_levels(noise_BTC)
         pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
@@ -224,8 +257,7 @@ class Vocoder(nn.Module):
         They vary by chance about 0. So does the mel, with the recording's noise: without its own variations the noise
         takes on those of the mel.
         """
-        real_BTK, imaginary_BTK = noise_BTC.chunk(2, dim=-1)
-        levels_BTM = (real_BTK.square() + imaginary_BTK.square()).sqrt() @ self.bands_KM
+        levels_BTM = _magnitudes(noise_BTC) @ self.bands_KM
         levels_BTK: Tensor = levels_BTM.clamp_min(_LEAST_NOISE).log() @ self.interpolation_MK
         return levels_BTK
 
@@ -237,8 +269,14 @@ class Vocoder(nn.Module):
     @property
     def context(self) -> int:
         """Receptive field: frames on either side that a frame of the waveform depends on."""
-        transforms = -(-self.fourier.n_fft // self.hop_length)
+        transforms = -(-self.fourier.n_fft // self.hop_length) * (2 if self._corrects else 1)
         return 3 * (1 + len(self.network.blocks)) + transforms
+
+
+def _magnitudes(spectrum_BTC: Tensor) -> Tensor:
+    """Magnitudes (B, T, K) of a spectrum (B, T, 2K)."""
+    real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
+    return (real_BTK.square() + imaginary_BTK.square()).sqrt()
 
 
 def _rotated(spectrum_BTC: Tensor, gain_BTK: Tensor, phase_BTK: Tensor) -> Tensor:
@@ -288,12 +326,17 @@ def _noise_magnitude(n_fft: int) -> float:
     return math.sqrt(math.pi / 4.0 * np.square(np.hanning(n_fft + 1)[:-1]).sum())
 
 
+def _emphasis(bins: int, preemphasis: float) -> npt.NDArray[np.float64]:
+    """(K,) magnitude response of the pre-emphasis."""
+    omega = np.pi * np.arange(bins) / (bins - 1)
+    return np.asarray(np.abs(1.0 - preemphasis * np.exp(-1j * omega)))
+
+
 def _levels(filters: npt.NDArray[np.float32], n_fft: int, preemphasis: float) -> npt.NDArray[np.float32]:
     """(K,) offsets in nepers from the mel's level to the gain at which the sum of two sources of power 1 has that level
     after pre-emphasis."""
     centres = (filters * np.arange(filters.shape[1])).sum(1) / filters.sum(1)
     area = np.interp(np.arange(filters.shape[1]), centres, np.log(filters.sum(1)))
-    omega = np.pi * np.arange(filters.shape[1]) / (filters.shape[1] - 1)
-    emphasis = np.abs(1.0 - preemphasis * np.exp(-1j * omega))
+    emphasis = _emphasis(filters.shape[1], preemphasis)
     source = math.log(_noise_magnitude(n_fft))
     return np.asarray(-area - source - np.log(emphasis) - 0.5 * math.log(2.0), dtype=np.float32)

@@ -106,7 +106,7 @@ class TrainedVocoder:
 
     @torch.no_grad()
     def stream(
-        self, mel_TM: FloatArray, f0_T: FloatArray | None = None, first: int = 32, piece: int = 256
+        self, mel_TM: FloatArray, f0_T: FloatArray | None = None, first: int = 24, piece: int = 256
     ) -> Iterator[FloatArray]:
         """The same waveform in pieces (n,): the first `first` frames, then `piece` frames at a time.
 

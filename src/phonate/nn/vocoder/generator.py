@@ -3,7 +3,8 @@
 A source of pulses and noise (as in Wang et al. 2019, "Neural source-filter waveform models") is filtered in the Fourier
 domain by gains and phases that a ConvNeXt network predicts from the mel, and transformed back (as in Siuzdak 2023,
 "Vocos"). The pulses provide phases that are coherent from frame to frame, which are hardest to learn from a mel. What
-remains is spectral detail, the share of noise in each bin and its envelope within a frame, and phase offsets.
+remains is spectral detail, the share of noise in each bin and its envelope within a frame, and phase offsets. When it
+renders, the levels of the waveform's mel bands are corrected to those of the mel.
 
 Shapes: B batch, T frames, M mel bands, D width, K bins, N = (T - 1) * hop samples.
 """

@@ -52,7 +52,9 @@ def averaged(tensors: dict[str, Tensor], earlier: dict[str, Tensor], share: floa
     made = dict(tensors)
     for name, one in tensors.items():
         if name.startswith(AVERAGED) and one.is_floating_point():
-            before = earlier.get(name, torch.zeros_like(one) if name == VOICES else one)
+            before = earlier.get(name, one)
+            if name == VOICES and (name not in earlier or len(before) == 1):
+                before = torch.zeros_like(one)
             if before.shape != one.shape:
                 sys.exit(f"{name}: {tuple(before.shape)} can't be averaged with {tuple(one.shape)}")
             made[name] = torch.lerp(one, before, share)

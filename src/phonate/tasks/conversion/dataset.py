@@ -1,4 +1,5 @@
-"""Training samples: a crop of a recording's content, and the clean mel that the model is to make of it.
+"""Training samples: a crop of a recording's content, and the mel that the model is to make of it: the clean one, or,
+with `data.distil_from`, often another model's conversion.
 
 Where voices are given by recordings, a sample also has what other speech of its speaker sounds like.
 
@@ -17,6 +18,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.data.batches.crops import CroppedRecordings
 from phonate.data.batches.recordings import padded
 from phonate.tasks.conversion.corpus import Corpus
+from phonate.tasks.conversion.distillation import SHARE, Conversions
 from phonate.tasks.conversion.references import OtherSpeech
 from phonate.training.task import Batch
 
@@ -38,12 +40,14 @@ class Item:
 class ConversionDataset(CroppedRecordings):
     """One split: random perturbed crops for training, else the middles of recordings as they are."""
 
-    def __init__(self, corpus: Corpus, split: str) -> None:
+    def __init__(self, corpus: Corpus, split: str, conversions: Conversions | None = None) -> None:
+        """`conversions`: what to learn from beside the recordings."""
         data = corpus.data
         positions, training = corpus.positions(split), split == "train"
         self._other_speech = OtherSpeech(corpus) if corpus.extractor.reference_dim else None
         if self._other_speech is not None:
             positions = self._other_speech.usable(positions)
+        self._conversions = conversions
         super().__init__(corpus.prepared, positions, data, data.crop_frames, data.crops_per_clip, training)
         self._corpus = corpus
 
@@ -64,11 +68,14 @@ class ConversionDataset(CroppedRecordings):
         content_TF = extractor.content(recording, rng if self.training else None, cut)
         if self.augmentation is not None:
             content_TF = self.augmentation.spec(content_TF, rng)
-        speaker = int(self.prepared.index.speaker[position])
+        speaker, mel_TM, register = int(self.prepared.index.speaker[position]), recording.mel_TM, None
+        taught = self._conversions
+        if taught is not None and speaker != taught.speaker and rng.random() < SHARE:
+            speaker, mel_TM, register = taught.speaker, taught[position], taught.register
         teacher_TW = extractor.whisper_content(recording, cut) if extractor.teacher else None
         reference_TM = None if self._other_speech is None else self._other_speech.timbre(position, cut, rng)
-        prosody_TP = extractor.prosody(recording, cut=cut)
-        return Item(content_TF, prosody_TP, recording.mel_TM[cut], speaker, teacher_TW, reference_TM)
+        prosody_TP = extractor.prosody(recording, register, cut)
+        return Item(content_TF, prosody_TP, mel_TM[cut], speaker, teacher_TW, reference_TM)
 
     def to_another(self, index: int) -> Item:
         """Sample number `index` as it is, but to be converted to the voice of another speaker."""

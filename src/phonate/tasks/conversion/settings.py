@@ -70,6 +70,9 @@ class ConversionData(VoiceData):
     """A run of the task vocoder, by which mels become sound. Null: Griffin-Lim."""
     target: str | None = None
     """The speaker that previews, evaluation and `phonate convert` convert to. Null: the one with the most speech."""
+    distil_from: str | None = None
+    """A run of this task that converts whole recordings to the target. The model learns from its conversions of the
+    other speakers' recordings too: a causal model gets closer to the target by them. Null: from recordings alone."""
     crop_frames: PositiveInt = 160
     """Frames of a training sample, cut at random from its recording; 86 are a second."""
     crops_per_clip: PositiveInt = 1
@@ -103,6 +106,17 @@ class ConversionData(VoiceData):
             raise ValueError("voices: reference looks up recordings by their Whisper features; set content to whisper")
         if self.target is not None:
             raise ValueError("target names a speaker of the corpus, whom voices: reference doesn't learn; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _distilled_once(self) -> Self:
+        if self.distil_from is not None and self.voices == "reference":
+            raise ValueError("distil_from teaches a voice of the corpus; leave it out, or set voices to corpus")
+        if self.distil_from is not None and self.augmentation is not None:
+            raise ValueError(
+                "distil_from: recordings are converted once, so that their audio can't be augmented; set augmentation "
+                "to null"
+            )
         return self
 
     @model_validator(mode="after")

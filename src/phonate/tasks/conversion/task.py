@@ -28,6 +28,7 @@ from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.rendering.renderer import check_vocoder, start_of_vocoder
 from phonate.tasks.conversion.corpus import Corpus
 from phonate.tasks.conversion.dataset import ConversionDataset
+from phonate.tasks.conversion.distillation import Conversions, load_teacher
 from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.networks import ConversionGAN, DistilledTransformer, build_model, network_of
@@ -62,6 +63,8 @@ class ConversionTask(Task):
             raise InputError("model.causal: live conversion knows the voices of its corpus; set data.voices to corpus")
         self.extractor = FeatureExtractor(recipe.data, model.causal)
         check_vocoder(recipe.data.vocoder, self.extractor.processor)
+        source = recipe.data.distil_from
+        self._teacher = None if source is None else load_teacher(source, self.extractor.processor)
         mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
         self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
         self.coupling = self.criterion.coupling
@@ -118,7 +121,9 @@ class ConversionTask(Task):
 
     def dataset(self, split: str) -> ConversionDataset:
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
-        return ConversionDataset(self.corpus, split)
+        if split != "train" or self._teacher is None:
+            return ConversionDataset(self.corpus, split)
+        return ConversionDataset(self.corpus, split, Conversions(self.corpus, self._teacher))
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """Distance of the predicted from the clean mel over real frames; with a teacher, also `content`, the mean

@@ -335,6 +335,7 @@ def resume_option(tmp_path, m):
 
 def threads(tmp_path, m):
     from small_tasks import Nothing
+    from threadpoolctl import threadpool_info, threadpool_limits
 
     from phonate.config.tasks import TASKS, TaskEntry
 
@@ -343,10 +344,12 @@ def threads(tmp_path, m):
     TASKS.register("options", TaskEntry(data=Nothing, model=Nothing, task=RegressionTask))
     recipe = tmp_path / "options.yaml"
     recipe.write_text(
-        "task: options\ntraining: {max_steps: 1, performance: {threads: 3}, logging: {tensorboard: false}}\n"
+        "task: options\ntraining: {max_steps: 1, performance: {threads: 1}, logging: {tensorboard: false}}\n"
     )
-    workflow.train(recipe, output=tmp_path / "run")
-    return asked == [3]
+    with threadpool_limits(2, user_api="blas"):
+        workflow.train(recipe, output=tmp_path / "run")
+        products = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return asked == [1] and bool(products) and set(products) == {1}
 
 
 def device_option(tmp_path, m):

@@ -121,7 +121,7 @@ class PerformanceSettings(Settings):
     batch_shim: bool = False
     """Pad each batch to a multiple of 64 frames, to limit the number of shapes (for compile_model and CUDA)."""
     threads: PositiveInt | None = None
-    """Number of torch threads. Null: torch's default."""
+    """Number of threads of torch and of NumPy's matrix products. Null: their defaults."""
     memory_management: bool = True
     """Check free memory at every batch, and free caches under pressure. Overhead under 1 %."""
     profile_batches: PositiveInt | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from phonate.compute import device as devices
 from phonate.compute import distributed
@@ -74,6 +75,8 @@ def train(
     chosen = devices.choose(mode, device or settings.device)
     if settings.performance.threads is not None:
         torch.set_num_threads(settings.performance.threads)
+        # NumPy's threads wait by spinning: beside a busy core the features of a batch cost three times the CPU time.
+        threadpool_limits(settings.performance.threads, user_api="blas")
     task = task_class(resolved.recipe.task)(resolved.recipe)
     if dry_run:
         run = Run(Path(output) if output is not None else Path("runs") / resolved.name)

@@ -8,8 +8,6 @@ Shapes: T frames, M mel bands.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
@@ -80,10 +78,8 @@ def _open(corpus: Corpus, teacher: Converter, name: str) -> DerivedFeatures:
         return teacher.convert_mel(_recording(corpus, teacher, position), name)
 
     weights = base_fingerprint(teacher.model.requires_grad_(False))
-    folder = re.sub(r"[^\w.-]", "_", f"converted-{weights}-{name}-{share:g}-v{_VERSION}")
-    return open_derived(
-        corpus.prepared.folder / folder, len(index), converted, np.float16, what="converting recordings to learn from"
-    )
+    folder = corpus.prepared.folder / f"converted-{weights}-{teacher.speaker(name)}-{share:g}-v{_VERSION}"
+    return open_derived(folder, len(index), converted, np.float16, what="converting recordings to learn from")
 
 
 def _recording(corpus: Corpus, teacher: Converter, position: int) -> Recording:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -257,7 +258,9 @@ print(train(65536))
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_training_64k_frames_takes_under_350_megabytes_a_layer() -> None:
-    done = subprocess.run([sys.executable, "-c", _PEAK], capture_output=True, text=True, check=True)
+    # What is freed goes back to the system at once: else fragments of the heap count, up to 90 MB by chance.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}
+    done = subprocess.run([sys.executable, "-c", _PEAK], capture_output=True, text=True, check=True, env=environment)
     assert 100 < float(done.stdout) < 350
 
 

@@ -75,7 +75,7 @@ def train(
     chosen = devices.choose(mode, device or settings.device)
     if settings.performance.threads is not None:
         torch.set_num_threads(settings.performance.threads)
-        # NumPy's threads wait by spinning: beside a busy core the features of a batch cost three times the CPU time.
+        # NumPy's threads wait by spinning, which takes CPU time from the training itself.
         threadpool_limits(settings.performance.threads, user_api="blas")
     task = task_class(resolved.recipe.task)(resolved.recipe)
     if dry_run:

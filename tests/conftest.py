@@ -74,3 +74,13 @@ def tone_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sound = voiced_tone(0.8 + 0.16 * clip, pitch, formants, seed=100 * number + clip)
             soundfile.write(folder / speaker / f"{clip:02d}.wav", sound, SAMPLE_RATE, subtype="PCM_16")
     return folder
+
+
+@pytest.fixture(scope="module")
+def two_voices(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a test module, whose sub-folder `voices` has those of anna (210 Hz) and ben (110 Hz)."""
+    folder = tmp_path_factory.mktemp("two-voices")
+    (folder / "voices").mkdir()
+    for name in ("anna", "ben"):
+        (folder / "voices" / name).symlink_to(tone_corpus / name)
+    return folder

@@ -44,25 +44,16 @@ TINY = {
 
 
 @pytest.fixture(scope="module")
-def corpus(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("adversarial")
-    for name in ("anna", "ben"):
-        (folder / "voices").mkdir(exist_ok=True)
-        (folder / "voices" / name).symlink_to(tone_corpus / name)
-    return folder
+def run(two_voices: Path) -> Path:
+    return train("conversion", settings(two_voices), output=two_voices / "run").run.path
 
 
-@pytest.fixture(scope="module")
-def run(corpus: Path) -> Path:
-    return train("conversion", settings(corpus), output=corpus / "run").run.path
+def settings(two_voices: Path, **more: Any) -> dict[str, Any]:
+    return {**TINY, "data.path": str(two_voices / "voices"), "data.cache_dir": str(two_voices / "cache"), **more}
 
 
-def settings(corpus: Path, **more: Any) -> dict[str, Any]:
-    return {**TINY, "data.path": str(corpus / "voices"), "data.cache_dir": str(corpus / "cache"), **more}
-
-
-def task(corpus: Path, recipe: str = "conversion", **more: Any) -> ConversionTask:
-    return ConversionTask(resolve(recipe, settings(corpus, **more)).recipe)
+def task(two_voices: Path, recipe: str = "conversion", **more: Any) -> ConversionTask:
+    return ConversionTask(resolve(recipe, settings(two_voices, **more)).recipe)
 
 
 def steps_of(run: Path) -> list[dict[str, Any]]:
@@ -91,18 +82,18 @@ def test_the_run_converts(run: Path, tone_corpus: Path) -> None:
     assert abs(len(converter.convert(waveform)) - len(waveform)) <= 256
 
 
-def test_a_resumed_run_is_the_same_run(run: Path, corpus: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_is_the_same_run(run: Path, two_voices: Path, tmp_path: Path) -> None:
     """From the step in which the discriminator starts."""
     again = tmp_path / "again"
     shutil.copytree(run, again)
     shutil.rmtree(again / "checkpoints" / "step-00000012")
-    train("conversion", settings(corpus), output=again, resume="auto")
+    train("conversion", settings(two_voices), output=again, resume="auto")
     one, other = weights_of(run, 12), weights_of(again, 12)
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_each_phase_trains_its_own_part(corpus: Path) -> None:
-    conversion = task(corpus)
+def test_each_phase_trains_its_own_part(two_voices: Path) -> None:
+    conversion = task(two_voices)
     conversion.step = START
     model = cast(ConversionGAN, conversion.model(torch.device("cpu")).train())
     samples = conversion.dataset("train")
@@ -116,8 +107,8 @@ def test_each_phase_trains_its_own_part(corpus: Path) -> None:
     assert all(p.grad is not None for p in model.network.output.parameters())
 
 
-def test_padding_is_not_judged(corpus: Path) -> None:
-    conversion = task(corpus)
+def test_padding_is_not_judged(two_voices: Path) -> None:
+    conversion = task(two_voices)
     conversion.step = START
     torch.manual_seed(0)
     model = conversion.model(torch.device("cpu")).train()
@@ -138,21 +129,21 @@ def test_padding_is_not_judged(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["conversion", "conversion-live"])
-def test_without_a_discriminator_nothing_changes(corpus: Path, recipe: str) -> None:
-    conversion = task(corpus, recipe, **{"training.adversarial_start": None})
+def test_without_a_discriminator_nothing_changes(two_voices: Path, recipe: str) -> None:
+    conversion = task(two_voices, recipe, **{"training.adversarial_start": None})
     assert [phase.name for phase in conversion.phases] == ["main"]
     assert not isinstance(conversion.model(torch.device("cpu")), ConversionGAN)
 
 
 def test_a_run_starts_from_one_without_a_discriminator_and_the_other_way_round(
-    run: Path, corpus: Path, tmp_path: Path
+    run: Path, two_voices: Path, tmp_path: Path
 ) -> None:
     none = {"training.adversarial_start": None, "training.max_steps": 1}
-    plain = train("conversion", settings(corpus, **none), output=tmp_path / "plain").run.path
+    plain = train("conversion", settings(two_voices, **none), output=tmp_path / "plain").run.path
     frozen = {"training.max_steps": 1, "training.optimizer.lr": 1e-12, "training.optimizer.weight_decay": 0.0}
     for source, step, more in ((plain, 1, {}), (run, 12, {"training.adversarial_start": None})):
         begun = {**frozen, **more, "training.init_from": str(source)}
-        new = train("conversion", settings(corpus, **begun), output=tmp_path / f"from-{source.name}").run.path
+        new = train("conversion", settings(two_voices, **begun), output=tmp_path / f"from-{source.name}").run.path
         old_weights, new_weights = weights_of(source, step), weights_of(new, 1)
         names = [name for name in new_weights if not name.startswith(DISCRIMINATOR)]
         prefix = f"{GENERATOR}."
@@ -161,8 +152,8 @@ def test_a_run_starts_from_one_without_a_discriminator_and_the_other_way_round(
             assert torch.allclose(new_weights[name], old_weights[other], atol=1e-6), name
 
 
-def test_resuming_without_the_discriminator_is_refused(run: Path, corpus: Path, tmp_path: Path) -> None:
+def test_resuming_without_the_discriminator_is_refused(run: Path, two_voices: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
-    changed = settings(corpus, **{"training.adversarial_start": None, "training.max_steps": 14})
+    changed = settings(two_voices, **{"training.adversarial_start": None, "training.max_steps": 14})
     with pytest.raises(InputError, match="put the model's settings back"):
         train("conversion", changed, output=tmp_path / "run", resume="auto")

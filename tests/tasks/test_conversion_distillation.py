@@ -38,31 +38,21 @@ TINY = {
 
 
 @pytest.fixture(scope="module")
-def corpus(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the voices of anna (210 Hz) and ben (110 Hz)."""
-    folder = tmp_path_factory.mktemp("distillation")
-    (folder / "voices").mkdir()
-    for name in ("anna", "ben"):
-        (folder / "voices" / name).symlink_to(tone_corpus / name)
-    return folder
+def teacher(two_voices: Path) -> Path:
+    return train("conversion", settings(two_voices), output=two_voices / "teacher").run.path
 
 
-@pytest.fixture(scope="module")
-def teacher(corpus: Path) -> Path:
-    return train("conversion", settings(corpus), output=corpus / "teacher").run.path
+def settings(two_voices: Path, **more: Any) -> dict[str, Any]:
+    return {**TINY, "data.path": str(two_voices / "voices"), "data.cache_dir": str(two_voices / "cache"), **more}
 
 
-def settings(corpus: Path, **more: Any) -> dict[str, Any]:
-    return {**TINY, "data.path": str(corpus / "voices"), "data.cache_dir": str(corpus / "cache"), **more}
+def samples(two_voices: Path, split: str = "train", **more: Any) -> ConversionDataset:
+    return ConversionTask(resolve("conversion-live", settings(two_voices, **more)).recipe).dataset(split)
 
 
-def samples(corpus: Path, split: str = "train", **more: Any) -> ConversionDataset:
-    return ConversionTask(resolve("conversion-live", settings(corpus, **more)).recipe).dataset(split)
-
-
-def test_recordings_of_others_are_learnt_from_as_the_teacher_converts_them(corpus: Path, teacher: Path) -> None:
-    taught = samples(corpus, **{"data.distil_from": str(teacher), "data.crop_frames": 1000})
-    alone = samples(corpus, **{"data.crop_frames": 1000})
+def test_recordings_of_others_are_learnt_from_as_the_teacher_converts_them(two_voices: Path, teacher: Path) -> None:
+    taught = samples(two_voices, **{"data.distil_from": str(teacher), "data.crop_frames": 1000})
+    alone = samples(two_voices, **{"data.crop_frames": 1000})
     converter, names = Converter.load(teacher), taught.prepared.speakers
     anna = names.index("anna")
     converted = {"anna": 0, "ben": 0}
@@ -86,10 +76,10 @@ def test_recordings_of_others_are_learnt_from_as_the_teacher_converts_them(corpu
     assert converted["ben"] == pytest.approx(SHARE * bens, abs=3 * (bens * SHARE * (1 - SHARE)) ** 0.5)
 
 
-def test_a_sample_has_the_content_of_its_source(corpus: Path, teacher: Path) -> None:
+def test_a_sample_has_the_content_of_its_source(two_voices: Path, teacher: Path) -> None:
     """Were it the content of the conversion, nothing would be learnt about strangers."""
     plain = {"data.perturbation": None}
-    taught = samples(corpus, **plain, **{"data.distil_from": str(teacher)})
+    taught = samples(two_voices, **plain, **{"data.distil_from": str(teacher)})
     for index in range(len(taught.ids)):
         recording = taught._corpus.recording(taught.position(index))
         made = taught.get(index, np.random.default_rng(0))
@@ -97,9 +87,9 @@ def test_a_sample_has_the_content_of_its_source(corpus: Path, teacher: Path) -> 
             np.testing.assert_array_equal(made.content_TF, taught._corpus.extractor.content(recording))
 
 
-def test_validation_is_on_recordings_as_they_are(corpus: Path, teacher: Path) -> None:
-    taught = samples(corpus, "validation", **{"data.distil_from": str(teacher)})
-    alone = samples(corpus, "validation")
+def test_validation_is_on_recordings_as_they_are(two_voices: Path, teacher: Path) -> None:
+    taught = samples(two_voices, "validation", **{"data.distil_from": str(teacher)})
+    alone = samples(two_voices, "validation")
     for index in range(len(taught.ids)):
         made, own = (one.get(index, np.random.default_rng(0)) for one in (taught, alone))
         assert made.speaker == own.speaker
@@ -107,10 +97,10 @@ def test_validation_is_on_recordings_as_they_are(corpus: Path, teacher: Path) ->
 
 
 def test_recordings_are_converted_once_and_again_for_another_teacher(
-    corpus: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch
+    two_voices: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = {"data.distil_from": str(teacher)}
-    before = samples(corpus, **more)
+    before = samples(two_voices, **more)
     convert, calls = Converter.convert_mel, list[int]()
 
     def counted(self: Converter, *args: Any) -> Any:
@@ -118,40 +108,40 @@ def test_recordings_are_converted_once_and_again_for_another_teacher(
         return convert(self, *args)
 
     monkeypatch.setattr(Converter, "convert_mel", counted)
-    again = samples(corpus, **more)
+    again = samples(two_voices, **more)
     assert not calls
     rng = np.random.default_rng
     for index in range(len(before.ids)):
         np.testing.assert_array_equal(before.get(index, rng(0)).mel_TM, again.get(index, rng(0)).mel_TM)
-    samples(corpus, **{"data.distil_from": str(teacher / "checkpoints" / "step-00000015")})
+    samples(two_voices, **{"data.distil_from": str(teacher / "checkpoints" / "step-00000015")})
     bens = (again.prepared.index.speaker == again.prepared.speakers.index("ben")).sum()
     assert len(calls) == bens
 
 
-def test_a_resumed_run_is_the_same_run(corpus: Path, teacher: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_is_the_same_run(two_voices: Path, teacher: Path, tmp_path: Path) -> None:
     more = {"data.distil_from": str(teacher), "training.max_steps": 8, "training.checkpoint.interval": 4}
-    train("conversion-live", settings(corpus, **more), output=tmp_path / "whole")
+    train("conversion-live", settings(two_voices, **more), output=tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "parts")
     shutil.rmtree(tmp_path / "parts" / "checkpoints" / "step-00000008")
-    train("conversion-live", settings(corpus, **more), output=tmp_path / "parts", resume="auto")
+    train("conversion-live", settings(two_voices, **more), output=tmp_path / "parts", resume="auto")
     whole, parts = (
         load_file(resolve_checkpoint(tmp_path / name) / "weights.safetensors") for name in ("whole", "parts")
     )
     assert all(whole[name].equal(parts[name]) for name in whole)
 
 
-def test_a_teacher_that_does_not_fit_is_refused(corpus: Path, teacher: Path, tmp_path: Path) -> None:
+def test_a_teacher_that_does_not_fit_is_refused(two_voices: Path, teacher: Path, tmp_path: Path) -> None:
     from_teacher = {"data.distil_from": str(teacher)}
     with pytest.raises(InputError, match=r"data\.distil_from: .* has other mels"):
-        samples(corpus, **from_teacher, **{"data.audio.hop_length": 128})
+        samples(two_voices, **from_teacher, **{"data.audio.hop_length": 128})
     with pytest.raises(InputError, match=r"data\.distil_from: .*nowhere"):
-        samples(corpus, **{"data.distil_from": str(tmp_path / "nowhere")})
+        samples(two_voices, **{"data.distil_from": str(tmp_path / "nowhere")})
     (tmp_path / "others").mkdir()
     for name, source in (("carl", "anna"), ("ben", "ben")):
-        (tmp_path / "others" / name).symlink_to(corpus / "voices" / source)
+        (tmp_path / "others" / name).symlink_to(two_voices / "voices" / source)
     more = {"data.path": str(tmp_path / "others"), "data.target": "carl"}
     with pytest.raises(InputError, match=r"data\.distil_from: .* does not convert to the target 'carl'; .*anna"):
-        samples(corpus, **from_teacher, **more)
+        samples(two_voices, **from_teacher, **more)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +151,9 @@ def test_a_teacher_that_does_not_fit_is_refused(corpus: Path, teacher: Path, tmp
         ("conversion-any", {}, "teaches a voice of the corpus"),
     ],
 )
-def test_settings_that_contradict_it_are_refused(corpus: Path, recipe: str, more: dict[str, Any], message: str) -> None:
-    given = {**settings(corpus), "data.distil_from": "somewhere", "data.target": None, **more}
+def test_settings_that_contradict_it_are_refused(
+    two_voices: Path, recipe: str, more: dict[str, Any], message: str
+) -> None:
+    given = {**settings(two_voices), "data.distil_from": "somewhere", "data.target": None, **more}
     with pytest.raises(RecipeError, match=message):
         resolve(recipe, given)

@@ -31,12 +31,9 @@ TINY = {"model.d_model": 32, "model.n_layers": 2, "model.n_heads": 2, "model.d_f
 
 
 @pytest.fixture(scope="module")
-def runs(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(two_voices: Path) -> Path:
     """A folder with a causal converter, `live`, and two vocoders, `vocoder` and `centred`."""
-    folder = tmp_path_factory.mktemp("live")
-    (folder / "voices").mkdir()
-    for name in ("anna", "ben"):
-        (folder / "voices" / name).symlink_to(tone_corpus / name)
+    folder = two_voices
     data = {"data.path": str(folder / "voices"), **SMALL}
     small = {"model.width": 16, "model.layers": 1, "training.adversarial_start": None}
     train("vocoder", {**data, **small, "model.lookahead": 1}, output=folder / "vocoder")

@@ -87,17 +87,23 @@ def many_voices(folder: Path) -> list[tuple[str, str]]:
     return [(str(one.resolve()), re.sub(r"[-_][^-_]*$", "", one.stem)) for one in audio_files(folder)]
 
 
-def at_other_speeds(table: list[tuple[str, str]], folder: Path) -> list[tuple[str, str]]:
-    """The recordings played faster or slower, with the pitch and the formants of another voice."""
+def at_other_speed(audio: Path, number: int, folder: Path) -> tuple[str, float]:
+    """Recording number `number` played faster or slower, with the pitch and the formants of another voice: its file in
+    `folder`, and the speed."""
     folder.mkdir(parents=True, exist_ok=True)
+    speed = SPEEDS[number % len(SPEEDS)]
+    waveform, rate = read_audio(audio)
+    target = folder / f"{number}-{audio.stem}.flac"
+    soundfile.write(target, soxr.resample(waveform, speed * rate, rate, quality="VHQ"), rate)
+    return str(target.resolve()), speed
+
+
+def at_other_speeds(table: list[tuple[str, str]], folder: Path) -> list[tuple[str, str]]:
+    """The recordings at other speeds, each as a recording of a speaker of its own."""
     made = []
     for number, (audio, speaker) in enumerate(table):
-        speed = SPEEDS[number % len(SPEEDS)]
-        waveform, rate = read_audio(Path(audio))
-        played = soxr.resample(waveform, speed * rate, rate, quality="VHQ")
-        target = folder / f"{number}-{Path(audio).stem}.flac"
-        soundfile.write(target, played, rate)
-        made.append((str(target.resolve()), f"{speaker} x{speed}"))
+        played, speed = at_other_speed(Path(audio), number, folder)
+        made.append((played, f"{speaker} x{speed}"))
     return made
 
 

@@ -4,9 +4,10 @@
 
 RECORDINGS holds tts_en_kathleen, tts_en_lj, tts_de_kerstin (LJSpeech layout: metadata.csv and wavs/), asr_en_an4
 (metadata.csv with speakers) and spk_en_librispeech (train-clean-100/ with one clip a speaker, test-other/SPEAKER/).
-FOLDER gets train.json, train_many.json (the same and 142 other speakers), evaluation.json, development.json (clips of
-twelve speakers, to choose on) and confirmation.json (of twelve further ones, to confirm on). Nobody who is converted in
-one of these three is in what is trained on.
+FOLDER gets train.json, train_many.json (the same and 142 other speakers), train_speeds.json (the same, and once more at
+another speed, as voices of another pitch: everybody's recordings, of the target's every other one), evaluation.json,
+development.json (clips of twelve speakers, to choose on) and confirmation.json (of twelve further ones, to confirm on).
+Nobody who is converted in one of these three is in what is trained on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import soundfile
-from studies import Rows, prepare
+from prepare_base import END, at_other_speed
+from studies import Rows, prepare, write
 
 TARGET = "kathleen"
 TARGET_REFERENCES = 30
@@ -69,6 +71,23 @@ def pieces(rows: Rows) -> Rows:
     return cut
 
 
+def at_other_speeds(rows: Rows, folder: Path) -> Rows:
+    """Each recording of `rows` at another speed, in the same pieces, as one of a speaker of its own."""
+    made: Rows = []
+    played: dict[str, tuple[str, float]] = {}
+    for row in rows:
+        audio = row["audio_path"]
+        if audio not in played:
+            played[audio] = at_other_speed(Path(audio), len(played), folder)
+        path, speed = played[audio]
+        changed = {"id": f"{row['id']}-s", "audio_path": path, "speaker_id": f"{row['speaker_id']} x{speed}"}
+        if "offset" in row:
+            offset, left = round(row["offset"] / speed, 4), soundfile.info(path).duration - END
+            changed |= {"offset": offset, "duration": round(min(row["duration"] / speed, left - offset), 4)}
+        made.append(row | changed)
+    return made
+
+
 def librispeech(files: list[Path]) -> Rows:
     """Rows of LibriSpeech clips, whose names begin with their speakers."""
     return [{"id": file.stem, "audio_path": str(file), "speaker_id": file.name.partition("-")[0]} for file in files]
@@ -101,4 +120,8 @@ def study(recordings: Path) -> dict[str, Rows]:
 
 
 if __name__ == "__main__":
-    prepare(__doc__, study)
+    corpora, folder = prepare(__doc__, study)
+    known = corpora["train_many"]
+    again = [row for row in known if row["speaker_id"] == TARGET][1::2]
+    again += [row for row in known if row["speaker_id"] != TARGET]
+    write(folder, "train_speeds", known + at_other_speeds(again, folder / "speeds"))

@@ -11,15 +11,22 @@ from typing import Any
 Rows = list[dict[str, Any]]
 
 
-def prepare(description: str | None, study: Callable[[Path], dict[str, Rows]]) -> None:
-    """Write each corpus of `study(RECORDINGS)` to FOLDER, as its name and .json."""
+def prepare(description: str | None, study: Callable[[Path], dict[str, Rows]]) -> tuple[dict[str, Rows], Path]:
+    """Write each corpus of `study(RECORDINGS)` to FOLDER, as its name and .json. Returns the corpora and FOLDER."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path)
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in study(arguments.recordings.resolve()).items():
-        path = arguments.folder / f"{name}.json"
-        path.write_text(json.dumps({"samples": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        speakers = len({row["speaker_id"] for row in rows})
-        print(f"{path}: {len(rows)} clips of {speakers} speakers")
+    corpora = study(arguments.recordings.resolve())
+    for name, rows in corpora.items():
+        write(arguments.folder, name, rows)
+    return corpora, arguments.folder
+
+
+def write(folder: Path, name: str, rows: Rows) -> None:
+    """Write a corpus to `folder`."""
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"samples": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    speakers = len({row["speaker_id"] for row in rows})
+    print(f"{path}: {len(rows)} clips of {speakers} speakers")

@@ -133,6 +133,13 @@ def test_half_a_sample_is_an_error(runs: Path) -> None:
     assert b"ends within a sample" in done.stderr
 
 
+def test_a_wav_file_in_a_pipe_is_an_error(runs: Path) -> None:
+    """Its header would be heard, and its rate would be taken for the run's."""
+    done = phonate(runs, "-", "--live", "-o", "x.wav", given=(runs / "in.wav").read_bytes())
+    assert done.returncode == 2
+    assert b"is a WAV file" in done.stderr
+
+
 @pytest.mark.parametrize(("place", "what"), [("microphone", b"a microphone"), ("loudspeaker", b"a loudspeaker")])
 def test_without_a_sound_library_the_command_that_installs_it_is_named(
     runs: Path, tmp_path: Path, place: str, what: bytes
@@ -185,6 +192,25 @@ class OutputStream:
     def __init__(self, **_):
         raise PortAudioError("Error querying device -1")
 """
+
+
+def test_ctrl_c_ends_a_recording_from_a_pipe_and_keeps_it(runs: Path) -> None:
+    command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "piped.wav"]
+    source, _ = soundfile.read(runs / "in.wav", dtype="int16")
+    with subprocess.Popen(
+        command, cwd=runs, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        for line in process.stderr:
+            if b"behind the input" in line:
+                break
+        process.stdin.write(source[:20480].astype("<i2").tobytes())
+        process.stdin.flush()
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(source[20480:].astype("<i2").tobytes(), timeout=60)
+    assert process.returncode == 0, complained.decode()
+    assert said.startswith(b"piped.wav: ")
+    assert 0.5 < soundfile.info(runs / "piped.wav").duration <= len(source) / RATE
 
 
 def test_ctrl_c_ends_a_recording_from_a_microphone_and_keeps_it(runs: Path, tmp_path: Path) -> None:

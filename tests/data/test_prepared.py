@@ -33,6 +33,16 @@ def test_prepared_once_reused_and_made_anew_when_something_changed(folder):
     assert prepare(other).cache.features(0).shape[1] == 40
 
 
+def test_recordings_that_cannot_be_used_are_named_each_time(folder, caplog):
+    (folder / "ann" / "broken.wav").write_bytes(b"RIFF, but no sound")
+    for _ in range(2):
+        caplog.clear()
+        prepare(corpus(folder))
+        (message,) = [record.getMessage() for record in caplog.records if "can't be used" in record.getMessage()]
+        assert message.startswith("1 recordings can't be used")
+        assert "broken.wav" in message
+
+
 def test_cached_features_are_those_of_the_processor(folder):
     from phonate.audio.processor import AudioProcessor
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 import wave
 from pathlib import Path
 
@@ -80,6 +82,30 @@ def test_it_is_not_looked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_folder_in_the_place_of_a_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["speak", str(tmp_path)]) == 2
     assert f"phonate speak {tmp_path} TEXT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["--speed", "100"], ["--semitones", "nan"], ["--captions", "nowhere/said.srt"]])
+def test_what_cannot_be_is_refused_before_anything_is_spoken(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["speak", TEXT, *given]) == 2
+    message = "no folder" if given[0] == "--captions" else f"{given[0][2:]} {given[1]} must be"
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_text_file_is_spoken_by_standard_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "said.txt").write_text(TEXT)
+    assert main(["speak", str(tmp_path / "said.txt")]) == 2
+    assert f"phonate speak - < {tmp_path / 'said.txt'}" in capsys.readouterr().err
+
+
+def test_standard_input_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "phonate", "speak", "-", "-o", str(tmp_path / "said.wav")]
+    done = subprocess.run(command, input=b"caf\xe9", capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"standard input is not UTF-8" in done.stderr
 
 
 def test_a_local_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,10 @@ def test_the_content_is_learnt_from_the_teacher_alone(distilled):
     assert any(p.grad is not None for p in distilled.content.parameters())
 
 
+def test_digital_silence_stays_silent(converter):
+    assert not converter.convert(np.zeros(22050, dtype=np.float32)).any()
+
+
 def test_later_sound_changes_nothing_that_was_said(converter, sound):
     changed = 40000
     other = sound.copy()

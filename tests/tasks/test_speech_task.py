@@ -347,6 +347,8 @@ def test_what_does_not_fit_is_refused(run: Path, folder: Path, tmp_path: Path) -
         train("speech", settings(folder, **{"data.phonemes": "characters"}), output=tmp_path / "run")
     with pytest.raises(InputError, match=r"other features \(data.audio\)"):
         train("speech", settings(folder, **{"data.audio.preemphasis": 0.0}), output=run, resume="auto")
+    with pytest.raises(InputError, match=r"data\.vocoder: nowhere: no such run"):
+        train("speech", settings(folder, **{"data.vocoder": "nowhere"}), output=tmp_path / "run")
     with pytest.raises(InputError, match="no such run"):
         Synthesiser.load(tmp_path / "nothing")
 

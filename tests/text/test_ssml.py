@@ -32,12 +32,22 @@ def deliveries(inside: str) -> dict[str, Delivery]:
         ("<speak>Hello.</speak>", True),
         ('\n<?xml version="1.0"?>\n<speak version="1.1">Hello.</speak>', True),
         ("<speak/>", True),
+        ("\ufeff<speak>Hello.</speak>", True),
+        ("<!-- a greeting --> <speak>Hello.</speak>", True),
+        ("<Speak>Hello.</Speak>", True),
         ("<speaker>", False),
         ("I <speak>", False),
     ],
 )
 def test_what_is_ssml(text: str, expected: bool) -> None:
     assert is_ssml(text) is expected
+
+
+def test_a_byte_order_mark_and_comments_say_nothing() -> None:
+    (sentence,) = script(parse("\ufeff<!-- a greeting --><speak>Hello.</speak>"), ENGLISH)[1]
+    assert [one.word.text for one in sentence] == ["Hello"]
+    with pytest.raises(InputError, match="<Speak>; it must be one <speak>"):
+        parse("<Speak>Hello.</Speak>")
 
 
 def test_markup_does_not_cut_sentences() -> None:
@@ -114,6 +124,11 @@ def test_say_as(kind: str, text: str, expected: str) -> None:
     assert said(f"<say-as interpret-as='{kind}'>{text}</say-as>") == [expected]
 
 
+@pytest.mark.parametrize(("order", "date"), [("dmy", "3/4/2021"), ("mdy", "4.3.2021"), ("ymd", "2021-4-3")])
+def test_a_date_is_read_in_its_order(order: str, date: str) -> None:
+    assert said(f"<say-as interpret-as='date' format='{order}'>{date}</say-as>") == said("2021-04-03")
+
+
 def test_a_letter_is_not_an_article() -> None:
     ((letter, *_),) = read("<say-as interpret-as='characters'>A7</say-as>")
     assert letter.word.phones == ("EY1",)
@@ -147,6 +162,10 @@ def test_phonemes_and_aliases() -> None:
         ("<prosody range='high'>a</prosody>", "has rate, pitch and volume"),
         ("<emphasis level='huge'>a</emphasis>", "must be strong, moderate"),
         ("<say-as interpret-as='song'>a</say-as>", "must be characters"),
+        ("<say-as interpret-as='date' format='dmx'>3/4/2021</say-as>", "must be mdy"),
+        ("<say-as interpret-as='date' format='dmy'>3/4</say-as>", "must be three numbers"),
+        ("<break duration='1s'/>", "it has time and strength"),
+        ("<s lang='de'>Hallo</s>", "it has none"),
         ("<say-as interpret-as='ordinal'>x</say-as>", "must be digits"),
         ("<say-as interpret-as='digits'><s>1</s></say-as>", "may hold text only"),
         ("<phoneme>a</phoneme>", "needs ph="),

@@ -44,9 +44,13 @@ def resampled(blocks: Iterable[FloatArray], rate: int, new_rate: int) -> Iterato
 def raw_blocks(pipe: BinaryIO, size: int) -> Iterator[FloatArray]:
     """Raw samples from a pipe in blocks of `size`, each as soon as it is there, until the pipe is closed.
 
-    Raises DataError where it ends within a sample.
+    Raises DataError for a WAV file, and where it ends within a sample.
     """
+    first = True
     while data := pipe.read(2 * size):
+        if first and data.startswith(b"RIFF"):
+            raise DataError("standard input is a WAV file; give its path instead, or pipe raw 16-bit samples")
+        first = False
         if len(data) % 2:
             raise DataError("standard input ends within a sample; it must be raw 16-bit samples of one channel")
         yield np.frombuffer(data, dtype="<i2").astype(np.float32) / np.float32(_FULL_SCALE)

@@ -37,7 +37,7 @@ def read_lexicon(path: str | Path, phonemizer: Phonemizer) -> dict[str, tuple[st
     Raises InputError, naming the line, for one without phones or with a phone that `phonemizer` does not have.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: can't be read as text ({error}); a lexicon is a UTF-8 text file") from error
     found = {}

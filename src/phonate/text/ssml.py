@@ -73,8 +73,11 @@ class Part:
 
 
 def is_ssml(text: str) -> bool:
-    """Whether a text is SSML: begins with <speak."""
-    return re.match(r"\s*(<\?xml[^>]*>\s*)?<speak[\s>/]", text) is not None
+    """Whether a text is SSML: begins with <speak, after a byte order mark, an XML declaration and comments at most."""
+    return (
+        re.match(r"\ufeff?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<speak[\s>/]", text, re.DOTALL | re.IGNORECASE)
+        is not None
+    )
 
 
 def parse(markup: str) -> list[Part]:
@@ -84,6 +87,7 @@ def parse(markup: str) -> list[Part]:
     """
     if "<!" in re.sub(r"<!--.*?-->", "", markup, flags=re.DOTALL):
         raise InputError("SSML: declarations (<!DOCTYPE, <!ENTITY, <![CDATA[) are not read; leave them out")
+    markup = markup.removeprefix("\ufeff")
     root = _root(markup.strip(), 1 + markup[: len(markup) - len(markup.lstrip())].count("\n"))
     if root.tag != "speak":
         raise InputError(f"SSML: begins with <{root.tag}>; it must be one <speak> element")
@@ -151,11 +155,22 @@ def _inside(element: _Element, delivery: Delivery) -> Iterator[Part]:
         try:
             if name not in _ELEMENTS:
                 raise _Mistake(f"<{name}> is not understood; {nearest(name, list(_ELEMENTS))}")
+            _check_attributes(child)
             yield from _ELEMENTS[name](child, delivery)
         except _Mistake as mistake:
             raise InputError(f"SSML, line {child.line}: {mistake}") from None
         if child.tail:
             yield Part(child.tail, delivery)
+
+
+def _check_attributes(element: _Element) -> None:
+    """Raises _Mistake for an attribute that would change nothing; those of XML itself, such as xml:lang, may stand."""
+    known = _ATTRIBUTES[element.tag]
+    for name in element.attributes:
+        if name not in known and not name.startswith("xml"):
+            listed = " and ".join(filter(None, (", ".join(known[:-1]), *known[-1:])))
+            has = f"it has {listed}" if known else "it has none"
+            raise _Mistake(f"<{element.tag} {name}=...> is not understood; {has}")
 
 
 def _sentence(element: _Element, delivery: Delivery) -> Iterator[Part]:
@@ -186,9 +201,6 @@ def _prosody(element: _Element, delivery: Delivery) -> Iterator[Part]:
         _pitch(element.attributes.get("pitch", "default")),
         _volume(element.attributes.get("volume", "default")),
     )
-    for name in element.attributes:
-        if name not in ("rate", "pitch", "volume"):
-            raise _Mistake(f"<prosody {name}=...> is not understood; it has rate, pitch and volume")
     yield from _inside(element, delivery.with_(changed))
 
 
@@ -261,6 +273,8 @@ def _say_as(element: _Element, delivery: Delivery) -> Iterator[Part]:
     kind, text = element.attributes.get("interpret-as", ""), _text_of(element).strip()
     if kind not in _READINGS:
         raise _Mistake(f"<say-as interpret-as={kind!r}>: must be {', '.join(_READINGS)}")
+    if kind == "date":
+        text = _dated(text, element.attributes.get("format"))
     yield Part(_READINGS[kind](text), delivery)
 
 
@@ -290,6 +304,19 @@ def _ordinal(text: str) -> str:
     return str(inflect.engine().ordinal(text))
 
 
+def _dated(text: str, order: str | None) -> str:
+    """A date whose `order` says which number is the day, month and year, as ISO 8601 writes it; another as it is."""
+    if order is None:
+        return text
+    if sorted(order) != ["d", "m", "y"]:
+        raise _Mistake(f"<say-as format={order!r}>: must be mdy, dmy, ymd or another order of day, month and year")
+    numbers = re.findall(r"\d+", text)
+    if len(numbers) != 3:
+        raise _Mistake(f"<say-as format={order!r}>{text}: must be three numbers, such as 3/14/2021")
+    day, month, year = (numbers[order.index(part)] for part in "dmy")
+    return f"{year}-{month:0>2}-{day:0>2}"
+
+
 def _as_written(text: str) -> str:
     """The phonemizer reads numbers, dates, times and amounts by itself."""
     return text
@@ -302,6 +329,16 @@ _READINGS: dict[str, Callable[[str], str]] = {
     "telephone": _digits,
     "ordinal": _ordinal,
     **dict.fromkeys(("cardinal", "number", "date", "time", "currency", "unit", "address"), _as_written),
+}
+_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "p": (),
+    "s": (),
+    "break": ("time", "strength"),
+    "prosody": ("rate", "pitch", "volume"),
+    "emphasis": ("level",),
+    "say-as": ("interpret-as", "format", "detail"),
+    "phoneme": ("ph", "alphabet"),
+    "sub": ("alias",),
 }
 _ELEMENTS: dict[str, Callable[[_Element, Delivery], Iterator[Part]]] = {
     "p": _paragraph,

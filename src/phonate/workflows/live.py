@@ -93,7 +93,8 @@ def _source(source: str, live: LiveConversion, rate: int | None) -> Iterator[Ite
             raise InputError("standard input is a terminal; pipe raw 16-bit samples into it, or give a recording")
         rate = rate or live.sample_rate
         size = max(1, round(live.block * rate / live.sample_rate))
-        yield resampled(raw_blocks(sys.stdin.buffer, size), rate, live.sample_rate)
+        with _until_interrupted(resampled(raw_blocks(sys.stdin.buffer, size), rate, live.sample_rate)) as heard:
+            yield heard
     else:
         yield read_blocks(source, live.sample_rate, block_seconds=live.block / live.sample_rate)
 
@@ -112,11 +113,13 @@ def _sink(sink: str, live: LiveConversion) -> Iterator[Sink]:
 
 @contextlib.contextmanager
 def _until_interrupted(blocks: Iterator[FloatArray]) -> Iterator[Iterator[FloatArray]]:
-    """The blocks until Ctrl-C, which ends the recording, not the command."""
+    """The blocks until Ctrl-C, which ends the recording, not the command; a second one does, where no block comes."""
     ended = False
 
     def end(_number: int, _frame: object) -> None:
         nonlocal ended
+        if ended:
+            raise KeyboardInterrupt
         ended = True
 
     def heard() -> Iterator[FloatArray]:

@@ -57,11 +57,15 @@ def run(args: argparse.Namespace) -> int:
     from phonate.workflows.load import load
 
     writable(args.output)
-    if args.run == VOICE and Path(args.text).is_dir():
+    if args.run == VOICE and args.text and Path(args.text).is_dir():
         raise InputError(f"{args.text} is a folder: say what to speak, as in phonate speak {args.text} TEXT")
-    if args.captions is not None:
-        captions([], Path(args.captions).suffix.lower())  # a wrong suffix is reported before anything is spoken
-    text = sys.stdin.read() if args.text == "-" else args.text
+    if args.run == VOICE and args.text.endswith((".txt", ".ssml", ".xml")) and Path(args.text).is_file():
+        raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak - < {args.text}")
+    if args.captions is not None:  # what is wrong with it is reported before anything is spoken
+        captions([], Path(args.captions).suffix.lower())
+        if not (folder := Path(args.captions).absolute().parent).is_dir():
+            raise InputError(f"{args.captions}: no folder {folder}; make it first")
+    text = _standard_input() if args.text == "-" else args.text
     synthesiser = load(args.run, "speech", device=args.device, vocoder=args.vocoder)
     synthesiser.prosody_rules = not args.no_prosody_rules
     if args.lexicon is not None:
@@ -78,3 +82,15 @@ def run(args: argparse.Namespace) -> int:
     write_audio(args.output, waveform, synthesiser.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / synthesiser.sample_rate:.1f} s")
     return 0
+
+
+def _standard_input() -> str:
+    """Raises InputError for what is no UTF-8 text, which would be spoken as other words."""
+    from phonate.config.errors import InputError
+
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"standard input is not UTF-8 text ({error.reason} at byte {error.start}); convert it"
+        ) from error

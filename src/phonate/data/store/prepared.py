@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,8 +79,6 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         report.require_usable()
         if settings.requirements.trained_speaker:
             checked = of_trained_speakers(checked, report, _held_out(settings))
-            left_out = [one for one in report.refused if one.reason == "speaker not in training"]
-            warn_left_out("are of speakers who are not in training", [f"{one.id}: {one.detail}" for one in left_out])
         build(folder, checked, report, stored, progress, settings.threads)
     verify(folder)
     try:
@@ -89,8 +87,17 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         report_json = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError, EOFError) as error:
         raise damaged(folder, error) from error
+    _warn_refused(report_json)
     train, validation, test = _split(settings, index)
     return Prepared(folder, fingerprint, index, cache, report_json, train, validation, test)
+
+
+def _warn_refused(report: Mapping[str, Any]) -> None:
+    """Log what a corpus lists and can't be used."""
+    untrained = [one for one in report["refused"] if one["reason"] == "speaker not in training"]
+    unusable = [one for one in report["refused"] if one["reason"] != "speaker not in training"]
+    warn_left_out("are of speakers who are not in training", [f"{one['id']}: {one['detail']}" for one in untrained])
+    warn_left_out("can't be used", [f"{one['place']}: {one['detail']}" for one in unusable])
 
 
 def _split(settings: RecordingData, index: Index) -> tuple[Positions, Positions, Positions]:

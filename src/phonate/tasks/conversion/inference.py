@@ -236,7 +236,8 @@ class Converter(Inference):
         if isinstance(audio, list | tuple) and self._streams:
             return [self.convert(one, speaker, sample_rate=sample_rate) for one in audio]
         if self._streams and not isinstance(audio, list | tuple):
-            return _PEAK * normalised_peak(np.concatenate(list(self.stream(audio, speaker, sample_rate=sample_rate))))
+            source = self._waveform(audio, sample_rate)
+            return _raised(np.concatenate(list(self.stream(source, speaker))), bool(source.any()))
         if isinstance(audio, list | tuple):
             recordings = [self._recording(one, sample_rate) for one in audio]
             return [self._finished(mel_TM) for mel_TM in self.convert_mels(recordings, speaker)]
@@ -362,9 +363,7 @@ class Converter(Inference):
         return waveform
 
     def _finished(self, mel_TM: FloatArray) -> FloatArray:
-        waveform_N = self.render(mel_TM)
-        # A vocoder leaves a millionth of noise in digital silence, which must not be brought to full level.
-        return _PEAK * normalised_peak(waveform_N) if mel_TM.any() else np.zeros_like(waveform_N)
+        return _raised(self.render(mel_TM), bool(mel_TM.any()))
 
     def _window(self) -> tuple[int, int]:
         """Frames that the model reads at once, and how many neighbouring windows share.
@@ -376,3 +375,9 @@ class Converter(Inference):
             return data.crop_frames, data.crop_frames // 4
         rate = data.audio.frames_per_second
         return round(_WINDOW_SECONDS * rate), round(_OVERLAP_SECONDS * rate)
+
+
+def _raised(waveform_N: FloatArray, sounds: bool) -> FloatArray:
+    """A conversion at full level; silence where the source does not sound. Of digital silence a vocoder leaves a
+    millionth of noise and a causal model a little more, which must not become a voice."""
+    return _PEAK * normalised_peak(waveform_N) if sounds else np.zeros_like(waveform_N)

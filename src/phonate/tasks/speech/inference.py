@@ -34,6 +34,7 @@ from phonate.text.phonemes import Phonemizer, Word
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.script import ScriptWord, plainly
 from phonate.text.sentences import sentences
+from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST
 from phonate.training.checkpoints.trained import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 from phonate.training.speech_service import SpeechService
@@ -64,6 +65,14 @@ class Spoken(NamedTuple):
     """What is done to its sound."""
     after: float
     """Seconds of silence between it and the next sentence."""
+
+
+def check_delivery(speed: float, semitones: float = 0.0) -> None:
+    """Raise InputError for a speed, or a change of pitch, that can't be spoken."""
+    if not SLOWEST <= speed <= FASTEST:
+        raise InputError(f"speed {speed:g} must be from {SLOWEST:g} to {FASTEST:g}; 1.2 is a fifth faster")
+    if not -MOST_SEMITONES <= semitones <= MOST_SEMITONES:
+        raise InputError(f"semitones {semitones:g} must be from -{MOST_SEMITONES:g} to {MOST_SEMITONES:g}")
 
 
 class Synthesiser(Inference):
@@ -292,8 +301,7 @@ class Synthesiser(Inference):
     ) -> list[Spoken]:
         """Sentences of words, plain or with their delivery, as the model speaks them; those of like length are
         batched."""
-        if not speed > 0:
-            raise InputError(f"speed {speed:g} must be over 0; 1.2 is a fifth faster")
+        check_delivery(speed, semitones)
         number = self.speaker(speaker)
         scripts = [plainly(words) for words in sentences]
         tokens = [self._tokens([one.word for one in script]) for script in scripts]

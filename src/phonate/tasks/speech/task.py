@@ -18,10 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
 from phonate.evaluation.held_out import Clip
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
+from phonate.rendering.renderer import check_vocoder
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.dataset import SpeechDataset
 from phonate.tasks.speech.inference import Synthesiser
@@ -81,6 +83,7 @@ class SpeechTask(Task):
             )
         require_own_loss(recipe.training.loss, "speech")
         check_judges(recipe)
+        check_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))
         self._corpus: Corpus | None = None
         self._adversarial = AdversarialPhases(GENERATOR, DISCRIMINATOR, recipe.training.adversarial_start)
         self._crops: PhaseOutput[tuple[Tensor, Tensor, Tensor]] = PhaseOutput()

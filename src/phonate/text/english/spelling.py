@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import unicodedata
 
 LOG = logging.getLogger("phonate")
@@ -12,17 +13,21 @@ _BEFORE_NFKC = {
     **dict.fromkeys("‘’‚‛`´ʼʻ′＇", "'"),
     **dict.fromkeys("“”„‟«»″〝〞", '"'),
     **dict.fromkeys("—―⸺⸻", " - "),
-    **dict.fromkeys("‐‑‒–−⁃", "-"),
+    **dict.fromkeys("‐‑‒–⁃", "-"),
     **dict.fromkeys("[{", "("),
     **dict.fromkeys("]}", ")"),
     **dict.fromkeys("™®℠", " "),
     **dict.fromkeys("•‣·*|_^~¿¡", " "),
     "…": "...", "⁄": "/", "ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l",
-    "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "×": " times ",
-    "÷": " divided by ", "±": " plus or minus ", "§": " section ", "©": " copyright ", "≈": " about ",
+    "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "×": " times ", "−": " minus ",
+    "÷": " divided by ", "±": " plus or minus ", "≠": " is not equal to ",
+    "§": " section ", "©": " copyright ", "≈": " about ",
     "≤": " at most ", "≥": " at least ", "№": " No. ", "µ": "u", "。": ". ", "、": ", ",
 }  # fmt: skip
 
+_POWERS = {re.compile(r"(?<=[0-9)])²"): " squared ", re.compile(r"(?<=[0-9)])³"): " cubed "}
+"""Of numbers; behind letters they are units of area or volume."""
+_NOT = "\N{COMBINING LONG SOLIDUS OVERLAY}"
 _SAYABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?;:-'\"()&@+=#%/$<>£€¥¢°\\")
 _GREEK = {
     character: f" {name.split(' LETTER ')[1].split()[0].lower()} "
@@ -38,6 +43,8 @@ def plain(text: str) -> str:
 
     Characters without an English pronunciation are dropped; each is logged once.
     """
+    for power, said in _POWERS.items():
+        text = power.sub(said, text)
     return "".join(map(_plain, text))
 
 
@@ -53,6 +60,8 @@ def _known(character: str) -> str | None:
     if (digit := unicodedata.digit(character, None)) is not None and unicodedata.category(character) == "Nd":
         return str(digit)
     compatible = unicodedata.normalize("NFKD", character)
+    if _NOT in compatible:  # without the mark it would mean the opposite
+        return None
     if unicodedata.category(character) == "No" and "⁄" in compatible:
         return " " + compatible.replace("⁄", "/")  # "3½" is three and a half
     if compatible != character:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, PhonateError
-from phonate.tasks.speech.inference import Sentence, Synthesiser, parallel
+from phonate.tasks.speech.inference import Sentence, Synthesiser, check_delivery, parallel
 from phonate.tasks.speech.models.parallel import ParallelModel
 from phonate.text.captions import TimedWord
 from phonate.text.script import script
@@ -142,8 +142,7 @@ class SynthesiserService(SpeechService):
         for name in ("temperature", "top_k", "top_p"):
             if getattr(request, name) is not None:
                 raise InputError(f"{name}: this model draws nothing at random; leave it out")
-        if not request.speed > 0:
-            raise InputError(f"speed {request.speed:g} must be over 0; 1.2 is a fifth faster")
+        check_delivery(request.speed)
         self._synthesiser.speaker(request.voice)
         if request.ssml:
             parallel(self._synthesiser, "follow SSML")

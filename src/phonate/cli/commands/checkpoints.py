@@ -64,7 +64,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         default=WEIGHTS,
-        help="weights (default), or one that the run's task has: speech has onnx (text to waveform in one file), "
+        help="weights (default), or one that the run's task has: speech has onnx (phones to waveform in one file), "
         "piper (a voice for Piper) and browser (a page that speaks)",
     )
     parser.add_argument(

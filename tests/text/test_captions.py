@@ -34,6 +34,12 @@ def test_json_has_every_word(tmp_path: Path) -> None:
     }
 
 
+def test_initials_end_no_caption() -> None:
+    words = ["At", "three", "P.M.", "she", "left.", "He", "stayed."]
+    said = [TimedWord(text, float(at), at + 0.5) for at, text in enumerate(words)]
+    assert [" ".join(word.text for word in line) for line in lines(said)] == ["At three P.M. she left.", "He stayed."]
+
+
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.srt, \.vtt, \.json, not as \.doc"):
         write_captions(tmp_path / "words.doc", WORDS)

@@ -163,6 +163,8 @@ def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
     ran = phonate("demo", "--data", "nothing", "--output", "out", cwd=tmp_path)
     assert ran.returncode == 2
     assert len(ran.stderr.splitlines()) == 1
+    assert "--data: nothing does not exist" in ran.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_recordings_without_words_are_sent_to_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

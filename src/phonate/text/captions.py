@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from phonate.config.errors import InputError
 
 LINE = 42
 """Characters of a caption, at most: what subtitling guidelines give a line."""
+_INITIALS = re.compile(r"(?:\w\.)+")
+"""Such as P.M., which also stand within sentences."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
             yield line
             line = []
         line.append(word)
-        if word.text.endswith((".", "!", "?")):
+        if word.text.endswith((".", "!", "?")) and not _INITIALS.fullmatch(word.text):
             yield line
             line = []
     if line:

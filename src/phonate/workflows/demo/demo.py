@@ -64,6 +64,8 @@ def demo(
     """
     if synthetic and data is not None:
         raise InputError("--synthetic: makes a corpus, and --data gives one; leave one of them out")
+    if data is not None and not data.exists():
+        raise InputError(f"--data: {data} does not exist; name a folder of recordings")
     if output.is_dir() and any(output.iterdir()):
         raise InputError(f"{output} is not empty; choose another folder by --output")
     started = time.monotonic()

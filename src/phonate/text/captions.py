@@ -12,7 +12,7 @@ from phonate.config.errors import InputError
 
 LINE = 42
 """Characters of a caption, at most: what subtitling guidelines give a line."""
-_INITIALS = re.compile(r"(?:\w\.)+")
+_INITIALS = re.compile(r"(?:\w\.){2,}")
 """Such as P.M., which also stand within sentences."""
 
 

@@ -32,6 +32,24 @@ def test_words_are_pronounced_as_the_lexicon_says(tmp_path: Path) -> None:
     assert [(word.text, word.mark) for word in after] == [(word.text, word.mark) for word in before]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_word_and_apostrophes_may_be_curly(tmp_path: Path) -> None:
+    english = phonemizer("english")
+    path = lexicon(tmp_path, "\ufeffbanana F OW1\no’brien B R AY1 N\n")
+    assert read_lexicon(path, english) == {"banana": ("F", "OW1"), "o'brien": ("B", "R", "AY1", "N")}
+
+
+@pytest.mark.parametrize("word", ["banana,", "x-ray", "read(2)", "AT&T", "20"])
+def test_what_no_text_looks_up_is_reported(tmp_path: Path, word: str, caplog: pytest.LogCaptureFixture) -> None:
+    read_lexicon(lexicon(tmp_path, f"{word} F OW1\n"), phonemizer("english"))
+    assert f"names.txt:1: {word.lower()} is never looked up" in caplog.text
+
+
+@pytest.mark.parametrize("word", ["Nguyen", "Müller", "P.M.", "it's", "مَرْحَبًا"])
+def test_words_are_not_reported(tmp_path: Path, word: str, caplog: pytest.LogCaptureFixture) -> None:
+    read_lexicon(lexicon(tmp_path, f"{word} F OW1\n"), phonemizer("english"))
+    assert not caplog.records
+
+
 def test_phones_of_single_characters_need_no_spaces(tmp_path: Path) -> None:
     characters = phonemizer("characters")
     assert read_lexicon(lexicon(tmp_path, "two tu\nthree t r i\n"), characters) == {

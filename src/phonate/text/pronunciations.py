@@ -6,6 +6,8 @@ with or without spaces for espeak (`Nguyen wˈɪn`). Empty lines and those that 
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,10 @@ from pathlib import Path
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.text.phonemes import Phonemizer, Word
+
+LOG = logging.getLogger("phonate")
+_WORD = re.compile(r"(?:[^\W\d_]|\w[\u0300-\u036f\u064b-\u0652]+|['.])+")
+"""Letters with their marks, apostrophes, and the full stops of initials."""
 
 
 class LexiconPhonemizer:
@@ -47,7 +53,10 @@ def read_lexicon(path: str | Path, phonemizer: Phonemizer) -> dict[str, tuple[st
         word, *phones = line.split()
         if not phones:
             raise InputError(f"{path}:{number}: {word} has no phones; write them behind it")
-        found[word.lower()] = phones_of(f"{path}:{number}", phones, phonemizer)
+        word = word.replace("’", "'").lower()
+        if not _WORD.fullmatch(word):
+            LOG.warning("%s:%d: %s is never looked up, for it is not one word of letters", path, number, word)
+        found[word] = phones_of(f"{path}:{number}", phones, phonemizer)
     return found
 
 

@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.live:
         return _live(args)
+    if args.recording == "-" or args.output == "-":
+        raise InputError("- (standard input or output) needs --live")
     if args.rate is not None:
         raise InputError("--rate is for raw samples from standard input, which needs --live")
     if args.reference and args.speaker is not None:

@@ -95,6 +95,10 @@ def test_what_cannot_be_is_refused_before_anything_is_spoken(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_text_longer_than_any_file_name_is_spoken(tmp_path: Path) -> None:
+    assert main(["speak", " ".join(8 * [TEXT]), "-o", str(tmp_path / "said.wav")]) == 0
+
+
 def test_a_text_file_is_spoken_by_standard_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "said.txt").write_text(TEXT)
     assert main(["speak", str(tmp_path / "said.txt")]) == 2

@@ -50,6 +50,11 @@ def test_a_byte_order_mark_and_comments_say_nothing() -> None:
         parse("<Speak>Hello.</Speak>")
 
 
+def test_many_comments_take_no_time() -> None:
+    """Each could end at any later mark, were it not for the look-ahead."""
+    assert not is_ssml(30 * "<!---->" + "no markup")
+
+
 def test_markup_does_not_cut_sentences() -> None:
     assert said("Dr. <emphasis>Lee</emphasis> came. <prosody rate='slow'>She</prosody>, of course, left.") == [
         "Doctor Lee came.",
@@ -124,7 +129,9 @@ def test_say_as(kind: str, text: str, expected: str) -> None:
     assert said(f"<say-as interpret-as='{kind}'>{text}</say-as>") == [expected]
 
 
-@pytest.mark.parametrize(("order", "date"), [("dmy", "3/4/2021"), ("mdy", "4.3.2021"), ("ymd", "2021-4-3")])
+@pytest.mark.parametrize(
+    ("order", "date"), [("dmy", "3/4/2021"), ("yyyymmdd", "2021 4 3"), ("mdy", "4.3.2021"), ("ymd", "2021-4-3")]
+)
 def test_a_date_is_read_in_its_order(order: str, date: str) -> None:
     assert said(f"<say-as interpret-as='date' format='{order}'>{date}</say-as>") == said("2021-04-03")
 

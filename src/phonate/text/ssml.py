@@ -25,6 +25,8 @@ SLOWEST, FASTEST, MOST_SEMITONES, MOST_DECIBELS = 0.2, 5.0, 24.0, 40.0
 _DEEPEST = 50
 """Elements in each other."""
 _NUMBER = r"([+-]?\d+(?:\.\d+)?)"
+_COMMENTS = r"(?:<!--(?:(?!-->).)*-->\s*)*"
+_SPEAK = re.compile(rf"\ufeff?\s*(<\?xml[^>]*>\s*)?{_COMMENTS}<speak[\s>/]", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,7 @@ class Part:
 
 def is_ssml(text: str) -> bool:
     """Whether a text is SSML: begins with <speak, after a byte order mark, an XML declaration and comments at most."""
-    return (
-        re.match(r"\ufeff?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<speak[\s>/]", text, re.DOTALL | re.IGNORECASE)
-        is not None
-    )
+    return _SPEAK.match(text) is not None
 
 
 def parse(markup: str) -> list[Part]:
@@ -308,6 +307,7 @@ def _dated(text: str, order: str | None) -> str:
     """A date whose `order` says which number is the day, month and year, as ISO 8601 writes it; another as it is."""
     if order is None:
         return text
+    order = re.sub(r"(.)\1+", r"\1", order.lower())  # yyyymmdd is ymd
     if sorted(order) != ["d", "m", "y"]:
         raise _Mistake(f"<say-as format={order!r}>: must be mdy, dmy, ymd or another order of day, month and year")
     numbers = re.findall(r"\d+", text)

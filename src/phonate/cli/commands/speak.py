@@ -7,6 +7,7 @@ begins with <speak is SSML.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -57,10 +58,11 @@ def run(args: argparse.Namespace) -> int:
     from phonate.workflows.load import load
 
     writable(args.output)
-    if args.run == VOICE and args.text and Path(args.text).is_dir():
+    if args.run == VOICE and os.path.isdir(args.text):
         raise InputError(f"{args.text} is a folder: say what to speak, as in phonate speak {args.text} TEXT")
-    if args.run == VOICE and args.text.endswith((".txt", ".ssml", ".xml")) and Path(args.text).is_file():
-        raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak - < {args.text}")
+    if args.text.endswith((".txt", ".ssml", ".xml")) and os.path.isfile(args.text):
+        run = "" if args.run == VOICE else f"{args.run} "
+        raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak {run}- < {args.text}")
     if args.captions is not None:  # what is wrong with it is reported before anything is spoken
         captions([], Path(args.captions).suffix.lower())
         if not (folder := Path(args.captions).absolute().parent).is_dir():

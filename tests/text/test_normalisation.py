@@ -18,6 +18,28 @@ mid-1990s => mid-nineteen nineties
 1914-1918 => nineteen fourteen to nineteen eighteen
 1914–18 => nineteen fourteen to eighteen
 3/14/2021 => March fourteenth, twenty twenty-one
+31/12/2021 => December thirty-first, twenty twenty-one
+In 1066, William came. => In ten sixty-six, William came.
+in 1066 cases => in one thousand sixty-six cases
+9/11 => nine eleven
+5 * 3 = 15 => five times three equals fifteen
+**bold** and *italic* => bold and italic
+2^10 and x^2 => two to the power of ten and x squared
+10³ => ten cubed
+3 - 2 = 1 => three minus two equals one
+pages 3 - 5 => pages three to five
+10-3=7 => ten minus three equals seven
+1e-5 => one times ten to the power of minus five
+2.5E+6 => two point five times ten to the power of six
+node.js and main.py => node dot js and main dot py
+16:9 => sixteen to nine
+C# and F# => C sharp and F sharp
+~5 => about five
+a && b => a and b
+a -> b → c => a to b to c
+1 000 000 => one million
+v2.0.1 => version two point zero point one
+1/1000 => one over one thousand
 March 3, 2021 => March third, twenty twenty-one
 2021-03-14 => March fourteenth, twenty twenty-one
 5 May 2020 => the fifth of May, twenty twenty

@@ -22,8 +22,16 @@ def test_sentences_end_where_sentences_end() -> None:
 
 def test_long_sentences_break_at_clauses_and_else_at_spaces() -> None:
     assert sentences("one two three, four five six seven", 20) == ["one two three,", "four five six seven"]
+    assert sentences("the man saw that nothing was there", 20) == ["the man saw", "that nothing was", "there"]
     assert sentences("one two three four five", 10) == ["one two", "three four", "five"]
     assert sentences("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
+
+
+def test_each_item_of_a_list_is_a_sentence() -> None:
+    assert sentences("To buy:\n- apples\n  * pears\n1. figs\n2) nuts,\nof course") == [
+        "To buy:", "- apples", "* pears", "1. figs", "2) nuts,\nof course",
+    ]  # fmt: skip
+    assert sentences("from\n1990 on") == ["from\n1990 on"]
 
 
 def test_a_length_below_one_is_refused() -> None:

@@ -73,6 +73,8 @@ class Language(Settings):
     """Words in lower case after which a full stop does not end a sentence."""
     starters: Words = frozenset()
     """Words in lower case that begin a sentence even after an abbreviation of capitals such as U.S."""
+    conjunctions: Words = frozenset()
+    """Words in lower case in front of which a sentence that is too long is cut where it has no commas: and, because."""
     ordinals: bool = False
     """Whether a full stop after digits makes them an ordinal and ends no sentence."""
     readings: tuple[tuple[str, str], ...] = ()

@@ -16,6 +16,10 @@ _SYMBOLS = {
     "/": "slash", "#": "hash",
 }  # fmt: skip
 _SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
+_EXTENSIONS = (
+    "js|ts|py|md|txt|pdf|csv|json|ya?ml|xml|html?|css|exe|zip|gz|png|jpe?g|gif|svg|mp[34]|wav|flac|ogg|docx?|xlsx?|pptx?|"
+    "sh|cpp|java|rs|php|sql|log|ini|toml"
+)
 _FIRST = (
     (re.compile(r"#(?=\d)"), "number "),
     (re.compile(r"(?<!\w)#(?=[A-Za-z])"), "hashtag "),
@@ -23,6 +27,14 @@ _FIRST = (
     (re.compile(r"\bw/(?=\s)"), "with"),
     (re.compile(r"\band/or\b", re.IGNORECASE), "and or"),
     (re.compile(r"\b24/7\b"), "twenty-four seven"),
+    (re.compile(r"(?<![\d/])9/11(?![\d/])"), "nine eleven"),
+    (re.compile(r"(?<=\d)\s-\s(?=\d[\d.,\s+*/-]*=)"), " minus "),
+    (re.compile(r"(?<![\d.-])(\d{1,2})-(?=\d{1,2}\s?=)"), r"\1 minus "),
+    (re.compile(r"(=\s?\d[\d.,]*)\s-\s(?=\d)"), r"\1 minus "),
+    (re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]\+?(?=-?\d{1,3}\b(?!\.\d))"), r"\1 times ten to the power of "),
+    (re.compile(r"(?<=\d) (?=000\b)"), ""),  # 1 000 000
+    (re.compile(r"\b[vV](?=\d+(?:\.\d+)+)"), "version "),
+    (re.compile(rf"(?<=[A-Za-z0-9_])\.(?=(?:{_EXTENSIONS})\b(?!\.\w))"), " dot "),
     (re.compile(r"<[/]?[a-z][^<>]{0,80}>"), " "),  # mark-up
 )
 _TIDY = (

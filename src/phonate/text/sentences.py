@@ -7,7 +7,8 @@ import re
 from phonate.config.errors import InputError
 from phonate.text.language import Language, language
 
-_END = re.compile(r"([.!?…؟]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\n\s*\n\s*")
+_END = re.compile(r"([.!?…؟]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\n\s*\n\s*|\n(?=[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t])")
+"""The last is the end of a line in front of an item of a list."""
 _LAST_WORD = re.compile(r"([^\s(\"'“‘]+?)\.[\"'”’»)\]]*$")
 _WORD = re.compile(r"[^\W\d_]+")
 _ORDINAL_DIGITS = 2
@@ -15,7 +16,8 @@ _CLAUSE = re.compile(r"[,;:،؛][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]
 
 
 def sentences(text: str, longest: int = 300, code: str = "en-us") -> list[str]:
-    """The sentences of `text`; those of more than `longest` characters are cut, at clauses if possible, else at spaces.
+    """The sentences of `text`; those of more than `longest` characters are cut: at clauses if possible, else in front
+    of conjunctions, else at spaces.
 
     `code` names the language, whose abbreviations end no sentence. Nothing but white space between the pieces is lost.
     Raises InputError for `longest` below 1.
@@ -28,7 +30,7 @@ def sentences(text: str, longest: int = 300, code: str = "en-us") -> list[str]:
             pieces.append(text[begin : match.end()])
             begin = match.end()
     pieces.append(text[begin:])
-    return [part for piece in pieces if (whole := piece.strip()) for part in _parts(whole, longest)]
+    return [part for piece in pieces if (whole := piece.strip()) for part in _parts(whole, longest, data)]
 
 
 def _continues(text: str, match: re.Match[str], data: Language) -> bool:
@@ -57,14 +59,16 @@ def _likely_end(text: str, match: re.Match[str], data: Language) -> bool:
     return following is not None and following[0].lower() in data.starters
 
 
-def _parts(sentence: str, longest: int) -> list[str]:
-    """`sentence` in parts of at most `longest` characters, each cut at the last possible clause, or else space."""
+def _parts(sentence: str, longest: int, data: Language) -> list[str]:
+    """`sentence` in parts of at most `longest` characters, each cut as late as possible."""
     parts: list[str] = []
     while len(sentence) > longest:
-        clauses = [match.end() for match in _CLAUSE.finditer(sentence, 0, longest + 1) if match.end() <= longest + 1]
-        spaces = [match.end() for match in re.finditer(r"\s", sentence[: longest + 1])]
-        late = [at for at in clauses if at >= longest // 3]
-        at = (late or spaces or [longest])[-1]
+        near = sentence[: longest + 1]
+        clauses = [match.end() for match in _CLAUSE.finditer(near)]
+        spaces = [match.end() for match in re.finditer(r"\s", near)]
+        joined = [at for at in spaces if (word := _WORD.match(near, at)) and word[0].lower() in data.conjunctions]
+        late = [[at for at in places if at >= longest // 3] for places in (clauses, joined)]
+        at = (late[0] or late[1] or spaces or [longest])[-1]
         parts.append(sentence[:at].strip())
         sentence = sentence[at:].strip()
     return [part for part in [*parts, sentence] if part]

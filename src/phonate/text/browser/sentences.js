@@ -6,8 +6,8 @@ import {sentences as rules} from "phonate/rules";
 const WORD = /\p{L}+/gu;
 const CAPITALS = /(?:[A-Z]\.)+[A-Z]/g;
 
-// The sentences of `text`; those of more than `longest` characters are cut, at clauses if possible, else at spaces.
-// `language` has lists of `abbreviations` and `starters`, and whether digits with a full stop are `ordinals`.
+// The sentences of `text`; those of more than `longest` characters are cut: at clauses if possible, else in front of
+// conjunctions, else at spaces. `language` has lists of `abbreviations`, `starters` and `conjunctions`, and whether digits with a full stop are `ordinals`.
 export function sentences(text, longest, language) {
   const pieces = [];
   let begin = 0;
@@ -18,7 +18,7 @@ export function sentences(text, longest, language) {
     }
   }
   pieces.push(text.slice(begin));
-  return pieces.map(piece => piece.trim()).filter(Boolean).flatMap(piece => parts(piece, longest));
+  return pieces.map(piece => piece.trim()).filter(Boolean).flatMap(piece => parts(piece, longest, language));
 }
 
 // Whether the sentence continues after an apparent end.
@@ -38,14 +38,15 @@ function continues(text, found, {abbreviations, starters, ordinals}) {
   return !following || !starters.includes(following[0].toLowerCase());
 }
 
-// `sentence` in parts of at most `longest` characters, each cut at the last possible clause, or else space.
-function parts(sentence, longest) {
+// `sentence` in parts of at most `longest` characters, each cut as late as possible.
+function parts(sentence, longest, {conjunctions}) {
   const done = [];
   while (sentence.length > longest) {
     const near = sentence.slice(0, longest + 1);
-    const late = matches(rules.CLAUSE, near).map(endOf).filter(at => at >= Math.floor(longest / 3));
-    const spaces = matches(/\s/g, near).map(endOf);
-    const at = (late.length ? late : spaces.length ? spaces : [longest]).at(-1);
+    const clauses = matches(rules.CLAUSE, near).map(endOf), spaces = matches(/\s/g, near).map(endOf);
+    const joined = spaces.filter(at => conjunctions.includes(matchAt(WORD, near, at)?.[0].toLowerCase()));
+    const late = [clauses, joined].map(places => places.filter(at => at >= Math.floor(longest / 3)));
+    const at = [...late, spaces].find(places => places.length)?.at(-1) ?? longest;
     done.push(sentence.slice(0, at).trim());
     sentence = sentence.slice(at).trim();
   }

@@ -25,6 +25,10 @@ _SHORT_DECADE = re.compile(r"'(\d)0s\b")
 _SHORT_YEAR = re.compile(r"(?<!\w)'(\d\d)\b(?!')")
 _YEARS = re.compile(r"(?<![\d,.$-])(1[1-9]\d\d|20\d\d)\s?-\s?(1[1-9]\d\d|20\d\d|\d\d)(?![\d,.-]*\d)")
 _YEAR = re.compile(r"(?<![\d,.$/:-])(1[1-9]\d\d|20\d\d)(?![\d/:]|[,.]\d|-\d)")
+_EARLY_YEAR = re.compile(
+    r"(?<=\b(?:[Ii]n|AD) )(10[1-9]\d)(?![\w/:-]|[,.]\d)(?=\W*$|[^\w\s]|\s(?:[A-Z]|(?:and|by|he|she|it|they|the|to|was|when)\b))"
+)
+"""A number of the eleventh century counts things more often than it is a year."""
 _GLUED_YEAR = re.compile(r"(?<=[A-Za-z])(?=(?:1[1-9]\d\d|20\d\d)(?!\d))")
 _HALF = r"(?:\s?([AaPp])\.?\s?[Mm]\b\.?)"
 _CLOCK = re.compile(rf"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?![\d:]){_HALF}?")
@@ -51,6 +55,12 @@ def _numeric(month: str, day: str, digits: str) -> str | None:
     if said is None or not 1 <= int(month) <= 12:
         return None
     return f"{MONTHS[int(month) - 1]} {said}, {_any_year(digits)}"
+
+
+def _slashed(found: re.Match[str]) -> str:
+    """The month first, as in America, unless it can be no month."""
+    first, second, digits = found.groups()
+    return _numeric(first, second, digits) or _numeric(second, first, digits) or found[0]
 
 
 def _month_first(found: re.Match[str]) -> str:
@@ -91,7 +101,7 @@ def _clock(found: re.Match[str]) -> str:
 def expand(text: str) -> str:
     """`text` with dates and times in words."""
     text = _ISO.sub(lambda found: _numeric(found[2], found[3], found[1]) or found[0], text)
-    text = _SLASHED.sub(lambda found: _numeric(*found.groups()) or found[0], text)
+    text = _SLASHED.sub(_slashed, text)
     text = _DAY_FIRST.sub(_day_first, text)
     text = _MONTH_FIRST.sub(_month_first, text)
     text = _MONTH_YEAR.sub(lambda found: f"{_month(found[1])} {_any_year(found[2])}", text)
@@ -108,6 +118,7 @@ def expand(text: str) -> str:
 def expand_years(text: str) -> str:
     """`text` with remaining years in words; called last, because other patterns have four-digit numbers too."""
     text = _YEAR.sub(lambda found: year(found[1]), _GLUED_YEAR.sub(" ", text))
+    text = _EARLY_YEAR.sub(lambda found: year(found[1]), text)
     return _SHORT_YEAR.sub(lambda found: pair(found[1]), text)
 
 

@@ -34,7 +34,8 @@ _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=Tru
 _MEASURE = re.compile(rf"({_SIGN})({_NUMBER})(\s?)({_UNIT})(?![A-Za-z0-9'°/])(?:\.(?=\s+[a-z]))?")
 _PERCENT = re.compile(rf"({_SIGN})({_NUMBER})\s?%")
 _MIXED = re.compile(r"(?<![\d/.,])(\d+)\s+(\d{1,3})/(\d{1,3})(?![\d/])")
-_FRACTION = re.compile(r"(?<![\d/.,])(\d{1,3})/(\d{1,3})(?![\d/])")
+_FRACTION = re.compile(r"(?<![\d/.,])(\d{1,3})/(\d{1,3}|10{3,6})(?![\d/])")
+_RATIO = re.compile(r"(?<![\d:.,/])(\d{1,2}):(?=\d{1,2}(?![\d:/]|[.,]\d))")
 _PHONE = re.compile(r"(?<![\w-])(\+?\d{1,3}[ .-]?)?(\(\d{3}\) ?|\d{3}[ .-])?(\d{3})[.-](\d{4})(?![\w-]|\.\d)")
 _INTERNATIONAL = re.compile(r"(?<!\w)\+\d{1,3}(?:[ -]\(?\d{1,4}\)?){2,5}(?![\w-])")
 _ORDINAL = re.compile(r"(?<![\d.])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b")
@@ -111,6 +112,7 @@ def expand(text: str) -> str:
     text = _MIXED.sub(_mixed, text)
     text = _MEASURE.sub(lambda found: _sign(found[1]) + _count(found[2], _UNITS[found[4]]), text)
     text = _PER.sub(_per, text)
+    text = _RATIO.sub(r"\1 to ", text)
     text = _FRACTION.sub(_fraction, text)
     return _ORDINAL.sub(lambda found: ordinal(found[1]), text)
 

@@ -25,8 +25,20 @@ _BEFORE_NFKC = {
     "≤": " at most ", "≥": " at least ", "№": " No. ", "µ": "u", "。": ". ", "、": ", ",
 }  # fmt: skip
 
-_POWERS = {re.compile(r"(?<=[0-9)])²"): " squared ", re.compile(r"(?<=[0-9)])³"): " cubed "}
-"""Of numbers; behind letters they are units of area or volume."""
+_IN_CONTEXT = (
+    (re.compile(r"(?<=[0-9)])²"), " squared "),  # behind letters, units of area
+    (re.compile(r"(?<=[0-9)])³"), " cubed "),
+    (re.compile(r"(?<=[\w)])\^2(?![\w.])"), " squared "),
+    (re.compile(r"(?<=[\w)])\^3(?![\w.])"), " cubed "),
+    (re.compile(r"(?<=[\w)])\^(?=[\w(-])"), " to the power of "),
+    (re.compile(r"(?<=\d)\*(?=\d)|(?<=[\w)] )\*(?= [\w(])"), " times "),
+    (re.compile(r"~(?=\d)"), "about "),
+    (re.compile(r"&&"), " and "),
+    (re.compile(r"\|\|"), " or "),
+    (re.compile(r"[-=]>|[→⇒➔➜]"), " to "),
+    (re.compile(r"(?<=\b[A-G])[#♯](?!\w)"), " sharp"),  # C#
+)
+"""What a character means depends on what stands around it."""
 _NOT = "\N{COMBINING LONG SOLIDUS OVERLAY}"
 _SAYABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?;:-'\"()&@+=#%/$<>£€¥¢°\\")
 _GREEK = {
@@ -43,8 +55,8 @@ def plain(text: str) -> str:
 
     Characters without an English pronunciation are dropped; each is logged once.
     """
-    for power, said in _POWERS.items():
-        text = power.sub(said, text)
+    for pattern, said in _IN_CONTEXT:
+        text = pattern.sub(said, text)
     return "".join(map(_plain, text))
 
 

@@ -15,10 +15,15 @@ function anyYear(digits) {
   return digits[0] !== "0" ? year(digits) : cardinal(digits);
 }
 
-function numeric(found, monthNumber, dayNumber, digits) {
+function numeric(monthNumber, dayNumber, digits) {
   const said = day(dayNumber);
-  if (said === null || monthNumber < 1 || monthNumber > 12) return found[0];
+  if (said === null || monthNumber < 1 || monthNumber > 12) return null;
   return `${rules.MONTHS[monthNumber - 1]} ${said}, ${anyYear(digits)}`;
+}
+
+// The month first, as in America, unless it can be no month.
+function slashed(found) {
+  return numeric(found[1], found[2], found[3]) ?? numeric(found[2], found[1], found[3]) ?? found[0];
 }
 
 function monthFirst(found) {
@@ -49,8 +54,8 @@ function clock(found) {
 
 // `text` with dates and times in words.
 export function expand(text) {
-  text = sub(rules.ISO, found => numeric(found, found[2], found[3], found[1]), text);
-  text = sub(rules.SLASHED, found => numeric(found, found[1], found[2], found[3]), text);
+  text = sub(rules.ISO, found => numeric(found[2], found[3], found[1]) ?? found[0], text);
+  text = sub(rules.SLASHED, slashed, text);
   text = sub(rules.DAY_FIRST, dayFirst, text);
   text = sub(rules.MONTH_FIRST, monthFirst, text);
   text = sub(rules.MONTH_YEAR, found => `${month(found[1])} ${anyYear(found[2])}`, text);
@@ -65,5 +70,6 @@ export function expand(text) {
 // `text` with remaining years in words; called last, because other patterns have four-digit numbers too.
 export function expandYears(text) {
   text = sub(rules.YEAR, found => year(found[1]), sub(rules.GLUED_YEAR, " ", text));
+  text = sub(rules.EARLY_YEAR, found => year(found[1]), text);
   return sub(rules.SHORT_YEAR, found => pair(found[1]), text);
 }

@@ -40,6 +40,7 @@ function pass(text) {
 
 // Characters of any script -> ASCII (and £ € ¥ ¢ °); what has no English pronunciation becomes a space.
 function plain(text) {
+  for (const [pattern, words] of spelling.IN_CONTEXT) text = sub(pattern, words, text);
   return [...text].map(character => {
     if (!known.has(character)) known.set(character, spelt(character));
     return known.get(character) ?? " ";

@@ -37,7 +37,7 @@ function phone(found) {
   return plus + digitGroups(found[0]);
 }
 
-function ratio(found) {
+function over(found) {
   return allZeros(found[2]) ? `${cardinal(found[1])} over ${cardinal(found[2])}` : fraction(found[1], found[2]);
 }
 
@@ -58,7 +58,8 @@ export function expand(text) {
   );
   text = sub(rules.MEASURE, found => sign(found[1]) + count(found[2], rules.UNITS[found[4]]), text);
   text = sub(rules.PER, found => ` per ${get(rules.UNITS, found[1]) ?? found[1]}`, text);
-  text = sub(rules.FRACTION, ratio, text);
+  text = sub(rules.RATIO, "\\1 to ", text);
+  text = sub(rules.FRACTION, over, text);
   return sub(rules.ORDINAL, found => ordinal(found[1]), text);
 }
 

@@ -149,6 +149,7 @@ def sentence_ends(code: str) -> dict[str, Any]:
     return {
         "abbreviations": sorted(data.abbreviations),
         "starters": sorted(data.starters),
+        "conjunctions": sorted(data.conjunctions),
         "ordinals": data.ordinals,
     }
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
 from phonate.text.phonemes import phonemizer
+from phonate.text.say_as import say_as
 from phonate.text.script import ScriptWord, script
 from phonate.text.ssml import Delivery, is_ssml, parse
 
@@ -121,8 +122,12 @@ def test_paragraphs_and_sentences_end_without_a_full_stop() -> None:
         ("spell-out", "a", "A,"),
         ("digits", "2025", "two zero two five"),
         ("telephone", "555-21", "five five five, two one"),
+        ("telephone", "+44 20", "plus four four, two zero"),
+        ("characters", "a-1@b", "A, dash one at B,"),
         ("ordinal", "21", "twenty first"),
         ("cardinal", "21", "twenty one"),
+        ("cardinal", "2021", "two thousand twenty one"),
+        ("number", "-3.5", "minus three point five"),
     ],
 )
 def test_say_as(kind: str, text: str, expected: str) -> None:
@@ -166,11 +171,14 @@ def test_phonemes_and_aliases() -> None:
         ("<prosody pitch='high note'>a</prosody>", "or such as \\+2st"),
         ("<prosody pitch='+40st'>a</prosody>", "from -24st"),
         ("<prosody volume='11'>a</prosody>", "or such as -6dB"),
+        ("<prosody volume='+60dB'>a</prosody>", "must be at most \\+40dB"),
         ("<prosody range='high'>a</prosody>", "has rate, pitch and volume"),
         ("<emphasis level='huge'>a</emphasis>", "must be strong, moderate"),
         ("<say-as interpret-as='song'>a</say-as>", "must be characters"),
         ("<say-as interpret-as='date' format='dmx'>3/4/2021</say-as>", "must be mdy"),
         ("<say-as interpret-as='date' format='dmy'>3/4</say-as>", "must be three numbers"),
+        ("<say-as interpret-as='ordinal' format='dmy'>3</say-as>", "is for dates alone"),
+        ("<say-as interpret-as='characters'>a§</say-as>", "no name of the character '§' is known in en-us"),
         ("<break duration='1s'/>", "it has time and strength"),
         ("<s lang='de'>Hallo</s>", "it has none"),
         ("<say-as interpret-as='ordinal'>x</say-as>", "must be digits"),
@@ -204,6 +212,28 @@ def test_mistakes_are_named(inside: str, message: str) -> None:
 def test_mistakes_name_their_line(document: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         script(parse(document), ENGLISH)
+
+
+def test_a_document_has_one_language() -> None:
+    document = "<speak xml:lang='en-US'>\n<s xml:lang='{}'>Hi.</s></speak>"
+    assert parse(document.format("en-us"))
+    with pytest.raises(InputError, match="line 2: <s xml:lang='de'> in a document in en-US: a voice speaks one"):
+        parse(document.format("de"))
+
+
+@pytest.mark.parametrize("text", ["Wait <break time='1s'/> here.", "<break/>", "<prosody rate='slow'>x</prosody>"])
+def test_elements_outside_speak_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="SSML must stand in one <speak> element"):
+        is_ssml(text)
+    assert not is_ssml("the <b>bold</b> one <break the ice> x = 1<break")
+
+
+def test_german_has_words_of_its_own() -> None:
+    assert say_as("ordinal", "21", "de") == "einundzwanzigste"
+    assert say_as("characters", "a-b", "de") == "A, Strich B,"
+    assert say_as("cardinal", "2021", "de") == "2021"
+    with pytest.raises(InputError, match="not known in de"):
+        say_as("ordinal", "45", "de")
 
 
 def test_elements_in_each_other_stay_within_what_can_be_heard() -> None:

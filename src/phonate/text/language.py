@@ -77,6 +77,8 @@ class Language(Settings):
     """Words in lower case in front of which a sentence that is too long is cut where it has no commas: and, because."""
     ordinals: bool = False
     """Whether a full stop after digits makes them an ordinal and ends no sentence."""
+    signs: Mapping[str, str] = {}
+    """Character that is neither letter nor digit -> what it is called where a text is spelt."""
     readings: tuple[tuple[str, str], ...] = ()
     """Regular expressions and what is read in their place, from the first to the last. The text of a named group is
     written {name}; if there is a table of that name, its entry for the text. What is in no table is left as it is."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from phonate.config.errors import InputError
 from phonate.text.phonemes import Phonemizer, Word
 from phonate.text.pronunciations import phones_of
+from phonate.text.say_as import say_as
 from phonate.text.sentences import sentences
 from phonate.text.ssml import Delivery, Part
 
@@ -69,7 +70,7 @@ def script(parts: Iterable[Part], phonemizer: Phonemizer) -> tuple[float, list[l
 def _sentences(parts: Iterable[Part], code: str) -> Iterator[_Sentence]:
     """Cut at the ends of sentences, wherever the markup is."""
     current = _Sentence()
-    for part in parts:
+    for part in (_read(part, code) for part in parts):
         if part.seconds is not None:
             current.add_silence(part.seconds)
         pieces = [part.text] if part.phones is not None else _pieces(part.text, code)
@@ -82,6 +83,17 @@ def _sentences(parts: Iterable[Part], code: str) -> Iterator[_Sentence]:
             yield current
             current = _Sentence()
     yield current
+
+
+def _read(part: Part, code: str) -> Part:
+    """A part with what its text is read as. Raises InputError."""
+    if part.said_as is None:
+        return part
+    kind, order = part.said_as
+    try:
+        return replace(part, text=say_as(kind, part.text, code, order))
+    except InputError as error:
+        raise InputError(f"SSML, line {part.line}: <say-as interpret-as={kind!r}>{part.text}: {error}") from None
 
 
 def _pieces(text: str, code: str) -> list[str]:

@@ -14,6 +14,7 @@ from xml.parsers import expat
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
+from phonate.text.say_as import KINDS
 
 PARAGRAPH_SECONDS = 0.5
 """Silence after a paragraph, beyond that after a sentence."""
@@ -22,11 +23,16 @@ _RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.
 _PITCHES = {"x-low": -6.0, "low": -3.0, "medium": 0.0, "default": 0.0, "high": 3.0, "x-high": 6.0}
 _VOLUMES = {"silent": -120.0, "x-soft": -12.0, "soft": -6.0, "medium": 0.0, "default": 0.0, "loud": 4.0, "x-loud": 8.0}
 SLOWEST, FASTEST, MOST_SEMITONES, MOST_DECIBELS = 0.2, 5.0, 24.0, 40.0
+_XML = "http://www.w3.org/XML/1998/namespace}"
+_LANG = f"{_XML}lang"
 _DEEPEST = 50
 """Elements in each other."""
 _NUMBER = r"([+-]?\d+(?:\.\d+)?)"
 _COMMENTS = r"(?:<!--(?:(?!-->).)*-->\s*)*"
 _SPEAK = re.compile(rf"\ufeff?\s*(<\?xml[^>]*>\s*)?{_COMMENTS}<speak[\s>/]", re.DOTALL | re.IGNORECASE)
+_STRAY = re.compile(
+    r"<(?:break(?=\s*/)|(?:break|prosody|say-as|phoneme|emphasis)(?=\s[^<>]*=)|/(?:prosody|say-as)(?=>))"
+)
 
 
 @dataclass(frozen=True)
@@ -70,13 +76,21 @@ class Part:
     """Of silence, in the place of a text."""
     ends: bool = False
     """Whether the sentence ends here, whatever its punctuation."""
+    said_as: tuple[str, str | None] | None = None
+    """How the text is to be read (see `phonate.text.say_as`), and the format of a date."""
     line: int = 0
-    """Of the document, for messages about its phones."""
+    """Of the document, for messages about its phones and how it is read."""
 
 
 def is_ssml(text: str) -> bool:
-    """Whether a text is SSML: begins with <speak, after a byte order mark, an XML declaration and comments at most."""
-    return _SPEAK.match(text) is not None
+    """Whether a text is SSML: begins with <speak, after a byte order mark, an XML declaration and comments at most.
+
+    Raises InputError for a text with elements of SSML that is none.
+    """
+    ssml = _SPEAK.match(text) is not None
+    if not ssml and (stray := _STRAY.search(text)):
+        raise InputError(f"{stray[0]}...: SSML must stand in one <speak> element: <speak>...</speak>")
+    return ssml
 
 
 def parse(markup: str) -> list[Part]:
@@ -90,6 +104,7 @@ def parse(markup: str) -> list[Part]:
     root = _root(markup.strip(), 1 + markup[: len(markup) - len(markup.lstrip())].count("\n"))
     if root.tag != "speak":
         raise InputError(f"SSML: begins with <{root.tag}>; it must be one <speak> element")
+    _check_language(root, root.attributes.get(_LANG))
     return list(_inside(root, Delivery()))
 
 
@@ -138,7 +153,8 @@ def _root(markup: str, first_line: int) -> _Element:
     try:
         parser.Parse(markup, True)
     except expat.ExpatError as error:
-        line, what = first_line + error.lineno - 1, expat.ErrorString(error.code)
+        line = first_line + error.lineno - 1
+        what = expat.ErrorString(error.code).removeprefix("not well-formed (").removesuffix(")")
         raise InputError(f"SSML, line {line}: is not well-formed ({what}); & in a text is written &amp;") from error
     except UnicodeEncodeError as error:
         raise InputError("SSML: has half of a surrogate pair, which is no character; leave it out") from error
@@ -166,10 +182,22 @@ def _check_attributes(element: _Element) -> None:
     """Raises _Mistake for an attribute that would change nothing; those of XML itself, such as xml:lang, may stand."""
     known = _ATTRIBUTES[element.tag]
     for name in element.attributes:
-        if name not in known and not name.startswith("xml"):
+        if name not in known and not name.startswith(_XML):
             listed = " and ".join(filter(None, (", ".join(known[:-1]), *known[-1:])))
             has = f"it has {listed}" if known else "it has none"
             raise _Mistake(f"<{element.tag} {name}=...> is not understood; {has}")
+
+
+def _check_language(element: _Element, code: str | None) -> None:
+    """Raises InputError for an element in another language than that of the document."""
+    for child in element.children:
+        own = child.attributes.get(_LANG)
+        if code is not None and own is not None and own.lower() != code.lower():
+            raise InputError(
+                f"SSML, line {child.line}: <{child.tag} xml:lang={own!r}> in a document in {code}: a voice speaks one "
+                "language; leave it out"
+            )
+        _check_language(child, own or code)
 
 
 def _sentence(element: _Element, delivery: Delivery) -> Iterator[Part]:
@@ -227,7 +255,10 @@ def _pitch(value: str) -> float:
 def _volume(value: str) -> float:
     if value in _VOLUMES:
         return _VOLUMES[value]
-    return min(_measured("volume", value, "dB", _VOLUMES, "-6dB")[0], MOST_DECIBELS)
+    decibels, _ = _measured("volume", value, "dB", _VOLUMES, "-6dB")
+    if decibels > MOST_DECIBELS:
+        raise _Mistake(f"<prosody volume={value!r}>: must be at most +{MOST_DECIBELS:g}dB")
+    return decibels
 
 
 def _measured(attribute: str, value: str, units: str, choices: dict[str, float], others: str) -> tuple[float, str]:
@@ -270,11 +301,12 @@ def _sub(element: _Element, delivery: Delivery) -> Iterator[Part]:
 
 def _say_as(element: _Element, delivery: Delivery) -> Iterator[Part]:
     kind, text = element.attributes.get("interpret-as", ""), _text_of(element).strip()
-    if kind not in _READINGS:
-        raise _Mistake(f"<say-as interpret-as={kind!r}>: must be {', '.join(_READINGS)}")
-    if kind == "date":
-        text = _dated(text, element.attributes.get("format"))
-    yield Part(_READINGS[kind](text), delivery)
+    if kind not in KINDS:
+        raise _Mistake(f"<say-as interpret-as={kind!r}>: must be {', '.join(KINDS)}")
+    order = element.attributes.get("format")
+    if order is not None and kind != "date":
+        raise _Mistake("<say-as format=...> is for dates alone; leave it out")
+    yield Part(text, delivery, said_as=(kind, order), line=element.line)
 
 
 def _text_of(element: _Element) -> str:
@@ -284,52 +316,6 @@ def _text_of(element: _Element) -> str:
     return element.text
 
 
-def _spelt(text: str) -> str:
-    """Each letter and digit by itself. A single letter has a pause after it, for "A" would be an article."""
-    runs = re.findall(r"[^\W\d_]+|\d", text.upper())
-    return " ".join(run if run.isdigit() else f"{run}," if len(run) == 1 else ".".join(run) + "." for run in runs)
-
-
-def _digits(text: str) -> str:
-    """Each digit by itself, with a pause between groups."""
-    return ", ".join(" ".join(group) for group in re.findall(r"\d+", text)) or text
-
-
-def _ordinal(text: str) -> str:
-    import inflect
-
-    if not text.isdecimal():
-        raise _Mistake(f"<say-as interpret-as='ordinal'>{text}: must be digits, such as 21")
-    return str(inflect.engine().ordinal(text))
-
-
-def _dated(text: str, order: str | None) -> str:
-    """A date whose `order` says which number is the day, month and year, as ISO 8601 writes it; another as it is."""
-    if order is None:
-        return text
-    order = re.sub(r"(.)\1+", r"\1", order.lower())  # yyyymmdd is ymd
-    if sorted(order) != ["d", "m", "y"]:
-        raise _Mistake(f"<say-as format={order!r}>: must be mdy, dmy, ymd or another order of day, month and year")
-    numbers = re.findall(r"\d+", text)
-    if len(numbers) != 3:
-        raise _Mistake(f"<say-as format={order!r}>{text}: must be three numbers, such as 3/14/2021")
-    day, month, year = (numbers[order.index(part)] for part in "dmy")
-    return f"{year}-{month:0>2}-{day:0>2}"
-
-
-def _as_written(text: str) -> str:
-    """The phonemizer reads numbers, dates, times and amounts by itself."""
-    return text
-
-
-_READINGS: dict[str, Callable[[str], str]] = {
-    "characters": _spelt,
-    "spell-out": _spelt,
-    "digits": _digits,
-    "telephone": _digits,
-    "ordinal": _ordinal,
-    **dict.fromkeys(("cardinal", "number", "date", "time", "currency", "unit", "address"), _as_written),
-}
 _ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "p": (),
     "s": (),

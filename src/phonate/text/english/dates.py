@@ -26,7 +26,8 @@ _SHORT_YEAR = re.compile(r"(?<!\w)'(\d\d)\b(?!')")
 _YEARS = re.compile(r"(?<![\d,.$-])(1[1-9]\d\d|20\d\d)\s?-\s?(1[1-9]\d\d|20\d\d|\d\d)(?![\d,.-]*\d)")
 _YEAR = re.compile(r"(?<![\d,.$/:-])(1[1-9]\d\d|20\d\d)(?![\d/:]|[,.]\d|-\d)")
 _EARLY_YEAR = re.compile(
-    r"(?<=\b(?:[Ii]n|AD) )(10[1-9]\d)(?![\w/:-]|[,.]\d)(?=\W*$|[^\w\s]|\s(?:[A-Z]|(?:and|by|he|she|it|they|the|to|was|when)\b))"
+    r"(?<=\b(?:[Ii]n|AD) )(10[1-9]\d)(?![\w/:-]|[,.]\d)"
+    r"(?=\W*$|[^\w\s]|\s(?:[A-Z]|(?:and|by|he|she|it|they|the|to|was|when)\b))"
 )
 """A number of the eleventh century counts things more often than it is a year."""
 _GLUED_YEAR = re.compile(r"(?<=[A-Za-z])(?=(?:1[1-9]\d\d|20\d\d)(?!\d))")

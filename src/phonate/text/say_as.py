@@ -1,0 +1,99 @@
+"""What a text is read as: SSML's say-as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from phonate.config.errors import InputError
+from phonate.text.language import language
+
+
+def say_as(kind: str, text: str, code: str, order: str | None = None) -> str:
+    """`text` in the language `code` as what is read for it. `kind` is one of `KINDS`, `order` the format of a date.
+
+    Raises InputError for a text that can't be read so.
+    """
+    if kind == "date":
+        return _dated(text, order)
+    return KINDS[kind](text, code)
+
+
+def _spelt(text: str, code: str) -> str:
+    """Each letter, digit and sign by itself. A single letter has a pause after it, for "A" would be an article."""
+    runs = re.findall(r"[^\W\d_]+|\d|[^\w\s]|_", text.upper())
+    return " ".join(_run(run, code) for run in runs)
+
+
+def _run(run: str, code: str) -> str:
+    """Letters, or one digit or sign."""
+    if run.isdigit():
+        return run
+    if run.isalpha():
+        return f"{run}," if len(run) == 1 else ".".join(run) + "."
+    signs = language(code).signs
+    if run not in signs:
+        raise InputError(f"no name of the character {run!r} is known in {code}; write it as a word")
+    return signs[run]
+
+
+def _digits(text: str, code: str) -> str:
+    """Each digit by itself, with a pause between groups."""
+    return ", ".join(" ".join(group) for group in re.findall(r"\d+", text)) or text
+
+
+def _telephone(text: str, code: str) -> str:
+    return ("+ " if text.startswith("+") else "") + _digits(text, code)
+
+
+def _ordinal(text: str, code: str) -> str:
+    if not text.isdecimal():
+        raise InputError("must be digits, such as 21")
+    if code.startswith("en"):
+        from phonate.text.english.numbers import ordinal
+
+        return ordinal(text)
+    words = language(code).tables.get("ordinal", {})
+    if text not in words:
+        raise InputError(f"this ordinal is not known in {code}; write it as a word")
+    return words[text]
+
+
+def _cardinal(text: str, code: str) -> str:
+    """A whole number is no year: "2021" is two thousand twenty-one."""
+    if code.startswith("en") and text.isdecimal():
+        from phonate.text.english.numbers import cardinal
+
+        return cardinal(text)
+    return text
+
+
+def _dated(text: str, order: str | None) -> str:
+    """A date whose `order` says which number is the day, month and year, as ISO 8601 writes it; another as it is."""
+    if order is None:
+        return text
+    order = re.sub(r"(.)\1+", r"\1", order.lower())  # yyyymmdd is ymd
+    if sorted(order) != ["d", "m", "y"]:
+        raise InputError(f"format {order!r} must be mdy, dmy, ymd or another order of day, month and year")
+    numbers = re.findall(r"\d+", text)
+    if len(numbers) != 3:
+        raise InputError(f"with format {order!r} must be three numbers, such as 3/14/2021")
+    day, month, year = (numbers[order.index(part)] for part in "dmy")
+    return f"{year}-{month:0>2}-{day:0>2}"
+
+
+def _as_written(text: str, code: str) -> str:
+    """The phonemizer reads numbers, dates, times and amounts by itself."""
+    return text
+
+
+KINDS: dict[str, Callable[[str, str], str]] = {
+    "characters": _spelt,
+    "spell-out": _spelt,
+    "digits": _digits,
+    "telephone": _telephone,
+    "ordinal": _ordinal,
+    "cardinal": _cardinal,
+    "number": _cardinal,
+    **dict.fromkeys(("date", "time", "currency", "unit", "address"), _as_written),
+}

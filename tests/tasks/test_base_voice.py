@@ -176,7 +176,7 @@ def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, second
 @pytest.mark.parametrize(
     ("override", "unlike"),
     [
-        ("size=tiny", "another model.width, 192"),
+        ("size=tiny", "model.width 192"),
         ("data.audio.hop_length=300", "other features"),
     ],
 )
@@ -185,9 +185,7 @@ def test_where_it_does_not_fit_training_starts_from_scratch(tmp_path: Path, over
     assert chosen is not None
     features = {"data.vocoder": None} if "data.audio" in override else {}
     assert chosen.changes == {**features, "training.init_from": None}
-    assert chosen.reason.endswith(
-        f"training from scratch, for {BASE_VOICE} has {unlike}" + " (data.audio)" * len(features)
-    )
+    assert chosen.reason.endswith(f"training from scratch: {BASE_VOICE} has {unlike}" + " (data.audio)" * len(features))
     assert ("base/vocoder has other features" in chosen.reason) == bool(features)
 
 
@@ -204,6 +202,13 @@ def test_it_has_many_voices_and_the_first_is_its_own() -> None:
     assert np.array_equal(voice.speak("Hello."), voice.speak("Hello.", "kathleen"))
     heard = {name: pitch(voice.speak(TEXT, name), voice.sample_rate) for name in voice.speakers[:8]}
     assert max(heard.values()) > 1.25 * min(heard.values())
+
+
+def test_without_judges_the_loss_chooses(tmp_path: Path) -> None:
+    chosen = start(resolve("speech", [f"data.path={tmp_path}", "training.init_from=null", "data.judged=0"]).recipe)
+    assert chosen is not None
+    assert chosen.changes["training.validation.metric_for_best_model"] == "val_loss"
+    assert "the best checkpoint by loss (data.judged=0)" in chosen.reason
 
 
 def test_null_turns_it_off(tmp_path: Path) -> None:
@@ -228,6 +233,7 @@ def test_training_starts_from_it_and_says_so(tmp_path: Path) -> None:
     assert main([*arguments, "training.max_steps=2", "--output", str(run)]) == 0
     log = (run / "logs" / "training.log").read_text()
     assert f"0.1 minutes of recordings: 150 steps from {BASE_VOICE}" in log
+    assert "; set otherwise: training.max_steps, training.optimizer.lr" in log
     recipe = resolve(run).recipe
     assert (recipe.training.init_from, recipe.training.max_steps) == (BASE_VOICE, 2)
     assert recipe.training.adversarial_start == 1

@@ -118,6 +118,8 @@ def test_the_card_has_the_figures_of_the_voice(page: Path) -> None:
     card = page.with_name("MODEL_CARD.md").read_text(encoding="utf-8")
     assert "| **base/voice** | 4.0 % |" in card
     assert "Not evaluated" not in card
+    assert "| licence | Apache-2.0" in card
+    assert "dataset-voice-kathleen" in card
     assert "## Limits" not in card
 
 

@@ -111,10 +111,13 @@ def _started(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -
     if start is None or not start.changes:
         return resolved, ""
     changes = dict(start.changes)
+    given = set(overrides) if isinstance(overrides, Mapping) else {text.partition("=")[0] for text in overrides}
+    replaced = sorted(changes.keys() & given - {"training.init_from"})
+    reason = start.reason + (f"; set otherwise: {', '.join(replaced)}" if start.reason and replaced else "")
     settled = {name: changes.pop(name) for name in ("training.init_from",) if name in changes}
     if isinstance(overrides, Mapping):
-        return resolve(source, {**changes, **overrides, **settled}), start.reason
-    return resolve(source, [*_written(changes), *overrides, *_written(settled)]), start.reason
+        return resolve(source, {**changes, **overrides, **settled}), reason
+    return resolve(source, [*_written(changes), *overrides, *_written(settled)]), reason
 
 
 def _written(changes: Mapping[str, Any]) -> list[str]:

@@ -28,7 +28,7 @@ from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
 from phonate.tasks.speech.exporting.browser.page import Runtime, find_runtime, page, require_phonemizer
 from phonate.tasks.speech.exporting.graph import SpokenPage, SpokenPiper, SpokenText
-from phonate.tasks.speech.exporting.model_card import facts_of, figures_beside, model_card
+from phonate.tasks.speech.exporting.model_card import facts_of, figures_beside, model_card, sources_beside
 from phonate.tasks.speech.exporting.piper import piper_config, piper_numbers
 from phonate.tasks.speech.inference import Synthesiser, parallel
 
@@ -95,7 +95,8 @@ def export(
         _write_voice(spoken, synthesiser, model, written[1], facts, dtype or "fp32")
     else:
         _write_model(spoken, synthesiser, model, facts, dtype or "fp32")
-    card.write_text(model_card(model.stem, facts, figures_beside(source)), encoding="utf-8")
+    told = facts | sources_beside(source)
+    card.write_text(model_card(model.stem, told, figures_beside(source)), encoding="utf-8")
     return written
 
 

@@ -46,6 +46,8 @@ _STEPS = ((FEW_MINUTES, _FEW_STEPS), (MANY_MINUTES, 800), (float("inf"), 1200))
 """Minutes of recordings, at most -> steps."""
 RECOGNISER = "base"
 """Whisper's model for languages other than English, see `Judges`."""
+_JUDGED = "quality"
+"""The metric of the judges."""
 _BY_LOSS = {"training.validation.metric_for_best_model": "val_loss", "training.validation.greater_is_better": False}
 _AVERAGE = {"decay": 0.99, "warmup": False, "validate_with": "ema"}
 _FREEZE = {"type": "freeze_layers", "options": {"patterns": list(_PROSODY)}}
@@ -58,6 +60,8 @@ def start(recipe: SpeechRecipe) -> Start | None:
     """
     language = _of_language(recipe)
     parts = [language, start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))]
+    if not recipe.data.judged and recipe.training.validation.metric_for_best_model == _JUDGED:
+        parts.append(Start(_BY_LOSS, "the best checkpoint by loss (data.judged=0)"))
     if recipe.training.init_from == BASE:
         parts.append(_from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes)))
     changes = {name: value for part in parts for name, value in part.changes.items()}
@@ -90,7 +94,7 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
     other = (base.data.phonemes, base.data.language) != (phonemes, recipe.data.language)
     phones = f"other phones ({base.data.phonemes}, {base.data.language})"
     if other and minutes > MANY_MINUTES:
-        return _from_scratch(f"{phones}, and over {MANY_MINUTES:.0f} minutes of recordings do without")
+        return _from_scratch(f"{phones}, and over {MANY_MINUTES:.0f} minutes of recordings suffice by themselves")
     steps = next(steps for most, steps in _STEPS if minutes <= most and not (other and steps == _FEW_STEPS))
     changes: dict[str, Any] = {
         "training.init_from": BASE_VOICE,
@@ -114,7 +118,7 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
 
 
 def _from_scratch(unlike: str) -> Start:
-    return Start({"training.init_from": None}, f"training from scratch, for {BASE_VOICE} has {unlike}")
+    return Start({"training.init_from": None}, f"training from scratch: {BASE_VOICE} has {unlike}")
 
 
 def _unlike(recipe: SpeechRecipe, base: SpeechRecipe) -> str | None:
@@ -123,7 +127,7 @@ def _unlike(recipe: SpeechRecipe, base: SpeechRecipe) -> str | None:
         return "other features (data.audio)"
     for name in _SIZES:
         if getattr(base.model, name) != getattr(recipe.model, name):
-            return f"another model.{name}, {getattr(base.model, name)}"
+            return f"model.{name} {getattr(base.model, name)}"
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,11 +15,15 @@ _HEADING = "## Evaluation"
 _NAMED = 20
 """Maximum number of speakers listed by name; otherwise only their number is given."""
 _UNKNOWN = "not recorded"
+_NO_LICENCE = "*to be filled in: whether the licence and the speakers' consent permit the intended use*"
+_SOURCES = ("speakers", "recordings", "licence")
+"""Rows of a checkpoint's own card that say more than its files do."""
 
 
 def model_card(name: str, facts: Mapping[str, str], figures: str) -> str:
     """The text of a card with a table of `facts`."""
-    rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
+    known = {"licence": _NO_LICENCE, **facts}
+    rows = "\n".join(f"| {key} | {value} |" for key, value in known.items())
     return f"""# {name}
 
 **The output of this model is AI-generated speech.** Disclose this wherever it is used, and do not imitate a person
@@ -27,7 +32,6 @@ without their consent.
 | | |
 | --- | --- |
 {rows}
-| licence | *to be filled in: whether the licence and the speakers' consent permit the intended use* |
 
 {_HEADING}
 
@@ -52,6 +56,15 @@ def facts_of(synthesiser: Synthesiser, vocoder: str) -> dict[str, str]:
         "vocoder": vocoder,
         "made with": "phonate",
     }
+
+
+def sources_beside(checkpoint: Path) -> dict[str, str]:
+    """What the checkpoint's own model card says of its speakers, recordings and licence."""
+    card = checkpoint / CARD
+    if not card.is_file():
+        return {}
+    rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", card.read_text(encoding="utf-8"), re.MULTILINE)
+    return {key: value for key, value in rows if key in _SOURCES}
 
 
 def figures_beside(checkpoint: Path) -> str:

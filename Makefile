@@ -34,7 +34,7 @@ $(DOCS): $(READY)
 setup: $(READY)  ## Make .venv with everything that development needs
 
 demo: $(READY)  ## Train a voice, stop, resume, speak, report (DATA=folder: your recordings; TASK=conversion)
-	$(BIN)/phonate demo $(if $(DATA),--data '$(DATA)') $(if $(TASK),--task $(TASK))
+	$(BIN)/phonate demo $(if $(DATA),--data '$(subst ','\'',$(DATA))') $(if $(TASK),--task $(TASK))
 
 test: $(READY)  ## Run the tests that take under ten minutes together
 	$(PYTEST) -m 'not slow and not gpu'

@@ -76,6 +76,15 @@ def test_an_unreadable_text_is_refused_for_root_too(folder):
     assert report.refused[0].id == "ann/1"
 
 
+def test_a_text_in_another_encoding_is_refused(folder):
+    """Its letters would be learnt as others."""
+    (folder / "ann/0.txt").write_text("one")
+    (folder / "ann/1.txt").write_bytes("café".encode("latin-1"))
+    _, report = check_corpus(corpus(folder))
+    assert (report.usable, report.reasons()) == (5, {"unreadable text": 1})
+    assert report.refused[0].detail == "is not UTF-8; save it as UTF-8"
+
+
 def test_a_tag_that_is_not_utf8_refuses_its_file_only(folder, monkeypatch):
     from phonate.data.manifests import validation
 

@@ -59,8 +59,27 @@ def test_phones_of_single_characters_need_no_spaces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "phones"),
+    [
+        ("təˈmeɪtoʊ", "T AH0 M EY1 T OW0"),
+        ("ˌʌndərˈstænd", "AH2 N D ER0 S T AE1 N D"),
+        ("t͡ʃɜːɹt͡ʃ", "CH ER1 CH"),
+        ("ˈbʌt.n\u0329", "B AH1 T AH0 N"),
+        ("ɡoʊ", "G OW1"),
+        ("wɪn", "W IH1 N"),
+        ("k æ t", "K AE1 T"),
+    ],
+)
+def test_english_phones_may_be_written_in_the_ipa(tmp_path: Path, written: str, phones: str) -> None:
+    english = phonemizer("english")
+    assert read_lexicon(lexicon(tmp_path, f"word {written}\n"), english) == {"word": tuple(phones.split())}
+    assert set(phones.split()) <= set(english.symbols)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("sch yː\n", r"names\.txt:1: 'y' is no sound of American English in the IPA"),
         ("fine F AY1 N\nphonate F OW9\n", r"names\.txt:2: 'OW9' is no phone of the phonemizer english; did you mean"),
         ("phonate\n", r"names\.txt:1: phonate has no phones"),
     ],

@@ -156,6 +156,8 @@ def test_phonemes_and_aliases() -> None:
         ("F", "OW1", "N", "EY2", "T"),
         ",",
     )
+    ((tomato,),) = read("<phoneme alphabet='ipa' ph='təˈmeɪtoʊ'>tomato</phoneme>")
+    assert tomato.word.phones == ("T", "AH0", "M", "EY1", "T", "OW0")
     assert [one.word.text for one in words[5:]] == ["World", "Wide", "Web", "Consortium"]
 
 

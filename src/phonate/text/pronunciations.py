@@ -1,7 +1,7 @@
 """Pronunciations of one's own, for names and terms that a phonemizer does not know.
 
-A file has one word a line and its phones behind it: those of CMUdict for the English phonemizer (`Nguyen W IH1 N`), IPA
-with or without spaces for espeak (`Nguyen wˈɪn`). Empty lines and those that begin with `;` or `#` are skipped.
+A file has one word a line and its phones behind it: in the IPA (`Nguyen wˈɪn`), or, for the English phonemizer, those of
+CMUdict (`Nguyen W IH1 N`). Empty lines and those that begin with `;` or `#` are skipped.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from pathlib import Path
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
+from phonate.text.english.arpabet import PHONES
+from phonate.text.english.ipa import phones_of_ipa
 from phonate.text.phonemes import Phonemizer, Word
 
 LOG = logging.getLogger("phonate")
 _WORD = re.compile(r"(?:[^\W\d_]|\w[\u0300-\u036f\u064b-\u0652]+|['.])+")
 """Letters with their marks, apostrophes, and the full stops of initials."""
+_ARPABET = re.compile("[A-Z]{1,2}[0-9]?")
 
 
 class LexiconPhonemizer:
@@ -61,13 +64,21 @@ def read_lexicon(path: str | Path, phonemizer: Phonemizer) -> dict[str, tuple[st
 
 
 def phones_of(place: str, written: list[str], phonemizer: Phonemizer) -> tuple[str, ...]:
-    """Phones as they were `written` between spaces, checked. Raises InputError, naming the `place`."""
+    """Phones as they were `written` between spaces, checked. Raises InputError, naming the `place`.
+
+    For English phones they may be written in the IPA too.
+    """
+    if set(PHONES) <= set(phonemizer.symbols) and not all(map(_ARPABET.fullmatch, written)):
+        try:
+            return phones_of_ipa(" ".join(written))
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from None
     single = all(len(symbol) == 1 for symbol in phonemizer.symbols)
     phones = tuple("".join(written)) if single else tuple(written)
     for phone in phones:
         if phone not in phonemizer.symbols:
             raise InputError(
                 f"{place}: {phone!r} is no phone of the phonemizer {phonemizer.name}; "
-                f"{nearest(phone, list(phonemizer.symbols))}"
+                f"{nearest(phone, sorted({symbol.rstrip('012') for symbol in phonemizer.symbols}))}"
             )
     return phones

@@ -47,6 +47,9 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
         except OSError as error:
             yield Problem(id, printable(str(text)), "unreadable text", error.strerror or str(error))
             continue
+        except UnicodeDecodeError:
+            yield Problem(id, printable(str(text)), "unreadable text", "is not UTF-8; save it as UTF-8")
+            continue
         yield Row.clip(
             id=id,
             path=file,
@@ -63,7 +66,7 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
 
 def _read(file: Path) -> str | None:
     """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none."""
-    content = file.read_text(encoding="utf-8-sig", errors="replace").strip()
+    content = file.read_text(encoding="utf-8-sig").strip()
     lines = [line.strip() for line in content.split("\n") if line.strip()]
     if file.suffix.lower() == ".lab" and lines and all(_TIMED.match(line) for line in lines):
         return None

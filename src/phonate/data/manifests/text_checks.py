@@ -125,7 +125,7 @@ def _signs(text: str) -> Iterator[Finding]:
 def _is_odd(letter: str) -> bool:
     if letter in _FORMATTING:
         return False
-    # U+FFFD stands where a file was not UTF-8.
+    # U+FFFD stands where another program could not decode a character.
     return letter == "\ufffd" or unicodedata.category(letter) in {"Cc", "Cf", "Co", "Cn", "Zl", "Zp"}
 
 

@@ -1,6 +1,6 @@
 """Pronunciations of one's own, for names and terms that a phonemizer does not know.
 
-A file has one word a line and its phones behind it: in the IPA (`Nguyen wˈɪn`), or, for the English phonemizer, those of
+A file has one word a line and its phones behind it: in the IPA (`Nguyen wˈɪn`), or, for the English phonemizer, as in
 CMUdict (`Nguyen W IH1 N`). Empty lines and those that begin with `;` or `#` are skipped.
 """
 

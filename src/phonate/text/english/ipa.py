@@ -20,9 +20,9 @@ _LIKE = {
 """Symbols in NFD, in which c and a cedilla are ç -> phones; vowels with each degree of stress, unless one is named."""
 
 _ENGLISH = {
-    "tʃ": "CH", "ʧ": "CH", "dʒ": "JH", "ʤ": "JH", "eɪ": "EY", "ej": "EY", "aɪ": "AY", "aj": "AY", "ɔɪ": "OY", "ɔj": "OY",
-    "aʊ": "AW", "aw": "AW", "oʊ": "OW", "əʊ": "OW", "ow": "OW", "ɜr": "ER", "ɜɹ": "ER", "ər": "ER", "əɹ": "ER",
-    "ɝr": "ER", "ɚr": "ER", "ɝ": "ER", "ɚ": "ER", "ɜ": "ER", "i": "IY", "ɪ": "IH", "ɨ": "IH", "e": "EH", "ɛ": "EH",
+    "tʃ": "CH", "ʧ": "CH", "dʒ": "JH", "ʤ": "JH", "eɪ": "EY", "ej": "EY", "aɪ": "AY", "aj": "AY", "ɔɪ": "OY",
+    "ɔj": "OY", "aʊ": "AW", "aw": "AW", "oʊ": "OW", "əʊ": "OW", "ow": "OW", "ɜr": "ER", "ɜɹ": "ER", "ər": "ER",
+    "əɹ": "ER", "ɝr": "ER", "ɚr": "ER", "ɝ": "ER", "ɚ": "ER", "ɜ": "ER", "i": "IY", "ɪ": "IH", "ɨ": "IH", "e": "EH", "ɛ": "EH",
     "æ": "AE", "a": "AA", "ɑ": "AA", "ɒ": "AA", "ɔ": "AO", "o": "OW", "u": "UW", "ʉ": "UW", "ʊ": "UH", "ʌ": "AH",
     "ə": "AH", "ɐ": "AH", "n\u0329": "AH N", "m\u0329": "AH M", "l\u0329": "AH L", "ɫ\u0329": "AH L",
     "b": "B", "d": "D", "ð": "DH", "f": "F", "g": "G", "ɡ": "G", "h": "HH", "ʍ": "W", "j": "Y", "k": "K", "l": "L",

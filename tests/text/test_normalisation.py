@@ -40,6 +40,16 @@ a -> b → c => a to b to c
 1 000 000 => one million
 v2.0.1 => version two point zero point one
 1/1000 => one over one thousand
+8 / 2 = 4 => eight divided by two equals four
+x² + 3² => x squared plus three squared
+9.8 m/s² => nine point eight meters per second squared
+two vs three => two versus three
+a != b, a >= b, a == b => a is not equal to b, a at least b, a equals b
+2024-03-15T10:30:00Z => March fifteenth, twenty twenty-four at ten thirty UTC
+2/3rds => two thirds
+₹100 => one hundred rupees
+ISBN 978-3-16-148410-0 => ISBN nine seven eight, three, one six, one four eight four one zero, zero
+Rm. 204 => room two hundred four
 March 3, 2021 => March third, twenty twenty-one
 2021-03-14 => March fourteenth, twenty twenty-one
 5 May 2020 => the fifth of May, twenty twenty

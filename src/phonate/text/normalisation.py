@@ -12,7 +12,7 @@ from phonate.text.english import abbreviations, addresses, dates, quantities, sp
 
 _SYMBOLS = {
     "&": "and", "@": "at", "+": "plus", "=": "equals", "%": "percent", "$": "dollars", "£": "pounds", "€": "euros",
-    "¥": "yen", "¢": "cents", "°": "degrees", "<": "less than", ">": "greater than", "\\": "backslash",
+    "¥": "yen", "₹": "rupees", "¢": "cents", "°": "degrees", "<": "less than", ">": "greater than", "\\": "backslash",
     "/": "slash", "#": "hash",
 }  # fmt: skip
 _SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
@@ -26,6 +26,16 @@ _FIRST = (
     (re.compile(r"\bw/o\b"), "without"),
     (re.compile(r"\bw/(?=\s)"), "with"),
     (re.compile(r"\band/or\b", re.IGNORECASE), "and or"),
+    (re.compile(r"\bvs\b(?!\.)"), "versus"),
+    (re.compile(r"!=="), "!="),
+    (re.compile(r"==+"), "="),
+    (re.compile(r"!="), " is not equal to "),
+    (re.compile(r"<="), " at most "),
+    (re.compile(r">="), " at least "),
+    (re.compile(r"(?<=-\d\d)T(?=\d\d:\d\d)"), " at "),
+    (re.compile(r"(?<=:\d\d)Z\b"), " UTC"),
+    (re.compile(r"(\d/\d+)(?:rds|ths|th|nds)\b"), r"\1"),
+    (re.compile(r"(?<=\d)\s/\s(?=\d)"), " divided by "),
     (re.compile(r"\b24/7\b"), "twenty-four seven"),
     (re.compile(r"(?<![\d/])9/11(?![\d/])"), "nine eleven"),
     (re.compile(r"(?<=\d)\s-\s(?=\d[\d.,\s+*/-]*=)"), " minus "),

@@ -20,7 +20,7 @@ _WORDS = {
     "co": "company", "jr": "junior", "sr": "senior", "ave": "avenue", "rd": "road", "blvd": "boulevard", "ln": "lane",
     "hwy": "highway", "cf": "compare", "ca": "circa", "al": "al", "pp": "pages", "ed": "edition", "govt": "government",
     "dist": "district", "univ": "university", "assn": "association", "bros": "brothers", "misc": "miscellaneous",
-    "tel": "telephone", "ext": "extension", "max": "maximum", "min": "minimum", "avg": "average",
+    "tel": "telephone", "rm": "room", "ext": "extension", "max": "maximum", "min": "minimum", "avg": "average",
     "jan": "January", "feb": "February", "mar": "March", "apr": "April", "jun": "June", "jul": "July", "aug": "August",
     "sep": "September", "sept": "September", "oct": "October", "nov": "November", "dec": "December", "mon": "Monday",
     "tue": "Tuesday", "tues": "Tuesday", "wed": "Wednesday", "thu": "Thursday", "thur": "Thursday",

@@ -13,7 +13,7 @@ MONTHS = (
 
 _SHORT = {**{month[:3]: month for month in MONTHS}, "Sept": "September"}
 _MONTH = "|".join([*MONTHS, *(rf"{short}\b\.?" for short in _SHORT if short != "May")])
-_ISO = re.compile(r"\b(\d{4})-(\d\d)-(\d\d)\b")
+_ISO = re.compile(r"(?<![\w-])(\d{4})-(\d\d)-(\d\d)(?![\w-])")
 _SLASHED = re.compile(r"(?<![\d/])(\d{1,2})/(\d{1,2})/(\d{4}|\d\d)(?![\d/])")
 _MONTH_FIRST = re.compile(rf"\b({_MONTH}) (\d{{1,2}})(?:st|nd|rd|th)?\b(?!:|\.\d|,\d)(?:(,?) (\d{{4}})\b(?![:,.]\d))?")
 _DAY_FIRST = re.compile(

@@ -11,17 +11,21 @@ _SIGN = r"(?:(?<![\w)])[-+])?"
 _SCALES = {"k": "thousand", "m": "million", "mn": "million", "bn": "billion", "b": "billion", "tn": "trillion"}
 _SCALE = r"(?:\s?(thousand|million|billion|trillion)\b|(k|K|mn|m|M|bn|B|b|tn)\b)?"
 _MONEY_NAMES = {
-    "$": ("dollar", "cent"), "£": ("pound", "penny"), "€": ("euro", "cent"), "¥": ("yen", "sen"), "¢": ("cent", ""),
+    "$": ("dollar", "cent"), "£": ("pound", "penny"), "€": ("euro", "cent"), "¥": ("yen", "sen"),
+    "₹": ("rupee", "paisa"), "¢": ("cent", ""),
 }  # fmt: skip
-_MONEY_BEFORE = re.compile(rf"({_SIGN})(?:\b(?:US|A|C|NZ|HK))?([$£€¥])\s?({_NUMBER}){_SCALE}")
-_MONEY_AFTER = re.compile(rf"({_SIGN})({_NUMBER}){_SCALE}\s?([$£€¥¢])")
+_MONEY_BEFORE = re.compile(rf"({_SIGN})(?:\b(?:US|A|C|NZ|HK))?([$£€¥₹])\s?({_NUMBER}){_SCALE}")
+_MONEY_AFTER = re.compile(rf"({_SIGN})({_NUMBER}){_SCALE}\s?([$£€¥₹¢])")
 
 _UNITS = {
     "km": "kilometer", "m": "meter", "cm": "centimeter", "mm": "millimeter", "um": "micrometer", "nm": "nanometer",
     "mi": "mile", "ft": "foot", "yd": "yard", "yds": "yard", "lb": "pound", "lbs": "pound", "oz": "ounce",
     "kg": "kilogram", "g": "gram", "mg": "milligram", "l": "liter", "L": "liter", "ml": "milliliter",
     "mL": "milliliter", "mph": "mile per hour", "kph": "kilometer per hour", "km/h": "kilometer per hour",
-    "m/s": "meter per second", "Hz": "hertz", "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz",
+    "m/s": "meter per second", "km/s": "kilometer per second", "m/s2": "meter per second squared",
+    "kg/m2": "kilogram per square meter", "kg/m3": "kilogram per cubic meter", "g/cm3": "gram per cubic centimeter",
+    "g/l": "gram per liter", "g/L": "gram per liter", "mg/l": "milligram per liter", "mg/L": "milligram per liter",
+    "tsp": "teaspoon", "tbsp": "tablespoon", "Hz": "hertz", "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz",
     "kB": "kilobyte", "KB": "kilobyte", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte", "V": "volt",
     "W": "watt", "kW": "kilowatt", "MW": "megawatt", "kWh": "kilowatt hour", "s": "second", "sec": "second",
     "secs": "second", "ms": "millisecond", "min": "minute", "mins": "minute", "h": "hour", "hr": "hour",
@@ -38,6 +42,8 @@ _FRACTION = re.compile(r"(?<![\d/.,])(\d{1,3})/(\d{1,3}|10{3,6})(?![\d/])")
 _RATIO = re.compile(r"(?<![\d:.,/])(\d{1,2}):(?=\d{1,2}(?![\d:/]|[.,]\d))")
 _PHONE = re.compile(r"(?<![\w-])(\+?\d{1,3}[ .-]?)?(\(\d{3}\) ?|\d{3}[ .-])?(\d{3})[.-](\d{4})(?![\w-]|\.\d)")
 _INTERNATIONAL = re.compile(r"(?<!\w)\+\d{1,3}(?:[ -]\(?\d{1,4}\)?){2,5}(?![\w-])")
+_GROUPS = re.compile(r"(?<![\w-])(?:\d{3}-\d\d-\d{4}|\d+(?:-\d+){3,})(?![\w-])")
+"""Numbers of books and insurances: they count nothing."""
 _ORDINAL = re.compile(r"(?<![\d.])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b")
 _DOMESTIC = re.compile(r"(?<![\w-])0\d{2,4}(?: \d{3,4}){1,3}(?![\w-])")
 _RANGE = re.compile(rf"(?<![\w.,-])([$£€]?(?:{_NUMBER})%?)\s?-\s?(?=[$£€]?(?:{_NUMBER})(?![\w.]*-\d))")
@@ -62,7 +68,7 @@ def _plural_unit(name: str) -> str:
         return f"{first} {_plural_unit(rest)}"
     if first.endswith("hertz") or first in {"yen", "sen"}:
         return name
-    irregular = {"foot": "feet", "penny": "pence", "inch": "inches"}
+    irregular = {"foot": "feet", "penny": "pence", "paisa": "paise", "inch": "inches"}
     return irregular.get(first, plural(first)) + space + rest
 
 
@@ -104,6 +110,7 @@ def expand(text: str) -> str:
     text = _INTERNATIONAL.sub(lambda found: "plus " + ", ".join(map(by_digit, re.findall(r"\d+", found[0]))), text)
     text = _PHONE.sub(_phone, text)
     text = _DOMESTIC.sub(lambda found: ", ".join(map(by_digit, found[0].split())), text)
+    text = _GROUPS.sub(lambda found: ", ".join(map(by_digit, found[0].split("-"))), text)
     text = _FEET.sub(lambda found: f"{_count(found[1], 'foot')} {_count(found[2], 'inch')}", text)
     text = _RANGE.sub(r"\1 to ", text)
     text = _MONEY_BEFORE.sub(lambda found: _money(found[1], found[2], found[3], _scale(found[4], found[5])), text)

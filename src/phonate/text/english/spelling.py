@@ -28,6 +28,8 @@ _BEFORE_NFKC = {
 _IN_CONTEXT = (
     (re.compile(r"(?<=[0-9)])²"), " squared "),  # behind letters, units of area
     (re.compile(r"(?<=[0-9)])³"), " cubed "),
+    (re.compile(r"(?<=\b[a-ln-rt-zA-Z])²"), " squared "),  # not m² and s²
+    (re.compile(r"(?<=\b[a-ln-rt-zA-Z])³"), " cubed "),
     (re.compile(r"(?<=[\w)])\^2(?![\w.])"), " squared "),
     (re.compile(r"(?<=[\w)])\^3(?![\w.])"), " cubed "),
     (re.compile(r"(?<=[\w)])\^(?=[\w(-])"), " to the power of "),
@@ -40,7 +42,7 @@ _IN_CONTEXT = (
 )
 """What a character means depends on what stands around it."""
 _NOT = "\N{COMBINING LONG SOLIDUS OVERLAY}"
-_SAYABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?;:-'\"()&@+=#%/$<>£€¥¢°\\")
+_SAYABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?;:-'\"()&@+=#%/$<>£€¥₹¢°\\")
 _GREEK = {
     character: f" {name.split(' LETTER ')[1].split()[0].lower()} "
     for character in map(chr, range(0x370, 0x400))
@@ -51,7 +53,7 @@ _reported: set[str] = set()
 
 
 def plain(text: str) -> str:
-    """`text` in ASCII (and £ € ¥ ¢ °): without accents, quotes and dashes unified, Greek letters by their names.
+    """`text` in ASCII (and £ € ¥ ₹ ¢ °): without accents, quotes and dashes unified, Greek letters by their names.
 
     Characters without an English pronunciation are dropped; each is logged once.
     """

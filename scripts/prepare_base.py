@@ -127,6 +127,12 @@ def main() -> None:
     if len(sys.argv) < 5:
         sys.exit(__doc__)
     kathleen, kerstin, librispeech, study, *others = map(Path, sys.argv[1:])
+    for name, folder in (("KATHLEEN", kathleen), ("KERSTIN", kerstin)):
+        if not (folder / "metadata.csv").is_file():
+            sys.exit(f"{name}={folder}: no metadata.csv there; give the folder that has it and wavs")
+    for folder in (librispeech, *others):
+        if not folder.is_dir() or folder == Path():
+            sys.exit(f"{folder}: no such folder; LIBRISPEECH and OTHERS are folders of recordings")
     study.mkdir(parents=True, exist_ok=True)
     voice = rows(kathleen, "kathleen")
     kept = held_out(voice)

@@ -20,7 +20,6 @@ from phonate.audio.pitch import f0
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.tasks.speech.speaking.scripted import speak_ssml
 from phonate.tasks.speech.start import start
 from phonate.text.captions import TimedWord
 from phonate.text.marks import learnt_marks
@@ -291,8 +290,21 @@ def test_an_unknown_base_is_refused() -> None:
 
 def ssml(inside: str) -> tuple[np.ndarray, list[TimedWord], int]:
     voice = phonate.load(BASE_VOICE, "speech")
-    sound, words = speak_ssml(voice, f"<speak>{inside}</speak>")
+    sound, words = voice.timed(f"<speak>{inside}</speak>")
     return sound, words, voice.sample_rate
+
+
+def test_python_follows_ssml_wherever_it_speaks() -> None:
+    voice = phonate.load(BASE_VOICE, "speech")
+    document = '<speak><break time="500ms"/>The old baker <break time="1s"/> sold it.</speak>'
+    said = voice.speak(document)
+    assert len(said) > 1.5 * voice.sample_rate + len(voice.speak("The old baker")) / 2
+    streamed = np.concatenate(list(voice.stream(document)))
+    assert len(streamed) == len(said)
+    assert not streamed[: voice.sample_rate // 2].any()
+    assert [len(one) for one in voice.speak([document, "Hello."])] == [len(said), len(voice.speak("Hello."))]
+    with pytest.raises(InputError, match="one <speak> element"):
+        voice.speak("Wait <break time='1s'/> here.")
 
 
 def part_of(sound: np.ndarray, word: TimedWord, rate: int) -> np.ndarray:

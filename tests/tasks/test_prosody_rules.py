@@ -12,7 +12,6 @@ import phonate
 from phonate.audio.pitch import f0
 from phonate.cli import main
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.speaking.scripted import speak_ssml
 from phonate.text.marks import counted_marks, known_mark, learnt_marks
 from phonate.text.phonemes import Word, phonemizer
 
@@ -70,7 +69,7 @@ def test_a_question_that_follows_another_sentence_rises_in_a_batch_and_in_a_stre
     streamed = np.concatenate(list(voice.stream(text)))
     assert len(streamed) == len(sound)
     assert ending(streamed[-len(own) :], voice.sample_rate) > 1.0
-    marked, _ = speak_ssml(voice, f"<speak>{text}</speak>")
+    marked = voice.speak(f"<speak>{text}</speak>")
     assert ending(marked[-len(own) :], voice.sample_rate) > 1.0
 
 

@@ -24,12 +24,20 @@ _loaded: list[dict[str, str]] = []
 """The plug-ins of this process."""
 
 
+_LISTED = 40
+"""Names that a message lists, at most."""
+
+
 def nearest(name: str, known: list[str]) -> str:
     """`did you mean X?`, or the known names where none is near."""
     if not known:
         return "none is registered; a plug-in registers one (--plugin)"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else "choose from " + ", ".join(sorted(known))
+    if close:
+        return f"did you mean {close[0]}?"
+    listed = sorted(known)
+    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return "choose from " + ", ".join(listed[:_LISTED]) + more
 
 
 @dataclass(frozen=True)

@@ -52,15 +52,13 @@ def run(args: argparse.Namespace) -> int:
     """Speak, and print what was written."""
     from phonate.audio.decoding import MADE, writable, write_audio
     from phonate.config.errors import InputError
-    from phonate.tasks.speech.speaking.scripted import speak_ssml
     from phonate.text.captions import captions, write_captions
-    from phonate.text.ssml import is_ssml
     from phonate.workflows.load import load
 
     writable(args.output)
     if args.run == VOICE and os.path.isdir(args.text):
         raise InputError(f"{args.text} is a folder: say what to speak, as in phonate speak {args.text} TEXT")
-    if args.text.endswith((".txt", ".ssml", ".xml")) and os.path.isfile(args.text):
+    if (Path(args.text).suffix or os.sep in args.text) and os.path.isfile(args.text):
         run = "" if args.run == VOICE else f"{args.run} "
         raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak {run}- < {args.text}")
     if args.captions is not None:  # what is wrong with it is reported before anything is spoken
@@ -73,14 +71,11 @@ def run(args: argparse.Namespace) -> int:
     if args.lexicon is not None:
         synthesiser.pronounce(args.lexicon)
     given = (text, args.speaker, args.speed, args.semitones)
-    if is_ssml(text):
-        waveform, words = speak_ssml(synthesiser, *given)
-    elif args.captions is not None:
+    if args.captions is not None:
         waveform, words = synthesiser.timed(*given)
+        write_captions(args.captions, words)
     else:
         waveform = synthesiser.speak(*given)
-    if args.captions is not None:
-        write_captions(args.captions, words)
     write_audio(args.output, waveform, synthesiser.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / synthesiser.sample_rate:.1f} s")
     return 0

@@ -34,7 +34,7 @@ from phonate.text.phonemes import Phonemizer, Word
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.script import ScriptWord, plainly
 from phonate.text.sentences import sentences
-from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST
+from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, is_ssml
 from phonate.training.checkpoints.trained import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 from phonate.training.speech_service import SpeechService
@@ -183,15 +183,19 @@ class Synthesiser(Inference):
         """`text`, of any length, as sound (N,) at `sample_rate`, its peak 0.95.
 
         Args:
-            text: A text, or a list of texts, which are synthesised in batches.
+            text: A text or an SSML document, or a list of these; texts are synthesised in batches.
             speaker: Name of the voice. None: the first.
             speed: 1.2 is a fifth faster.
             semitones: Added to the pitch.
 
         Raises InputError where a text has nothing that can be spoken.
         """
+        if isinstance(text, str) and is_ssml(text):
+            return self.timed(text, speaker, speed, semitones)[0]
         if isinstance(text, str):
             return self.joined(self.spoken(list(self.sentences(text)), speaker, speed, semitones))
+        if any(map(is_ssml, text)):
+            return [self.speak(one, speaker, speed, semitones) for one in text]
         written = [list(self.sentences(one)) for one in text]
         spoken = iter(self.spoken([words for one in written for words in one], speaker, speed, semitones))
         return [self.joined(itertools.islice(spoken, len(one))) for one in written]
@@ -203,6 +207,10 @@ class Synthesiser(Inference):
 
         Raises InputError for a model that does not keep to durations (of kind autoregressive).
         """
+        from phonate.tasks.speech.speaking.scripted import speak_ssml  # which reads this module
+
+        if is_ssml(text):
+            return speak_ssml(self, text, speaker, speed, semitones)
         parallel(self, "tell when words are said")
         written = list(self.sentences(text))
         spoken = self.spoken(written, speaker, speed, semitones)
@@ -254,9 +262,11 @@ class Synthesiser(Inference):
         self, text: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
     ) -> Iterator[FloatArray]:
         """As `speak` for one text, in pieces (N,) as they are ready, sentence by sentence, at a fixed level."""
-        after = None
-        for words in self.sentences(text):
-            if after is not None:
+        from phonate.tasks.speech.speaking.scripted import sentences_of_ssml  # which reads this module
+
+        after, written = sentences_of_ssml(self, text) if is_ssml(text) else (0.0, self.sentences(text))
+        for words in written:
+            if after:
                 yield self.silence(after)
             (one,) = self.spoken([words], speaker, speed, semitones)
             yield from self.pieces(one)

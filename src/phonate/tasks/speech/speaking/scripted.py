@@ -11,8 +11,14 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import normalised_peak
 from phonate.tasks.speech.inference import PEAK, Synthesiser, parallel
 from phonate.text.captions import TimedWord
-from phonate.text.script import script
+from phonate.text.script import ScriptWord, script
 from phonate.text.ssml import parse
+
+
+def sentences_of_ssml(synthesiser: Synthesiser, markup: str) -> tuple[float, list[list[ScriptWord]]]:
+    """Seconds of silence before the first sentence of a document, and the words of each. Raises InputError."""
+    parallel(synthesiser, "follow SSML")
+    return script(parse(markup), synthesiser.phonemizer)
 
 
 def speak_ssml(
@@ -23,8 +29,7 @@ def speak_ssml(
     `speed` and `semitones` are added to what the document says. Raises InputError for a document that is not understood
     (see `phonate.text.ssml`), and for a model that does not predict durations and pitch (of kind autoregressive).
     """
-    parallel(synthesiser, "follow SSML")
-    before, sentences = script(parse(markup), synthesiser.phonemizer)
+    before, sentences = sentences_of_ssml(synthesiser, markup)
     spoken = synthesiser.spoken(sentences, speaker, speed, semitones)
     sounds = [synthesiser.silence(before)]
     for one in spoken:

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, PhonateError
-from phonate.tasks.speech.inference import Sentence, Synthesiser, check_delivery, parallel
+from phonate.tasks.speech.inference import Sentence, Synthesiser, check_delivery
 from phonate.tasks.speech.models.parallel import ParallelModel
+from phonate.tasks.speech.speaking.scripted import sentences_of_ssml
 from phonate.text.captions import TimedWord
-from phonate.text.script import script
-from phonate.text.ssml import parse
 from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
 
 _END = None
@@ -145,8 +144,7 @@ class SynthesiserService(SpeechService):
         check_delivery(request.speed)
         self._synthesiser.speaker(request.voice)
         if request.ssml:
-            parallel(self._synthesiser, "follow SSML")
-            before, scripts = script(parse(request.text), self._synthesiser.phonemizer)
+            before, scripts = sentences_of_ssml(self._synthesiser, request.text)
             return iter(scripts), before
         sentences = self._synthesiser.sentences(request.text)
         return itertools.chain([next(sentences)], sentences), 0.0

@@ -33,6 +33,10 @@ class CheckpointError(PhonateError):
     """A checkpoint can't be written, found, verified or loaded."""
 
 
+class WrongTaskError(InputError, CheckpointError):
+    """A checkpoint holds a model of another task than the one that was asked for."""
+
+
 class TrainingError(PhonateError):
     """Training can't continue (a loss that is not finite, a full disk, ...)."""
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import InputError, WrongTaskError
 from phonate.config.tasks import TASKS, referred, require_options, task_info
 
 if TYPE_CHECKING:
@@ -114,14 +114,14 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
         `VoiceCloner` for cloning, and whatever a plug-in's task declares.
 
     Raises:
-        CheckpointError: no checkpoint is there, or it is damaged or of another task.
+        CheckpointError: no checkpoint is there, or it is damaged or of another task (WrongTaskError, exit code 2).
         InputError: an unknown task or device, or an option that the task has no use for.
     """
     if task is not None:
         TASKS.find(task)  # a typing mistake is reported as one
     found = task_of(run, task)
     if task not in (None, found):
-        raise CheckpointError(f"{run}: holds a model of the task {found}, not of {task}")
+        raise WrongTaskError(f"{run}: holds a model of the task {found}, not of {task}")
     info = task_info(found)
     if info.inference is None:
         raise InputError(f"{run}: the task {found} has no inference; its TaskInfo names none")

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 from torch import Tensor, nn
 
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, RecipeError
+from phonate.config.errors import CheckpointError, RecipeError, WrongTaskError
 from phonate.config.recipe import Recipe
 from phonate.config.resolve import resolve_document
 from phonate.training.checkpoints import best_or_latest, files
@@ -97,12 +97,12 @@ def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> Traine
         task: The task it must be of.
         recipe: The type of that task's recipes.
 
-    Raises CheckpointError where there is none, or it is damaged, or of another task.
+    Raises CheckpointError where there is none, or it is damaged, or of another task (WrongTaskError, exit code 2).
     """
     checkpoint = load(best_or_latest(source), weights_only=True)
     found = _recipe(checkpoint.path, checkpoint.recipe_yaml)
     if found.task != task:
-        raise CheckpointError(f"{source}: holds a model of the task {found.task}, not of {task}")
+        raise WrongTaskError(f"{source}: holds a model of the task {found.task}, not of {task}")
     metadata = InferenceMetadata(checkpoint.path / files.INFERENCE, checkpoint.inference)
     return TrainedModel(checkpoint.path, cast(RecipeT, found), checkpoint.weights, metadata)
 

@@ -86,7 +86,11 @@ def rotate(x_BHTE: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     """Rotate each pair (x[e], x[e + E/2]) of queries or keys (B, H, T, E) by the angle of its frame."""
     cosine_TE, sine_TE = (part.to(x_BHTE.dtype) for part in rotation)
     first, second = x_BHTE.chunk(2, dim=-1)
-    return torch.cat((first * cosine_TE - second * sine_TE, first * sine_TE + second * cosine_TE), dim=-1)
+    turned = (
+        torch.addcmul(first * cosine_TE, second, sine_TE, value=-1),
+        torch.addcmul(first * sine_TE, second, cosine_TE),
+    )
+    return torch.cat(turned, dim=-1)
 
 
 Positions = SinusoidalPositions | LearntPositions | RotaryPositions

@@ -49,22 +49,36 @@ class KeyValueCache:
 
 
 class RecentKeys:
-    """Keys, not rotated yet, and values of the last frames, at most `most` of them."""
+    """Keys, not rotated yet, and values of the last frames, at most `most` of them.
+
+    They are written one behind the other into a buffer; when it is full, the last ones go on in another.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held_2BHSE: Tensor | None = None
+        self._buffer: Tensor | None = None
+        self._begin = self._end = 0
 
     def add(self, new_2BHTE: Tensor) -> Tensor:
         """Keys and values (2, B, H, S, E) of the last frames and the next ones (2, B, H, T, E)."""
-        seen = new_2BHTE if self._held_2BHSE is None else torch.cat((self._held_2BHSE, new_2BHTE), dim=3)
-        self._held_2BHSE = seen[:, :, :, max(0, seen.shape[3] - self._most) :]
+        frames = new_2BHTE.shape[3]
+        if self._buffer is None or self._end + frames > self._buffer.shape[3]:
+            buffer = new_2BHTE.new_empty(*new_2BHTE.shape[:3], 2 * (self._most + frames), new_2BHTE.shape[4])
+            held = self._end - self._begin
+            if self._buffer is not None:
+                buffer[:, :, :, :held] = self._buffer[:, :, :, self._begin : self._end]
+            self._buffer, self._begin, self._end = buffer, 0, held
+        end = self._end + frames
+        self._buffer[:, :, :, self._end : end] = new_2BHTE
+        seen = self._buffer[:, :, :, self._begin : end]
+        self._begin, self._end = max(self._begin, end - self._most), end
         return seen
 
     def select(self, rows_B: Tensor) -> Self:
         """A copy with these rows of the batch, which may repeat."""
         chosen = type(self)(self._most)
-        chosen._held_2BHSE = None if self._held_2BHSE is None else self._held_2BHSE[:, rows_B]
+        chosen._begin, chosen._end = self._begin, self._end
+        chosen._buffer = None if self._buffer is None else self._buffer[:, rows_B]
         return chosen
 
 
@@ -107,7 +121,8 @@ def softmax_attention(
     allowed = None if mask_BS is None else mask_BS[:, None, None, :]
     frames, keys = query_BHTE.shape[2], key_BHSE.shape[2]
     narrow = window is not None and window < keys
-    if causal and (allowed is not None or frames != keys or narrow):
+    # The last of the positions by itself attends to all of them.
+    if causal and (allowed is not None or narrow or frames not in (1, keys)):
         past_TS = torch.ones(frames, keys, dtype=torch.bool, device=query_BHTE.device).tril(keys - frames)
         itself_TS = past_TS ^ past_TS.tril(keys - frames - 1)
         if window is not None:

@@ -143,6 +143,6 @@ class Layer(nn.Module):
 
     def _add(self, x_BTD: Tensor, branch_BTD: Tensor, norm: nn.Module, gain: nn.Module) -> Tensor:
         """The residual sum of the frames and the output of a branch."""
-        x_BTD = x_BTD + gain(self.dropout(branch_BTD))
+        x_BTD = x_BTD + gain(self.dropout(branch_BTD) if self.training else branch_BTD)
         out: Tensor = norm(x_BTD) if self.post_norm else x_BTD
         return out

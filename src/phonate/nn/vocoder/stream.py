@@ -38,7 +38,7 @@ class VocoderStream:
         self._embedded_1TD = torch.zeros(1, 0, self._embedding.out_channels, device=device)
         self._source_2TC = torch.zeros(2, 0, bins, device=device)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def push(self, mel_1TM: Tensor, f0_1T: Tensor) -> Tensor:
         """The samples (1, N), N may be 0, that the next frames complete. One input may be ahead of the other.
 
@@ -51,7 +51,7 @@ class VocoderStream:
         source_2TC = self._source.push(self._source_samples(f0_1T)) if f0_1T.shape[1] else self._source_2TC[:, :0]
         return self._filtered(2.0 * mel_1TM - 1.0, source_2TC)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def finish(self) -> Tensor:
         """The last samples (1, N). The stream must not be used again."""
         behind_1TM = self._mel_1TM.new_zeros(1, self.vocoder.lookahead or 0, self._mel_1TM.shape[2])

@@ -85,7 +85,7 @@ class MelConversion:
         self._content_TM = np.concatenate([self._content_TM, content_TM[skipped:]])
         self._heard_TM = np.concatenate([self._heard_TM, mel_TM])
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _converted(self, content_TM: FloatArray, prosody_TP: FloatArray) -> FloatArray:
         content_1TM, prosody_1TP = (torch.from_numpy(part)[None].to(self._device) for part in (content_TM, prosody_TP))
         out_1TM = self._model.step(

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import soundfile
 
 from phonate.audio.decoding import read_audio
+from phonate.workflows.live import _run
 from phonate.workflows.train import train
 
 RATE = 22050
@@ -240,3 +243,16 @@ def test_ctrl_c_ends_a_recording_from_a_microphone_and_keeps_it(runs: Path, tmp_
     )
     assert done.returncode == 2
     assert b"no loudspeaker can be opened at 22050 Hz (Error querying device -1)" in done.stderr
+
+
+def test_late_blocks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three blocks of a tenth of a second, the second takes longer."""
+    times = iter([0.0, 0.05, 1.0, 1.2, 2.0, 2.05])
+    monkeypatch.setattr("phonate.workflows.live.time.perf_counter", lambda: next(times))
+    live = SimpleNamespace(sample_rate=1000, latency=20, push=lambda block: block, finish=lambda: np.zeros(0))
+    written: list[np.ndarray] = []
+    sink = SimpleNamespace(write=written.append)
+    made = _run(cast(Any, live), iter([np.zeros(100, dtype=np.float32)] * 3), cast(Any, sink))
+    assert (made.seconds, made.latency, made.late) == (0.3, 0.02, pytest.approx(1 / 3))
+    assert made.busy == pytest.approx(1.0)
+    assert sum(map(len, written)) == 300

@@ -34,6 +34,8 @@ class Converted:
     """Seconds from a sample to its conversion, the length of a block included, computation not."""
     busy: float
     """Seconds of computation for each second of sound."""
+    late: float
+    """Share of the blocks whose computation took longer than their sound; sound breaks off there in live playback."""
 
 
 def convert_live(
@@ -54,33 +56,31 @@ def convert_live(
         raise InputError(f"--rate {rate}: must be from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz")
     torch.set_num_threads(1)  # blocks are too small to share
     live = converter.live(speaker)
-    latency = live.latency / live.sample_rate
     logger.info(
         "live conversion to %s: %.1f ms behind the input (%d samples at %d Hz, of which a block is %d) and computation",
         speaker or converter.target,
-        1000 * latency,
+        1000 * live.latency / live.sample_rate,
         live.latency,
         live.sample_rate,
         live.block,
     )
     with _source(source, live, rate) as blocks, _sink(sink, live) as output:
-        samples, busy = _run(live, blocks, output)
-    seconds = samples / live.sample_rate
-    return Converted(seconds, latency, busy / seconds if seconds else 0.0)
+        return _run(live, blocks, output)
 
 
-def _run(live: LiveConversion, blocks: Iterator[FloatArray], output: Sink) -> tuple[int, float]:
-    """Samples that were written, and seconds that their computation took."""
-    written, busy = 0, 0.0
+def _run(live: LiveConversion, blocks: Iterator[FloatArray], output: Sink) -> Converted:
+    rate, written, taken, late = live.sample_rate, 0, list[float](), 0
     for block in blocks:
         start = time.perf_counter()
         samples = live.push(block)
-        busy += time.perf_counter() - start
+        taken.append(time.perf_counter() - start)
+        late += taken[-1] > len(block) / rate
         output.write(samples)
         written += len(samples)
     rest = live.finish()
     output.write(rest)
-    return written + len(rest), busy
+    seconds = (written + len(rest)) / rate
+    return Converted(seconds, live.latency / rate, sum(taken) / max(seconds, 1 / rate), late / max(len(taken), 1))
 
 
 @contextlib.contextmanager

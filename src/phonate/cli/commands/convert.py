@@ -83,7 +83,8 @@ def _live(args: argparse.Namespace) -> int:
     # Standard output may be the sound.
     print(
         f"{args.output}: {made.seconds:.1f} s as {args.speaker or converter.target}, {1000 * made.latency:.0f} ms "
-        f"behind the input; computation took {made.busy:.0%} of the time",
+        f"behind the input; computation took {made.busy:.0%} of the time"
+        + (f", and {made.late:.1%} of the blocks came late" if made.late else ""),
         file=sys.stderr if args.output == PIPE else sys.stdout,
     )
     return 0

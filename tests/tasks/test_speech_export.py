@@ -215,7 +215,15 @@ def test_the_file_and_its_card_say_what_it_is(onnx_file: Path, synthesiser: Synt
     assert json.loads(facts["speaker_names"]) == synthesiser.speakers
     assert Inventory.read(json.loads(facts["inventory"])) == synthesiser.inventory
     card = (onnx_file.parent / "MODEL_CARD.md").read_text(encoding="utf-8")
-    for text in ("AI-generated speech", synthesiser.speakers[1], "| recordings | 8 |", "licence", "0.250", "22050 Hz"):
+    for text in (
+        "AI-generated speech",
+        synthesiser.speakers[1],
+        "| recordings | 8 |",
+        "licence",
+        "0.250",
+        "22050 Hz",
+        "| weights | fp32 |",
+    ):
         assert text in card, text
 
 

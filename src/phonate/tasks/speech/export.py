@@ -28,7 +28,13 @@ from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
 from phonate.tasks.speech.exporting.browser.page import Runtime, find_runtime, page, require_phonemizer
 from phonate.tasks.speech.exporting.graph import SpokenPage, SpokenPiper, SpokenText
-from phonate.tasks.speech.exporting.model_card import facts_of, figures_beside, model_card, sources_beside
+from phonate.tasks.speech.exporting.model_card import (
+    facts_of,
+    figures_beside,
+    model_card,
+    sources_beside,
+    sources_of_vocoder,
+)
 from phonate.tasks.speech.exporting.piper import piper_config, piper_numbers
 from phonate.tasks.speech.inference import Synthesiser, parallel
 
@@ -89,13 +95,16 @@ def export(
     model.parent.mkdir(parents=True, exist_ok=True)
     facts = facts_of(synthesiser, str(vocoder or synthesiser.data.vocoder))
     spoken = SpokenText(parallel(synthesiser, "be exported"), network)
+    stored: Dtype = dtype or ("int8" if form == "browser" else "fp32")
     if found:
-        _write_page(spoken, synthesiser, model, facts, dtype or "int8", found)
+        _write_page(spoken, synthesiser, model, facts, stored, found)
     elif form == "piper":
-        _write_voice(spoken, synthesiser, model, written[1], facts, dtype or "fp32")
+        _write_voice(spoken, synthesiser, model, written[1], facts, stored)
     else:
-        _write_model(spoken, synthesiser, model, facts, dtype or "fp32")
-    told = facts | sources_beside(source)
+        _write_model(spoken, synthesiser, model, facts, stored)
+    told = (
+        facts | sources_beside(source) | sources_of_vocoder(vocoder or synthesiser.data.vocoder) | {"weights": stored}
+    )
     card.write_text(model_card(model.stem, told, figures_beside(source)), encoding="utf-8")
     return written
 

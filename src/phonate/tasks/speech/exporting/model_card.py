@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from phonate.config.errors import CheckpointError
 from phonate.tasks.speech.inference import Synthesiser
+from phonate.training.checkpoints import best_or_latest
 
 CARD = "MODEL_CARD.md"
 _FIGURES = "evaluation.json"
@@ -16,7 +18,7 @@ _NAMED = 20
 """Maximum number of speakers listed by name; otherwise only their number is given."""
 _UNKNOWN = "not recorded"
 _NO_LICENCE = "*to be filled in: whether the licence and the speakers' consent permit the intended use*"
-_SOURCES = ("speakers", "recordings", "licence")
+_SOURCES = ("speakers", "recordings", "sources", "licence")
 """Rows of a checkpoint's own card that say more than its files do."""
 
 
@@ -65,6 +67,15 @@ def sources_beside(checkpoint: Path) -> dict[str, str]:
         return {}
     rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", card.read_text(encoding="utf-8"), re.MULTILINE)
     return {key: value for key, value in rows if key in _SOURCES}
+
+
+def sources_of_vocoder(vocoder: str | Path | None) -> dict[str, str]:
+    """The same of the vocoder, which is part of the exported file: a run or a checkpoint that may be gone."""
+    try:
+        found = sources_beside(best_or_latest(vocoder)) if vocoder is not None else {}
+    except CheckpointError:
+        return {}
+    return {f"{key} of the vocoder": value for key, value in found.items()}
 
 
 def figures_beside(checkpoint: Path) -> str:

@@ -122,7 +122,7 @@ def test_the_card_has_the_figures_of_the_voice(page: Path) -> None:
     assert "dataset-voice-kathleen" in card
     assert "| sources of the vocoder | " in card
     assert "arabic-speech-commands-dataset (CC BY 4.0)" in card
-    assert "| weights | int8 |" in card
+    assert "| weights | fp16 |" in card
     assert "## Limits" not in card
 
 

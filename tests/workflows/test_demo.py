@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from phonate.workflows.demo import embedded_voice, training
 from phonate.workflows.demo.demo import demo, free_folder
 from phonate.workflows.demo.figures import figures
 from phonate.workflows.demo.recordings import divide
-from phonate.workflows.demo.speech import RECORDINGS
+from phonate.workflows.demo.speech import RECORDINGS, train_speech
 from phonate.workflows.demo.training import Limit, Machine, Training
 
 JUDGES = ("pocketsphinx", "faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
@@ -118,6 +119,29 @@ def test_recordings_that_come_along_start_from_the_voice_that_does() -> None:
     chosen = start(resolve("speech", corpus).recipe)
     assert chosen is not None
     assert chosen.changes["training.init_from"] == "base/voice"
+
+
+def test_it_speaks_before_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself it trains on the recordings that come along, after the voice that does has said something."""
+    trained: list[str] = []
+
+    class Begins(Exception):
+        pass
+
+    def training_begins(recipe: list[str], *_: object) -> None:
+        trained.extend(recipe)
+        raise Begins
+
+    monkeypatch.setattr("phonate.workflows.demo.speech.Training", training_begins)
+    said: list[str] = []
+    with pytest.raises(Begins):
+        train_speech(None, tmp_path, cast(Any, None), cast(Any, None), said.append)
+    sound, rate = soundfile.read(tmp_path / "base-voice.flac")
+    assert 3.0 < len(sound) / rate < 12.0
+    assert np.abs(sound).max() > 0.5
+    assert said[0].startswith(f"listen to {tmp_path / 'base-voice.flac'}")
+    assert trained[0] == "speech"
+    assert any(RECORDINGS.name in one for one in trained if one.startswith("data.path="))
 
 
 def test_one_corpus_at_a_time(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ def test_what_is_ssml_can_be_said(client: TestClient) -> None:
     assert len(marked) - len(literal) > 22050  # of a plain text, marks of markup are left out
     asked = {**SAID, "input": "Speak up.", "input_type": "ssml"}
     assert_error(client.post("/v1/audio/speech", json=asked), 400, "not well-formed", "input")
+    asked = {**SAID, "input": "Wait <break time='1s'/> here."}
+    assert_error(client.post("/v1/audio/speech", json=asked), 400, "must stand in one <speak> element", "input")
 
 
 def test_the_document_s_endpoint_takes_it_too(client: TestClient) -> None:

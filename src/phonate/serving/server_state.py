@@ -74,7 +74,10 @@ class ServerState:
 
         `kind`: what it is; None: SSML where it begins with <speak.
         """
-        ssml = is_ssml(text) if kind is None else kind == "ssml"
+        try:
+            ssml = is_ssml(text) if kind is None else kind == "ssml"
+        except InputError as error:
+            raise ApiError(400, str(error), param=param, code="invalid_ssml") from error
         if not ssml:
             return Said(self.text(text, param), len(text), ssml=False)
         if not self.service.follows_ssml:

@@ -79,6 +79,7 @@ def test_english_phones_may_be_written_in_the_ipa(tmp_path: Path, written: str, 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("none ˈ.\n", r"names\.txt:1: 'ˈ\.' has no sound"),
         ("sch yː\n", r"names\.txt:1: 'y' is no sound of American English in the IPA"),
         ("fine F AY1 N\nphonate F OW9\n", r"names\.txt:2: 'OW9' is no phone of the phonemizer english; did you mean"),
         ("phonate\n", r"names\.txt:1: phonate has no phones"),

@@ -7,7 +7,8 @@ const WORD = /\p{L}+/gu;
 const CAPITALS = /(?:[A-Z]\.)+[A-Z]/g;
 
 // The sentences of `text`; those of more than `longest` characters are cut: at clauses if possible, else in front of
-// conjunctions, else at spaces. `language` has lists of `abbreviations`, `starters` and `conjunctions`, and whether digits with a full stop are `ordinals`.
+// conjunctions, else at spaces. `language` has lists of `abbreviations`, `starters` and `conjunctions`, and whether
+// digits with a full stop are `ordinals`.
 export function sentences(text, longest, language) {
   const pieces = [];
   let begin = 0;

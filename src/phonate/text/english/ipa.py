@@ -23,8 +23,7 @@ _ENGLISH = {
     "tʃ": "CH", "ʧ": "CH", "dʒ": "JH", "ʤ": "JH", "eɪ": "EY", "ej": "EY", "aɪ": "AY", "aj": "AY", "ɔɪ": "OY",
     "ɔj": "OY", "aʊ": "AW", "aw": "AW", "oʊ": "OW", "əʊ": "OW", "ow": "OW", "ɜr": "ER", "ɜɹ": "ER", "ər": "ER",
     "əɹ": "ER", "ɝr": "ER", "ɚr": "ER", "ɝ": "ER", "ɚ": "ER", "ɜ": "ER", "i": "IY", "ɪ": "IH", "ɨ": "IH", "e": "EH",
-    "ɛ": "EH",
-    "æ": "AE", "a": "AA", "ɑ": "AA", "ɒ": "AA", "ɔ": "AO", "o": "OW", "u": "UW", "ʉ": "UW", "ʊ": "UH", "ʌ": "AH",
+    "ɛ": "EH", "æ": "AE", "a": "AA", "ɑ": "AA", "ɒ": "AA", "ɔ": "AO", "o": "OW", "u": "UW", "ʉ": "UW", "ʊ": "UH", "ʌ": "AH",
     "ə": "AH", "ɐ": "AH", "n\u0329": "AH N", "m\u0329": "AH M", "l\u0329": "AH L", "ɫ\u0329": "AH L",
     "b": "B", "d": "D", "ð": "DH", "f": "F", "g": "G", "ɡ": "G", "h": "HH", "ʍ": "W", "j": "Y", "k": "K", "l": "L",
     "ɫ": "L", "m": "M", "n": "N", "ŋ": "NG", "p": "P", "r": "R", "ɹ": "R", "ɻ": "R", "s": "S", "ʃ": "SH", "t": "T",
@@ -42,7 +41,8 @@ _SYLLABIC = "\u0329"
 def phones_of_ipa(written: str) -> tuple[str, ...]:
     """The phones of ARPAbet for a pronunciation in the IPA: "təˈmeɪtoʊ" -> T AH0 M EY1 T OW0.
 
-    A word of one vowel is stressed without a mark. Raises InputError for a sound that English does not have.
+    A word of one vowel is stressed without a mark. Raises InputError for a sound that English does not have, and where
+    there is none.
     """
     decomposed = unicodedata.normalize("NFD", written)
     text = "".join(one for one in decomposed if one == _SYLLABIC or not unicodedata.combining(one))
@@ -61,6 +61,8 @@ def phones_of_ipa(written: str) -> tuple[str, ...]:
         elif text[at] not in _SILENT:
             raise InputError(f"{text[at]!r} is no sound of American English in the IPA")
         at += 1
+    if not found:
+        raise InputError(f"{written!r} has no sound")
     vowels = [n for n, phone in enumerate(found) if phone[-1].isdigit()]
     if len(vowels) == 1:
         found[vowels[0]] = f"{found[vowels[0]][:-1]}1"

@@ -359,10 +359,16 @@ def test_attention_with_a_window_reaches_no_further_back() -> None:
     with torch.no_grad():
         whole = stack(frames)
         state = stack.initial_state(1)
-        blocks = torch.cat([stack.step(part, state) for part in torch.split(frames, [1, 2, 97, 6, 194], dim=1)], dim=1)
+        sizes = [1, 2, 97, 6, *[1] * 40, 154]
+        blocks = torch.cat([stack.step(part, state) for part in torch.split(frames, sizes, dim=1)[:-1]], dim=1)
+        rows = state.select(torch.tensor([0, 0]))
+        rest = stack.step(frames[:, -154:], state)
+        copied = stack.step(frames[:, -154:].expand(2, -1, -1), rows)
+        blocks = torch.cat((blocks, rest), dim=1)
         other = frames.clone()
         other[:, 100] = torch.randn(16)
         changed = (stack(other) - whole).abs().amax(dim=(0, 2)) > 1e-6
     assert torch.allclose(blocks, whole, atol=1e-5)
+    assert torch.allclose(copied, rest.expand(2, -1, -1), atol=1e-5)
     assert changed.nonzero()[0] == 100
     assert changed.nonzero()[-1] == 100 + 2 * (6 - 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from phonate.config.errors import InputError
 from phonate.text.language import language
+from phonate.text.phonemes import is_english
 
 
 def say_as(kind: str, text: str, code: str, order: str | None = None) -> str:
@@ -49,7 +50,7 @@ def _telephone(text: str, code: str) -> str:
 def _ordinal(text: str, code: str) -> str:
     if not text.isdecimal():
         raise InputError("must be digits, such as 21")
-    if code.startswith("en"):
+    if is_english(code):
         from phonate.text.english.numbers import ordinal
 
         return ordinal(text)
@@ -61,7 +62,7 @@ def _ordinal(text: str, code: str) -> str:
 
 def _cardinal(text: str, code: str) -> str:
     """A whole number is no year: "2021" is two thousand twenty-one."""
-    if code.startswith("en") and text.isdecimal():
+    if is_english(code) and text.isdecimal():
         from phonate.text.english.numbers import cardinal
 
         return cardinal(text)

@@ -43,7 +43,7 @@ _RATIO = re.compile(r"(?<![\d:.,/])(\d{1,2}):(?=\d{1,2}(?![\d:/]|[.,]\d))")
 _PHONE = re.compile(r"(?<![\w-])(\+?\d{1,3}[ .-]?)?(\(\d{3}\) ?|\d{3}[ .-])?(\d{3})[.-](\d{4})(?![\w-]|\.\d)")
 _INTERNATIONAL = re.compile(r"(?<!\w)\+\d{1,3}(?:[ -]\(?\d{1,4}\)?){2,5}(?![\w-])")
 _GROUPS = re.compile(r"(?<![\w-])(?:\d{3}-\d\d-\d{4}|\d+(?:-\d+){3,})(?![\w-])")
-"""Numbers of books and insurances: they count nothing."""
+"""ISBNs, social security numbers: they count nothing, so their digits are read."""
 _ORDINAL = re.compile(r"(?<![\d.])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b")
 _DOMESTIC = re.compile(r"(?<![\w-])0\d{2,4}(?: \d{3,4}){1,3}(?![\w-])")
 _RANGE = re.compile(rf"(?<![\w.,-])([$£€]?(?:{_NUMBER})%?)\s?-\s?(?=[$£€]?(?:{_NUMBER})(?![\w.]*-\d))")

@@ -22,6 +22,7 @@ pytest.importorskip("optuna", reason="needs optuna: pip install 'phonate[tuning]
 import phonate
 from phonate.cli import main
 from phonate.config.errors import InputError, MissingPackageError, RecipeError, TrainingError
+from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
 from phonate.training.tuning import RangeSettings
 from phonate.workflows.tuning import search as searches
@@ -42,6 +43,7 @@ QUICK = {
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
+    load_plugin(PLUGIN)  # the tests resolve the recipes that the runs wrote
     path = tmp_path / "plugin.yaml"
     path.write_text("task: plugin\n")
     return path

@@ -60,7 +60,6 @@ class CheckpointManager:
         """Time of that spent waiting for the previous save."""
         self._run = Path(run) if run is not None else self.folder.parent
         self._weights, self._state = Snapshot(), Snapshot()
-        self._thread: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
         self._lock: FolderLock | None = None
         self._writer: writing.Writer | None = None
@@ -158,9 +157,11 @@ class CheckpointManager:
             self._weights.take(weights)
             self._state.take(tensors)
             job = writing.Job(final, self._weights, self._state, document, contents, metadata, is_best)
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
-            self._pending = self._thread.submit(writer.write, job)
+            # A thread for each save: OpenMP keeps workers for each thread that calculates as long as it lives, and
+            # with more workers than cores, those of the training would sleep and wake at each operation.
+            thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+            self._pending = thread.submit(writer.write, job)
+            thread.shutdown(wait=False)
         finally:
             self.blocked_seconds += time.perf_counter() - started
 
@@ -199,11 +200,9 @@ class CheckpointManager:
         try:
             self.flush()
         finally:
-            if self._thread is not None:
-                self._thread.shutdown()
             if self._lock is not None:
                 self._lock.release()
-            self._thread = self._lock = self._writer = None
+            self._lock = self._writer = None
 
     def __enter__(self) -> Self:
         return self

@@ -97,10 +97,6 @@ def pack(source: Path, target: Path, changes: list[str], averages: list[tuple[Pa
     tensors = weights(source)
     for earlier, share in averages:
         tensors = averaged(tensors, weights(earlier), share)
-    target.mkdir(parents=True, exist_ok=True)
-    for old in target.iterdir():
-        if old.name != CARD:
-            old.unlink()
     recipe = resolve(source / files.RECIPE, changes)
     voices = own_voices(facts(source)["speakers"]) if recipe.recipe.task == "speech" else None
     contents = {
@@ -109,6 +105,13 @@ def pack(source: Path, target: Path, changes: list[str], averages: list[tuple[Pa
         files.INFERENCE: inference_metadata(source, [earlier for earlier, _ in averages], voices),
         files.METADATA: metadata(source, not averages),
     }
+    stray = [one.name for one in target.glob("*") if one.name not in {CARD, files.MANIFEST, *contents}]
+    if stray or target.resolve() == source.resolve():
+        sys.exit(f"{target}: {', '.join(stray) or 'the checkpoint itself'} is in the way; give another folder")
+    target.mkdir(parents=True, exist_ok=True)
+    for old in target.iterdir():
+        if old.name != CARD:
+            old.unlink()
     records = {name: files.write_durably(target / name, content) for name, content in contents.items()}
     write_manifest(target, records)
     if damage := problems(target):

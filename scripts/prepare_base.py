@@ -89,12 +89,15 @@ def many_voices(folder: Path) -> list[tuple[str, str]]:
 
 def at_other_speed(audio: Path, number: int, folder: Path) -> tuple[str, float]:
     """Recording number `number` played faster or slower, with the pitch and the formants of another voice: its file in
-    `folder`, and the speed."""
+    `folder`, which is kept if it is there, and the speed."""
     folder.mkdir(parents=True, exist_ok=True)
     speed = SPEEDS[number % len(SPEEDS)]
-    waveform, rate = read_audio(audio)
     target = folder / f"{number}-{audio.stem}.flac"
-    soundfile.write(target, soxr.resample(waveform, speed * rate, rate, quality="VHQ"), rate)
+    if not target.exists():
+        waveform, rate = read_audio(audio)
+        unfinished = folder / "unfinished.flac"
+        soundfile.write(unfinished, soxr.resample(waveform, speed * rate, rate, quality="VHQ"), rate)
+        unfinished.replace(target)
     return str(target.resolve()), speed
 
 

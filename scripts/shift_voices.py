@@ -56,11 +56,14 @@ def shifted(sound: NDArray[np.float64], rate: int, semitones: int) -> NDArray[np
 
 
 def copy(row: Recording, semitones: int, folder: Path) -> Recording:
-    """The row of a shifted copy, which is written to `folder`."""
+    """The row of a shifted copy, which is written to `folder` unless it is there."""
     source = Path(row["audio_path"])
     target = folder / f"{source.stem}_{semitones:+d}.flac"
-    sound, rate = soundfile.read(source)
-    soundfile.write(target, shifted(sound, rate, semitones), rate)
+    if not target.exists():
+        sound, rate = soundfile.read(source)
+        unfinished = folder / "unfinished.flac"
+        soundfile.write(unfinished, shifted(sound, rate, semitones), rate)
+        unfinished.replace(target)
     return row | {"audio_path": str(target.resolve()), "speaker_id": f"{row['speaker_id']}{semitones:+d}"}
 
 

@@ -48,12 +48,11 @@ def test_a_packed_checkpoint_speaks_and_tells_nothing_of_the_machine(voice: Path
     target = tmp_path / "voice"
     target.mkdir()
     (target / "MODEL_CARD.md").write_text("kept")
-    (target / "old.safetensors").write_text("removed")
+    (target / "weights.safetensors").write_text("replaced")
     done = pack(voice, target, "data.path=recordings")
     assert done.returncode == 0, done.stderr
     assert not problems(target)
     assert (target / "MODEL_CARD.md").read_text() == "kept"
-    assert not (target / "old.safetensors").exists()
     metadata = json.loads((target / files.METADATA).read_text())
     assert metadata["hostname"] is None
     assert metadata["git_commit"] is None
@@ -77,6 +76,19 @@ def test_weights_are_averaged_with_those_of_a_run_of_one_speaker(voice: Path, tm
         torch.testing.assert_close(made[averaged].float(), 0.75 * own[averaged].float(), rtol=2e-3, atol=1e-4)
     assert json.loads((tmp_path / "voice" / files.INFERENCE).read_text())["validation"] == held_out[1:]
     assert json.loads((tmp_path / "voice" / files.METADATA).read_text())["metrics"] == {}
+
+
+def test_nothing_but_an_older_checkpoint_is_replaced(voice: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "notes.txt").write_text("mine")
+    before = {file.name: file.read_bytes() for file in voice.iterdir()}
+    for folder, named in ((target, "notes.txt"), (voice, "the checkpoint itself")):
+        done = pack(voice, folder, "data.path=recordings")
+        assert done.returncode == 1
+        assert f"{named} is in the way" in done.stderr
+    assert [file.name for file in target.iterdir()] == ["notes.txt"]
+    assert {file.name: file.read_bytes() for file in voice.iterdir()} == before
 
 
 def test_weights_of_other_sizes_are_refused(voice: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from phonate.config.errors import InputError, PhonateError
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.speaking.service import SynthesiserService
+from phonate.tasks.speech.speaking.service import SynthesiserService, Utterance
 from phonate.training.speech_service import Reference, SpeechRequest, SpeechResult
 
 LONG = "The rain ends. Nobody knows when!"
@@ -112,6 +112,48 @@ def test_an_error_is_that_of_one_request(
         with pytest.raises(RuntimeError, match="out of memory"):
             spoken(service.submit(SpeechRequest("Good morning.")))
     assert len(spoken(service.submit(SpeechRequest("Good morning."))))
+
+
+def test_an_error_of_one_sentence_of_a_batch_is_no_other_request_s(
+    synthesiser: Synthesiser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = synthesiser.spoken
+
+    def broken(sentences: list, *rest: object) -> list:
+        if any(word.text == "morning" for words in sentences for word in words):
+            raise RuntimeError("out of memory")
+        return original(sentences, *rest)
+
+    monkeypatch.setattr(synthesiser, "spoken", broken)
+    service = Blocked(synthesiser, max_batch=2)
+    bad, good = (service.submit(SpeechRequest(text)) for text in ("Good morning.", "Good evening."))
+    service.let.set()
+    assert len(spoken(good))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        spoken(bad)
+    service.close()
+
+
+def test_requests_at_other_speeds_are_rendered_in_turn(synthesiser: Synthesiser) -> None:
+    """Not one after the other: each of two requests has a piece before either has all."""
+    order: list[str] = []
+
+    class Recorded(Utterance):
+        def put(self, chunk: np.ndarray) -> None:
+            order.append(self.request.text)
+            super().put(chunk)
+
+    service = Blocked(synthesiser, max_batch=2)
+    long = "one and two and three and four and five and six and seven and eight and nine and ten and eleven"
+    texts = [long, f"{long} and twelve"]
+    for text, speed in zip(texts, (1.0, 1.1), strict=True):
+        service.submit(SpeechRequest(text, speed=speed)).__class__ = Recorded
+    service.let.set()
+    service.close()
+    first, second = (order.index(text) for text in texts)
+    assert order.count(texts[0]) > 1
+    assert second < len(order) - 1 - order[::-1].index(texts[0])
+    assert first < second
 
 
 @pytest.mark.parametrize(

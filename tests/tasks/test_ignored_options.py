@@ -41,6 +41,21 @@ def test_an_option_without_effect_is_refused(recipe: str, option: str, value: An
         task_class(resolved.task)(resolved)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "changes", "option"),
+    [
+        ("speech", {"data.alignments": "textgrids"}, "data.alignments"),
+        ("speech", {"data.aligner_steps": 500}, "data.aligner_steps"),
+        ("vocoder", {"data.predicted": "mels", "data.augmentation.noise": 0.1}, "data.augmentation"),
+    ],
+)
+def test_an_option_of_another_choice_is_refused(recipe: str, changes: dict[str, Any], option: str) -> None:
+    judged = BY_LOSS if recipe == "speech" else {}
+    resolved = resolve(recipe, {"data.path": "nowhere", **judged, **changes}).recipe
+    with pytest.raises(InputError, match=f"^{option}: has no effect"):
+        task_class(resolved.task)(resolved)
+
+
 @pytest.mark.parametrize("recipe", ["speech", "vocoder"])
 def test_weights_of_terms_have_an_effect(recipe: str) -> None:
     changes = {"data.path": "nowhere", **(BY_LOSS if recipe == "speech" else {}), "training.loss.weights.mel": 2.0}

@@ -154,6 +154,9 @@ def test_a_trained_vocoder_renders_mels_of_its_features_only(run: Path, tone_cor
     made = vocoder(mel)
     assert len(made) == (len(mel) - 1) * recipe.data.audio.hop_length
     assert np.abs(processor.mel(made)[4:-4] - mel[: len(mel) - 4][4:]).mean() < 0.08
+    for frames in (0, 1):
+        assert vocoder(mel[:frames]).shape == (0,)
+        assert list(vocoder.stream(mel[:frames])) == []
     other = AudioProcessor(recipe.data.audio.model_copy(update={"hop_length": 200}))
     with pytest.raises(CheckpointError, match="this vocoder was trained on features"):
         renderer(run, other)

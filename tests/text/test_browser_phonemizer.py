@@ -56,6 +56,7 @@ HARD = [
     "He came (late), left (early). Wait... what? Well… no [really]: yes {so}! (Good.) Or so - he said; fine, then.",
     "2^10 * 3 = 3072, x^2, 10³ m³, 3 - 2 = 1, 10-3=7, 1e-5, 2.5E+6, ~5, a && b || c, a -> b → c, C#, 1 000 000, 1/1000",
     "8 / 2 = 4, x² + 3², 9.8 m/s², 5 kg/m², vs a, a != b, a >= b == c, 2/3rds, ₹100, ₹2.50, 978-3-16-148410-0, Rm. 2",
+    "é^2, ñ^3 x, ٣*٤ ~٣, é * ñ, éa² a² ≮ 5 ≯ 3 ≰ a ≱ b ≉ 1",
     "2024-03-15T10:30:00Z, 123-45-6789, 2024-03-15, 12-13-14, 1-2-3-4-5.",
     "node.js, v2.0.1, 31/12/2021, 32/12/2021, 9/11, 16:9, in 1066, in 1066 cases, In 1066, William came.",
     "To buy:\n- apples\n* two pears\n1. figs and dates of the year before the last one that anyone remembers",

@@ -122,4 +122,5 @@ def test_any_text_gives_phones_of_the_table_or_one_clear_error(text: str, langua
 
 def test_written_and_spoken_words_are_matched_by_length() -> None:
     assert espeak.align([2, 2, 5], [4, 5]) == [(0, 2, 0, 1), (2, 3, 1, 2)]
+    assert espeak.align([3], [1] * 30) == [(0, 1, 0, 30)]  # a long number
     assert espeak.align([3, 9, 2], [3, 4, 5, 2]) == [(0, 1, 0, 1), (1, 2, 1, 3), (2, 3, 3, 4)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ ENGLISH = phonemizer("english")
 
 
 def read(inside: str) -> list[list[ScriptWord]]:
-    return script(parse(f"<speak>{inside}</speak>"), ENGLISH)[1]
+    return script(parse(f"<speak>{inside}</speak>"), ENGLISH, 400)[1]
 
 
 def said(inside: str) -> list[str]:
@@ -45,7 +47,7 @@ def test_what_is_ssml(text: str, expected: bool) -> None:
 
 
 def test_a_byte_order_mark_and_comments_say_nothing() -> None:
-    (sentence,) = script(parse("\ufeff<!-- a greeting --><speak>Hello.</speak>"), ENGLISH)[1]
+    (sentence,) = script(parse("\ufeff<!-- a greeting --><speak>Hello.</speak>"), ENGLISH, 400)[1]
     assert [one.word.text for one in sentence] == ["Hello"]
     with pytest.raises(InputError, match="<Speak>; it must be one <speak>"):
         parse("<Speak>Hello.</Speak>")
@@ -103,10 +105,43 @@ def test_breaks_are_silences_after_words() -> None:
             "</speak>"
         ),
         ENGLISH,
+        400,
     )
     assert before == 0.25
     assert [(one.word.text, one.word.mark, one.silence) for one in first] == [("One", ",", 1.7), ("two", ".", 1.0)]
     assert [one.silence for one in second] == [0.0]
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n    "])
+def test_white_space_around_breaks_changes_nothing(space: str) -> None:
+    document = '<break time="2s"/>#<s>One.</s>#<break time="1s"/>#<s>Two.</s>#<break time="3s"/>#'
+    before, sentences = script(parse(f"<speak>{document.replace('#', space)}</speak>"), ENGLISH, 400)
+    assert (before, [sentence[-1].silence for sentence in sentences]) == (2.0, [1.0, 3.0])
+
+
+@pytest.mark.parametrize("attribute", ["strength='none'", "time='0ms'"])
+def test_a_break_of_no_time_is_no_pause(attribute: str) -> None:
+    (sentence,) = read(f"wait <break {attribute}/>here")
+    assert [(one.word.mark, one.silence) for one in sentence] == [("", 0.0), ("", 0.0)]
+
+
+@given(st.lists(st.sampled_from(["one", "two,", "three", "<emphasis>four</emphasis>;"]), min_size=1, max_size=60))
+def test_sentences_are_cut_where_they_are_too_long(texts: list[str]) -> None:
+    longest = 40
+    parts = parse(f"<speak>{' '.join(texts)}.</speak>")
+    _, pieces = script(parts, ENGLISH, longest)
+    assert all(len(" ".join(one.word.text for one in piece)) <= longest for piece in pieces)
+    assert [one for piece in pieces for one in piece] == script(
+        parse(f"<speak>{' '.join(texts)}.</speak>"), ENGLISH, 1000
+    )[1][0]
+    for piece, following in itertools.pairwise(pieces):
+        assert piece[-1].word.mark or not any(one.word.mark for one in piece)
+        assert following
+
+
+def test_a_word_with_its_phones_keeps_what_follows_it() -> None:
+    (sentence,) = read("<phoneme ph='W IH1 N'>Win</phoneme>... and left")
+    assert (sentence[0].word.phones, sentence[0].word.pause) == (("W", "IH1", "N"), "...")
 
 
 def test_paragraphs_and_sentences_end_without_a_full_stop() -> None:
@@ -135,7 +170,8 @@ def test_say_as(kind: str, text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "date"), [("dmy", "3/4/2021"), ("yyyymmdd", "2021 4 3"), ("mdy", "4.3.2021"), ("ymd", "2021-4-3")]
+    ("order", "date"),
+    [("dmy", "3/4/2021"), ("yyyymmdd", "2021 4 3"), ("mdy", "4.3.2021"), ("ymd", "2021-4-3"), ("mdy", "4/3/21")],
 )
 def test_a_date_is_read_in_its_order(order: str, date: str) -> None:
     assert said(f"<say-as interpret-as='date' format='{order}'>{date}</say-as>") == said("2021-04-03")
@@ -205,6 +241,8 @@ def test_mistakes_are_named(inside: str, message: str) -> None:
         ("<speak>\n<p>One\n<prosody rate='1%'>a</prosody></p></speak>", "SSML, line 3: <prosody rate='1%'>"),
         ("<speak>\n<p>One & two</p></speak>", "SSML, line 2: is not well-formed .*&amp;"),
         ("\n\n<speak>\n<p>One</speak>", "SSML, line 4: is not well-formed"),
+        ("<speak>\n<say-as interpret-as='date' detail='1'>a</say-as></speak>", "line 2: <say-as detail=...> is not"),
+        ("<speak>\n<phoneme alphabet='x-sampa' ph='a'>a</phoneme></speak>", "line 2: .*must be ipa, x-arpabet"),
         ("<speak>\n\n<phoneme ph='QQ'>a</phoneme></speak>", "SSML, line 3: <phoneme ph=\"QQ\">: 'QQ'"),
         ("<speak>a\ud800</speak>", "surrogate"),
         ("<speak>a\x00</speak>", "SSML, line 1: is not well-formed"),
@@ -213,7 +251,7 @@ def test_mistakes_are_named(inside: str, message: str) -> None:
 )
 def test_mistakes_name_their_line(document: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        script(parse(document), ENGLISH)
+        script(parse(document), ENGLISH, 400)
 
 
 def test_a_document_has_one_language() -> None:
@@ -252,7 +290,7 @@ def test_entities_are_refused() -> None:
 
 def test_a_namespace_changes_nothing() -> None:
     document = '<speak xmlns="http://www.w3.org/2001/10/synthesis"><emphasis>Hi</emphasis> there.</speak>'
-    assert [one.word.text for one in script(parse(document), ENGLISH)[1][0]] == ["Hi", "there"]
+    assert [one.word.text for one in script(parse(document), ENGLISH, 400)[1][0]] == ["Hi", "there"]
 
 
 _TEXTS = st.text(st.sampled_from("aAbI .,?!1$"), max_size=20)

@@ -16,6 +16,7 @@ from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import read_corpus
 from phonate.data.settings import VoiceData
+from phonate.evaluation import transcription
 from phonate.workflows.datasets import from_recordings, pauses
 from phonate.workflows.datasets.from_recordings import make_dataset, recogniser
 from phonate.workflows.datasets.pauses import LONGEST, SHORTEST, Piece, pieces_of
@@ -185,6 +186,31 @@ def test_pieces_alone_and_rates(book: Path, tmp_path: Path) -> None:
     assert files[0].name == "chapter_one-0001.flac"
     assert {soundfile.info(file).samplerate for file in files} == {16000}
     assert not (tmp_path / "pieces/metadata.csv").exists()
+
+
+def test_recordings_of_like_names_are_all_kept(tmp_path: Path) -> None:
+    """Such as "a b.wav" and "a_b.wav", which once became one file."""
+    (tmp_path / "in/x").mkdir(parents=True)
+    sounds = {"a b": 0.1, "a_b": 0.2, "A_B": 0.3, "a_b_2": 0.4, "x-y": 0.5, "x/y": 0.6}
+    for name, level in sounds.items():
+        soundfile.write(tmp_path / f"in/{name}.wav", np.full(RATE, level), RATE)
+    report = make_dataset(tmp_path / "in", tmp_path / "out", split=False, transcribe=None)
+    ids = [one["id"] for one in report["made"]]
+    assert len({one.lower() for one in ids}) == len(sounds)
+    levels = [round(float(read_audio(tmp_path / f"out/wavs/{one}.flac")[0].max()), 1) for one in ids]
+    assert sorted(levels) == sorted(sounds.values())
+
+
+def test_codes_of_languages_are_understood_before_anything_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Whisper:
+        supported_languages = ("en", "de")
+
+    monkeypatch.setattr(transcription, "load_whisper", lambda *_: Whisper())
+    for code, name, spoken in (("en_US", "tiny.en", "en"), ("EN", "tiny.en", "en"), ("de-AT", "base", "de")):
+        found = recogniser(None, code)
+        assert (found.name, found.language) == (name, spoken)
+    with pytest.raises(InputError, match="language 'english': Whisper base does not know it; give a code such as en"):
+        recogniser(None, "english")
 
 
 def test_pieces_without_words_are_left_out_and_listed(tone_corpus: Path, tmp_path: Path) -> None:

@@ -159,6 +159,18 @@ def test_long_recordings_are_cut_at_pauses(voice: Path) -> None:
     assert rows[0].id not in texts_of(data.model_copy(update={"drop": str(drop)}))
 
 
+def test_recordings_of_several_speakers_are_no_reason_to_wait_for_transcripts(tmp_path: Path) -> None:
+    """Nothing transcribes them, so that what follows is about their texts."""
+    soundfile.write(tmp_path / "talk.wav", np.zeros(RATE * 4), RATE)
+    turns = "".join(f"SPEAKER talk 1 {start} 1.0 <NA> <NA> {name} <NA> <NA>\n" for start, name in ((0, "a"), (2, "b")))
+    (tmp_path / "talk.rttm").write_text(turns)
+    data = SpeechData(path=str(tmp_path / "talk.rttm"), transcribe=True, cache_dir=str(tmp_path / "cache"))
+    assert transcribe(data) == ""
+    (row,), _ = list_corpus(data)
+    assert isinstance(row, Row)
+    assert len(row.speakers) == 2
+
+
 def test_an_interruption_loses_only_the_recording_at_work(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = settings(voice)
     original, calls = transcripts._Transcribing._hear, []

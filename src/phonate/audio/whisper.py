@@ -18,6 +18,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
+from phonate.config.language_codes import is_english
 from phonate.config.packages import optional_package
 
 SAMPLE_RATE = 16000
@@ -34,7 +35,7 @@ PACKAGES = {
 
 def model_for(language: str) -> str:
     """The model for a language, such as "de", where nobody names one."""
-    return "tiny.en" if language == "en" else "base"
+    return "tiny.en" if is_english(language) else "base"
 
 
 def is_included(name: str) -> bool:

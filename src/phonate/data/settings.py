@@ -14,6 +14,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from phonate.audio.kaldi_settings import KaldiSettings
 from phonate.audio.settings import AudioConfig, AugmentationSettings
 from phonate.config.errors import InputError
+from phonate.config.language_codes import primary
 from phonate.config.registry import Named, Registry
 from phonate.config.settings import Settings
 from phonate.data.datasets.settings import DatasetSettings
@@ -318,7 +319,7 @@ class SpokenData(VoiceData):
     @property
     def spoken_language(self) -> str:
         """The language as Whisper calls it."""
-        return self.language.split("-")[0].lower()
+        return primary(self.language)
 
     @property
     def transcripts(self) -> Path | None:

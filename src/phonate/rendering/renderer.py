@@ -69,6 +69,10 @@ class GriffinLim:
         yield self(mel_TM, f0_T)
 
 
+_LEAST_FRAMES = 2
+"""A waveform goes from the middle of the first frame to that of the last."""
+
+
 class TrainedVocoder:
     """A run of the task `vocoder`."""
 
@@ -102,7 +106,7 @@ class TrainedVocoder:
     def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
         """See `Renderer`."""
         piece = round(_PIECE_SECONDS * self.network.sample_rate / self.network.hop_length)
-        return np.concatenate(list(self.stream(mel_TM, f0_T, piece, piece)))
+        return np.concatenate([np.zeros(0, dtype=np.float32), *self.stream(mel_TM, f0_T, piece, piece)])
 
     @torch.no_grad()
     def stream(
@@ -113,6 +117,8 @@ class TrainedVocoder:
         Excitation and context are computed for the whole, so the pieces join without artefacts.
         """
         network, hop, margin = self.network, self.network.hop_length, self.network.context
+        if len(mel_TM) < _LEAST_FRAMES:
+            return
         mel_BTM = torch.from_numpy(np.array(mel_TM, dtype=np.float32))[None].to(network.level_K.device)
         frames = mel_BTM.shape[1]
         f0_BT = network.predicted_f0(mel_BTM) if f0_T is None else torch.from_numpy(f0_T)[None].to(mel_BTM)

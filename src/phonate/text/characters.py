@@ -8,6 +8,7 @@ import string
 import unicodedata
 
 from phonate.config.errors import InputError
+from phonate.config.language_codes import is_english
 from phonate.text import phonemes
 from phonate.text.language import language
 from phonate.text.normalisation import normalise
@@ -37,7 +38,7 @@ _reported: set[str] = set()
 
 def _symbols(language: str) -> tuple[str, ...]:
     """Apostrophe and letters; for languages other than English also digits, accents and the language's script."""
-    if phonemes.is_english(language):
+    if is_english(language):
         return ("'", *string.ascii_lowercase)
     short = re.split(r"[-_]", language.lower())[0]
     own = next((blocks for languages, blocks in _SCRIPTS.items() if short in languages.split()), ())
@@ -70,7 +71,7 @@ class CharacterPhonemizer:
 
     def __call__(self, text: str) -> list[Word]:
         """The words of `text`. Raises InputError if it has no letters."""
-        english = phonemes.is_english(self.language)
+        english = is_english(self.language)
         plain = normalise(text) if english else language(self.language).read(unicodedata.normalize("NFKC", text))
         words: list[Word] = []
         between = letters = ""

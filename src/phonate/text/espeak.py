@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import re
 import threading
 import unicodedata
 
 from phonate.config.errors import InputError, MissingPackageError, PhonateError
+from phonate.config.language_codes import is_english
 from phonate.config.registry import nearest
 from phonate.text import phonemes
 from phonate.text.language import language
@@ -146,7 +148,7 @@ class EspeakPhonemizer:
 
         Raises InputError if it has no words.
         """
-        english = phonemes.is_english(self.language)
+        english = is_english(self.language)
         plain = normalise(text) if english else language(self.language).read(unicodedata.normalize("NFC", text))
         words: list[Word] = []
         for clause, mark, pause in _clauses(plain):
@@ -209,6 +211,10 @@ def _clauses(text: str) -> list[tuple[str, str, str]]:
     return [(clause, phonemes.mark_of(behind), phonemes.pause_of(behind)) for clause, behind in clauses]
 
 
+_LARGEST_GROUP = 16
+"""Words of a group, at least: as of a long number, which is written as one."""
+
+
 def align(expected: list[int], actual: list[int]) -> list[tuple[int, int, int, int]]:
     """Align written words with spoken ones by their numbers of phones.
 
@@ -222,11 +228,14 @@ def align(expected: list[int], actual: list[int]) -> list[tuple[int, int, int, i
     best: dict[tuple[int, int], tuple[int, tuple[int, int]]] = {(0, 0): (0, (0, 0))}
     if not expected or not actual:
         return []
+    written, spoken = (list(itertools.accumulate(lengths, initial=0)) for lengths in (expected, actual))
+    most = max(_LARGEST_GROUP, -(-len(expected) // len(actual)), -(-len(actual) // len(expected)))
     for n in range(len(expected) + 1):
         for m in range(len(actual) + 1):
-            steps = [(n - back, m - 1) for back in range(1, n + 1)] + [(n - 1, m - back) for back in range(1, m + 1)]
+            steps = [(n - back, m - 1) for back in range(1, min(n, most) + 1)]
+            steps += [(n - 1, m - back) for back in range(1, min(m, most) + 1)]
             options = [
-                (best[step][0] + abs(sum(expected[step[0] : n]) - sum(actual[step[1] : m])), step)
+                (best[step][0] + abs(written[n] - written[step[0]] - spoken[m] + spoken[step[1]]), step)
                 for step in steps
                 if step in best
             ]

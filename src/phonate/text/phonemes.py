@@ -60,11 +60,6 @@ def phonemizer(name: str, language: str = "en-us") -> Phonemizer:
     return cast(Phonemizer, getattr(importlib.import_module(module), cls)(language))
 
 
-def is_english(language: str) -> bool:
-    """Whether `language` is English, such as en-us."""
-    return re.split(r"[-_]", language.lower())[0] == "en"
-
-
 def mark_of(between: str) -> str:
     """The strongest mark in `between`, the text between two words; "" if it has none."""
     between = between.replace("…", ".").replace("—", "-").replace("–", "-")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 from phonate.config.errors import InputError
+from phonate.config.language_codes import is_english
 from phonate.text.language import language
-from phonate.text.phonemes import is_english
 
 
 def say_as(kind: str, text: str, code: str, order: str | None = None) -> str:
@@ -80,7 +80,13 @@ def _dated(text: str, order: str | None) -> str:
     if len(numbers) != 3:
         raise InputError(f"with format {order!r} must be three numbers, such as 3/14/2021")
     day, month, year = (numbers[order.index(part)] for part in "dmy")
+    if len(year) == 2:
+        year = ("20" if int(year) < _TURN else "19") + year
     return f"{year}-{month:0>2}-{day:0>2}"
+
+
+_TURN = 70
+"""Years of two digits from here on are of the twentieth century, as in texts."""
 
 
 def _as_written(text: str, code: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -41,30 +43,37 @@ class _Sentence:
         self.silences[len(self.parts)] = self.silences.get(len(self.parts), 0.0) + seconds
 
 
-def script(parts: Iterable[Part], phonemizer: Phonemizer) -> tuple[float, list[list[ScriptWord]]]:
-    """Seconds of silence before the first word, and the sentences.
+def script(parts: Iterable[Part], phonemizer: Phonemizer, longest: int) -> tuple[float, list[list[ScriptWord]]]:
+    """Seconds of silence before the first word, and the sentences, cut where they have more than `longest` characters.
 
     Raises InputError where nothing can be spoken, or for a phone that the phonemizer does not have.
     """
-    before, found = 0.0, []
+    before: float = 0.0
+    found: list[list[ScriptWord]] = []
     for sentence in _sentences(parts, phonemizer.language):
-        words = _words(sentence, phonemizer)
-        if words:
-            found.append(words)
-        elif found:  # a silence between sentences
+        silence, words = _words(sentence, phonemizer)
+        if found:
             last = found[-1][-1]
-            found[-1][-1] = replace(last, silence=last.silence + sum(sentence.silences.values()))
+            found[-1][-1] = replace(last, silence=last.silence + silence)
         else:
-            before += sum(sentence.silences.values())
-        if words and 0 in sentence.silences:
-            if len(found) > 1:
-                last = found[-2][-1]
-                found[-2][-1] = replace(last, silence=last.silence + sentence.silences[0])
-            else:
-                before += sentence.silences[0]
+            before += silence
+        found += _cut(words, longest)
     if not found:
         raise InputError("nothing of this SSML can be spoken")
     return before, found
+
+
+def _cut(words: list[ScriptWord], longest: int) -> list[list[ScriptWord]]:
+    """A sentence in pieces of at most `longest` characters: cut behind the last mark, or else behind the last word."""
+    pieces: list[list[ScriptWord]] = []
+    while words:
+        ends = list(itertools.accumulate(len(one.word.text) + 1 for one in words))
+        most = max(1, bisect_right(ends, longest + 1))  # no space behind the last
+        marked = [number for number in range(most, 0, -1) if words[number - 1].word.mark]
+        at = len(words) if most == len(words) else next(iter(marked), most)
+        pieces.append(words[:at])
+        words = words[at:]
+    return pieces
 
 
 def _sentences(parts: Iterable[Part], code: str) -> Iterator[_Sentence]:
@@ -112,24 +121,29 @@ def _ends(piece: str, code: str) -> bool:
     return bool(stripped) and len(sentences(f"{stripped} Next", code=code)) > 1
 
 
-def _words(sentence: _Sentence, phonemizer: Phonemizer) -> list[ScriptWord]:
-    """The words of a sentence; pronounced in the context of all of it, where its parts are the same words."""
+def _words(sentence: _Sentence, phonemizer: Phonemizer) -> tuple[float, list[ScriptWord]]:
+    """Seconds of silence before a sentence, and its words; pronounced in the context of all of it, where its parts are
+    the same words."""
     whole = _phonemized("".join(part.text for part in sentence.parts), phonemizer)
     alone = [_phonemized(part.text, phonemizer) for part in sentence.parts]
     same = [word.text for word in whole] == [word.text for words in alone for word in words]
     context = iter(whole)
+    before = sentence.silences.get(0, 0.0)
     found: list[ScriptWord] = []
     for number, (part, own) in enumerate(zip(sentence.parts, alone, strict=True), start=1):
         words = [next(context) for _ in own] if same else own
         if part.phones is not None and words:
             said = phones_of(f'SSML, line {part.line}: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
-            words = [Word(" ".join(word.text for word in words), said, words[-1].mark)]
+            words = [replace(words[-1], text=" ".join(word.text for word in words), phones=said)]
         found += [ScriptWord(word, part.delivery) for word in words]
-        if number in sentence.silences and found:
+        silence = sentence.silences.get(number, 0.0)
+        if silence and found:
             last = found[-1]
             paused = replace(last.word, mark=last.word.mark or ",")
-            found[-1] = ScriptWord(paused, last.delivery, last.silence + sentence.silences[number])
-    return found
+            found[-1] = ScriptWord(paused, last.delivery, last.silence + silence)
+        else:
+            before += silence
+    return before, found
 
 
 def _phonemized(text: str, phonemizer: Phonemizer) -> Sequence[Word]:

@@ -290,6 +290,9 @@ def _phoneme(element: _Element, delivery: Delivery) -> Iterator[Part]:
     phones, text = element.attributes.get("ph", "").strip(), _text_of(element)
     if not phones or not text.strip():
         raise _Mistake("<phoneme> needs ph=..., and the text that it stands for between its tags")
+    alphabet = element.attributes.get("alphabet", "ipa")
+    if alphabet not in _ALPHABETS:
+        raise _unknown("phoneme", "alphabet", alphabet, list(_ALPHABETS))
     yield Part(text, delivery, phones=phones, line=element.line)
 
 
@@ -316,13 +319,15 @@ def _text_of(element: _Element) -> str:
     return element.text
 
 
+_ALPHABETS = ("ipa", "x-arpabet", "cmu-arpabet")
+"""Told apart by the phones themselves."""
 _ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "p": (),
     "s": (),
     "break": ("time", "strength"),
     "prosody": ("rate", "pitch", "volume"),
     "emphasis": ("level",),
-    "say-as": ("interpret-as", "format", "detail"),
+    "say-as": ("interpret-as", "format"),
     "phoneme": ("ph", "alphabet"),
     "sub": ("alias",),
 }

@@ -48,12 +48,17 @@ def _entry(line: str, place: str) -> Entry:
     return entry
 
 
+def needs_transcript(row: Row | Problem) -> bool:
+    """Whether a recording has one speaker at most, and no text; where several speak, who says what is not heard."""
+    return isinstance(row, Row) and not has_words(row.text) and len(row.speakers) <= 1
+
+
 def with_transcripts(rows: Sequence[Row | Problem], folder: Path) -> list[Row | Problem]:
     """The rows, those without a text as their transcripts say: with a text, cut into clips, or left out for a reason.
 
     Raises DataError where recordings lack a text and nothing is transcribed yet.
     """
-    if all(isinstance(row, Problem) or has_words(row.text) for row in rows):
+    if not any(map(needs_transcript, rows)):
         return list(rows)
     if not (folder / HEARD).is_file():
         raise DataError(
@@ -64,7 +69,7 @@ def with_transcripts(rows: Sequence[Row | Problem], folder: Path) -> list[Row | 
     left_out = _by_source(folder / LEFT_OUT)
     found: list[Row | Problem] = []
     for row in rows:
-        if isinstance(row, Problem) or has_words(row.text):
+        if isinstance(row, Problem) or not needs_transcript(row):
             found.append(row)
             continue
         made = [_clip(row, entry, place) for place, entry in clips.get(row.id, ())]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from phonate.audio.chunks import overlap_add, windows
 from phonate.audio.decoding import FloatArray
 from phonate.audio.inputs import Audio, AudioT, as_waveform
+from phonate.audio.limiter import streamed
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
@@ -39,8 +40,6 @@ _OVERLAP_SECONDS = 1.0
 _BATCH = 8
 """Windows that the model reads at once."""
 _PEAK = 0.95
-_STREAM_PEAK = 0.6
-"""Of full scale: a stream can't be scaled by its loudest sample, which is not known yet."""
 _LEAST_REFERENCE_SECONDS = 3.0
 _SILENT = 1e-6  # rounding may lift the floor, 0, by so much
 
@@ -255,7 +254,7 @@ class Converter(Inference):
             yield from self._live(self._waveform(audio, sample_rate), speaker)
             return
         for piece in self.render.stream(self.convert_mel(self._recording(audio, sample_rate), speaker)):
-            yield np.clip(_STREAM_PEAK * piece, -1.0, 1.0)
+            yield streamed(piece)
 
     @property
     def _streams(self) -> bool:

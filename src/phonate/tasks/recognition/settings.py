@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from phonate.config.language_codes import is_english
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
@@ -68,7 +69,7 @@ def _size(width: int, layers: int, dropout: float, lr: float) -> dict[str, dict[
 
 def session_defaults(language: str) -> dict[str, Any]:
     """Overrides for a language."""
-    return {} if language.split("-")[0] == "en" else {"data.language": language}
+    return {} if is_english(language) else {"data.language": language}
 
 
 RecognitionRecipe = Recipe[RecognitionData, RecognitionModel, TrainingSettings]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from phonate.audio.decoding import FloatArray
+from phonate.audio.limiter import streamed
 from phonate.audio.processor import AudioProcessor, normalised_peak
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
@@ -43,8 +44,6 @@ IntArray = NDArray[np.int64]
 Sentence = Sequence[Word] | Sequence[ScriptWord]
 
 PEAK = 0.95
-_STREAM_PEAK = 0.6
-"""Of full scale: a stream can't be scaled by its loudest sample, which is not known yet."""
 PAUSE_SECONDS = 0.25
 """Of silence between two sentences, without rules of prosody."""
 LONGEST = 400
@@ -251,7 +250,7 @@ class Synthesiser(Inference):
 
     def pieces(self, one: Spoken) -> Iterator[FloatArray]:
         """The same in pieces (n,) as they are ready, at the level of streams."""
-        return map(streamed_level, one.shaping(self.render.stream(one.mel_TM, one.f0_T)))
+        return map(streamed, one.shaping(self.render.stream(one.mel_TM, one.f0_T)))
 
     def joined(self, spoken: Iterable[Spoken]) -> FloatArray:
         """The sound (N,) of sentences, with pauses between them."""
@@ -380,11 +379,6 @@ class Synthesiser(Inference):
 
 def _numpy(found: torch.Tensor | None) -> Any:
     return None if found is None else found.cpu().numpy()
-
-
-def streamed_level(piece: FloatArray) -> FloatArray:
-    """A rendered piece (n,) at the level of streams."""
-    return np.asarray(np.clip(_STREAM_PEAK * piece, -1.0, 1.0))
 
 
 def parallel(synthesiser: Synthesiser, purpose: str) -> ParallelModel:

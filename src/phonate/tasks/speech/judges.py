@@ -10,6 +10,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, MissingPackageError
+from phonate.config.language_codes import is_english, primary
 from phonate.evaluation.held_out import Sentence
 from phonate.evaluation.naturalness import NaturalnessJudge
 from phonate.evaluation.speaker_similarity import SpeakerJudge
@@ -25,8 +26,8 @@ class Judges:
     """The judges."""
 
     def __init__(self, language: str) -> None:
-        self.english = language.lower().startswith("en")
-        self.recogniser = Recogniser("tiny.en", "en") if self.english else Recogniser("base", language.split("-")[0])
+        self.english = is_english(language)
+        self.recogniser = Recogniser("tiny.en", "en") if self.english else Recogniser("base", primary(language))
 
     @cached_property
     def naturalness(self) -> NaturalnessJudge:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
+from phonate.config.language_codes import is_english
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
@@ -128,7 +129,7 @@ def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
 def session_defaults(language: str) -> dict[str, Any]:
     """Overrides for a language. Others than English have espeak's phones, and are not judged in training: that takes a
     larger recogniser."""
-    if language.split("-")[0] == "en":
+    if is_english(language):
         return {}
     return {
         "data.language": language,

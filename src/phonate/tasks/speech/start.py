@@ -22,12 +22,12 @@ from phonate.audio.decoding import probe
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included
 from phonate.config.errors import DataError
+from phonate.config.language_codes import is_english
 from phonate.config.tasks import Start
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.rendering.renderer import start_of_vocoder
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
-from phonate.text.phonemes import is_english
 from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.checkpoints.trained import open_trained
 

@@ -32,7 +32,7 @@ from phonate.tasks.speech.model import SpeechModelGAN, build_acoustic
 from phonate.tasks.speech.models import adoption, autoregressive
 from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody, renewed
-from phonate.tasks.speech.settings import SpeechRecipe
+from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
 from phonate.text.inventory import Inventory
 from phonate.text.marks import KEY as MARKS_KEY
 from phonate.text.marks import START_KEY, counted_marks, learnt_marks
@@ -65,6 +65,14 @@ _CROP = 96  # frames that the discriminator sees
 _WEIGHTS = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
 
 
+def _check_durations(data: SpeechData) -> None:
+    """Raise InputError for an option of durations that come from elsewhere."""
+    if data.alignments is not None and data.durations != "mfa":
+        raise InputError(f"data.alignments: has no effect with durations {data.durations}; set data.durations=mfa")
+    if data.durations != "learnt" and data.aligner_steps != SpeechData.model_fields["aligner_steps"].default:
+        raise InputError(f"data.aligner_steps: has no effect with durations {data.durations}, which train no aligner")
+
+
 class SpeechTask(Task):
     """Trains an acoustic model as `recipe` says."""
 
@@ -81,6 +89,7 @@ class SpeechTask(Task):
                 "data.augmentation: has no effect, durations, pitch and energy are those of the clean recordings; set "
                 "it to null"
             )
+        _check_durations(recipe.data)
         require_own_loss(recipe.training.loss, "speech")
         check_judges(recipe)
         check_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.audio.processor import normalised_peak
+from phonate.config.errors import InputError
 from phonate.nn.vocoder.discriminators import magnitudes
 from phonate.nn.vocoder.excitation import phase_of
 from phonate.tasks.vocoder.corpus import Corpus
@@ -56,6 +57,10 @@ class VocoderTask(Task):
 
     def __init__(self, recipe: VocoderRecipe) -> None:
         require_own_loss(recipe.training.loss, "vocoder")
+        if recipe.data.augmentation is not None and recipe.data.predicted is not None:
+            raise InputError(
+                "data.augmentation: has no effect on mels that were predicted (data.predicted); set one of them to null"
+            )
         self.recipe = recipe
         self._corpus: Corpus | None = None
         self._adversarial = AdversarialPhases(GENERATOR, DISCRIMINATOR, recipe.training.adversarial_start)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ from phonate.audio.decoding import (
 )
 from phonate.audio.whisper import model_for
 from phonate.config.errors import DataError, InputError
+from phonate.config.language_codes import primary
 from phonate.config.packages import optional_package
 from phonate.data.manifests.rows import audio_files, printable
 from phonate.data.manifests.text_checks import has_words
@@ -59,14 +62,17 @@ class _Result:
 def recogniser(model: str | None, language: str) -> Recogniser:
     """Whisper for a language: `model`, or by default tiny.en for English and base for other languages.
 
-    Raises InputError for an English model and another language.
+    Raises InputError for an English model and another language, and for a language that the model does not know.
     """
     from phonate.evaluation.transcription import Recogniser
 
-    name = model or model_for(language)
-    if name.endswith(".en") and language != "en":
+    name, code = model or model_for(language), primary(language)
+    if name.endswith(".en") and code != "en":
         raise InputError(f"--model {name}: an English-only model; use base or small, for example, for {language!r}")
-    return Recogniser(name, language)
+    found = Recogniser(name, code)
+    if code not in found.languages:
+        raise InputError(f"language {language!r}: Whisper {name} does not know it; give a code such as en or de")
+    return found
 
 
 def make_dataset(
@@ -93,8 +99,9 @@ def make_dataset(
     files = _recordings(Path(source))
     folder = _new_folder(Path(output))
     result = _Result()
+    names = _names(files, Path(source))
     for done, file in enumerate(files, start=1):
-        _cut(file, _name(file, files, Path(source)), folder, result, split, sample_rate)
+        _cut(file, names[file], folder, result, split, sample_rate)
         if progress is not None:
             progress("cutting recordings" if split else "reading recordings", done, len(files))
     if transcribe is not None:
@@ -133,12 +140,19 @@ def _new_folder(folder: Path) -> Path:
     return folder
 
 
-def _name(file: Path, files: list[Path], source: Path) -> str:
-    """The prefix of the ids of a recording's pieces."""
-    inside = file.relative_to(source) if source.is_dir() else Path(file.name)
-    alike = sum(other.with_suffix("") == file.with_suffix("") for other in files) > 1
-    whole = inside if alike else inside.with_suffix("")
-    return re.sub(r"[^\w.-]+", "_", printable(whole.as_posix()).replace("/", "-"))
+def _names(files: Sequence[Path], source: Path) -> dict[Path, str]:
+    """The prefix of the ids of each recording's pieces: no two have the same, in capitals or not."""
+    alike = Counter(file.with_suffix("") for file in files)
+    names: dict[Path, str] = {}
+    taken: set[str] = set()
+    for file in files:
+        inside = file.relative_to(source) if source.is_dir() else Path(file.name)
+        whole = inside if alike[file.with_suffix("")] > 1 else inside.with_suffix("")
+        plain = re.sub(r"[^\w.-]+", "_", printable(whole.as_posix()).replace("/", "-"))
+        numbered = (f"{plain}_{number}" for number in itertools.count(2))
+        names[file] = next(name for name in itertools.chain([plain], numbered) if name.lower() not in taken)
+        taken.add(names[file].lower())
+    return names
 
 
 def _cut(file: Path, name: str, folder: Path, result: _Result, split: bool, sample_rate: int | None) -> None:

@@ -20,7 +20,7 @@ from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.recording import part_blocks, read_part
 from phonate.data.manifests.rows import Row
 from phonate.data.manifests.text_checks import has_words
-from phonate.data.manifests.transcripts import HEARD, LEFT_OUT, TEXTS, Entry, read_entries
+from phonate.data.manifests.transcripts import HEARD, LEFT_OUT, TEXTS, Entry, needs_transcript, read_entries
 from phonate.data.progress import report_progress
 from phonate.data.settings import SpokenData
 from phonate.workflows.datasets.pauses import Piece, speech_in, windows_of
@@ -48,7 +48,7 @@ def transcribe(data: object) -> str:
     if not isinstance(data, SpokenData) or (folder := data.transcripts) is None:
         return ""
     listed, _ = list_corpus(data.model_copy(update={"transcribe": False, "drop": None}))
-    rows = [row for row in listed if isinstance(row, Row) and not has_words(row.text) and len(row.speakers) <= 1]
+    rows = [row for row in listed if isinstance(row, Row) and needs_transcript(row)]
     if not rows:
         return ""
     with lock(folder / "lock"):  # of all processes that train on the corpus one transcribes

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from phonate.audio.decoding import FloatArray
+from phonate.audio.limiter import streamed
 from phonate.audio.pitch import F0Stream
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.nn.vocoder.stream import VocoderStream
@@ -16,9 +17,6 @@ from phonate.tasks.conversion.features.extractor import FeatureExtractor
 from phonate.tasks.conversion.live.mel import MelConversion
 from phonate.tasks.conversion.networks import Network
 from phonate.tasks.conversion.voices import Voice
-
-_PEAK = 0.4
-"""Of full scale: the loudest sample is not known yet."""
 
 
 class LiveConversion:
@@ -78,4 +76,4 @@ class LiveConversion:
         return self._levelled(self._vocoder.push(mel_1TM, f0_1T))
 
     def _levelled(self, samples_1N: torch.Tensor) -> FloatArray:
-        return np.clip(_PEAK * samples_1N[0].float().cpu().numpy(), -1.0, 1.0)
+        return streamed(samples_1N[0].float().cpu().numpy())

@@ -98,11 +98,9 @@ def _chosen(folder: Path, identity: str, by_name: Mapping[str, Sequence[Path]]) 
 def beside(recordings: Mapping[int, Path]) -> Found:
     """The TextGrid next to each recording in `recordings` (position and path)."""
     paths = {position: recording.with_suffix(".TextGrid") for position, recording in recordings.items()}
-    missing = [position for position, path in paths.items() if not path.is_file()]
-    return Found(
-        {position: path for position, path in paths.items() if position not in missing},
-        [f"{paths[position]}: no such file; durations: espeak needs speech made by espeak" for position in missing],
-    )
+    there = {position: path for position, path in paths.items() if path.is_file()}
+    missing = [path for position, path in paths.items() if position not in there]
+    return Found(there, [f"{path}: no such file; durations: espeak needs speech made by espeak" for path in missing])
 
 
 def fingerprint(paths: Sequence[Path]) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from phonate.config.language_codes import is_english
 from phonate.text.espeak import SYMBOLS
 from phonate.text.inventory import PAD, START, WORD, Inventory
-from phonate.text.phonemes import is_english
 
 VERSION = "1.0.0"
 """Version of Piper's file format."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import normalised_peak
-from phonate.tasks.speech.inference import PEAK, Synthesiser, parallel
+from phonate.tasks.speech.inference import LONGEST, PEAK, Synthesiser, parallel
 from phonate.text.captions import TimedWord
 from phonate.text.script import ScriptWord, script
 from phonate.text.ssml import parse
@@ -18,7 +18,7 @@ from phonate.text.ssml import parse
 def sentences_of_ssml(synthesiser: Synthesiser, markup: str) -> tuple[float, list[list[ScriptWord]]]:
     """Seconds of silence before the first sentence of a document, and the words of each. Raises InputError."""
     parallel(synthesiser, "follow SSML")
-    return script(parse(markup), synthesiser.phonemizer)
+    return script(parse(markup), synthesiser.phonemizer, LONGEST)
 
 
 def speak_ssml(

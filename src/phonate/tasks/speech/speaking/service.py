@@ -71,9 +71,13 @@ class Utterance(SpeechResult):
         self._made.put(_END if error is None else error)
 
 
+_Rendered = tuple[Utterance, Iterator[FloatArray]]
+"""A request, and the pieces of its sentence."""
+
+
 class SynthesiserService(SpeechService):
     """Speaks the sentences of up to `max_batch` requests in turn. Sentences of one voice and speed are read in one
-    batch, and their waveforms are rendered piece by piece in turn, so that none waits for another's last piece.
+    batch, and the waveforms of all are rendered piece by piece in turn, so that none waits for another's last piece.
 
     What a request gets is what `Synthesiser.stream` gives for its text.
     """
@@ -151,8 +155,10 @@ class SynthesiserService(SpeechService):
 
     def _work(self) -> None:
         while self._admit():
+            rendered: deque[_Rendered] = deque()
             for utterances, sentences in self._next_sentences():
-                self._speak(utterances, sentences)
+                rendered += self._speak(utterances, sentences)
+            self._render(rendered)
 
     def _admit(self) -> bool:
         """Make room for waiting requests, after waiting for the first; False once closed and done."""
@@ -183,18 +189,18 @@ class SynthesiserService(SpeechService):
             sentences.append(words)
         return list(groups.values())
 
-    def _speak(self, utterances: list[Utterance], sentences: list[Sentence]) -> None:
-        """Speak one sentence of each of `utterances`, which are of one voice and speed."""
+    def _speak(self, utterances: list[Utterance], sentences: list[Sentence]) -> Iterator[_Rendered]:
+        """Read one sentence of each of `utterances`, which are of one voice and speed."""
         request = utterances[0].request
         try:
             spoken = self._synthesiser.spoken(sentences, request.voice, request.speed)
         except Exception as error:  # noqa: BLE001 - as above
-            for utterance in utterances:
-                self._end(utterance, error)
+            if len(utterances) == 1:
+                self._end(utterances[0], error)
+                return
+            for utterance, words in zip(utterances, sentences, strict=True):
+                yield from self._speak([utterance], [words])
             return
-        rendered = deque(
-            (utterance, self._synthesiser.pieces(one)) for utterance, one in zip(utterances, spoken, strict=True)
-        )
         for utterance, words, one in zip(utterances, sentences, spoken, strict=True):
             if utterance.before:
                 utterance.put(self._synthesiser.silence(utterance.before))
@@ -202,6 +208,10 @@ class SynthesiserService(SpeechService):
             if self.tells_times:
                 utterance.say(self._synthesiser.times([words], [one], begins))
             utterance.seconds, utterance.before = begins + self._synthesiser.seconds(one), one.after
+            yield utterance, self._synthesiser.pieces(one)
+
+    def _render(self, rendered: deque[_Rendered]) -> None:
+        """Render a piece of each in turn, so that none waits for another's last."""
         while rendered:
             utterance, pieces = rendered.popleft()
             try:

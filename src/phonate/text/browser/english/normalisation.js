@@ -55,6 +55,7 @@ function spelt(character) {
   if (/[\s\p{Cc}]/u.test(character)) return " ";
   if (/\p{Nd}/u.test(character)) return digit(character);
   const compatible = character.normalize("NFKD");
+  if (compatible.includes(spelling.NOT)) return null; // without the mark it would mean the opposite
   if (/\p{No}/u.test(character) && compatible.includes("⁄")) return ` ${compatible.replaceAll("⁄", "/")}`; // 3½
   if (compatible !== character) {
     const pieces = [...compatible].map(spelt);

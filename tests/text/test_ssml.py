@@ -261,6 +261,13 @@ def test_a_document_has_one_language() -> None:
         parse(document.format("de"))
 
 
+def test_a_document_is_in_the_language_of_the_voice() -> None:
+    document = "\n<speak xml:lang='en-GB'>Hi.</speak>"
+    assert parse(document, "en-us")
+    with pytest.raises(InputError, match="line 2: <speak xml:lang='en-GB'>, but the voice speaks de; choose a voice"):
+        parse(document, "de")
+
+
 @pytest.mark.parametrize("text", ["Wait <break time='1s'/> here.", "<break/>", "<prosody rate='slow'>x</prosody>"])
 def test_elements_outside_speak_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="SSML must stand in one <speak> element"):

@@ -6,6 +6,7 @@ Blocks are mono float32 samples (N,) from -1 to 1. Raw samples are 16-bit little
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from phonate.audio.decoding import MADE, FloatArray, writable
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.packages import optional_package
 
+logger = logging.getLogger("phonate")
 _FULL_SCALE = 32768.0
 
 
@@ -96,7 +98,18 @@ def microphone(sample_rate: int, size: int) -> Iterator[Iterator[FloatArray]]:
     """
     sounddevice = _sounddevice("a microphone")
     with _opened(sounddevice, "InputStream", sample_rate, size) as stream:
-        yield (stream.read(size)[0][:, 0] for _ in iter(int, 1))
+        yield _heard(stream, size)
+
+
+def _heard(stream: Any, size: int) -> Iterator[FloatArray]:
+    """The blocks of a microphone, without an end. Says, once, when some were lost before they were read."""
+    reported = False
+    while True:
+        samples, lost = stream.read(size)
+        if lost and not reported:
+            logger.warning("the microphone's buffer is full: some of its sound is lost; close other programs")
+            reported = True
+        yield samples[:, 0]
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from phonate.config.errors import InputError
+from phonate.config.language_codes import primary
 from phonate.config.registry import nearest
 from phonate.text.say_as import KINDS
 
@@ -93,10 +94,11 @@ def is_ssml(text: str) -> bool:
     return ssml
 
 
-def parse(markup: str) -> list[Part]:
-    """The parts of a document in their order.
+def parse(markup: str, spoken: str | None = None) -> list[Part]:
+    """The parts of a document in their order, for a voice of the language `spoken`; None: of any.
 
-    Raises InputError, naming the line, for what is not well-formed, and for elements and values not understood.
+    Raises InputError, naming the line, for what is not well-formed, for elements and values not understood, and for a
+    document in another language.
     """
     if "<!" in re.sub(r"<!--.*?-->", "", markup, flags=re.DOTALL):
         raise InputError("SSML: declarations (<!DOCTYPE, <!ENTITY, <![CDATA[) are not read; leave them out")
@@ -104,7 +106,13 @@ def parse(markup: str) -> list[Part]:
     root = _root(markup.strip(), 1 + markup[: len(markup) - len(markup.lstrip())].count("\n"))
     if root.tag != "speak":
         raise InputError(f"SSML: begins with <{root.tag}>; it must be one <speak> element")
-    _check_language(root, root.attributes.get(_LANG))
+    written = root.attributes.get(_LANG)
+    if written is not None and spoken is not None and primary(written) != primary(spoken):
+        raise InputError(
+            f"SSML, line {root.line}: <speak xml:lang={written!r}>, but the voice speaks {spoken}; choose a voice of "
+            "that language, or correct xml:lang"
+        )
+    _check_language(root, written)
     return list(_inside(root, Delivery()))
 
 

@@ -84,8 +84,7 @@ def _own(data: Path, output: Path, say: Say) -> Material:
 
 def _convert(material: Material, output: Path, say: Say) -> Evaluation:
     """Convert the held-out recordings; write sounds and figures for the report."""
-    import soundfile
-
+    from phonate.audio.decoding import MADE, write_audio
     from phonate.tasks.conversion.inference import Converter
     from phonate.workflows.demo.figures import figures
 
@@ -97,7 +96,7 @@ def _convert(material: Material, output: Path, say: Say) -> Evaluation:
     for number, source in enumerate(material.sources, start=1):
         waveform = converter.convert(source, material.target)
         converted.append(samples / f"converted-{number}.wav")
-        soundfile.write(converted[-1], waveform, converter.sample_rate, subtype="PCM_16")
+        write_audio(converted[-1], waveform, converter.sample_rate, MADE)
     Run(output).write_json(LISTENING, _listening(material, converted, samples).model_dump())
     say("scoring the conversions")
     table = figures(converter.extractor.processor, material.sources, converted, material.target_clips)

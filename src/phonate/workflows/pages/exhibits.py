@@ -31,7 +31,7 @@ class Clip(Settings):
     path: str
     """Its file, relative to `samples.json`."""
     note: str = ""
-    """AcousticOutput under the label."""
+    """Text under the label."""
 
 
 class Example(Settings):

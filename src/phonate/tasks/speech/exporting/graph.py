@@ -19,7 +19,8 @@ _SILENT = 1e-8
 
 
 class SpokenText(nn.Module):
-    """Tokens (1, L) -> waveform (1, 1, N), its peak 0.95: what `Synthesiser.speak` gives for one sentence."""
+    """Tokens (1, L) -> waveform (1, 1, N), its peak 0.95: what the networks of a voice give for one
+    sentence, without the silences and rises that `Synthesiser.speak` adds by rules."""
 
     noise: Tensor
 

@@ -18,7 +18,7 @@ from phonate.text.ssml import parse
 def sentences_of_ssml(synthesiser: Synthesiser, markup: str) -> tuple[float, list[list[ScriptWord]]]:
     """Seconds of silence before the first sentence of a document, and the words of each. Raises InputError."""
     parallel(synthesiser, "follow SSML")
-    return script(parse(markup), synthesiser.phonemizer, LONGEST)
+    return script(parse(markup, synthesiser.phonemizer.language), synthesiser.phonemizer, LONGEST)
 
 
 def speak_ssml(

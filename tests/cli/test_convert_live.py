@@ -122,6 +122,8 @@ def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
         (("in.wav", "--live", "--vocoder", "griffin_lim", "-o", "x.wav"), b"needs a causal vocoder, not Griffin-Lim"),
         (("in.wav", "--live", "--speaker", "anja", "-o", "x.wav"), b"did you mean anna"),
         (("missing.wav", "--live", "-o", "x.wav"), b"missing.wav"),
+        (("in.wav", "--live", "-o", "./in.wav"), b"in.wav: is the recording that is converted; choose another -o"),
+        (("in.wav", "-o", "in.wav"), b"in.wav: is the recording that is converted; choose another -o"),
     ],
 )
 def test_a_mistake_is_one_line(runs: Path, arguments: tuple[str, ...], message: bytes) -> None:

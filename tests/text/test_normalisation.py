@@ -150,6 +150,12 @@ FY2023 => FY twenty twenty-three
 B2B => B two B
 NASA and the U.S. Senate => NASA and the U.S. Senate
 5-year-old => five-year-old
+1/2 tsp of salt => one half teaspoon of salt
+3/4 oz => three quarters of an ounce
+1 1/2 hrs. of work => one and one half hours of work
+I live on 5th St. It is nice. => I live on fifth Street. It is nice.
+at 5 p.m. EST. => at five P.M. EST.
+Tell Ed. He knows. => Tell Ed. He knows.
 and/or => and or
 <b>bold</b> => bold
 """

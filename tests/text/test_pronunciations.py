@@ -38,6 +38,17 @@ def test_a_byte_order_mark_is_no_part_of_a_word_and_apostrophes_may_be_curly(tmp
     assert read_lexicon(path, english) == {"banana": ("F", "OW1"), "o'brien": ("B", "R", "AY1", "N")}
 
 
+def test_words_have_the_letters_of_english_texts(tmp_path: Path) -> None:
+    found = read_lexicon(lexicon(tmp_path, "café K AE1 F AH0\n"), english := phonemizer("english"))
+    assert LexiconPhonemizer(english, found)("A café.")[1].phones == ("K", "AE1", "F", "AH0")
+
+
+def test_the_last_of_two_lines_is_followed_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = read_lexicon(lexicon(tmp_path, "Lee L IY1\nlee L AH1\n"), phonemizer("english"))
+    assert found == {"lee": ("L", "AH1")}
+    assert "names.txt:2: lee is there before" in caplog.text
+
+
 @pytest.mark.parametrize("word", ["banana,", "x-ray", "read(2)", "AT&T", "20"])
 def test_what_no_text_looks_up_is_reported(tmp_path: Path, word: str, caplog: pytest.LogCaptureFixture) -> None:
     read_lexicon(lexicon(tmp_path, f"{word} F OW1\n"), phonemizer("english"))
@@ -83,6 +94,8 @@ def test_english_phones_may_be_written_in_the_ipa(tmp_path: Path, written: str, 
         ("sch yː\n", r"names\.txt:1: 'y' is no sound of American English in the IPA"),
         ("fine F AY1 N\nphonate F OW9\n", r"names\.txt:2: 'OW9' is no phone of the phonemizer english; did you mean"),
         ("phonate\n", r"names\.txt:1: phonate has no phones"),
+        ("phonate F OW N EY1 T\n", r"names\.txt:1: OW needs its stress: OW0 \(none\), OW1 \(main\) or OW2"),
+        ("phonate f ow1 n\n", r"names\.txt:1: phones of CMUdict are written in capitals: F OW1 N"),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, message: str) -> None:

@@ -157,6 +157,8 @@ def test_paragraphs_and_sentences_end_without_a_full_stop() -> None:
         ("spell-out", "a", "A,"),
         ("digits", "2025", "two zero two five"),
         ("telephone", "555-21", "five five five, two one"),
+        ("telephone", "1-800-FLOWERS", "one, eight zero zero, F.L.O.W.E.R.S.."),
+        ("telephone", "555-1234 ext. 5", "five five five, one two three four, extension, five"),
         ("telephone", "+44 20", "plus four four, two zero"),
         ("characters", "a-1@b", "A, dash one at B,"),
         ("ordinal", "21", "twenty first"),
@@ -220,6 +222,9 @@ def test_phonemes_and_aliases() -> None:
         ("<break duration='1s'/>", "it has time and strength"),
         ("<s lang='de'>Hallo</s>", "it has none"),
         ("<say-as interpret-as='ordinal'>x</say-as>", "must be digits"),
+        ("<say-as interpret-as='digits'>12a4</say-as>", "must be digits, in groups"),
+        ("<say-as interpret-as='digits'>3.14</say-as>", "must be digits, in groups"),
+        ("<say-as interpret-as='date' format='mdy'>31/12/2021</say-as>", "is no date"),
         ("<say-as interpret-as='digits'><s>1</s></say-as>", "may hold text only"),
         ("<phoneme>a</phoneme>", "needs ph="),
         ("<phoneme ph='QQ'>a</phoneme>", "'QQ' is no phone of the phonemizer english"),
@@ -243,6 +248,8 @@ def test_mistakes_are_named(inside: str, message: str) -> None:
         ("\n\n<speak>\n<p>One</speak>", "SSML, line 4: is not well-formed"),
         ("<speak>\n<say-as interpret-as='date' detail='1'>a</say-as></speak>", "line 2: <say-as detail=...> is not"),
         ("<speak>\n<phoneme alphabet='x-sampa' ph='a'>a</phoneme></speak>", "line 2: .*must be ipa, x-arpabet"),
+        ("<speak>\n<break>text</break></speak>", "line 2: <break> holds a text, which would not be spoken"),
+        ("\n<speak rate='slow'>Hi</speak>", "line 2: <speak rate=...> is not understood"),
         ("<speak>\n\n<phoneme ph='QQ'>a</phoneme></speak>", "SSML, line 3: <phoneme ph=\"QQ\">: 'QQ'"),
         ("<speak>a\ud800</speak>", "surrogate"),
         ("<speak>a\x00</speak>", "SSML, line 1: is not well-formed"),
@@ -257,7 +264,7 @@ def test_mistakes_name_their_line(document: str, message: str) -> None:
 def test_a_document_has_one_language() -> None:
     document = "<speak xml:lang='en-US'>\n<s xml:lang='{}'>Hi.</s></speak>"
     assert parse(document.format("en-us"))
-    with pytest.raises(InputError, match="line 2: <s xml:lang='de'> in a document in en-US: a voice speaks one"):
+    with pytest.raises(InputError, match="line 2: <s xml:lang='de'> among words in en-US: a voice speaks one"):
         parse(document.format("de"))
 
 
@@ -268,7 +275,34 @@ def test_a_document_is_in_the_language_of_the_voice() -> None:
         parse(document, "de")
 
 
-@pytest.mark.parametrize("text", ["Wait <break time='1s'/> here.", "<break/>", "<prosody rate='slow'>x</prosody>"])
+def test_a_language_of_its_own_writes_dates_as_it_reads_them() -> None:
+    assert say_as("date", "4/3/21", "de", "mdy") == "3.4.2021"
+
+
+def test_phones_may_stand_for_a_sign() -> None:
+    (sentence,) = read("I <phoneme ph='L AH1 V'>😀</phoneme> it.")
+    assert [" ".join(one.word.phones) for one in sentence] == ["AY1", "L AH1 V", "IH1 T"]
+
+
+def test_a_document_type_is_refused_not_read() -> None:
+    document = '<?xml version="1.0"?><!DOCTYPE speak PUBLIC "a" "b"><speak>Hello</speak>'
+    assert is_ssml(document)
+    with pytest.raises(InputError, match=r"declarations .* are not read; leave them out"):
+        parse(document)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wait <break time='1s'/> here.",
+        "<break/>",
+        "<prosody rate='slow'>x</prosody>",
+        "Hello <emphasis>there</emphasis>",
+        "Hello <sub alias='x'>y</sub>",
+        "x <speak>Hi</speak>",
+        "Hello <BREAK time='1s'/>",
+    ],
+)
 def test_elements_outside_speak_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="SSML must stand in one <speak> element"):
         is_ssml(text)

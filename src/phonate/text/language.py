@@ -77,6 +77,8 @@ class Language(Settings):
     """Words in lower case in front of which a sentence that is too long is cut where it has no commas: and, because."""
     ordinals: bool = False
     """Whether a full stop after digits makes them an ordinal and ends no sentence."""
+    date: str = "{year}-{month:02}-{day:02}"
+    """How a date is written that `readings`, or the phonemizer, read as one."""
     signs: Mapping[str, str] = {}
     """Character that is neither letter nor digit -> what it is called where a text is spelt."""
     readings: tuple[tuple[str, str], ...] = ()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from phonate.config.errors import InputError
+from phonate.config.language_codes import is_english
 from phonate.config.registry import nearest
 from phonate.text.english.arpabet import PHONES
 from phonate.text.english.ipa import phones_of_ipa
@@ -56,11 +58,20 @@ def read_lexicon(path: str | Path, phonemizer: Phonemizer) -> dict[str, tuple[st
         word, *phones = line.split()
         if not phones:
             raise InputError(f"{path}:{number}: {word} has no phones; write them behind it")
-        word = word.replace("’", "'").lower()
+        word = word.replace("’", "'")
+        word = (_without_accents(word) if is_english(phonemizer.language) else word).lower()
         if not _WORD.fullmatch(word):
             LOG.warning("%s:%d: %s is never looked up, for it is not one word of letters", path, number, word)
+        if word in found:
+            LOG.warning("%s:%d: %s is there before; this line is followed", path, number, word)
         found[word] = phones_of(f"{path}:{number}", phones, phonemizer)
     return found
+
+
+def _without_accents(word: str) -> str:
+    """A word as English texts are read, if that leaves plain letters: café as cafe."""
+    letters = "".join(one for one in unicodedata.normalize("NFKD", word) if not unicodedata.combining(one))
+    return letters if letters.isascii() else word
 
 
 def phones_of(place: str, written: list[str], phonemizer: Phonemizer) -> tuple[str, ...]:
@@ -70,12 +81,16 @@ def phones_of(place: str, written: list[str], phonemizer: Phonemizer) -> tuple[s
     """
     if set(PHONES) <= set(phonemizer.symbols) and not all(map(_ARPABET.fullmatch, written)):
         try:
+            if all(_ARPABET.fullmatch(phone.upper()) for phone in written) and re.search("[0-2]", "".join(written)):
+                raise InputError(f"phones of CMUdict are written in capitals: {' '.join(written).upper()}")
             return phones_of_ipa(" ".join(written))
         except InputError as error:
             raise InputError(f"{place}: {error}") from None
     single = all(len(symbol) == 1 for symbol in phonemizer.symbols)
     phones = tuple("".join(written)) if single else tuple(written)
     for phone in phones:
+        if phone not in phonemizer.symbols and f"{phone}1" in phonemizer.symbols:
+            raise InputError(f"{place}: {phone} needs its stress: {phone}0 (none), {phone}1 (main) or {phone}2 (other)")
         if phone not in phonemizer.symbols:
             raise InputError(
                 f"{place}: {phone!r} is no phone of the phonemizer {phonemizer.name}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable
 
@@ -16,7 +17,7 @@ def say_as(kind: str, text: str, code: str, order: str | None = None) -> str:
     Raises InputError for a text that can't be read so.
     """
     if kind == "date":
-        return _dated(text, order)
+        return _dated(text, code, order)
     return KINDS[kind](text, code)
 
 
@@ -40,11 +41,20 @@ def _run(run: str, code: str) -> str:
 
 def _digits(text: str, code: str) -> str:
     """Each digit by itself, with a pause between groups."""
-    return ", ".join(" ".join(group) for group in re.findall(r"\d+", text)) or text
+    if not re.fullmatch(r"\d+(?:[\s-]+\d+)*", text):
+        raise InputError("must be digits, in groups with spaces or hyphens between them")
+    return _grouped(text)
+
+
+def _grouped(text: str) -> str:
+    return ", ".join(" ".join(group) for group in re.findall(r"\d+", text))
 
 
 def _telephone(text: str, code: str) -> str:
-    return ("+ " if text.startswith("+") else "") + _digits(text, code)
+    """Digits in groups; capitals, as in 1-800-FLOWERS, are spelt, other words are read."""
+    runs = re.findall(r"[\d\s().\-/]*\d|[^\W\d_]+\.?", text)
+    said = [_grouped(run) if run[-1].isdigit() else _spelt(run, code) if run.isupper() else run for run in runs]
+    return ("+ " if text.startswith("+") else "") + ", ".join(said)
 
 
 def _ordinal(text: str, code: str) -> str:
@@ -69,8 +79,8 @@ def _cardinal(text: str, code: str) -> str:
     return text
 
 
-def _dated(text: str, order: str | None) -> str:
-    """A date whose `order` says which number is the day, month and year, as ISO 8601 writes it; another as it is."""
+def _dated(text: str, code: str, order: str | None) -> str:
+    """A date, as the language writes it, if `order` says which number is its day, month and year; or else as it is."""
     if order is None:
         return text
     order = re.sub(r"(.)\1+", r"\1", order.lower())  # yyyymmdd is ymd
@@ -82,7 +92,11 @@ def _dated(text: str, order: str | None) -> str:
     day, month, year = (numbers[order.index(part)] for part in "dmy")
     if len(year) == 2:
         year = ("20" if int(year) < _TURN else "19") + year
-    return f"{year}-{month:0>2}-{day:0>2}"
+    try:
+        datetime.date(int(year), int(month), int(day))
+    except ValueError as error:
+        raise InputError(f"with format {order!r} is no date ({error})") from None
+    return language(code).date.format(year=year, month=int(month), day=int(day))
 
 
 _TURN = 70

@@ -132,9 +132,10 @@ def _words(sentence: _Sentence, phonemizer: Phonemizer) -> tuple[float, list[Scr
     found: list[ScriptWord] = []
     for number, (part, own) in enumerate(zip(sentence.parts, alone, strict=True), start=1):
         words = [next(context) for _ in own] if same else own
-        if part.phones is not None and words:
+        if part.phones is not None:
             said = phones_of(f'SSML, line {part.line}: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
-            words = [replace(words[-1], text=" ".join(word.text for word in words), phones=said)]
+            ending = words[-1] if words else Word(part.text.strip(), ())
+            words = [replace(ending, text=" ".join(word.text for word in words) or ending.text, phones=said)]
         found += [ScriptWord(word, part.delivery) for word in words]
         silence = sentence.silences.get(number, 0.0)
         if silence and found:

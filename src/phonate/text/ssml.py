@@ -30,9 +30,13 @@ _DEEPEST = 50
 """Elements in each other."""
 _NUMBER = r"([+-]?\d+(?:\.\d+)?)"
 _COMMENTS = r"(?:<!--(?:(?!-->).)*-->\s*)*"
-_SPEAK = re.compile(rf"\ufeff?\s*(<\?xml[^>]*>\s*)?{_COMMENTS}<speak[\s>/]", re.DOTALL | re.IGNORECASE)
+_SPEAK = re.compile(
+    rf"\ufeff?\s*(<\?xml[^>]*>\s*)?{_COMMENTS}(<!DOCTYPE[^>]*>\s*)?{_COMMENTS}<speak[\s>/]", re.DOTALL | re.IGNORECASE
+)
 _STRAY = re.compile(
-    r"<(?:break(?=\s*/)|(?:break|prosody|say-as|phoneme|emphasis)(?=\s[^<>]*=)|/(?:prosody|say-as)(?=>))"
+    r"<(?:break(?=\s*/)|(?:break|prosody|say-as|phoneme|emphasis|sub)(?=\s[^<>]*=)|emphasis(?=>)"
+    r"|/(?:speak|prosody|say-as|phoneme|emphasis|sub)(?=>))",
+    re.IGNORECASE,
 )
 
 
@@ -112,7 +116,10 @@ def parse(markup: str, spoken: str | None = None) -> list[Part]:
             f"SSML, line {root.line}: <speak xml:lang={written!r}>, but the voice speaks {spoken}; choose a voice of "
             "that language, or correct xml:lang"
         )
-    _check_language(root, written)
+    stray = [name for name in root.attributes if name != "version" and "}" not in name]
+    if stray:
+        raise InputError(f"SSML, line {root.line}: <speak {stray[0]}=...> is not understood; it has xml:lang")
+    _check_language(root, written or spoken)
     return list(_inside(root, Delivery()))
 
 
@@ -200,9 +207,9 @@ def _check_language(element: _Element, code: str | None) -> None:
     """Raises InputError for an element in another language than that of the document."""
     for child in element.children:
         own = child.attributes.get(_LANG)
-        if code is not None and own is not None and own.lower() != code.lower():
+        if code is not None and own is not None and primary(own) != primary(code):
             raise InputError(
-                f"SSML, line {child.line}: <{child.tag} xml:lang={own!r}> in a document in {code}: a voice speaks one "
+                f"SSML, line {child.line}: <{child.tag} xml:lang={own!r}> among words in {code}: a voice speaks one "
                 "language; leave it out"
             )
         _check_language(child, own or code)
@@ -219,6 +226,8 @@ def _paragraph(element: _Element, delivery: Delivery) -> Iterator[Part]:
 
 
 def _break(element: _Element, delivery: Delivery) -> Iterator[Part]:
+    if element.children or element.text.strip():
+        raise _Mistake("<break> holds a text, which would not be spoken; write <break/>")
     time = element.attributes.get("time")
     if time is None:
         yield Part(seconds=_chosen("break", "strength", element.attributes.get("strength", "medium"), _BREAKS))

@@ -79,6 +79,7 @@ def train(
         threadpool_limits(settings.performance.threads, user_api="blas")
     task = task_class(resolved.recipe.task)(resolved.recipe)
     if dry_run:
+        _check_start(settings)
         run = Run(Path(output) if output is not None else Path("runs") / resolved.name)
         return Trained(run, estimate(resolved, task, chosen, run.path), 0)
     resume = resume or settings.checkpoint.resume
@@ -90,6 +91,8 @@ def train(
             for line in filter(None, (transcribed, reason)):
                 logger.info(line)
             checkpoint = _checkpoint_to_resume(resolved, resume, run)
+            if checkpoint is None:
+                _check_start(settings)
             trainer = Trainer(
                 task,
                 settings,
@@ -101,6 +104,15 @@ def train(
             )
             metrics = trainer.fit(checkpoint)
     return Trained(run, metrics, trainer.step)
+
+
+def _check_start(settings: TrainingSettings) -> None:
+    """Raise InputError where there is nothing to start from, before the corpus is prepared."""
+    if settings.init_from is not None:
+        try:
+            resolve_checkpoint(settings.init_from)
+        except InputError as error:
+            raise InputError(f"training.init_from: {error}") from error
 
 
 def _started(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Resolved, str]:

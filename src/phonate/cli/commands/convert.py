@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Convert, and print what was written."""
-    from phonate.audio.decoding import MADE, writable, write_audio
+    from phonate.audio.decoding import MADE, write_audio
     from phonate.config.errors import InputError
     from phonate.workflows.load import load
 
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--rate is for raw samples from standard input, which needs --live")
     if args.reference and args.speaker is not None:
         raise InputError("give one voice: either --reference REF, or --speaker NAME")
-    writable(args.output)  # before the time of a conversion is spent
+    _check_output(args)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     given = args.reference
     waveform = converter.convert(args.recording, converter.reference(given) if given else args.speaker)
@@ -66,8 +67,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _live(args: argparse.Namespace) -> int:
+def _check_output(args: argparse.Namespace) -> None:
+    """Raise InputError for a file that can't be written, or that is the recording itself, before time is spent."""
     from phonate.audio.decoding import writable
+    from phonate.config.errors import InputError
+
+    if writable(args.output).resolve() == Path(args.recording).resolve():
+        raise InputError(f"{args.output}: is the recording that is converted; choose another -o")
+
+
+def _live(args: argparse.Namespace) -> int:
     from phonate.cli.output import log_to_console
     from phonate.config.errors import InputError
     from phonate.workflows.live import LOUDSPEAKER, PIPE, convert_live
@@ -76,7 +85,7 @@ def _live(args: argparse.Namespace) -> int:
     if args.reference:
         raise InputError("--reference: live conversion knows the voices of its training; leave out --live")
     if args.output not in (LOUDSPEAKER, PIPE):
-        writable(args.output)
+        _check_output(args)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     log_to_console()
     made = convert_live(converter, args.recording, args.output, args.speaker, args.rate)

@@ -19,6 +19,7 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import DataError, InputError
+from phonate.data.manifests.text_checks import has_words
 from phonate.data.progress import track
 from phonate.evaluation.distances import distances
 from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
@@ -101,6 +102,9 @@ def _clips(synthesiser: Synthesiser, data: str | None) -> Iterator[Sentence]:
     if not lines or any("|" in line for line in lines):  # such as wav|text
         return _spoken(synthesiser, clips_of(synthesiser.data, data))
     first = synthesiser.speakers[0]
+    for number, line in enumerate(lines, start=1):
+        if not has_words(line):
+            raise DataError(f"{data}: sentence {number}, {line!r}, has no words; leave it out")
     return (Sentence(f"{Path(data).stem}:{number}", first, line) for number, line in enumerate(lines, start=1))
 
 
@@ -108,7 +112,11 @@ def _lines(path: Path) -> list[str]:
     """The contents of a text file; empty if `path` is not one."""
     if path.suffix != ".txt" or not path.is_file():
         return []
-    return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 ({error}); convert it") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _spoken(synthesiser: Synthesiser, clips: Iterable[Clip]) -> Iterator[Clip]:

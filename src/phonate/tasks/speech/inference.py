@@ -227,7 +227,9 @@ class Synthesiser(Inference):
     def _word_times(self, words: Sentence, one: Spoken) -> Iterator[TimedWord]:
         """When the words of a sentence are said, before silences are put in."""
         assert one.frames_L is not None
-        ends = np.cumsum(one.frames_L) * self.data.audio.hop_length / self.sample_rate
+        # the sound ends in the middle of the last frame
+        frames_L = np.minimum(np.cumsum(one.frames_L), len(one.mel_TM) - 1)
+        ends = frames_L * self.data.audio.hop_length / self.sample_rate
         token = 0  # the last one before the word: the start, or the boundary of the word before
         for word in (said.word for said in plainly(words)):
             last = token + len(word.phones)

@@ -46,6 +46,8 @@ _ALSO_WORDS = {
     "dist",
     "sep",
 }
+_NAMES = {"Al", "Ed", "EST"}
+"""Names and a time zone, where no number is near."""
 _KINGS = str.split(
     "Henry Louis Edward George Charles James William Elizabeth Richard John Pius Paul Benedict Leo Gregory Philip "
     "Alexander Napoleon Nicholas Catherine Mary Frederick Ferdinand Francis Otto Henri Robert David Christian Gustav "
@@ -62,7 +64,9 @@ _DRIVE = re.compile(rf"\b(?!The |A |And )([A-Z][a-z]+) Dr\b(?!\.?\s+{_CAPITAL})(
 _DOCTOR = re.compile(r"\bDr\b\.?(?=\s|$)")
 _SAINT = re.compile(rf"\bSt\.?(?=\s+{_CAPITAL})|\bSte\.(?=\s+{_CAPITAL})")
 _STREET_BEFORE = re.compile(
-    r"(?:[a-z,;:]\s+[A-Z][a-z]+|\d(?:st|nd|rd|th)|\d\s+[A-Z][a-z]+|(?:West|East|North|South|Main|Wall|High)) $"
+    r"(?:[a-z,;:]\s+[A-Z][a-z]+|\d(?:st|nd|rd|th)|\b(?:first|second|third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf"
+    r"|(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)tie|hundred)th)"
+    r"|\d\s+[A-Z][a-z]+|(?:West|East|North|South|Main|Wall|High)) $"
 )
 _STREET = re.compile(r"\bSt(\.?)(?=\W|$)")
 _END = re.compile(r"\s*$|\s+[\"'(]*[A-Z]")
@@ -85,6 +89,8 @@ def _sentence_end(text: str, at: int) -> str:
 def _word(found: re.Match[str]) -> str:
     short, text = found[1], found.string
     near_number = re.match(r"\s*\d", text[found.end() :]) or re.search(r"\d\s*$", text[: found.start()])
+    if short in _NAMES and not near_number:
+        return found[0]
     as_word = short.lower() in _ALSO_WORDS and not near_number and not (short[0].isupper() and found.start() > 0)
     if as_word and not (short.lower() == "al" and text[: found.start()].endswith("et ")):
         return found[0]

@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 )
 _WEAK = {"a": ("AH0",), "an": ("AH0", "N"), "and": ("AH0", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "AH0")}
 _STRONG = {"a": ("EY1",), "an": ("AE1", "N"), "and": ("AE1", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "UW1")}
-_ACRONYMS = {"US", "ID", "AI", "GI", "OS", "LA", "PA", "ER", "AD", "MO", "SI", "TA", "AG"}
+_ACRONYMS = {"US", "ID", "AI", "GI", "OS", "LA", "PA", "ER", "AD", "MO", "SI", "TA", "AG", "EST"}
 """In capitals these are spelt, although the lexicon has them as words."""
 _LETTERED = frozenset(
     str.split("vitamin plan grade type class group appendix hepatitis letter section exhibit team row")
@@ -81,7 +81,8 @@ def _tokens(text: str) -> list[_Token]:
         if between == "-" and n + 1 < len(found):  # a hyphen is not a pause
             between = ""
         word = word if dotted else _unquoted(word)
-        word = word.lower() if shouted and not dotted else word
+        if shouted and not dotted and word not in _ACRONYMS and lexicon.entry(word.lower()):
+            word = word.lower()
         tokens.append(_Token(word, phonemes.mark_of(between), phonemes.pause_of(between), dotted))
     return [token for token in tokens if token.text]
 

@@ -35,7 +35,9 @@ _UNITS = {
     "°": "degree", "px": "pixel", "rpm": "revolution per minute", "kcal": "kilocalorie", "cal": "calorie",
 }  # fmt: skip
 _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
-_MEASURE = re.compile(rf"({_SIGN})({_NUMBER})(\s?)({_UNIT})(?![A-Za-z0-9'°/])(?:\.(?=\s+[a-z]))?")
+_BEHIND = r"(?![A-Za-z0-9'°/])(?:\.(?=\s+[a-z]))?"
+_MEASURE = re.compile(rf"({_SIGN})({_NUMBER})(\s?)({_UNIT}){_BEHIND}")
+_PART_OF = re.compile(rf"(?<![\d/.,])(?:(\d+)\s+)?(\d{{1,2}})/(\d{{1,2}})\s?({_UNIT}){_BEHIND}")
 _PERCENT = re.compile(rf"({_SIGN})({_NUMBER})\s?%")
 _MIXED = re.compile(r"(?<![\d/.,])(\d+)\s+(\d{1,3})/(\d{1,3})(?![\d/])")
 _FRACTION = re.compile(r"(?<![\d/.,])(\d{1,3})/(\d{1,3}|10{3,6})(?![\d/])")
@@ -105,6 +107,18 @@ def _fraction(found: re.Match[str]) -> str:
     return fraction(found[1], found[2]) if found[2].strip("0") else f"{cardinal(found[1])} over {cardinal(found[2])}"
 
 
+def _part_of(found: re.Match[str]) -> str:
+    """1/2 tsp -> one half teaspoon; 3/4 mi -> three quarters of a mile; 1 1/2 h -> one and one half hours."""
+    whole, over, under, unit = found.groups()
+    if not under.strip("0") or not over.strip("0"):
+        return found[0]
+    part, name = fraction(over, under), _UNITS[unit]
+    if whole:
+        return f"{cardinal(whole)} and {part} {_plural_unit(name)}"
+    article = "an" if re.match(r"[aeio]|hour", name) else "a"
+    return f"{part} {name}" if over == "1" else f"{part} of {article} {name}"
+
+
 def expand(text: str) -> str:
     """`text` with quantities in words, but not plain numbers."""
     text = _INTERNATIONAL.sub(lambda found: "plus " + ", ".join(map(by_digit, re.findall(r"\d+", found[0]))), text)
@@ -116,6 +130,7 @@ def expand(text: str) -> str:
     text = _MONEY_BEFORE.sub(lambda found: _money(found[1], found[2], found[3], _scale(found[4], found[5])), text)
     text = _MONEY_AFTER.sub(lambda found: _money(found[1], found[5], found[2], _scale(found[3], found[4])), text)
     text = _PERCENT.sub(lambda found: f"{_sign(found[1])}{number(found[2])} percent", text)
+    text = _PART_OF.sub(_part_of, text)
     text = _MIXED.sub(_mixed, text)
     text = _MEASURE.sub(lambda found: _sign(found[1]) + _count(found[2], _UNITS[found[4]]), text)
     text = _PER.sub(_per, text)

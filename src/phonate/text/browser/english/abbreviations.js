@@ -12,6 +12,7 @@ const sentenceEnd = (text, at) => matchAt(rules.END, text, at) ? "." : "";
 function word(found) {
   const short = found[1], text = found.input, before = text.slice(0, found.index);
   const nearNumber = /^\s*\d/.test(text.slice(endOf(found))) || /\d\s*$/.test(before);
+  if (rules.NAMES.has(short) && !nearNumber) return found[0];
   const capital = /[A-Z]/.test(short[0]) && found.index > 0;
   const asWord = rules.ALSO_WORDS.has(short.toLowerCase()) && !nearNumber && !capital;
   if (asWord && !(short.toLowerCase() === "al" && before.endsWith("et "))) return found[0];

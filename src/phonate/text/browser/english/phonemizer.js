@@ -34,7 +34,8 @@ function tokensOf(text) {
     if (spelt && last) between = `.${between}`; // its full stop also ends the text
     if (between === "-" && !last) between = ""; // a hyphen is not a pause
     const word = spelt ? match[0] : unquoted(match[0]);
-    return {text: shouted && !spelt ? word.toLowerCase() : word, mark: markOf(between), pause: pauseOf(between), spelt};
+    const lowered = shouted && !spelt && !ACRONYMS.has(word) && entry(word.toLowerCase());
+    return {text: lowered ? word.toLowerCase() : word, mark: markOf(between), pause: pauseOf(between), spelt};
   });
   return tokens.filter(token => token.text);
 }

@@ -41,6 +41,15 @@ function over(found) {
   return allZeros(found[2]) ? `${cardinal(found[1])} over ${cardinal(found[2])}` : fraction(found[1], found[2]);
 }
 
+// 1/2 tsp -> one half teaspoon; 3/4 mi -> three quarters of a mile; 1 1/2 h -> one and one half hours.
+function partOf(found) {
+  const [whole, above, under, unit] = found.slice(1);
+  if (allZeros(under) || allZeros(above)) return found[0];
+  const part = fraction(above, under), name = rules.UNITS[unit];
+  if (whole) return `${cardinal(whole)} and ${part} ${pluralUnit(name)}`;
+  return above === "1" ? `${part} ${name}` : `${part} of ${/^(?:[aeio]|hour)/.test(name) ? "an" : "a"} ${name}`;
+}
+
 // `text` with quantities in words, but not plain numbers.
 export function expand(text) {
   text = sub(rules.INTERNATIONAL, found => `plus ${digitGroups(found[0])}`, text);
@@ -52,6 +61,7 @@ export function expand(text) {
   text = sub(rules.MONEY_BEFORE, found => money(found[1], found[2], found[3], scale(found[4], found[5])), text);
   text = sub(rules.MONEY_AFTER, found => money(found[1], found[5], found[2], scale(found[3], found[4])), text);
   text = sub(rules.PERCENT, found => `${sign(found[1])}${number(found[2])} percent`, text);
+  text = sub(rules.PART_OF, partOf, text);
   text = sub(
     rules.MIXED,
     found => allZeros(found[3]) ? found[0] : `${cardinal(found[1])} and ${fraction(found[2], found[3])}`,

@@ -159,7 +159,7 @@ def test_a_converted_stream_is_the_whole_in_pieces(conversion: Path, vocoder: Pa
     streamed = np.concatenate(pieces)
     assert len(pieces) > 1
     assert len(streamed) == len(whole)
-    kept = np.abs(streamed) < 0.99  # at a fixed level the loudest samples are clipped
+    kept = np.abs(streamed) < 0.7  # at a fixed level louder samples are bent
     level = streamed[kept] @ whole[kept] / np.square(whole[kept]).sum()
     np.testing.assert_allclose(streamed[kept], level * whole[kept], atol=1e-3)
 

@@ -40,6 +40,7 @@ def deliveries(inside: str) -> dict[str, Delivery]:
         ("<Speak>Hello.</Speak>", True),
         ("<speaker>", False),
         ("I <speak>", False),
+        ("H<sub>2</sub>O, <sub class='x'>2</sub>", False),  # HTML
     ],
 )
 def test_what_is_ssml(text: str, expected: bool) -> None:

@@ -34,8 +34,8 @@ _SPEAK = re.compile(
     rf"\ufeff?\s*(<\?xml[^>]*>\s*)?{_COMMENTS}(<!DOCTYPE[^>]*>\s*)?{_COMMENTS}<speak[\s>/]", re.DOTALL | re.IGNORECASE
 )
 _STRAY = re.compile(
-    r"<(?:break(?=\s*/)|(?:break|prosody|say-as|phoneme|emphasis|sub)(?=\s[^<>]*=)|emphasis(?=>)"
-    r"|/(?:speak|prosody|say-as|phoneme|emphasis|sub)(?=>))",
+    r"<(?:break(?=\s*/)|(?:break|prosody|say-as|phoneme|emphasis)(?=\s[^<>]*=)|emphasis(?=>)"
+    r"|sub(?=\s[^<>]*\balias\s*=)|/(?:speak|prosody|say-as|phoneme|emphasis)(?=>))",
     re.IGNORECASE,
 )
 

@@ -80,7 +80,7 @@ base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=fol
 	$(BIN)/phonate train vocoder data.path=build/base/speeds.csv training.init_from=build/base/averaged \
 	  $(HEAVY) --output build/base/vocoder --resume auto
 	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.vocoder=build/base/vocoder \
-	  --output build/base/one-voice --resume auto
+	  data.judged=24 --output build/base/one-voice --resume auto
 	$(BIN)/python scripts/shift_voices.py build/base/speakers.csv kathleen build/base
 	$(BIN)/phonate train speech data.path=build/base/speakers.csv training.init_from=build/base/one-voice \
 	  training.max_steps=1200 $(SPEAKERS) --output build/base/speakers --resume auto

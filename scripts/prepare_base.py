@@ -14,8 +14,8 @@ are folders of recordings of many people, called SPEAKER-NUMBER or SPEAKER_NUMBE
     held_out.csv  Kathleen's held-out recordings
 
 A tenth of Kathleen's prompts, those of held_out.csv, takes part in no training: the ones that `data.validation=0.1`
-would choose, so that figures of the base and of a voice trained from scratch are of the same prompts. They are the
-validation of the voice, and are left out of what the vocoder is trained on.
+would choose. They are the test split of the tables with texts, and are left out of what the vocoder is trained on. 24
+others are the validation split, so that no checkpoint is chosen on the prompts that figures are reported on.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import csv
 import itertools
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,9 @@ from phonate.data.store.splits import split
 Row = tuple[str, str, str]
 Piece = tuple[str, str, float, float]
 HELD_OUT = 0.1
+"""Share of Kathleen's recordings."""
+JUDGED = 24
+"""Recordings of hers for validation."""
 HEADER = ("audio_path", "speaker_id", "text", "split")
 PIECE = 3.2
 """Seconds, about."""
@@ -58,20 +62,22 @@ def rows(corpus: Path, speaker: str) -> list[Row]:
     return found
 
 
-def held_out(table: list[Row]) -> set[str]:
+def held_out(table: list[Row], share: float = HELD_OUT) -> set[str]:
     """The recordings of a share of the rows."""
     names = [Path(audio).stem for audio, *_ in table]
-    _, chosen = split(names, np.zeros(len(names), dtype=np.int64), HELD_OUT)
+    _, chosen = split(names, np.zeros(len(names), dtype=np.int64), share)
     return {table[position][0] for position in chosen.tolist()}
 
 
-def write(path: Path, table: list[Row], kept: set[str], split_name: str) -> None:
-    """A table of recordings, with those that are `kept` in a split of their own."""
+def write(path: Path, table: list[Row], **splits: set[str]) -> None:
+    """A table of recordings; those in none of the `splits` are for training."""
+    named = {audio: name for name, members in splits.items() for audio in members}
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(HEADER)
-        writer.writerows((*row, split_name if row[0] in kept else "train") for row in table)
-    print(f"{path}: {len(table)} recordings, {sum(row[0] in kept for row in table)} of them held out")
+        writer.writerows((*row, named.get(row[0], "train")) for row in table)
+    counts = Counter(named.get(row[0], "train") for row in table)
+    print(f"{path}: {', '.join(f'{count} for {name}' for name, count in counts.items())}")
 
 
 def pieces(audio: str, speaker: str) -> Iterator[Piece]:
@@ -139,15 +145,17 @@ def main() -> None:
     study.mkdir(parents=True, exist_ok=True)
     voice = rows(kathleen, "kathleen")
     kept = held_out(voice)
-    write(study / "voice.csv", voice, kept, "validation")
-    write(study / "speakers.csv", voice + readers(librispeech), kept, "validation")
-    write(study / "vocoder.csv", [*voice, *rows(kerstin, "kerstin")], kept, "test")
-    known = [row[:2] for row in voice if row[0] not in kept]
+    rest = [row for row in voice if row[0] not in kept]
+    splits = {"test": kept, "validation": held_out(rest, JUDGED / len(rest))}
+    write(study / "voice.csv", voice, **splits)
+    write(study / "speakers.csv", voice + readers(librispeech), **splits)
+    write(study / "vocoder.csv", [*voice, *rows(kerstin, "kerstin")], test=kept)
+    known = [row[:2] for row in rest]
     many = [row[:2] for row in rows(kerstin, "kerstin")]
     many += [one for folder in (librispeech, *others) for one in many_voices(folder)]
     write_pieces(study / "voices.csv", known + many)
     write_pieces(study / "speeds.csv", known + many + at_other_speeds(many, study / "speeds"))
-    write(study / "held_out.csv", [row for row in voice if row[0] in kept], kept, "validation")
+    write(study / "held_out.csv", [row for row in voice if row[0] in kept], test=kept)
 
 
 if __name__ == "__main__":

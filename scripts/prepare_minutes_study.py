@@ -52,16 +52,16 @@ def main() -> None:
     study.mkdir(parents=True, exist_ok=True)
     voice = rows(recordings / "tts_en_kathleen", "kathleen")
     kept = held_out(voice)
-    write(study / "held_out.csv", [row for row in voice if row[0] in kept], kept, "validation")
+    write(study / "held_out.csv", [row for row in voice if row[0] in kept], test=kept)
     known = [row for row in voice if row[0] not in kept]
     random.Random(0).shuffle(known)
     for minutes in MINUTES:
         chosen = minutes_of(known, minutes)
         judged = {audio for audio, *_ in chosen[: max(2, round(VALIDATION * len(chosen)))]}
-        write(study / f"kathleen-{minutes}.csv", chosen, judged, "validation")
+        write(study / f"kathleen-{minutes}.csv", chosen, validation=judged)
     lj = rows(recordings / "tts_en_lj", "lj")
     others = with_texts(readers(recordings / "spk_en_librispeech" / "train-clean-100"))
-    write(study / "others.csv", lj + others, {audio for audio, *_ in lj[:4]}, "validation")
+    write(study / "others.csv", lj + others, validation={audio for audio, *_ in lj[:4]})
 
 
 if __name__ == "__main__":

@@ -261,12 +261,23 @@ def test_a_sentence_of_hardly_a_frame_sounds_in_a_batch_as_alone() -> None:
     assert [len(made.mel_TM) for made in together][::2] == [2, 2]
 
 
-def test_it_is_not_evaluated_inside_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["evaluate", BASE_VOICE, "--data", "sentences.txt"], "give a folder for the figures by --output"),
+        (["evaluate", BASE_VOICE, "--output", "figures"], "recordings are not part of phonate; give others by --data"),
+        (["report", BASE_VOICE], "a checkpoint, not a run, so there is no training to report on"),
+        (["checkpoints", "list", BASE_VOICE], "not a run; phonate checkpoints verify and export take it"),
+        (["speak", BASE_VOICE], "say what to speak, as in phonate speak base/voice TEXT"),
+    ],
+)
+def test_what_needs_a_run_says_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["evaluate", BASE_VOICE, "--data", "sentences.txt"]) == 2
-    assert "give a folder for the figures by --output" in capsys.readouterr().err
+    assert main(command) in (1, 2)
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

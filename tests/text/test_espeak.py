@@ -60,9 +60,10 @@ def test_every_language_can_say_its_digits() -> None:
     assert len(without) < 12, without
 
 
-def test_an_unknown_language_is_told_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"espeak-ng has no language 'en-uk'; did you mean en-us\?"):
-        phonemizer("espeak", "en-uk")
+@pytest.mark.parametrize(("code", "advice"), [("en-uk", "use en"), ("de_DE", "use de"), ("dde", "did you mean de")])
+def test_an_unknown_language_is_told_the_nearest(code: str, advice: str) -> None:
+    with pytest.raises(InputError, match=f"espeak-ng has no language '{code}'; {advice}"):
+        phonemizer("espeak", code)
 
 
 def test_a_code_point_outside_the_table_is_named_with_its_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import threading
 import unicodedata
 
 from phonate.config.errors import InputError, MissingPackageError, PhonateError
-from phonate.config.language_codes import is_english
+from phonate.config.language_codes import is_english, primary
 from phonate.config.registry import nearest
 from phonate.text import phonemes
 from phonate.text.language import language
@@ -137,6 +137,8 @@ class EspeakPhonemizer:
         code = language.lower().replace("_", "-")
         with _lock:
             voices = _library().voices
+        if code not in voices and primary(code) in voices:
+            raise InputError(f"espeak-ng has no language {language!r}; use {primary(code)}")
         if code not in voices:
             raise InputError(f"espeak-ng has no language {language!r}; {nearest(code, list(voices))}")
         self.language = code

@@ -46,6 +46,8 @@ def evaluate(
     source = packaged(Path(run))
     if output is None and source != Path(run):
         raise InputError(f"{run}: part of phonate, where nothing is written; give a folder for the figures by --output")
+    if data is None and source != Path(run):
+        raise InputError(f"{run}: its recordings are not part of phonate; give others by --data")
     if output is None and is_checkpoint(source):
         raise InputError(f"{run}: a checkpoint, to which nothing is added; give a folder for the figures by --output")
     if output is None and not source.is_dir():

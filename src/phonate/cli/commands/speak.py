@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
     from phonate.workflows.load import load
 
     writable(args.output)
-    if args.run == VOICE and os.path.isdir(args.text):
-        raise InputError(f"{args.text} is a folder: say what to speak, as in phonate speak {args.text} TEXT")
+    if args.run == VOICE and (args.text == VOICE or os.path.isdir(args.text)):
+        raise InputError(f"{args.text} is a voice or a folder: say what to speak, as in phonate speak {args.text} TEXT")
     if (Path(args.text).suffix or os.sep in args.text) and os.path.isfile(args.text):
         run = "" if args.run == VOICE else f"{args.run} "
         raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak {run}- < {args.text}")

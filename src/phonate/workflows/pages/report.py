@@ -15,6 +15,7 @@ from phonate.config.tasks import TASKS, referred, task_info
 from phonate.training.best import NEWEST
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.metadata import CheckpointMetadata
+from phonate.training.checkpoints.resolve import is_checkpoint, packaged
 from phonate.training.run import Run
 from phonate.training.tracking.jsonl import read_events, read_metrics
 from phonate.workflows.pages import plots
@@ -81,7 +82,9 @@ def write_report(path: str | Path) -> Path:
 
     Raises InputError if there is no run, or if a file for the page can't be read.
     """
-    run = Run(Path(path))
+    run = Run(packaged(Path(path)))
+    if is_checkpoint(run.path):
+        raise InputError(f"{path}: a checkpoint, not a run, so there is no training to report on")
     if not run.recipe.is_file():
         raise InputError(f"{run.path}: not a run (it has no recipe.yaml); phonate train makes one")
     run.write("report.html", render("report.html.jinja", _page(_Story.read(run))))

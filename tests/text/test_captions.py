@@ -41,6 +41,15 @@ def test_initials_end_no_caption() -> None:
     assert [" ".join(word.text for word in line) for line in lines(said)] == ["At three P.M. she left.", "He stayed."]
 
 
+def test_an_ellipsis_ends_a_caption_where_a_sentence_begins() -> None:
+    words = [
+        TimedWord(text, float(at), at + 0.5)
+        for at, text in enumerate(["Wait...", "what?", "He", "paused...", "Then", "on..."])
+    ]
+    shown = [" ".join(word.text for word in line) for line in lines(words)]
+    assert shown == ["Wait... what?", "He paused...", "Then on..."]
+
+
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.srt, \.vtt, \.json, not as \.doc"):
         write_captions(tmp_path / "words.doc", WORDS)

@@ -46,12 +46,13 @@ def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
 def lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
     """The words of each caption: as many as fit, ending early at the end of a sentence."""
     line: list[TimedWord] = []
-    for word in words:
+    for word, following in zip(words, (*words[1:], None), strict=True):
         if line and len(" ".join(one.text for one in (*line, word))) > LINE:
             yield line
             line = []
         line.append(word)
-        if word.text.endswith((".", "!", "?")) and not _INITIALS.fullmatch(word.text):
+        goes_on = word.text.endswith("...") and following is not None and following.text[:1].islower()
+        if word.text.endswith((".", "!", "?")) and not goes_on and not _INITIALS.fullmatch(word.text):
             yield line
             line = []
     if line:

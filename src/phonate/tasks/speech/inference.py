@@ -233,8 +233,10 @@ class Synthesiser(Inference):
         token = 0  # the last one before the word: the start, or the boundary of the word before
         for word in (said.word for said in plainly(words)):
             last = token + len(word.phones)
-            text = word.text if word.text.endswith(".") else word.text + word.mark
-            yield TimedWord(text, float(ends[token]), float(ends[last]))
+            mark = "..." if word.pause == "..." else word.mark
+            yield TimedWord(
+                word.text if word.text.endswith(".") else word.text + mark, float(ends[token]), float(ends[last])
+            )
             token = last + 1
 
     def seconds(self, one: Spoken) -> float:

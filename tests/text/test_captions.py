@@ -68,4 +68,5 @@ def test_captions_keep_the_words_in_order_and_fit(texts: list[str]) -> None:
     for line in found:
         assert len(line) == 1 or len(" ".join(word.text for word in line)) <= LINE
         ended = [word.text for word in line[:-1] if word.text.endswith((".", "?"))]
-        assert all(re.fullmatch(r"([ab]\.){2,}", text) for text in ended)
+        # texts of "ab.?" begin in lower case, or with a mark
+        assert all(re.fullmatch(r"([ab]\.){2,}", text) or text.endswith("...") for text in ended)

@@ -46,7 +46,7 @@ def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
 def lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
     """The words of each caption: as many as fit, ending early at the end of a sentence."""
     line: list[TimedWord] = []
-    for word, following in zip(words, (*words[1:], None), strict=True):
+    for word, following in zip(words, (*words[1:], None), strict=False):
         if line and len(" ".join(one.text for one in (*line, word))) > LINE:
             yield line
             line = []

@@ -38,6 +38,22 @@ C# and F# => C sharp and F sharp
 a && b => a and b
 a -> b → c => a to b to c
 1 000 000 => one million
+10'000 people => ten thousand people
+It took 1h30m. => It took one hour thirty minutes.
+2h 1min => two hours one minute
+a 1920x1080 screen => a nineteen twenty by one thousand eighty screen
+4x4 = 16 => four times four equals sixteen
+a 4x4 => a four by four
+2x faster => two times faster
+0x10 => zero x ten
+a 50/50 chance => a fifty-fifty chance
+1.5M people => one point five million people
+Apt. 4B => apartment four B
+the IT department => the I.T. department
+IT is late => IT is late
+the A/C => the A.C.
+he/she and a/b => he slash she and a slash b
+## The next part => The next part
 v2.0.1 => version two point zero point one
 1/1000 => one over one thousand
 8 / 2 = 4 => eight divided by two equals four

@@ -21,6 +21,7 @@ _EXTENSIONS = (
     "sh|cpp|java|rs|php|sql|log|ini|toml"
 )
 _FIRST = (
+    (re.compile(r"(?:^|\n)#{2,6}\s+(?=\w)"), " "),  # a heading
     (re.compile(r"#(?=\d)"), "number "),
     (re.compile(r"(?<!\w)#(?=[A-Za-z])"), "hashtag "),
     (re.compile(r"\bw/o\b"), "without"),
@@ -37,6 +38,25 @@ _FIRST = (
     (re.compile(r"(\d/\d+)(?:rds|ths|th|nds)\b"), r"\1"),
     (re.compile(r"(?<=\d)\s/\s(?=\d)"), " divided by "),
     (re.compile(r"\b24/7\b"), "twenty-four seven"),
+    (re.compile(r"\b50/50\b"), "fifty-fifty"),
+    (re.compile(r"\b([A-Z])/([A-Z])\b(?!/)"), r"\1.\2."),  # A/C
+    (
+        re.compile(
+            r"\bIT(?=\s(?:company|consultants?|department|industry|manager|people|security|services?|specialists?|staff|"
+            r"support|systems?|teams?)\b)"
+        ),
+        "I.T.",
+    ),
+    (re.compile(r"\b[Aa]pt\.(?=\s?#?\d)"), "apartment"),
+    (re.compile(r"(?<=\d)\s?x\s?(?=\d+(?:\.\d+)?\s?=)"), " times "),
+    (re.compile(r"(?<=\d)(?<!\b0)\s?x\s?(?=\d)"), " by "),
+    (re.compile(r"(?<=\d)x(?=[\s,.;:!?)]|$)"), " times"),
+    (re.compile(r"(?<=\d)'(?=\d{3}\b)"), ""),  # 10'000
+    (re.compile(r"(?<=\d)M(?=[\s,.;:!?)]|$)"), " million"),
+    (re.compile(r"(?<![\w.,])1\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), "1 hour "),
+    (re.compile(r"(?<![\w.,])(\d+)\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), r"\1 hours "),
+    (re.compile(r"(?<=hour )1\s?m(?:in)?\b|(?<=hours )1\s?m(?:in)?\b"), "1 minute"),
+    (re.compile(r"(?:(?<=hour )|(?<=hours ))(\d{1,2})\s?m(?:in)?\b"), r"\1 minutes"),
     (re.compile(r"(?<![\d/])9/11(?![\d/])"), "nine eleven"),
     (re.compile(r"(?<=\d)\s-\s(?=\d[\d.,\s+*/-]*=)"), " minus "),
     (re.compile(r"(?<![\d.-])(\d{1,2})-(?=\d{1,2}\s?=)"), r"\1 minus "),

@@ -14,6 +14,14 @@ _BEFORE_VERB = frozenset(
 )
 _BEFORE_NOUN = frozenset(str.split("the a an this my your his her its our their some no any every each another of"))
 _BEFORE_PARTICIPLE = frozenset(str.split("have has had having i've we've you've they've was were been be is are being"))
+_LIVE = frozenset(
+    str.split(
+        "album albums animals audience audiences band bands broadcast broadcasts concert concerts coverage event "
+        "events footage music performance performances radio recording recordings show shows stream streaming "
+        "streams television tv wire wires"
+    )
+)
+"""What is live."""
 _BEFORE_THIRD_PERSON = frozenset(str.split("he she it who which that"))
 
 
@@ -29,7 +37,7 @@ def _tag(word: str, entries: Mapping[str, Phones], before: str, after: str) -> s
         past = before in {"he", "she", "it"} or (word == "read" and before in _BEFORE_PARTICIPLE)
         return "VBD" if past else "DEFAULT"
     if word == "live":
-        return "DEFAULT" if before in _BEFORE_NOUN else "VERB"
+        return "DEFAULT" if before in _BEFORE_NOUN or after in _LIVE else "VERB"
     if word == "lives":
         return "VERB" if before in _BEFORE_THIRD_PERSON else "DEFAULT"
     if word == "close":

@@ -45,6 +45,11 @@ a 1920x1080 screen => a nineteen twenty by one thousand eighty screen
 4x4 = 16 => four times four equals sixteen
 a 4x4 => a four by four
 2x faster => two times faster
+y = 2x + 1 => y equals two x plus one
+3M makes tape => three M makes tape
+$3M => three million dollars
+A/B/C => A slash B slash C
+I/O. => I.O.
 0x10 => zero x ten
 a 50/50 chance => a fifty-fifty chance
 1.5M people => one point five million people

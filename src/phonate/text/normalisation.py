@@ -39,7 +39,7 @@ _FIRST = (
     (re.compile(r"(?<=\d)\s/\s(?=\d)"), " divided by "),
     (re.compile(r"\b24/7\b"), "twenty-four seven"),
     (re.compile(r"\b50/50\b"), "fifty-fifty"),
-    (re.compile(r"\b([A-Z])/([A-Z])\b(?!/)"), r"\1.\2."),  # A/C
+    (re.compile(r"(?<![\w/])([A-Z])/([A-Z])\b(?!/)\.?"), r"\1.\2."),  # A/C
     (
         re.compile(
             r"\bIT(?=\s(?:company|consultants?|department|industry|manager|people|security|services?|specialists?|staff|"
@@ -50,9 +50,9 @@ _FIRST = (
     (re.compile(r"\b[Aa]pt\.(?=\s?#?\d)"), "apartment"),
     (re.compile(r"(?<=\d)\s?x\s?(?=\d+(?:\.\d+)?\s?=)"), " times "),
     (re.compile(r"(?<=\d)(?<!\b0)\s?x\s?(?=\d)"), " by "),
-    (re.compile(r"(?<=\d)x(?=[\s,.;:!?)]|$)"), " times"),
+    (re.compile(r"(?<=\d)x(?=\s(?!and\b|or\b)[a-z]{2,})"), " times"),  # 2x faster, not 2x + 1
     (re.compile(r"(?<=\d)'(?=\d{3}\b)"), ""),  # 10'000
-    (re.compile(r"(?<=\d)M(?=[\s,.;:!?)]|$)"), " million"),
+    (re.compile(r"(?<=\d)(?<!(?<![\d.])3)M(?=[\s,.;:!?)]|$)"), " million"),  # not 3M
     (re.compile(r"(?<![\w.,])1\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), "1 hour "),
     (re.compile(r"(?<![\w.,])(\d+)\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), r"\1 hours "),
     (re.compile(r"(?<=hour )1\s?m(?:in)?\b|(?<=hours )1\s?m(?:in)?\b"), "1 minute"),

@@ -203,11 +203,11 @@ def test_it_has_many_voices_and_the_first_is_its_own() -> None:
     assert max(heard.values()) > 1.25 * min(heard.values())
 
 
-def test_without_judges_the_loss_chooses(tmp_path: Path) -> None:
+def test_without_judges_the_newest_checkpoint_is_the_best(tmp_path: Path) -> None:
     chosen = start(resolve("speech", [f"data.path={tmp_path}", "training.init_from=null", "data.judged=0"]).recipe)
     assert chosen is not None
-    assert chosen.changes["training.validation.metric_for_best_model"] == "val_loss"
-    assert "the best checkpoint by loss (data.judged=0)" in chosen.reason
+    assert chosen.changes["training.validation.metric_for_best_model"] == "step"
+    assert "the newest checkpoint is the best (data.judged=0)" in chosen.reason
 
 
 def test_null_turns_it_off(tmp_path: Path) -> None:

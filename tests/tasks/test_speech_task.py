@@ -366,7 +366,7 @@ def test_who_is_to_judge_is_known_before_training(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = {"training.validation.metric_for_best_model": "quality"}
-    with pytest.raises(InputError, match=r"data\.judged texts, and that is 0.*data\.judged=0 .*=val_loss"):
+    with pytest.raises(InputError, match=r"data\.judged texts, and that is 0.*data\.judged=0 .*=step"):
         train("speech", settings(folder, **chosen), output=tmp_path / "run")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distillmos" else find(name))

@@ -264,8 +264,8 @@ def test_step_as_the_metric_makes_the_newest_checkpoint_the_best(tmp_path):
     assert "step" not in run.progress.last_validation
     with pytest.raises(InputError, match=r"greater_is_better: .*selected by step.*set it to true"):
         train(tmp_path / "lowest", validation={"metric_for_best_model": "step"})
-    with pytest.raises(ValueError, match=r"ema\.validate_with: better compares by the metric"):
-        train(tmp_path / "better", validation=newest, ema={"validate_with": "better"})
+    better = train(tmp_path / "better", Worse(), max_steps=6, validation=newest, ema={"validate_with": "better"})
+    assert better.checkpoints.load_best_checkpoint().metadata.global_step == 6
 
 
 def test_unknown_metric_is_named_with_what_there_is(tmp_path):

@@ -156,7 +156,8 @@ class EMASettings(Settings):
     warmup: bool = True
     """Start with a smaller decay, min(decay, (1 + step) / (10 + step)), to forget early weights."""
     validate_with: Literal["ema", "raw", "better"] = "ema"
-    """Weights that are validated, and saved as best; better: both are validated and the better one counts."""
+    """Weights that are validated, and saved as best; better: both are validated and the better one counts, by
+    the metric of the best, or by the loss where that is the newest."""
 
 
 class CallbackSettings(Settings):
@@ -335,12 +336,6 @@ class TrainingSettings(Settings):
     def _one_cap(self) -> Self:
         if self.max_duration is not None and self.max_length is not None:
             raise ValueError("max_duration and max_length both limit batches; drop one")
-        return self
-
-    @model_validator(mode="after")
-    def _better_by_a_metric(self) -> Self:
-        if self.best_metric == NEWEST and self.ema is not None and self.ema.validate_with == "better":
-            raise ValueError(f"ema.validate_with: better compares by the metric of the best, and that is {NEWEST}")
         return self
 
     @model_validator(mode="after")

@@ -120,7 +120,8 @@ class Validator:
     def __call__(self, step: int, best: Best) -> Validation:
         """Validate the weights that `training.ema.validate_with` selects, after `step` optimizer steps.
 
-        With `better` raw and averaged weights are validated and those better by the metric of `best` are reported.
+        With `better` raw and averaged weights are validated and those better by the metric of `best`, or by the loss
+        where the newest is the best, are reported.
         Raises UnknownMetricError.
         """
         choice = "raw" if self.ema is None else self.ema.settings.validate_with
@@ -129,8 +130,10 @@ class Validator:
         if choice != "better":
             return Validation(first, averaged=choice != "raw")
         raw = self._measure(step, averaged=False, previews=False)
-        name = best.metric.removeprefix("val_")
-        better = first[name] >= raw[name] if best.greater_is_better else first[name] <= raw[name]
+        newest = best.metric == NEWEST
+        name = "loss" if newest else best.metric.removeprefix("val_")
+        higher = best.greater_is_better and not newest
+        better = first[name] >= raw[name] if higher else first[name] <= raw[name]
         logger.info("step %d: %s is %.6g averaged, %.6g raw", step, name, first[name], raw[name])
         return Validation(first if better else raw, averaged=better)
 

@@ -58,21 +58,19 @@ class Judges:
 def check_judges(recipe: SpeechRecipe) -> None:
     """Check the judges of a recipe before training: raise MissingPackageError if a package is missing, and InputError
     if the best checkpoint depends on judged texts and there are none."""
-    without = (
-        "data.judged=0 training.validation.metric_for_best_model=val_loss training.validation.greater_is_better=false"
-    )
+    without = "data.judged=0 training.validation.metric_for_best_model=step training.validation.greater_is_better=true"
     best = recipe.training.best_metric.removeprefix("val_")
     if recipe.data.judged:
         packages = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa")
         if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
             raise MissingPackageError(
                 f"data.judged={recipe.data.judged}: judging needs {', '.join(missing)}, not installed; pip install "
-                f"'phonate[eval]' and --no-deps distillmos xls-r-sqa, or choose the best checkpoint by loss: {without}"
+                f"'phonate[eval]' and --no-deps distillmos xls-r-sqa, or take the newest checkpoint: {without}"
             )
     elif best in ("wer", "mos", "quality"):
         raise InputError(
             f"training.validation.metric_for_best_model: {best} is measured on data.judged texts, and that "
-            f"is 0; raise it, or choose by loss: {without}"
+            f"is 0; raise it, or take the newest: {without}"
         )
 
 

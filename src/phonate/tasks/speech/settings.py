@@ -14,6 +14,7 @@ from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.manifests.requirements import Requirements
 from phonate.data.settings import SpokenData
+from phonate.training.best import NEWEST
 from phonate.training.settings import TrainingSettings
 
 
@@ -136,8 +137,8 @@ def session_defaults(language: str) -> dict[str, Any]:
         "data.phonemes": "espeak",
         "data.durations": "learnt",
         "data.judged": 0,
-        "training.validation.metric_for_best_model": "val_loss",
-        "training.validation.greater_is_better": False,
+        "training.validation.metric_for_best_model": NEWEST,
+        "training.validation.greater_is_better": True,
     }
 
 

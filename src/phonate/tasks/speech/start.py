@@ -1,7 +1,8 @@
 """What training leaves to the language and to the recordings.
 
 English has a phonemizer, an aligner and a recogniser of its own. For other languages espeak gives the phones, an
-aligner is trained first, and checkpoints are judged only where the recogniser that knows other languages is installed.
+aligner is trained first, and checkpoints are judged only where the recogniser that knows other languages is installed;
+elsewhere the newest one is the best.
 
 A recipe with `training.init_from: base` starts from the voice that comes with phonate: where that has the same features
 and sizes, its weights are taken, its discriminator too, so that blurred mels are punished from the first step. A new
@@ -28,6 +29,7 @@ from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.rendering.renderer import start_of_vocoder
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
+from phonate.training.best import NEWEST
 from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.checkpoints.trained import open_trained
 
@@ -49,6 +51,8 @@ RECOGNISER = "base"
 _JUDGED = "quality"
 """The metric of the judges."""
 _BY_LOSS = {"training.validation.metric_for_best_model": "val_loss", "training.validation.greater_is_better": False}
+_NEWEST = {"training.validation.metric_for_best_model": NEWEST, "training.validation.greater_is_better": True}
+"""What is best where nobody judges: the loss rises long before voices stop getting better."""
 _AVERAGE = {"decay": 0.99, "warmup": False, "validate_with": "ema"}
 _FREEZE = {"type": "freeze_layers", "options": {"patterns": list(_PROSODY)}}
 
@@ -61,7 +65,7 @@ def start(recipe: SpeechRecipe) -> Start | None:
     language = _of_language(recipe)
     parts = [language, start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))]
     if not recipe.data.judged and recipe.training.validation.metric_for_best_model == _JUDGED:
-        parts.append(Start(_BY_LOSS, "the best checkpoint by loss (data.judged=0)"))
+        parts.append(Start(_NEWEST, "the newest checkpoint is the best (data.judged=0)"))
     if recipe.training.init_from == BASE:
         parts.append(_from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes)))
     changes = {name: value for part in parts for name, value in part.changes.items()}
@@ -80,8 +84,10 @@ def _of_language(recipe: SpeechRecipe) -> Start:
         changes["data.durations"] = "learnt"
         reasons.append("durations from an aligner that is trained first")
     if data.judged and not is_included(RECOGNISER):
-        changes |= {"data.judged": 0, **_BY_LOSS}
-        reasons.append(f"the best checkpoint by loss (by what is heard: pip install {PACKAGES[RECOGNISER]})")
+        changes |= {"data.judged": 0, **_NEWEST}
+        reasons.append(
+            f"the newest checkpoint is the best (or what is understood best: pip install {PACKAGES[RECOGNISER]})"
+        )
     return Start(changes, f"{data.language}: {', '.join(reasons)}" if reasons else "")
 
 

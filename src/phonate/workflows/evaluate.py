@@ -46,8 +46,6 @@ def evaluate(
     source = packaged(Path(run))
     if output is None and source != Path(run):
         raise InputError(f"{run}: part of phonate, where nothing is written; give a folder for the figures by --output")
-    if data is None and source != Path(run):
-        raise InputError(f"{run}: its recordings are not part of phonate; give others by --data")
     if output is None and is_checkpoint(source):
         raise InputError(f"{run}: a checkpoint, to which nothing is added; give a folder for the figures by --output")
     if output is None and not source.is_dir():
@@ -61,6 +59,8 @@ def evaluate(
         if info.tuning is None:
             raise InputError(f"--tune: inference of the task {task} has nothing to tune; leave it out")
         referred(info.tuning)(source, device=device)
+    if data is None and source != Path(run):
+        raise InputError(f"{run}: its recordings are not part of phonate; give others by --data")
     found: Evaluation = referred(info.evaluation)(source, data, device=device, **options)
     written = Run(Path(output or run))
     written.path.mkdir(parents=True, exist_ok=True)

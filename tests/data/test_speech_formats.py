@@ -133,6 +133,34 @@ def test_lines_without_speakers_parts_and_bad_lines(voice):
     assert found == {**dict.fromkeys("2678", "malformed row"), "5": "no such part"}
 
 
+@pytest.mark.parametrize("columns", ["start,end", "begin,end_time", "offset,duration"])
+def test_parts_in_a_table(voice, columns):
+    """Each row is its part of the file, not the whole file, and not a duplicate of the row before."""
+    second = "0.2,0.4" if "end" in columns else "0.2,0.2"
+    lines = [
+        f"audio_path,speaker_id,{columns}",
+        "b 2,x,0,0.2",
+        f"b 2,x,{second}",
+        "b 2,x,,",
+        "a1,x,0.3,0.1",
+        "a1,x,now,1",
+    ]
+    (voice / "m.csv").write_text("\n".join(lines))
+    rows, report = rows_of(corpus(voice / "m.csv"))
+    assert {*rows} >= {"b 2-00000000", "b 2-00000200", "b 2"}
+    found = {problem.place.rpartition(":")[2]: problem.detail for problem in report.refused}
+    assert "start 'now'" in found["6"]
+    assert ("5" in found) == ("end" in columns), "from 0.3 to 0.1"
+
+
+def test_parts_by_start_and_end_in_json(voice):
+    part = {"audio_path": "b 2", "speaker_id": "x", "start": 0.2, "end": 0.4, "text": "Two."}
+    (voice / "m.jsonl").write_text(json.dumps(part))
+    rows, report = rows_of(corpus(voice / "m.jsonl"))
+    assert rows == {"b 2-00000200": ("x", "Two.")}
+    assert report.seconds == pytest.approx(0.2)
+
+
 def manifests(voice, names=("a1", "b 2")):
     from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 
@@ -184,6 +212,7 @@ def test_parquet_with_embedded_audio(voice, where):
             "audio": [{"bytes": sounds[0], "path": "x.wav"}, {"bytes": sounds[1], "path": None}],
             "transcription": ["One.", "Two."],
             "speaker_id": [4, 5],
+            "start": [[0.1, 0.3], [0.2]],  # of words, or of the recording that the clip was cut from
         }
     )
     folder = voice / "set" / where

@@ -11,7 +11,17 @@ from typing import Any
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
-from phonate.data.manifests.rows import Problem, listed_file, malformed, printable
+from phonate.data.manifests.rows import (
+    Problem,
+    Row,
+    Segment,
+    as_text,
+    checked_row,
+    id_of,
+    listed_file,
+    malformed,
+    printable,
+)
 
 COLUMNS = {
     "audio_path": (
@@ -29,8 +39,14 @@ COLUMNS = {
     "text": ("text", "transcript", "sentence", "transcription", "normalized_text", "text_normalized"),
     "id": ("id",),
     "split": ("split", "subset", "partition"),
+    "start": ("start", "offset", "start_time", "begin"),
+    "end": ("end", "end_time"),
+    "duration": ("duration",),
 }
 """What a column stands for -> the names that it has in one corpus or another, the first that is there counting."""
+
+PART = ("start", "end", "duration")
+"""The columns that make a row a part of its file."""
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 TABLES = (".csv", ".tsv", ".txt")
@@ -145,6 +161,36 @@ def _cells(file: Path, line: str) -> list[str]:
     except (ValueError, RecursionError):
         return []
     return [name] if isinstance(document, dict) and (name := audio_name(document)) else []
+
+
+def clip_of(listed: Mapping[str, object], name: str, path: Path, speaker: str | None, place: str) -> Row | Problem:
+    """The row of a recording that a list calls `name`, from the values of the list's columns: the whole file, or the
+    part between `start` and `end` or `start` and `start` plus `duration`, in seconds. A duration alone is that of the
+    whole file and is ignored in favour of its header."""
+    try:
+        start, end = _part(listed)
+    except (TypeError, ValueError):
+        given = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
+        return malformed(place, f"{given}: no seconds from a start to a later end; correct them")
+    part = f"-{round(1000 * start):08d}" if as_text(listed.get("start")) else ""
+    id = as_text(listed.get("id")) or id_of(name) + part
+    file = listed_file(path.parent, name)
+    segment = Segment(start, end, speaker, as_text(listed.get("text")))
+    split = as_text(listed.get("split"))
+    return checked_row(Row(id, file, (segment,), place, start=start, end=end, split=split))
+
+
+def _part(listed: Mapping[str, object]) -> tuple[float, float | None]:
+    start, end, duration = (as_text(listed.get(key)) for key in PART)
+    if start is None and end is None:
+        return 0.0, None
+    begins = float(start or 0.0)
+    ends = None if end is None else float(end)
+    if ends is None and duration is not None:
+        ends = begins + float(duration)
+    if not 0.0 <= begins < float("inf") or not (ends is None or begins < ends < float("inf")):
+        raise ValueError
+    return begins, ends
 
 
 def audio_name(sample: Mapping[str, object]) -> str | None:

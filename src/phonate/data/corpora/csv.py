@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._lists import SEPARATORS, TABLES, list_in, listed_in, read_lines, speaker_of, spelled
-from phonate.data.manifests.rows import Problem, Row, checked_row, id_of, listed_file, malformed
+from phonate.data.corpora._lists import SEPARATORS, TABLES, clip_of, list_in, listed_in, read_lines, speaker_of, spelled
+from phonate.data.manifests.rows import Problem, Row, checked_row, listed_file, malformed
 
 PRIORITY = 40
 
@@ -20,8 +20,9 @@ def recognises(path: Path) -> bool:
 
 def csv_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a `metadata.csv`: columns by their names in any order (comma, tab, semicolon or bar between them), or,
-    without a header, `id|speaker|text`. Paths are relative to the file, or to wavs/ beside it. Without a column of
-    speakers there is one, who is called after the folder."""
+    without a header, `id|speaker|text`. Paths are relative to the file, or to wavs/ beside it. Columns of starts and
+    ends, in seconds, make a row a part of its file. Without a column of speakers there is one, who is called after the
+    folder."""
     if path.is_dir():
         path = list_in(path, TABLES) or path / "metadata.csv"
     lines = read_lines(path)
@@ -75,23 +76,12 @@ def _with_header(
             yield malformed(place, f"{len(cells)} columns, the header has {width}; {mend}")
             continue
 
-        def cell(name: str, cells: list[str] = cells) -> str | None:
-            at = columns.get(name)
-            return cells[at].strip() or None if at is not None and at < len(cells) else None
-
-        name = cell("audio_path") or cell("id")
+        listed = {meaning: cells[at].strip() or None for meaning, at in columns.items() if at < len(cells)}
+        name = listed.get("audio_path") or listed.get("id")
         if name is None:
             yield malformed(place, "no audio_path")
             continue
-        row = Row.clip(
-            id=cell("id") or id_of(name),
-            path=listed_file(path.parent, name),
-            speaker=cell("speaker_id") or alone,
-            text=cell("text"),
-            place=place,
-            split=cell("split"),
-        )
-        yield checked_row(row)
+        yield clip_of(listed, name, path, listed.get("speaker_id") or alone, place)
 
 
 def _piped(path: Path, lines: list[str]) -> Iterator[Row | Problem]:

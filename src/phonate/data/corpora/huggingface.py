@@ -12,7 +12,7 @@ from typing import Any
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError, MissingPackageError
-from phonate.data.corpora._lists import spelled
+from phonate.data.corpora._lists import PART, spelled
 from phonate.data.manifests.rows import (
     Problem,
     Row,
@@ -133,7 +133,8 @@ class _Shard:
 
     def __init__(self, shard: Path, root: Path, cache: Path, schema: Any, seen: set[str]) -> None:
         self._shard, self._root, self._seen = shard, root, seen
-        self._columns = spelled(schema.names)
+        # Recordings of a data set are already cut; times in it are those of the recordings that they were cut from.
+        self._columns = {key: name for key, name in spelled(schema.names).items() if key not in PART}
         twice = sorted({name for name in self._columns.values() if schema.names.count(name) > 1})
         if twice:
             raise DataError(f"{shard}: several columns {twice[0]!r}; keep one of them")

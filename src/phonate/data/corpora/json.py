@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,14 @@ from phonate.data.corpora._lists import (
     COLUMNS,
     OBJECTS,
     audio_name,
+    clip_of,
     list_in,
     listed_in,
     read_lines,
     speaker_of,
     spelled,
 )
-from phonate.data.manifests.rows import Problem, Row, as_text, checked_row, id_of, listed_file, malformed
+from phonate.data.manifests.rows import Problem, Row, as_text, malformed
 
 NAMES = ("metadata.json", "samples.json", "dataset.json")
 
@@ -52,31 +52,9 @@ def json_rows(path: Path) -> Iterator[Row | Problem]:
 
 
 def _row(sample: dict[str, Any], name: str, path: Path, alone: str | None, place: str) -> Row | Problem:
-    columns = spelled(list(sample))
-    speaker, text, split = (sample.get(columns.get(meaning, "")) for meaning in ("speaker_id", "text", "split"))
-    speaker = alone if speaker is None else speaker
-    try:
-        start, end = _part(sample)
-    except (TypeError, ValueError):
-        detail = f"offset {sample.get('offset')!r} and duration {sample.get('duration')!r} are not seconds"
-        return malformed(place, f"{detail}; correct them")
-    id = as_text(sample.get("id")) or id_of(name) + (f"-{round(1000 * start):08d}" if "offset" in sample else "")
-    clip = Row.clip(id, listed_file(path.parent, name), as_text(speaker), as_text(text), place, as_text(split))
-    segments = tuple(replace(one, start=start, end=end) for one in clip.segments)
-    return checked_row(replace(clip, segments=segments, start=start, end=end))
-
-
-def _part(sample: dict[str, Any]) -> tuple[float, float | None]:
-    """Start and end in seconds of a part of a file, as NeMo lists it: `offset` and `duration`. A duration alone is that
-    of the whole file and is ignored in favour of its header."""
-    offset, duration = sample.get("offset"), sample.get("duration")
-    if offset is None:
-        return 0.0, None
-    start = float(offset)
-    end = None if duration is None else start + float(duration)
-    if not 0.0 <= start < float("inf") or not (end is None or start < end < float("inf")):
-        raise ValueError
-    return start, end
+    listed = {meaning: sample[key] for meaning, key in spelled(list(sample)).items()}
+    speaker = listed.get("speaker_id")
+    return clip_of(listed, name, path, as_text(alone if speaker is None else speaker), place)
 
 
 def _samples(path: Path) -> list[tuple[str, object]]:

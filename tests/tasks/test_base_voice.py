@@ -280,6 +280,15 @@ def test_what_needs_a_run_says_what_it_is(
     assert not list(tmp_path.iterdir())
 
 
+def test_figures_need_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("figures").touch()
+    assert main(["evaluate", BASE_VOICE, "--data", "sentences.txt", "--output", "figures"]) == 2
+    assert "--output figures: a file; give a folder for the figures" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_it_is_evaluated_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "resemblyzer"):

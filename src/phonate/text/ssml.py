@@ -28,6 +28,14 @@ _XML = "http://www.w3.org/XML/1998/namespace}"
 _LANG = f"{_XML}lang"
 _DEEPEST = 50
 """Elements in each other."""
+_ENTITIES = "; & and < in a text are written &amp; and &lt;"
+_ADVICE = {
+    expat.errors.XML_ERROR_INVALID_TOKEN: _ENTITIES,
+    expat.errors.XML_ERROR_UNDEFINED_ENTITY: _ENTITIES,
+    expat.errors.XML_ERROR_TAG_MISMATCH: "; end tags close the element that was opened last",
+    expat.errors.XML_ERROR_NO_ELEMENTS: "; </speak> is missing",
+}
+"""What to do about an error of the parser."""
 _NUMBER = r"([+-]?\d+(?:\.\d+)?)"
 _COMMENTS = r"(?:<!--(?:(?!-->).)*-->\s*)*"
 _SPEAK = re.compile(
@@ -170,7 +178,8 @@ def _root(markup: str, first_line: int) -> _Element:
     except expat.ExpatError as error:
         line = first_line + error.lineno - 1
         what = expat.ErrorString(error.code).removeprefix("not well-formed (").removesuffix(")")
-        raise InputError(f"SSML, line {line}: is not well-formed ({what}); & in a text is written &amp;") from error
+        advice = _ADVICE.get(expat.ErrorString(error.code), "")
+        raise InputError(f"SSML, line {line}: is not well-formed ({what}){advice}") from error
     except UnicodeEncodeError as error:
         raise InputError("SSML: has half of a surrogate pair, which is no character; leave it out") from error
     return document.children[0]

@@ -50,6 +50,9 @@ def evaluate(
         raise InputError(f"{run}: a checkpoint, to which nothing is added; give a folder for the figures by --output")
     if output is None and not source.is_dir():
         raise InputError(f"{run}: no such folder; give that of a run, or say with --output where to write the figures")
+    written = Run(Path(output or run))
+    if written.path.exists() and not written.path.is_dir():
+        raise InputError(f"--output {written.path}: a file; give a folder for the figures")
     task = task_of(run)
     info = task_info(task)
     if info.evaluation is None:
@@ -62,7 +65,6 @@ def evaluate(
     if data is None and source != Path(run):
         raise InputError(f"{run}: its recordings are not part of phonate; give others by --data")
     found: Evaluation = referred(info.evaluation)(source, data, device=device, **options)
-    written = Run(Path(output or run))
     written.path.mkdir(parents=True, exist_ok=True)
     written.write_json(FIGURES, found.document())
     if found.sounds:

@@ -195,7 +195,12 @@ class Synthesiser(Inference):
             return self.joined(self.spoken(list(self.sentences(text)), speaker, speed, semitones))
         if any(map(is_ssml, text)):
             return [self.speak(one, speaker, speed, semitones) for one in text]
-        written = [list(self.sentences(one)) for one in text]
+        written = []
+        for number, one in enumerate(text, start=1):
+            try:
+                written.append(list(self.sentences(one)))
+            except InputError as error:
+                raise InputError(f"text {number} of {len(text)}: {error}") from error
         spoken = iter(self.spoken([words for one in written for words in one], speaker, speed, semitones))
         return [self.joined(itertools.islice(spoken, len(one))) for one in written]
 

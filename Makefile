@@ -33,8 +33,9 @@ $(DOCS): $(READY)
 
 setup: $(READY)  ## Make .venv with everything that development needs
 
-demo: $(READY)  ## Train a voice, stop, resume, speak, report (DATA=folder: your recordings; TASK=conversion)
-	$(BIN)/phonate demo $(if $(DATA),--data '$(subst ','\'',$(DATA))') $(if $(TASK),--task $(TASK))
+# LANGUAGE counts only when given to make: in the environment it is the user's own, such as en_US:en.
+demo: $(READY)  ## Train a voice, stop, resume, speak, report (DATA=folder: your recordings; LANGUAGE=de; TASK=conversion)
+	$(BIN)/phonate demo $(if $(DATA),--data '$(subst ','\'',$(DATA))') $(if $(TASK),--task $(TASK)) $(if $(filter command,$(origin LANGUAGE)),--language $(LANGUAGE))
 
 test: $(READY)  ## Run the tests that take under ten minutes together
 	$(PYTEST) -m 'not slow and not gpu'

@@ -144,6 +144,47 @@ def test_it_speaks_before_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert any(RECORDINGS.name in one for one in trained if one.startswith("data.path="))
 
 
+def test_recordings_in_another_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe has the language, and does not choose by the loss; the package's recordings have their own."""
+    trained: list[str] = []
+
+    class Begins(Exception):
+        pass
+
+    def training_begins(recipe: list[str], *_: object) -> None:
+        trained.extend(recipe)
+        raise Begins
+
+    monkeypatch.setattr("phonate.workflows.demo.speech.Training", training_begins)
+    with pytest.raises(Begins):
+        train_speech(RECORDINGS, tmp_path, cast(Any, None), cast(Any, None), [].append, language="de")
+    recipe = resolve("speech", trained[1:]).recipe
+    chosen = start(recipe)
+    assert recipe.data.language == "de"
+    assert recipe.data.judged == 0
+    assert chosen is not None
+    assert chosen.changes["data.phonemes"] == "espeak"
+    assert chosen.changes["training.validation.metric_for_best_model"] == "step"
+    for data, kind in ((None, "speech"), (tmp_path, "conversion")):
+        with pytest.raises(InputError, match="--language de"):
+            demo(tmp_path / "out", data, kind=kind, language="de")
+
+
+def test_make_takes_a_language_only_from_its_command_line() -> None:
+    """LANGUAGE is also a variable of the environment, in which desktops keep a list of languages."""
+    root = Path(__file__).parents[2]
+
+    def made(*given: str) -> str:
+        environment = {**os.environ, "LANGUAGE": "en_US:en"}
+        ran = subprocess.run(
+            ["make", "-n", "demo", *given], cwd=root, env=environment, capture_output=True, text=True, check=True
+        )
+        return ran.stdout
+
+    assert "--language" not in made()
+    assert "--data 'mine' --language de" in " ".join(made("DATA=mine", "LANGUAGE=de").split())
+
+
 def test_one_corpus_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--synthetic"):
         demo(tmp_path / "out", tmp_path, synthetic=True)

@@ -8,6 +8,7 @@ for conversion without --data, it makes a corpus of synthetic speech (needs phon
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate demo`."""
     parser.add_argument(
         "--data", metavar="DIR", type=Path, help="your recordings, with texts or a sub-folder per speaker"
+    )
+    parser.add_argument(
+        "--language", metavar="CODE", help="the language of your recordings, such as de (default: English)"
     )
     parser.add_argument(
         "--task",
@@ -43,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if args.minutes is not None and not args.minutes > 0:
         raise InputError(f"--minutes {args.minutes:g}: must be more than 0")
     output = args.output or free_folder(Path("runs/demo"))
-    made = demo(output, args.data, args.minutes, lambda line: print(line, flush=True), args.task, args.synthetic)
+    say = partial(print, flush=True)
+    made = demo(output, args.data, args.minutes, say, args.task, args.synthetic, args.language)
     _print(made)
     return 0
 

@@ -45,6 +45,7 @@ def demo(
     say: Say = lambda line: None,
     kind: Kind = "speech",
     synthetic: bool = False,
+    language: str | None = None,
 ) -> Demo:
     """Run everything in `output`, a folder that is new or empty.
 
@@ -57,13 +58,16 @@ def demo(
         say: Called with each line of progress.
         kind: What to train.
         synthetic: Train on a synthetic corpus, which for speech means from scratch.
+        language: That of the texts of `data`, such as "de"; None: English.
 
     Raises:
-        InputError: a folder can't be used, or `data` was given with `synthetic`.
+        InputError: a folder can't be used, `data` was given with `synthetic`, or `language` without `data`.
         PhonateError: training failed.
     """
     if synthetic and data is not None:
         raise InputError("--synthetic: makes a corpus, and --data gives one; leave one of them out")
+    if language is not None and (data is None or kind != "speech"):
+        raise InputError(f"--language {language}: is that of your recordings and their texts; give these by --data")
     if data is not None and not data.exists():
         raise InputError(f"--data: {data} does not exist; name a folder of recordings")
     if output.is_dir() and any(output.iterdir()):
@@ -73,7 +77,7 @@ def demo(
     limit = Limit(60 * MINUTES, started + _TRAINED_BY) if minutes is None else Limit(60 * minutes)
     machine = _machine(say)
     if kind == "speech":
-        evaluation = train_speech(data, output, limit, machine, say, synthetic)
+        evaluation = train_speech(data, output, limit, machine, say, synthetic, language)
         metrics: tuple[str, ...] = ("wer", "mos", "speaker", "mcd", "rtf")
         use = ["phonate", "speak", str(output), "The baker sold a yellow boat.", "-o", "said.wav"]
     else:

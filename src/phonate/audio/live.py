@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -21,6 +23,8 @@ from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.packages import optional_package
 
 logger = logging.getLogger("phonate")
+LOUDSPEAKER, PIPE = "loudspeaker", "-"
+"""What stands for a sink in the place of a file's path."""
 _FULL_SCALE = 32768.0
 
 
@@ -56,6 +60,29 @@ def raw_blocks(pipe: BinaryIO, size: int) -> Iterator[FloatArray]:
         if len(data) % 2:
             raise DataError("standard input ends within a sample; it must be raw 16-bit samples of one channel")
         yield np.frombuffer(data, dtype="<i2").astype(np.float32) / np.float32(_FULL_SCALE)
+
+
+@contextlib.contextmanager
+def opened_sink(name: str, sample_rate: int, size: int) -> Iterator[Sink]:
+    """The loudspeaker, raw samples on standard output (-), or a .wav or .flac file; blocks of about `size` samples.
+    Errors as for `loudspeaker` and `file_sink`."""
+    if name == LOUDSPEAKER:
+        with loudspeaker(sample_rate, size) as sink:
+            yield sink
+    elif name == PIPE:
+        yield RawSink(sys.stdout.buffer)
+    else:
+        with file_sink(name, sample_rate) as sink:
+            yield sink
+
+
+def ahead(blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
+    """The blocks, each computed while the one before is in use, so that playing does not wait."""
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
+        following = thread.submit(next, blocks, None)
+        while (block := following.result()) is not None:
+            following = thread.submit(next, blocks, None)
+            yield block
 
 
 class RawSink:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import torch
 
 from phonate.audio.decoding import FloatArray, read_blocks
-from phonate.audio.live import RawSink, Sink, file_sink, loudspeaker, microphone, raw_blocks, resampled
+from phonate.audio.live import PIPE, Sink, microphone, opened_sink, raw_blocks, resampled
 from phonate.config.errors import InputError
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.live.speech import LiveConversion
 
 logger = logging.getLogger("phonate")
 
-MICROPHONE, LOUDSPEAKER, PIPE = "microphone", "loudspeaker", "-"
+MICROPHONE = "microphone"
 _LOWEST_RATE, _HIGHEST_RATE = 8000, 192000
 
 
@@ -64,7 +64,7 @@ def convert_live(
         live.sample_rate,
         live.block,
     )
-    with _source(source, live, rate) as blocks, _sink(sink, live) as output:
+    with _source(source, live, rate) as blocks, opened_sink(sink, live.sample_rate, live.block) as output:
         return _run(live, blocks, output)
 
 
@@ -97,18 +97,6 @@ def _source(source: str, live: LiveConversion, rate: int | None) -> Iterator[Ite
             yield heard
     else:
         yield read_blocks(source, live.sample_rate, block_seconds=live.block / live.sample_rate)
-
-
-@contextlib.contextmanager
-def _sink(sink: str, live: LiveConversion) -> Iterator[Sink]:
-    if sink == LOUDSPEAKER:
-        with loudspeaker(live.sample_rate, live.block) as output:
-            yield output
-    elif sink == PIPE:
-        yield RawSink(sys.stdout.buffer)
-    else:
-        with file_sink(sink, live.sample_rate) as output:
-            yield output
 
 
 @contextlib.contextmanager

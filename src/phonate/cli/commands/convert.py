@@ -77,9 +77,10 @@ def _check_output(args: argparse.Namespace) -> None:
 
 
 def _live(args: argparse.Namespace) -> int:
+    from phonate.audio.live import LOUDSPEAKER, PIPE
     from phonate.cli.output import log_to_console
     from phonate.config.errors import InputError
-    from phonate.workflows.live import LOUDSPEAKER, PIPE, convert_live
+    from phonate.workflows.live import convert_live
     from phonate.workflows.load import load
 
     if args.reference:

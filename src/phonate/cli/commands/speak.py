@@ -1,7 +1,8 @@
 """Speak a text, in a trained voice or in the one that comes with phonate.
 
 RUN is a run's folder or one of its checkpoints; TEXT is what to say, or - to read it from standard input. A text that
-begins with <speak is SSML.
+begins with <speak is SSML. With -o loudspeaker, or -o - for raw 16-bit samples on standard output, each sentence is
+heard while the next is made.
 """
 
 from __future__ import annotations
@@ -10,9 +11,17 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from phonate.audio.decoding import FloatArray
 
 VOICE = "base/voice"
 OUTPUT = "spoken.wav"
+_BLOCK = 1024
+"""Samples that are handed to the loudspeaker together."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,18 +53,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--captions", metavar="FILE", help="write when each word is said: .srt, .vtt or .json")
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument(
-        "-o", "--output", metavar="OUT.wav", default=OUTPUT, help=f"where to write: .wav or .flac (default: {OUTPUT})"
+        "-o",
+        "--output",
+        metavar="OUT.wav",
+        default=OUTPUT,
+        help=f"where to write: .wav or .flac, loudspeaker, or - (default: {OUTPUT})",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Speak, and print what was written."""
     from phonate.audio.decoding import MADE, writable, write_audio
+    from phonate.audio.live import LOUDSPEAKER, PIPE
     from phonate.config.errors import InputError
     from phonate.text.captions import captions, write_captions
     from phonate.workflows.load import load
 
-    writable(args.output)
+    streamed = args.output in (LOUDSPEAKER, PIPE)
+    if streamed and args.captions is not None:
+        raise InputError("--captions: are of a sound file; name one by -o OUT.wav")
+    if not streamed:
+        writable(args.output)
     if args.run == VOICE and (args.text == VOICE or os.path.isdir(args.text)):
         raise InputError(f"{args.text} is a voice or a folder: say what to speak, as in phonate speak {args.text} TEXT")
     if (Path(args.text).suffix or os.sep in args.text) and os.path.isfile(args.text):
@@ -70,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
     synthesiser.prosody_rules = not args.no_prosody_rules
     if args.lexicon is not None:
         synthesiser.pronounce(args.lexicon)
+    if streamed:
+        return _stream(
+            synthesiser.stream(text, args.speaker, args.speed, args.semitones), synthesiser.sample_rate, args
+        )
     given = (text, args.speaker, args.speed, args.semitones)
     if args.captions is not None:
         waveform, words = synthesiser.timed(*given)
@@ -78,6 +100,19 @@ def run(args: argparse.Namespace) -> int:
         waveform = synthesiser.speak(*given)
     write_audio(args.output, waveform, synthesiser.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / synthesiser.sample_rate:.1f} s")
+    return 0
+
+
+def _stream(pieces: Iterator[FloatArray], sample_rate: int, args: argparse.Namespace) -> int:
+    from phonate.audio.live import PIPE, ahead, opened_sink
+
+    samples = 0
+    with opened_sink(args.output, sample_rate, _BLOCK) as sink:
+        for piece in ahead(pieces):
+            sink.write(piece)
+            samples += len(piece)
+    said = sys.stderr if args.output == PIPE else sys.stdout  # standard output is the sound
+    print(f"{args.output}: {samples / sample_rate:.1f} s at {sample_rate} Hz", file=said)
     return 0
 
 

@@ -461,3 +461,21 @@ def test_an_option_takes_the_value_of_its_synonym() -> None:
     assert found.origins["training", "batch_size"] == "recipe.yaml:4:19"
     assert resolved(found.to_yaml()).recipe == found.recipe
     assert resolved(text, ["training.batch_size=7"]).recipe.training.batch_size == 7
+
+
+def test_epochs_on_top_of_a_recipe_replace_its_steps() -> None:
+    """Steps count before epochs, so a recipe's would silently leave those that are asked for without effect."""
+    steps = "task: toy\ndata: {path: x}\ntraining: {max_steps: 100}\n"
+
+    def length(text: str, overrides: object = (), base: str | None = None) -> tuple[int, int | None]:
+        below = None if base is None else parse(base, "base.yaml")
+        training = resolve_document(parse(text, "recipe.yaml"), overrides, below).recipe.training  # type: ignore[arg-type]
+        return training.epochs, training.max_steps
+
+    assert length(steps) == (100, 100)
+    assert length(steps, ["training.epochs=5"]) == (5, None)
+    assert length(steps, {"training": {"epochs": 5}}) == (5, None)
+    assert length(steps, ["training.epochs=5", "training.max_steps=7"]) == (5, 7)
+    assert length("training: {epochs: 5}\n", base=steps) == (5, None)
+    assert length("training: {epochs: 5, max_steps: 7}\n", base=steps) == (5, 7)
+    assert length(steps.replace("{", "{epochs: 5, ", 2).replace("data: {epochs: 5, ", "data: {")) == (5, 100)

@@ -24,6 +24,9 @@ Locate = Callable[[Key], Place | None]
 """Where a path was written."""
 
 PARTS = ("data", "model", "training")
+EPOCHS, MAX_STEPS = ("training", "epochs"), ("training", "max_steps")
+"""Two ways to say how long training lasts. Steps count where both are written together; epochs that are written alone
+replace the steps of the layers below."""
 
 
 class Layers:
@@ -100,8 +103,14 @@ class Layers:
             # `training:` with nothing under it is a section left empty, not null
             written = {key: {} if value is None and key in PARTS else value for key, value in document.values.items()}
             self._merge(typed, written, (), document.places.get)
+            if _holds(written, EPOCHS) and not _holds(written, MAX_STEPS):
+                where = document.places.get(EPOCHS, Place.of(document.name))
+                self._set(typed, Override(MAX_STEPS, None, where.value))
         for change in changes:
             self._set(typed, change)
+        epochs = next((change for change in changes if _gives(change, EPOCHS)), None)
+        if epochs is not None and not any(_gives(change, MAX_STEPS) for change in changes):
+            self._set(typed, Override(MAX_STEPS, None, epochs.source))
 
     def take_synonyms(self, typed: type[Settings], synonyms: Mapping[str, str]) -> None:
         """Give each option that has no value the one that was written under its synonym (`TaskInfo.synonyms`)."""
@@ -227,6 +236,20 @@ def _inner(within: type[Settings] | None, key: str) -> type[Settings] | None:
     if within is None or key not in within.model_fields:
         return None
     return section(within.model_fields[key].annotation)
+
+
+def _holds(values: Mapping[str, Any], path: Key) -> bool:
+    """Whether something other than null is written at `path`."""
+    found: Any = values
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found is not None
+
+
+def _gives(change: Override, path: Key) -> bool:
+    """Whether an override sets the option at `path`, by itself or within a section."""
+    depth = len(change.path)
+    return change.path == path[:depth] and (depth == len(path) or _holds(change.value, path[depth:]))
 
 
 def _paths(value: Any, path: Key) -> list[Key]:

@@ -232,7 +232,7 @@ class TrainingSettings(Settings):
     epochs: PositiveInt = 100
     """Passes over the training samples."""
     max_steps: PositiveInt | None = None
-    """Optimizer steps; overrides `epochs`."""
+    """Optimizer steps; overrides `epochs`, unless it is a recipe's and only `epochs` is given on top of it."""
     batch_size: PositiveInt = 32
     """Items per forward pass, over all ranks; replaced by `max_duration` or `max_length`."""
     max_duration: PositiveFloat | None = None

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from phonate.compute import device as devices
 from phonate.compute import distributed
 from phonate.compute.distributed import Ranks
+from phonate.config.documents import shipped
 from phonate.config.errors import InputError
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import Resolved, resolve
@@ -34,6 +35,9 @@ from phonate.workflows.dry_run import dry_run as estimate
 from phonate.workflows.tuning.search import tune
 
 logger = logging.getLogger("phonate")
+
+
+_EPOCHS = "training.epochs"
 
 
 @dataclass(frozen=True)
@@ -122,14 +126,34 @@ def _started(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -
     start: Start | None = None if info.start is None else referred(info.start)(resolved.recipe)
     if start is None or not start.changes:
         return resolved, ""
-    changes = dict(start.changes)
     given = set(overrides) if isinstance(overrides, Mapping) else {text.partition("=")[0] for text in overrides}
-    replaced = sorted(changes.keys() & given - {"training.init_from"})
-    reason = start.reason + (f"; set otherwise: {', '.join(replaced)}" if start.reason and replaced else "")
+    own = {name for name in (*start.changes, _EPOCHS) if name in given or _is_own(resolved, name)}
+    if _EPOCHS in own:
+        own.add("training.max_steps")
+    own &= start.changes.keys() - {"training.init_from"}
+    otherwise = sorted(name for name in own if _value(resolved, name) != start.changes[name])
+    reason = start.reason + (f"; set otherwise: {', '.join(otherwise)}" if start.reason and otherwise else "")
+    changes = {name: value for name, value in start.changes.items() if name not in own}
     settled = {name: changes.pop(name) for name in ("training.init_from",) if name in changes}
     if isinstance(overrides, Mapping):
         return resolve(source, {**changes, **overrides, **settled}), reason
     return resolve(source, [*_written(changes), *overrides, *_written(settled)]), reason
+
+
+def _is_own(resolved: Resolved, name: str) -> bool:
+    """Whether a recipe of one's own sets this option unlike the shipped recipe of its task."""
+    task, written = resolved.recipe.task, tuple(name.split(".")) in resolved.document.places
+    if not written or task not in shipped():
+        return written
+    usual = resolve(task, {"size": resolved.recipe.size}, incomplete=True)
+    return bool(_value(usual, name) != _value(resolved, name))
+
+
+def _value(resolved: Resolved, name: str) -> Any:
+    found: Any = resolved.recipe.model_dump(mode="json")
+    for key in name.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def _written(changes: Mapping[str, Any]) -> list[str]:

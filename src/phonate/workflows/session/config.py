@@ -161,9 +161,6 @@ class SessionConfig:
             found = self.value(*path) if self.task is None else None
             if found is not None and (path != ("size",) or found in task_settings("vocoder").sizes):
                 _put(values, path, found)
-        training = values.get("training", {})
-        if "epochs" in training and "max_steps" not in training:
-            training["max_steps"] = None  # the shipped recipe counts steps, which would take precedence
         base = read("vocoder" if source == "auto" else source)
         return resolve_document(replace(self.document, values=values), overrides, base=base)
 

@@ -87,6 +87,22 @@ def test_uem_limits_recordings_to_its_regions(meetings):
     assert prepared.index.recording.tolist() == [0, 0, 1, 2]
 
 
+def test_regions_of_other_recordings_are_none_of_one_rttm_file(meetings):
+    """m3 is in a list of all regions, and of the other file's recordings: speech there is not silence here."""
+    (meetings / "test.rttm").write_text("SPEAKER m3 1 0.5 1.0 <NA> <NA> bob <NA> <NA>\n")
+    (meetings / "regions").mkdir()
+    (meetings / "regions/all.UEM").write_text("m1 1 0.5 1.25\nm2 1 0 1\nm3 1 0 2\n")
+    checked, _ = check_corpus(conversations(meetings / "train.rttm"))
+    assert {one.row.id: one.seconds for one in checked} == {"m1": 0.75, "m2": 1.0}
+    checked, _ = check_corpus(conversations(meetings))
+    assert {one.row.id: one.seconds for one in checked} == {"m1": 0.75, "m2": 1.0, "m3": 2.0}
+    (meetings / "train.uem").write_text("m1 1 0.5 1.25\nm3 1 0 1\n")
+    (meetings / "test.rttm").unlink()
+    checked, _ = check_corpus(conversations(meetings / "train.rttm"))
+    silent = next(one.row for one in checked if one.row.path.stem == "m3")
+    assert (silent.segments, silent.split) == ((), "train")
+
+
 def test_a_task_of_one_speaker_takes_segments_that_nobody_else_speaks_in(meetings):
     _, report = check_corpus(corpus(meetings))
     assert report.reasons() == {"several speakers": 1, "missing file": 1, "no annotation": 1}
@@ -216,6 +232,15 @@ def test_stm_lines_are_utterances(talks):
     assert sorted(one.row.id for one in check_corpus(whole)[0]) == ["call/a", "call/b", "talk"]
 
 
+def test_stm_numbers_of_channels_and_one_channel_alone(talks):
+    (talks / "stm/dev.stm").write_text("call 1 bob 0.0 1.0 hello\ncall 2 eve 1.0 2.0 yes\n")
+    checked, _ = check_corpus(corpus(talks))
+    assert {one.row.id: one.row.channel for one in checked} == {"call/1-00000000": 0, "call/2-00001000": 1}
+    (talks / "stm/dev.stm").write_text("call B eve 1.0 2.0 yes\ntalk A ann 0.5 1.5 good morning\n")
+    checked, _ = check_corpus(corpus(talks))
+    assert {one.row.id: one.row.channel for one in checked} == {"call-00001000": 1, "talk-00000500": None}
+
+
 def test_a_recording_with_a_bad_line_of_stm_is_refused(talks):
     with (talks / "stm/dev.stm").open("a") as file:
         file.write("call A bob 1.0 0.5 wrong\n")
@@ -277,6 +302,18 @@ def test_kaldi_without_segments_and_with_channels(kaldi):
     prepared = prepare(corpus(kaldi.parent))
     assert prepared.index.id[:] == ["train/call-A", "train/call-B"]
     assert np.abs(prepared.cache.waveform(1) - tone(2.0, 300.0) / 0.3).max() < 1e-3
+
+
+def test_kaldi_with_one_channel_of_a_stereo_file(kaldi):
+    """Its other side is in another folder, or in none."""
+    stereo = np.stack([tone(2.0, 200.0), tone(2.0, 300.0)], axis=1)
+    soundfile.write(kaldi / "call.wav", stereo, RATE)
+    (kaldi / "segments").unlink()
+    (kaldi / "wav.scp").write_text("call-B call.wav\n")
+    (kaldi / "reco2file_and_channel").write_text("call-B call B\n")
+    (kaldi / "utt2spk").write_text("call-B bob\n")
+    prepared = prepare(corpus(kaldi))
+    assert np.abs(prepared.cache.waveform(0) - tone(2.0, 300.0) / 0.3).max() < 1e-3
 
 
 def test_kaldi_channels_that_are_files_of_their_own(kaldi):

@@ -90,6 +90,20 @@ def test_folders_of_official_splits(tmp_path):
     assert ids(prepare(corpus(tmp_path / "corpus"))) == (["train/ann/a", "train/ann/b"], ["dev/ann/c"], ["test/bob/d"])
 
 
+def test_folders_of_official_splits_of_one_speaker(tmp_path):
+    for name in ("train/a", "train/b", "validation/c", "test/d"):
+        wav(tmp_path / f"anna/{name}.wav")
+    prepared = prepare(corpus(tmp_path / "anna"))
+    assert ids(prepared) == (["train/a", "train/b"], ["validation/c"], ["test/d"])
+    assert prepared.speakers == ["anna"]
+
+
+def test_speakers_may_be_called_like_splits(tmp_path):
+    for name in ("val/a", "ann/b", "ann/c"):
+        wav(tmp_path / f"corpus/{name}.wav")
+    assert sorted(prepare(corpus(tmp_path / "corpus")).speakers) == ["ann", "val"]
+
+
 def test_parts_of_a_recording_stay_together():
     names = [f"{recording}-{part}" for recording in range(20) for part in range(5)]
     recordings = np.repeat(np.arange(20), 5)

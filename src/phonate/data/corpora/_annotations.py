@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from phonate.audio.decoding import probe
+from phonate.config.errors import DataError
 from phonate.data.manifests.rows import Problem, Segment, audio_files, official_split, printable
 
 
@@ -62,6 +64,15 @@ def root_of(path: Path) -> Path:
         return path
     beside = next(audio_files(path.parent, unreadable=lambda *_: None), None)
     return path.parent if beside is not None else path.parent.parent
+
+
+def is_stereo(file: Path) -> bool:
+    """Whether a channel can be chosen. Where the file is mono, or can't be read, which is reported when it is checked,
+    there is none to choose."""
+    try:
+        return probe(file).channels > 1
+    except DataError:
+        return False
 
 
 def split_of(file: Path, root: Path) -> str | None:

@@ -33,7 +33,9 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
         place = printable(str(folder))
         unreadable.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
 
-    for file in audio_files(path, unreadable=leave_out):
+    listed = list(audio_files(path, unreadable=leave_out))
+    splits = _split_folders([file.relative_to(path) for file in listed])
+    for file in listed:
         inside = file.relative_to(path)
         text = next((beside for end in TEXTS if (beside := file.with_suffix(end)).is_file()), None)
         names = folders.setdefault(file.parent, set())
@@ -53,15 +55,28 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
         yield Row.clip(
             id=id,
             path=file,
-            speaker=printable(inside.parent.name) if len(inside.parts) > 1 else printable(path.resolve().name),
+            speaker=printable((path.resolve() if inside.parent in {Path(), *splits} else inside.parent).name),
             text=said,
             place=printable(str(file)),
-            # above the folders of speakers: train/ann/1.wav
-            split=inside.parts[0] if len(inside.parts) > 2 and official_split(inside.parts[0]) else None,
+            split=_split(inside, splits),
         )
     yield from unreadable
     for folder in sorted(spoken):
         yield from _unspoken(path, folder, folders[folder])
+
+
+def _split_folders(listed: list[Path]) -> set[Path]:
+    """The folders with recordings of one speaker, where all of them are called after splits and one is for training
+    (train/1.wav, test/2.wav); else such names are those of speakers."""
+    direct = {inside.parent for inside in listed if len(inside.parts) == 2}
+    named = {official_split(folder.name) for folder in direct}
+    return direct if "train" in named and None not in named else set()
+
+
+def _split(inside: Path, splits: set[Path]) -> str | None:
+    """The official split of a recording: of train/1.wav where these folders are `splits`, and of train/ann/1.wav."""
+    above_speakers = len(inside.parts) > 2 and official_split(inside.parts[0]) is not None
+    return inside.parts[0] if above_speakers or inside.parent in splits else None
 
 
 def _read(file: Path) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.annotations._lines import seconds
-from phonate.data.corpora._annotations import ordered
+from phonate.data.corpora._annotations import is_stereo, ordered
 from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, malformed, official_split, printable
 
@@ -96,14 +96,10 @@ class _Folder:
             channel = _CHANNELS.get(fields[-1].lower()) if len(fields) == 2 else None
             if channel is None:
                 return malformed(place, f"reco2file_and_channel has {self._channels[name]!r}; a file and A or B")
-            if not self._is_stereo(name, source):
+            # Most recipes make a file of each channel; the list then only says where it was once.
+            if not is_stereo(self._file(source)):
                 channel = None
         return checked_row(Row(name, self._file(source), segments, place, channel, split=self._split))
-
-    def _is_stereo(self, name: str, source: str) -> bool:
-        """Whether another recording is another channel of the same file. (Most recipes make a file of each channel;
-        the list of channels then only says where it was once.)"""
-        return any(other != name and self._sources.get(other) == source for other in self._channels)
 
     def _utterances(self) -> tuple[dict[str, list[Segment]] | None, dict[str, Problem]]:
         """Recording -> utterances, None without a file `segments`; and for recordings with a bad line, the line."""

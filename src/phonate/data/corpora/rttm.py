@@ -49,10 +49,13 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
     yield from recordings.problems
     for file in files:
         yield from _read(file, root, found)
-    regions, problems = _regions(sorted({one for file in files for one in file.parent.glob("*.uem")}))
+    lists = annotation_files(path if path.is_dir() else path.parent, ".uem")
+    regions, silent, problems = _regions(sorted(lists, key=lambda one: one.stem != path.stem))  # its own list first
     yield from problems
-    for name in regions.keys() - found.keys():  # recordings without speech
-        found[name] = _Recording(f"{root}: UEM", None, root)
+    for name in silent.keys() - found.keys():
+        # Recordings without speech. Those of a list of other recordings are none of one file's.
+        if path.is_dir() or silent[name].stem == path.stem:
+            found[name] = _Recording(str(silent[name]), split_of(silent[name], root), silent[name])
     for name, recording in sorted(found.items()):
         yield from _rows(name, recording, recordings, regions.get(name))
     if path.is_dir():
@@ -97,9 +100,11 @@ def _fields(file: Path) -> list[tuple[str, list[str]]]:
     return written
 
 
-def _regions(files: list[Path]) -> tuple[dict[str, list[Region]], list[Problem]]:
-    """Recording -> its regions (start, end) in UEM files, and the lines that can't be read."""
+def _regions(files: list[Path]) -> tuple[dict[str, list[Region]], dict[str, Path], list[Problem]]:
+    """Recording -> its regions (start, end) in UEM files, and the first of these files; the lines that can't be
+    read."""
     regions: dict[str, list[Region]] = {}
+    first: dict[str, Path] = {}
     problems: list[Problem] = []
     for file in files:
         for number, line in enumerate(read_lines(file), start=1):
@@ -108,9 +113,10 @@ def _regions(files: list[Path]) -> tuple[dict[str, list[Region]], list[Problem]]
                 continue
             try:
                 regions.setdefault(fields[0], []).append(uem_region(fields))
+                first.setdefault(fields[0], file)
             except ValueError as error:
                 problems.append(malformed(f"{file}:{number}", str(error)))
-    return regions, problems
+    return regions, first, problems
 
 
 def _rows(

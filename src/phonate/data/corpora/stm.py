@@ -7,14 +7,15 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.annotations._lines import seconds
-from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, split_of
+from phonate.data.corpora._annotations import Recordings, annotation_files, is_stereo, ordered, root_of, split_of
 from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import Problem, Row, Segment, checked_row
 
 PRIORITY = 60
 UNIT = "segment"
 """A line is an utterance."""
-_CHANNELS = {"a": 0, "b": 1}
+_CHANNELS = {"a": 0, "b": 1, "1": 0, "2": 1}
+_SIDES = (("a", "b"), ("1", "2"))
 _IGNORED = "ignore_time_segment_in_scoring"
 
 
@@ -62,7 +63,7 @@ def _rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Prob
             continue
         found.setdefault((name, channel.lower()), []).extend([segment] if segment is not None else [])
     yield from bad.values()
-    several = {name for name, channel in found if (name, "a") in found and (name, "b") in found}
+    several = {name for name, _ in found if any({(name, one), (name, two)} <= found.keys() for one, two in _SIDES)}
     for (name, channel), segments in found.items():
         if name in bad:
             continue
@@ -70,7 +71,9 @@ def _rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Prob
         if isinstance(audio, Problem):
             yield audio
             continue
-        side = _CHANNELS.get(channel) if name in several else None
+        # 1 alone also stands for all of a recording
+        named = name in several or (channel in _SIDES[0] and is_stereo(audio))
+        side = _CHANNELS.get(channel) if named else None
         id = f"{name}/{channel}" if name in several else name
         yield checked_row(Row(id, audio, ordered(segments), places[name], side, split=split_of(file, root)))
 

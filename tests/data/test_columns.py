@@ -62,6 +62,25 @@ def test_json_rows_under_these_names_and_the_usual_ones(tmp_path: Path) -> None:
         ("a.csv", 'one,un\n"two,deux\nthree,trois\n', Columns(), "a.csv:2: .*the rows from here on are not read"),
         ("a.jsonl", '{"en": "one", "fr": "un"}\n{"en": "two"}\n', Columns("en", "fr"), "a.jsonl:2: no 'fr'"),
         (
+            "a.csv",
+            "source,target\none,un\nhow,bien, merci\n",
+            Columns(),
+            "a.csv:3: 3 columns, the first row has 2; put quotes",
+        ),
+        ("a.tsv", "one\tun\ntwo\tdeux\ttrois\n", Columns(), "a.tsv:2: 3 columns, the first row has 2; take tabs"),
+        (
+            "a.jsonl",
+            '{"input": "one", "output": "un"}\n{"instruction": "Say it.", "input": "a", "output": "b"}\n',
+            Columns(),
+            "a.jsonl:2: 'instruction' is not read beside a prompt",
+        ),
+        (
+            "a.jsonl",
+            '{"prompt": "one", "response": "un"}\n{"system": "Be brief.", "prompt": "a", "response": "b"}\n',
+            Columns(),
+            "a.jsonl:2: 'system' is not read beside a prompt",
+        ),
+        (
             "a.jsonl",
             '{"src": "one", "target": "un"}\n{"src": 2, "target": ""}\n',
             Columns(),

@@ -322,6 +322,15 @@ def test_whole_speakers_are_kept_for_validation_where_that_is_asked_for(folder: 
     assert speakers("train") == {f"speaker{i}" for i in range(4)}  # each has one to train on
     assert speakers("train", **by_speaker | {"data.validation": 0.0}) == speakers("train")
     assert len(speakers("train", **by_speaker | {"data.validation": 0.9})) == 1
+    rows = [
+        f"{file},{file.parent.name},{file.with_suffix('.txt').read_text().strip()},{split}"
+        for number, file in enumerate(sorted((tmp_path / "words").glob("*/*.wav")))
+        for split in [("train", "dev", "train", "test")[number % 4]]
+    ]
+    (tmp_path / "official.csv").write_text("\n".join(["audio_path,speaker_id,text,split", *rows]))
+    official = {"data.path": str(tmp_path / "official.csv")}
+    assert speakers("validation", **by_speaker, **official) == speakers("validation", **official)
+    assert speakers("train", **by_speaker, **official) == speakers("train", **official)
     changes["data.path"] = str(tmp_path / "words" / "speaker0")
     with pytest.raises(DataError, match="there is only one speaker"):
         speakers("train", **by_speaker)

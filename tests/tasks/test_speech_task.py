@@ -324,6 +324,12 @@ def test_predicted_mels_fit_the_recordings_and_train_a_vocoder(run: Path, folder
     assert train("vocoder", changes, output=tmp_path / "run").step == 2
     with pytest.raises(DataError, match="use the same one"):
         train("vocoder", {**changes, "data.audio.preemphasis": 0.9}, output=tmp_path / "other")
+    elsewhere = {**changes, "data.path": str(tmp_path / "renamed")}
+    shutil.copytree(folder / "voice" / "wavs", tmp_path / "renamed")
+    for file in sorted((tmp_path / "renamed").iterdir()):
+        file.rename(file.with_stem(f"another-{file.stem}"))
+    with pytest.raises(DataError, match="has mels of other recordings than"):
+        train("vocoder", elsewhere, output=tmp_path / "elsewhere")
     with pytest.raises(DataError, match="no predicted mels here"):
         train("vocoder", {**changes, "data.predicted": str(tmp_path)}, output=tmp_path / "another")
 

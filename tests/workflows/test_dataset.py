@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,6 +187,17 @@ def test_pieces_alone_and_rates(book: Path, tmp_path: Path) -> None:
     assert files[0].name == "chapter_one-0001.flac"
     assert {soundfile.info(file).samplerate for file in files} == {16000}
     assert not (tmp_path / "pieces/metadata.csv").exists()
+
+
+def test_folders_of_speakers_stay_speakers(tmp_path: Path) -> None:
+    for speaker in ("ann", "bob"):
+        (tmp_path / "in" / speaker).mkdir(parents=True)
+        soundfile.write(tmp_path / "in" / speaker / "1.wav", 0.1 * np.ones(RATE), RATE)
+    heard: Any = Heard("One.", "Two.")
+    make_dataset(tmp_path / "in", tmp_path / "out", split=False, transcribe=heard)
+    found, _ = read_corpus(VoiceData(path=str(tmp_path / "out")))
+    said = [one for cut in found for one in cut.supervisions]
+    assert {(one.speaker, one.text) for one in said} == {("ann", "One."), ("bob", "Two.")}
 
 
 def test_recordings_of_like_names_are_all_kept(tmp_path: Path) -> None:

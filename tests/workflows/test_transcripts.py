@@ -233,8 +233,8 @@ def test_the_commands(voice: Path, tmp_path: Path) -> None:
 def test_the_demo_transcribes_by_itself(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(voice.parent / "cache"))
     said: list[str] = []
-    listed, options = demo_listing(voice, said.append)
+    listed, options = demo_listing(SpeechData(path=str(voice)), said.append)
     assert options == ["data.transcribe=true"]
     assert all(isinstance(row, Row) and row.text for row in listed)
     assert "no recording has a text, so they are transcribed first" in said[0]
-    assert demo_listing(RECORDINGS, said.append)[1] == []
+    assert demo_listing(SpeechData(path=str(RECORDINGS)), said.append)[1] == []

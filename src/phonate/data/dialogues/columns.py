@@ -14,7 +14,7 @@ from typing import Any
 from phonate.config.errors import DataError
 from phonate.config.registry import nearest
 from phonate.data.dialogues.dialogue import Dialogue
-from phonate.data.dialogues.rows import dialogue_of, text_of
+from phonate.data.dialogues.rows import dialogue_of, refuse_instructions, text_of
 
 TABLES = {".tsv": "\t", ".csv": ","}
 """Suffix -> what separates the cells."""
@@ -40,6 +40,7 @@ class Columns:
         source, target = _named(row, self.source, SOURCES), _named(row, self.target, TARGETS)
         if source is None:
             return dialogue_of(place, row)
+        refuse_instructions({key: value for key, value in row.items() if key not in (source, target)})
         text = text_of(row, source)
         return Dialogue.plain(place, text) if target is None else Dialogue.pair(place, text, text_of(row, target))
 
@@ -66,17 +67,23 @@ def table_rows(name: str, text: str, separator: str, columns: Columns) -> Iterat
     """The dialogues of a table's rows, or why a row can't be used, each with its place (file:line)."""
     rows = _cells(name, text, separator)
     positions: tuple[int, int | None] | None = None
+    width = 0
     for number, (place, cells) in enumerate(rows):
         if isinstance(cells, DataError):
             yield place, cells
             continue
         try:
             if number == 0:
+                width = len(cells)
                 positions = columns.in_table(cells)
                 if positions is not None:
                     continue
                 positions = (0, 1 if len(cells) > 1 else None)
             assert positions is not None
+            if len(cells) > width:
+                # A separator in a text: what is behind it would be dropped in silence.
+                mend = "take tabs out of texts" if separator == "\t" else "put quotes around texts that hold a comma"
+                raise DataError(f"{len(cells)} columns, the first row has {width}; {mend}")
             yield place, _picked(place, cells, *positions)
         except DataError as error:
             yield place, error

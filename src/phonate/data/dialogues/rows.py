@@ -32,12 +32,20 @@ def dialogue_of(place: str, row: Any) -> Dialogue:
         raise DataError(f"not an object; {_EXPECTED}")
     if "messages" in row:
         return _conversation(place, row)
+    refuse_instructions(row)
     if "text" in row and "response" not in row:
         return Dialogue.plain(place, text_of(row, "text"))
     if not {"prompt", "response"} & row.keys():
         raise DataError(f"no 'response', 'text' or 'messages'; {_EXPECTED}")
     response = text_of(row, "response")
     return Dialogue.pair(place, text_of(row, "prompt"), response)
+
+
+def refuse_instructions(row: Mapping[str, Any]) -> None:
+    """Raise DataError for a row with a text beside prompt and response that says what to do, which would be lost."""
+    for key in ("system", "instruction"):
+        if isinstance(row.get(key), str) and row[key].strip():
+            raise DataError(f'{key!r} is not read beside a prompt; write {{"messages": [...]}} with it as a message')
 
 
 def text_of(row: Mapping[Any, Any], key: Any, name: str | None = None) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, checked_row, printable
+from phonate.data.manifests.rows import Problem, Row, as_text, checked_row, printable
 from phonate.data.manifests.text_checks import has_words
 
 TEXTS, LEFT_OUT, HEARD = "transcripts.jsonl", "left_out.jsonl", "heard.jsonl"
@@ -97,7 +97,7 @@ def _clip(row: Row, entry: Entry, place: str) -> Row | Problem:
     clip = Row.clip(
         id=str(entry.get("id") or row.id),
         path=row.path,
-        speaker=None if first is None else first.speaker,
+        speaker=as_text(entry.get("speaker_id")) or (None if first is None else first.speaker),
         text=str(entry.get("text") or ""),
         place=place,
         split=row.split,

@@ -46,6 +46,14 @@ class TeacherForcedMels:
             )
         self._places = {name: place for place, name in enumerate(facts["ids"])}
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    @property
+    def example(self) -> str | None:
+        """A recording that there is a mel of."""
+        return next(iter(self._places), None)
+
     def get(self, name: str, frames: int) -> FloatArray | None:
         """The mel (frames, bands) predicted for the recording `name`; None where there is none.
 

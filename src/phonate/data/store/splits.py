@@ -95,10 +95,11 @@ def split_speakers(
     numbers = np.asarray(speakers)
     counts = np.bincount(numbers, minlength=len(names))
     chosen: list[int] = []
-    for number in sorted(range(len(names)), key=lambda i: derived_seed("validation", names[i])):
+    present = np.flatnonzero(counts).tolist()
+    for number in sorted(present, key=lambda i: derived_seed("validation", names[i])):
         if counts[chosen].sum() < share * len(numbers):
             chosen.append(number)
-    if len(chosen) == len(names):
+    if len(chosen) == len(present):
         chosen.pop()
     if share > 0 and not chosen:
         raise DataError("there is only one speaker, so none can be kept for validation (data.validation_by: speaker)")

@@ -10,6 +10,7 @@ import numpy as np
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.dropping import warn_left_out
+from phonate.data.store.index import SPLITS
 from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.data.store.splits import split_speakers
 from phonate.tasks.recognition.model import reduced
@@ -55,9 +56,11 @@ class Corpus:
     def _usable(self) -> dict[str, list[int]]:
         index = self.prepared.index
         train, validation = self.prepared.train, self.prepared.validation
-        if self.data.validation_by == "speaker":
-            train, validation = split_speakers(index.speakers[:], index.speaker, self.data.validation)
-            train, validation = (np.setdiff1d(found, self.prepared.test) for found in (train, validation))
+        official = SPLITS.index("validation") in np.asarray(index.official_split)
+        if self.data.validation_by == "speaker" and not official:
+            untested = np.union1d(train, validation)
+            kept, held = split_speakers(index.speakers[:], index.speaker[untested], self.data.validation)
+            train, validation = untested[kept], untested[held]
         usable: dict[str, list[int]] = {}
         short: list[str] = []
         for split, found in (("train", train), ("validation", validation)):

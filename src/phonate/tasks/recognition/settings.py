@@ -21,7 +21,8 @@ class RecognitionData(SpokenData):
     """Language of the texts. English ones are normalised to spoken words first; of others the letters are taken."""
     validation_by: Literal["recording", "speaker"] = "recording"
     """What `validation` keeps: recordings of speakers who are trained on too, or all recordings of some speakers. The
-    second one chooses the checkpoint that hears strangers best, and wants a corpus of many speakers."""
+    second one chooses the checkpoint that hears strangers best, and wants a corpus of many speakers. An official
+    validation split is kept by both."""
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
     """Slowest and fastest speed at which a training recording is played, drawn anew each time; pitch and formants move
     with it, as if another person spoke. 1.1 is a tenth faster. Null: as recorded."""

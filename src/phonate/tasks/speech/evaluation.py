@@ -30,7 +30,7 @@ from phonate.tasks.speech.judges import Judges
 logger = logging.getLogger("phonate")
 
 MOST = 200
-"""Number of texts synthesised."""
+"""Number of texts synthesised at most."""
 SOUNDS = 6
 """Number of texts with sounds of every system in the report."""
 _PEAK = 0.95
@@ -54,9 +54,12 @@ def evaluate(
     Raises InputError if there is no text, or if the run does not know the speaker.
     """
     synthesiser = Synthesiser.load(run, vocoder, device=device)
-    clips = list(_clips(synthesiser, data))[:MOST]
-    if not clips:
+    found = list(_clips(synthesiser, data))
+    if not found:
         raise InputError(f"{data or run}: no recordings with texts to evaluate on")
+    clips = found[:: math.ceil(len(found) / MOST)]
+    if len(clips) < len(found):
+        logger.info("of %d texts, %d are synthesised, spread over all of them", len(found), len(clips))
     judges = Judges(synthesiser.data.language)
     systems: dict[str, Callable[[Any], FloatArray]] = {}
     if isinstance(clips[0], Clip):

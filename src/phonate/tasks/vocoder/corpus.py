@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 
 import numpy as np
@@ -9,11 +10,13 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor, preemphasised
+from phonate.config.errors import DataError
 from phonate.data.store.derived import DerivedFeatures, open_pitch
 from phonate.data.store.predicted import TeacherForcedMels
 from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.tasks.vocoder.settings import VocoderData
 
+logger = logging.getLogger("phonate")
 _SILENT = 1e-6
 
 
@@ -24,13 +27,20 @@ class Corpus:
         self.data = data
         self.processor = AudioProcessor(data.audio)
         self.prepared: Prepared = prepare_to_train(data)
+        self.predicted = None if data.predicted is None else self._predicted(data.predicted)
 
-    @cached_property
-    def predicted(self) -> TeacherForcedMels | None:
-        """Mels that a model predicted for the recordings."""
-        if self.data.predicted is None:
-            return None
-        return TeacherForcedMels(self.data.predicted, self.processor.fingerprint)
+    def _predicted(self, folder: str) -> TeacherForcedMels:
+        """Mels that a model predicted for the recordings. Raises DataError where there is one for none of them."""
+        mels = TeacherForcedMels(folder, self.processor.fingerprint)
+        ids = self.prepared.index.id[:]
+        found = sum(name in mels for name in ids)
+        if not found:
+            raise DataError(
+                f"data.predicted: {folder} has mels of other recordings than {self.data.path}, such as "
+                f"{mels.example!r} where the corpus has {ids[0]!r}; predict them from the same data.path"
+            )
+        logger.info("predicted mels: of %d of %d recordings", found, len(ids))
+        return mels
 
     def predicted_mel(self, position: int) -> FloatArray | None:
         """The mel (T, M) predicted for a recording; None where there is none."""

@@ -85,7 +85,8 @@ def make_dataset(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write the recordings of `source`, a file or a folder, to `output` as `wavs/*.flac`, with `metadata.csv`
-    (`id|text`) if they are transcribed, and with `report.json`, whose content is returned.
+    (`id|text`, or with a header `id|speaker_id|text` where several folders are speakers) if they are transcribed, and
+    with `report.json`, whose content is returned.
 
     Args:
         split: Segment them at pauses into pieces of 2 to 14 s; False: take them whole.
@@ -105,7 +106,7 @@ def make_dataset(
         if progress is not None:
             progress("cutting recordings" if split else "reading recordings", done, len(files))
     if transcribe is not None:
-        _transcribe(folder, result, transcribe, progress)
+        _transcribe(folder, result, transcribe, _speakers(files, Path(source)), progress)
     report = _report(folder, result, files, transcribe)
     (folder / "report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
     if not report["pieces"]:
@@ -155,6 +156,12 @@ def _names(files: Sequence[Path], source: Path) -> dict[Path, str]:
     return names
 
 
+def _speakers(files: Sequence[Path], source: Path) -> dict[Path, str]:
+    """The folder that each recording lies in, which names its speaker; empty where it is the same for all."""
+    folders = {file: printable(file.parent.name if file.parent != source else source.resolve().name) for file in files}
+    return folders if len({*folders.values()}) > 1 else {}
+
+
 def _cut(file: Path, name: str, folder: Path, result: _Result, split: bool, sample_rate: int | None) -> None:
     """Write the pieces of a recording; none of one that turns out to be damaged."""
     pieces: list[tuple[str, Path, Piece]] = []
@@ -200,11 +207,15 @@ def _file(folder: Path, id: str) -> Path:
     return folder / "wavs" / f"{id}.flac"
 
 
-def _transcribe(folder: Path, result: _Result, transcribe: Recogniser, progress: Progress | None) -> None:
+def _transcribe(
+    folder: Path, result: _Result, transcribe: Recogniser, speakers: dict[Path, str], progress: Progress | None
+) -> None:
     """Transcribe all pieces and leave out those without words. Lines are written one by one, so that an interruption
     loses none of them."""
     kept = []
     with (folder / "metadata.csv").open("w", encoding="utf-8") as metadata:
+        if speakers:
+            metadata.write("id|speaker_id|text\n")
         for done, (id, source, piece) in enumerate(result.pieces, start=1):
             text = (
                 ""
@@ -212,7 +223,8 @@ def _transcribe(folder: Path, result: _Result, transcribe: Recogniser, progress:
                 else _one_line(transcribe.transcribe(*read_audio(_file(folder, id))))
             )
             if has_words(text):
-                metadata.write(f"{id}|{text}\n")
+                fields = [id, _one_line(speakers[source]), text] if speakers else [id, text]
+                metadata.write("|".join(fields) + "\n")
                 metadata.flush()
                 result.texts[id] = text
                 kept.append((id, source, piece))

@@ -7,7 +7,7 @@ Kerstin (German), LIBRISPEECH is a folder of recordings called SPEAKER-CHAPTER-N
 are folders of recordings of many people, called SPEAKER-NUMBER or SPEAKER_NUMBER.
 
     vocoder.csv   Kathleen and Kerstin
-    voices.csv    everyone, long recordings in pieces so that each minute counts the same
+    voices.csv    everyone, without texts
     speeds.csv    the same, and everyone but Kathleen once more, faster or slower: as a voice of another pitch
     voice.csv     Kathleen, with texts
     speakers.csv  Kathleen, with texts, and LibriSpeech, without (data.transcribe writes them)
@@ -21,34 +21,27 @@ others are the validation split, so that no checkpoint is chosen on the prompts 
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import soundfile
 import soxr
 
-from phonate.audio.decoding import probe, read_audio
+from phonate.audio.decoding import read_audio
 from phonate.data.manifests.rows import audio_files
 from phonate.data.store.splits import split
 
 Row = tuple[str, str, str]
-Piece = tuple[str, str, float, float]
 HELD_OUT = 0.1
 """Share of Kathleen's recordings."""
 JUDGED = 24
 """Recordings of hers for validation."""
 HEADER = ("audio_path", "speaker_id", "text", "split")
-PIECE = 3.2
-"""Seconds, about."""
 SPEEDS = (0.8, 1.12, 0.9, 1.25)
 """Of the recordings in turn."""
-END = 0.001
-"""Seconds left out at the end of a recording, which a rounded time must not exceed."""
 
 
 def rows(corpus: Path, speaker: str) -> list[Row]:
@@ -80,17 +73,9 @@ def write(path: Path, table: list[Row], **splits: set[str]) -> None:
     print(f"{path}: {', '.join(f'{count} for {name}' for name, count in counts.items())}")
 
 
-def pieces(audio: str, speaker: str) -> Iterator[Piece]:
-    """A recording in parts of equal length."""
-    seconds = probe(Path(audio)).duration - END
-    edges = np.linspace(0.0, seconds, max(1, round(seconds / PIECE)) + 1).round(3).tolist()
-    for start, end in itertools.pairwise(edges):
-        yield audio, speaker, start, end
-
-
-def many_voices(folder: Path) -> list[tuple[str, str]]:
-    """Recordings of a folder and their speakers."""
-    return [(str(one.resolve()), re.sub(r"[-_][^-_]*$", "", one.stem)) for one in audio_files(folder)]
+def many_voices(folder: Path) -> list[Row]:
+    """Recordings of a folder and their speakers, without texts."""
+    return [(str(one.resolve()), re.sub(r"[-_][^-_]*$", "", one.stem), "") for one in audio_files(folder)]
 
 
 def at_other_speed(audio: Path, number: int, folder: Path) -> tuple[str, float]:
@@ -107,23 +92,13 @@ def at_other_speed(audio: Path, number: int, folder: Path) -> tuple[str, float]:
     return str(target.resolve()), speed
 
 
-def at_other_speeds(table: list[tuple[str, str]], folder: Path) -> list[tuple[str, str]]:
+def at_other_speeds(table: list[Row], folder: Path) -> list[Row]:
     """The recordings at other speeds, each as a recording of a speaker of its own."""
     made = []
-    for number, (audio, speaker) in enumerate(table):
+    for number, (audio, speaker, _) in enumerate(table):
         played, speed = at_other_speed(Path(audio), number, folder)
-        made.append((played, f"{speaker} x{speed}"))
+        made.append((played, f"{speaker} x{speed}", ""))
     return made
-
-
-def write_pieces(path: Path, table: list[tuple[str, str]]) -> None:
-    """A table of recordings in pieces."""
-    cut = [piece for audio, speaker in table for piece in pieces(audio, speaker)]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("audio_path", "speaker_id", "start", "end"))
-        writer.writerows(cut)
-    print(f"{path}: {len(cut)} pieces of {len(table)} recordings")
 
 
 def readers(folder: Path) -> list[Row]:
@@ -150,11 +125,11 @@ def main() -> None:
     write(study / "voice.csv", voice, **splits)
     write(study / "speakers.csv", voice + readers(librispeech), **splits)
     write(study / "vocoder.csv", [*voice, *rows(kerstin, "kerstin")], test=kept)
-    known = [row[:2] for row in rest]
-    many = [row[:2] for row in rows(kerstin, "kerstin")]
+    many = [(audio, speaker, "") for audio, speaker, _ in rows(kerstin, "kerstin")]
     many += [one for folder in (librispeech, *others) for one in many_voices(folder)]
-    write_pieces(study / "voices.csv", known + many)
-    write_pieces(study / "speeds.csv", known + many + at_other_speeds(many, study / "speeds"))
+    known = [(audio, speaker, "") for audio, speaker, _ in rest]
+    write(study / "voices.csv", known + many)
+    write(study / "speeds.csv", known + many + at_other_speeds(many, study / "speeds"))
     write(study / "held_out.csv", [row for row in voice if row[0] in kept], test=kept)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import soundfile
-from prepare_base import END, at_other_speed
+from prepare_base import at_other_speed
 from studies import Rows, prepare, write
 
 TARGET = "kathleen"
@@ -32,6 +32,8 @@ DEVELOPED_EACH = 3
 """Every third of those that then remain, from the fourth on, is a source of the development corpus."""
 PIECE = 3.0
 """Seconds of the pieces that long recordings are trained on in: a recording gives one sample an epoch."""
+END = 0.001
+"""Seconds left out at the end of a recording, which a rounded time must not exceed."""
 
 
 def read_ljspeech(folder: Path, speaker: str) -> Rows:

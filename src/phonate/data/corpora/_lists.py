@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from phonate.data.manifests.rows import (
     printable,
 )
 
+logger = logging.getLogger("phonate")
+
 COLUMNS = {
     "audio_path": (
         "audio_path",
@@ -35,7 +39,7 @@ COLUMNS = {
         "audio_filepath",
         "audio_file",
     ),
-    "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name"),
+    "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name", "spk_id", "spk"),
     "text": ("text", "transcript", "sentence", "transcription", "normalized_text", "text_normalized"),
     "id": ("id",),
     "split": ("split", "subset", "partition"),
@@ -70,6 +74,21 @@ def listed_in(path: Path, suffixes: Sequence[str]) -> Path | None:
     """The list with one of `suffixes` that `path` is, or that a folder's recordings are listed in."""
     found = list_in(path) if path.is_dir() else path
     return found if found is not None and found.name.lower().endswith(tuple(suffixes)) else None
+
+
+@cache
+def report_one_speaker(path: Path, names: tuple[str, ...], speaker: str) -> None:
+    """Warns, once, that a list without a column of speakers is of one `speaker`, where one of its columns that mean
+    nothing here may be theirs."""
+    known = {name for spellings in COLUMNS.values() for name in spellings}
+    unused = [printable(name) for name in names if name and name not in known]
+    if unused:
+        logger.warning(
+            "%s: all recordings are of one speaker, %s; should one of %s name the speakers, call it speaker_id",
+            printable(str(path)),
+            speaker,
+            ", ".join(unused),
+        )
 
 
 def first_object(path: Path) -> dict[str, Any]:
@@ -163,7 +182,7 @@ def _cells(file: Path, line: str) -> list[str]:
     return [name] if isinstance(document, dict) and (name := audio_name(document)) else []
 
 
-def clip_of(listed: Mapping[str, object], name: str, path: Path, speaker: str | None, place: str) -> Row | Problem:
+def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | None, place: str) -> Row | Problem:
     """The row of a recording that a list calls `name`, from the values of the list's columns: the whole file, or the
     part between `start` and `end` or `start` and `start` plus `duration`, in seconds. A duration alone is that of the
     whole file and is ignored in favour of its header."""
@@ -174,10 +193,8 @@ def clip_of(listed: Mapping[str, object], name: str, path: Path, speaker: str | 
         return malformed(place, f"{given}: no seconds from a start to a later end; correct them")
     part = f"-{round(1000 * start):08d}" if as_text(listed.get("start")) else ""
     id = as_text(listed.get("id")) or id_of(name) + part
-    file = listed_file(path.parent, name)
     segment = Segment(start, end, speaker, as_text(listed.get("text")))
-    split = as_text(listed.get("split"))
-    return checked_row(Row(id, file, (segment,), place, start=start, end=end, split=split))
+    return checked_row(Row(id, file, (segment,), place, start=start, end=end, split=as_text(listed.get("split"))))
 
 
 def _part(listed: Mapping[str, object]) -> tuple[float, float | None]:

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._lists import SEPARATORS, TABLES, clip_of, list_in, listed_in, read_lines, speaker_of, spelled
+from phonate.data.corpora._lists import (
+    SEPARATORS,
+    TABLES,
+    clip_of,
+    list_in,
+    listed_in,
+    read_lines,
+    report_one_speaker,
+    speaker_of,
+    spelled,
+)
 from phonate.data.manifests.rows import Problem, Row, checked_row, listed_file, malformed
 
 PRIORITY = 40
@@ -35,8 +45,8 @@ def csv_rows(path: Path) -> Iterator[Row | Problem]:
         yield from _with_header(path, lines, *header)
 
 
-def header_of(line: str) -> tuple[str, dict[str, int], int] | None:
-    """The separator of a header, where its columns are, and how many it has; None for a line that is no header."""
+def header_of(line: str) -> tuple[str, dict[str, int], tuple[str, ...]] | None:
+    """The separator of a header, where its columns are, and how they are called; None for a line that is no header."""
     separator = max(SEPARATORS, key=line.count)
     try:
         cells = [cell.strip().lower() for cell in next(csv.reader([line], delimiter=separator))]
@@ -44,14 +54,16 @@ def header_of(line: str) -> tuple[str, dict[str, int], int] | None:
         return None
     columns = {meaning: cells.index(name) for meaning, name in spelled(cells).items()}
     if "audio_path" in columns or {"id", "text"} <= columns.keys():
-        return separator, columns, len(cells)
+        return separator, columns, tuple(cells)
     return None
 
 
 def _with_header(
-    path: Path, lines: list[str], separator: str, columns: dict[str, int], width: int
+    path: Path, lines: list[str], separator: str, columns: dict[str, int], names: tuple[str, ...]
 ) -> Iterator[Row | Problem]:
     alone = None if "speaker_id" in columns else speaker_of(path)
+    if alone is not None:
+        report_one_speaker(path, names, alone)
     # Only commas and semicolons need quotes around a text; between tabs and bars a quote is a part of it.
     quoted = separator in ",;"
     reader = csv.reader(
@@ -69,11 +81,11 @@ def _with_header(
         place = f"{path}:{reader.line_num}"
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > width:
+        if len(cells) > len(names):
             # A separator in the text: the cells that it makes would be dropped in silence.
             sign = SEPARATORS[separator]
             mend = f"put quotes around a text that holds a {sign}" if quoted else f"take the {sign} out of the text"
-            yield malformed(place, f"{len(cells)} columns, the header has {width}; {mend}")
+            yield malformed(place, f"{len(cells)} columns, the header has {len(names)}; {mend}")
             continue
 
         listed = {meaning: cells[at].strip() or None for meaning, at in columns.items() if at < len(cells)}
@@ -81,7 +93,7 @@ def _with_header(
         if name is None:
             yield malformed(place, "no audio_path")
             continue
-        yield clip_of(listed, name, path, listed.get("speaker_id") or alone, place)
+        yield clip_of(listed, name, listed_file(path.parent, name), listed.get("speaker_id") or alone, place)
 
 
 def _piped(path: Path, lines: list[str]) -> Iterator[Row | Problem]:

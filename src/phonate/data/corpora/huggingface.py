@@ -12,12 +12,11 @@ from typing import Any
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError, MissingPackageError
-from phonate.data.corpora._lists import PART, spelled
+from phonate.data.corpora._lists import PART, clip_of, report_one_speaker, spelled
 from phonate.data.manifests.rows import (
     Problem,
     Row,
     as_text,
-    checked_row,
     listed_file,
     malformed,
     official_split,
@@ -133,8 +132,7 @@ class _Shard:
 
     def __init__(self, shard: Path, root: Path, cache: Path, schema: Any, seen: set[str]) -> None:
         self._shard, self._root, self._seen = shard, root, seen
-        # Recordings of a data set are already cut; times in it are those of the recordings that they were cut from.
-        self._columns = {key: name for key, name in spelled(schema.names).items() if key not in PART}
+        self._columns = spelled(schema.names)
         twice = sorted({name for name in self._columns.values() if schema.names.count(name) > 1})
         if twice:
             raise DataError(f"{shard}: several columns {twice[0]!r}; keep one of them")
@@ -142,9 +140,16 @@ class _Shard:
         embedded = [name for name in schema.names if "bytes: " in str(schema.field(name).type)]
         if embedded:
             self._columns["audio_path"] = "audio" if "audio" in embedded else embedded[0]
+        for key in self._columns.keys() & {*PART}:
+            # Embedded recordings are already cut: times are those of what they were cut from, or lists of words'.
+            if embedded or "list" in str(schema.field(self._columns[key]).type):
+                del self._columns[key]
         if "audio_path" not in self._columns:
             raise DataError(f"{shard}: no column `audio` in it (there is: {', '.join(schema.names)})")
         self._alone = None if "speaker_id" in self._columns else printable(root.resolve().name)
+        if self._alone is not None:
+            unread = tuple(name for name in schema.names if name not in self._columns.values())
+            report_one_speaker(root, unread, self._alone)
         # train-00000-of-00002.parquet, or train/data-00000-of-00001.arrow
         parts = (*shard.relative_to(root).parts[:-1], shard.stem)
         self._split = next((part for part in reversed(parts) if official_split(part)), None)
@@ -183,7 +188,7 @@ class _Shard:
         speaker = self._alone if self._alone is not None else value["speaker_id"]
         id = self._id(value.get("id"), sound.get("path"), number)
         split = as_text(value.get("split")) or self._split
-        return checked_row(Row.clip(id, file, as_text(speaker), as_text(value.get("text")), place, split))
+        return clip_of({**value, "id": id, "split": split}, id, file, as_text(speaker), place)
 
     def _id(self, given: object, path: object, number: int) -> str:
         """The id or else the name of the recording; with shard and row where another has the same."""

@@ -16,10 +16,11 @@ from phonate.data.corpora._lists import (
     list_in,
     listed_in,
     read_lines,
+    report_one_speaker,
     speaker_of,
     spelled,
 )
-from phonate.data.manifests.rows import Problem, Row, as_text, malformed
+from phonate.data.manifests.rows import Problem, Row, as_text, listed_file, malformed
 
 NAMES = ("metadata.json", "samples.json", "dataset.json")
 
@@ -38,8 +39,10 @@ def json_rows(path: Path) -> Iterator[Row | Problem]:
     if path.is_dir():
         path = list_in(path, OBJECTS) or path / NAMES[0]
     samples = _samples(path)
-    named = any(isinstance(sample, dict) and sample.keys() & {*COLUMNS["speaker_id"]} for _, sample in samples)
-    alone = None if named else speaker_of(path)
+    keys = {key: None for _, sample in samples if isinstance(sample, dict) for key in sample}
+    alone = None if keys.keys() & {*COLUMNS["speaker_id"]} else speaker_of(path)
+    if alone is not None:
+        report_one_speaker(path, tuple(keys), alone)
     for place, sample in samples:
         if isinstance(sample, Problem):
             yield sample
@@ -54,7 +57,7 @@ def json_rows(path: Path) -> Iterator[Row | Problem]:
 def _row(sample: dict[str, Any], name: str, path: Path, alone: str | None, place: str) -> Row | Problem:
     listed = {meaning: sample[key] for meaning, key in spelled(list(sample)).items()}
     speaker = listed.get("speaker_id")
-    return clip_of(listed, name, path, as_text(alone if speaker is None else speaker), place)
+    return clip_of(listed, name, listed_file(path.parent, name), as_text(alone if speaker is None else speaker), place)
 
 
 def _samples(path: Path) -> list[tuple[str, object]]:

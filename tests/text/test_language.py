@@ -83,6 +83,7 @@ def test_german_is_read(written: str, read: str) -> None:
 
 def test_arabic_is_read() -> None:
     assert language("ar").read("د. أحمد، ص ٥، ٢٠٪") == "دكتور أحمد، صفحة ٥، ٢٠ بالمئة"
+    assert language("ar").read("في 4/03/2021") == "في 4 مَارِس 2021"
 
 
 def test_german_sentences_do_not_end_at_abbreviations_and_ordinals() -> None:

@@ -281,6 +281,12 @@ def test_a_language_of_its_own_writes_dates_as_it_reads_them() -> None:
     assert say_as("date", "4/3/21", "de", "mdy") == "3.4.2021"
 
 
+def test_arabic_spells_signs_and_reads_ordinals_in_either_digits() -> None:
+    assert say_as("characters", "٪", "ar") == "بِالْمِئَة"
+    assert say_as("ordinal", "٣", "ar") == say_as("ordinal", "3", "ar") == "الثَّالِث"
+    assert say_as("date", "4/3/21", "ar", "mdy") == "3/4/2021"
+
+
 def test_phones_may_stand_for_a_sign() -> None:
     (sentence,) = read("I <phoneme ph='L AH1 V'>😀</phoneme> it.")
     assert [" ".join(one.word.phones) for one in sentence] == ["AY1", "L AH1 V", "IH1 T"]

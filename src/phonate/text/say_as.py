@@ -65,9 +65,10 @@ def _ordinal(text: str, code: str) -> str:
 
         return ordinal(text)
     words = language(code).tables.get("ordinal", {})
-    if text not in words:
+    number = str(int(text))  # the keys have Western digits
+    if number not in words:
         raise InputError(f"this ordinal is not known in {code}; write it as a word")
-    return words[text]
+    return words[number]
 
 
 def _cardinal(text: str, code: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,6 +13,7 @@ from importlib.metadata import metadata, packages_distributions
 from pathlib import Path
 
 import pytest
+import soundfile
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -118,3 +121,24 @@ def test_the_ci_script_is_ready_to_run() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o100
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_wheel_speaks_and_lacks_no_file(tmp_path: Path) -> None:
+    """What `pip install phonate` brings, away from the checkout: every file of the package, and a voice."""
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "src/phonate", source / "src/phonate", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", tmp_path / "site", source], check=True)
+    installed = {file.relative_to(tmp_path / "site") for file in (tmp_path / "site/phonate").rglob("*.*")}
+    written = {file.relative_to(source / "src") for file in (source / "src/phonate").rglob("*.*")}
+    assert written <= installed
+
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    code = "import phonate.cli; print(phonate.__file__); phonate.cli.main(['speak', 'Hello.', '-o', 'x.wav'])"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith(str(tmp_path / "site"))
+    assert soundfile.info(tmp_path / "x.wav").duration > 0.3

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,14 @@ def likeness(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
+def distance(voice: Synthesiser, one: np.ndarray, other: np.ndarray) -> float:
+    """Between the mels of two sounds of nearly the same length: the mean of the absolute differences."""
+    mels = [voice.processor.mel(sound) for sound in (one, other)]
+    frames = min(map(len, mels))
+    assert max(map(len, mels)) - frames <= 2
+    return float(np.abs(mels[0][:frames] - mels[1][:frames]).mean())
+
+
 @pytest.mark.slow
 def test_a_page_is_one_file_that_loads_nothing(page: Path) -> None:
     assert sorted(file.name for file in page.parent.iterdir()) == ["Kathleen & co.html", "MODEL_CARD.md"]
@@ -152,10 +161,7 @@ def test_weights_in_fewer_bits(voice: Synthesiser, tmp_path: Path) -> None:
     sizes = {dtype: file.stat().st_size for dtype, file in files.items()}
     assert sizes["int8"] < 0.36 * sizes["fp32"]
     sounds = {dtype: spoken(file, voice, "Hello.") for dtype, file in files.items()}
-    mels = {dtype: voice.processor.mel(sound) for dtype, sound in sounds.items()}
-    frames = min(map(len, mels.values()))
-    assert abs(len(mels["int8"]) - len(mels["fp32"])) <= 2
-    assert 0 < np.abs(mels["int8"][:frames] - mels["fp32"][:frames]).mean() < 0.05
+    assert 0 < distance(voice, sounds["int8"], sounds["fp32"]) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -193,12 +199,12 @@ def test_a_release_with_other_files_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert "onnxruntime-web 1.2.3 has other files" in capsys.readouterr().err
 
 
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+@contextmanager
+def in_browser(folder: Path, *options: str) -> Iterator[Any]:
     """The page of the voice, opened as a file. Fails on errors in the console and on anything that it loads."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs a browser's driver: pip install playwright")
-    page = tmp_path_factory.mktemp("browser") / "voice.html"
-    assert export("--format", "browser", "-o", page, "--runtime", RUNTIME, "--dtype", "fp16") == 0
+    page = folder / "voice.html"
+    assert export("--format", "browser", "-o", page, "--runtime", RUNTIME, *options) == 0
     said: list[str] = []
     loaded: list[str] = []
     with sync_api.sync_playwright() as driver:
@@ -215,9 +221,26 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     assert {address for address in loaded if not address.startswith(("data:", "blob:"))} == {page.as_uri()}
 
 
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with in_browser(tmp_path_factory.mktemp("browser"), "--dtype", "fp16") as tab:
+        yield tab
+
+
 def samples(page: Any, text: str, **options: float) -> np.ndarray:
     """What the page's voice says."""
     return np.frombuffer(base64.b64decode(page.evaluate(SAMPLES, [text, options])), dtype=np.float32)
+
+
+class TestOfEightBits:
+    # In front of the tests whose page stays open: Playwright drives one browser at a time.
+    pytestmark = in_a_browser
+
+    def test_a_page_with_all_defaults_speaks(self, tmp_path: Path, voice: Synthesiser) -> None:
+        """Its weights are int8: the sound is nearly that of Python."""
+        with in_browser(tmp_path) as tab:
+            sound = samples(tab, TEXT)
+        assert distance(voice, sound, voice.speak(TEXT)) < 0.1
 
 
 class TestInABrowser:

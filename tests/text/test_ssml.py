@@ -285,6 +285,8 @@ def test_arabic_spells_signs_and_reads_ordinals_in_either_digits() -> None:
     assert say_as("characters", "٪", "ar") == "بِالْمِئَة"
     assert say_as("ordinal", "٣", "ar") == say_as("ordinal", "3", "ar") == "الثَّالِث"
     assert say_as("date", "4/3/21", "ar", "mdy") == "3/4/2021"
+    with pytest.raises(InputError, match="this ordinal is not known in ar"):
+        say_as("ordinal", "9" * 5000, "ar")
 
 
 def test_phones_may_stand_for_a_sign() -> None:

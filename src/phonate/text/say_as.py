@@ -65,7 +65,7 @@ def _ordinal(text: str, code: str) -> str:
 
         return ordinal(text)
     words = language(code).tables.get("ordinal", {})
-    number = str(int(text))  # the keys have Western digits
+    number = "".join(str(int(digit)) for digit in text)  # keys have Western digits
     if number not in words:
         raise InputError(f"this ordinal is not known in {code}; write it as a word")
     return words[number]

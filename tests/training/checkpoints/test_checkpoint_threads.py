@@ -37,7 +37,7 @@ for step in (1, 2):
 deadline = time.monotonic() + 5
 while threads() > before and time.monotonic() < deadline:
     time.sleep(0.01)
-print(threads() - before)
+print(threads() - before, flush=True)
 os._exit(0)
 """
 

@@ -23,7 +23,7 @@ from phonate.tasks.speech.settings import SpeechData
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Word, phonemizer
 
-_VERSION = 2  # raise it when durations are computed otherwise
+_VERSION = 3  # raise it when durations are computed otherwise
 
 
 class Corpus:

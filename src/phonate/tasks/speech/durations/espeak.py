@@ -21,6 +21,8 @@ from phonate.text.phonemes import Word
 
 _Timed = tuple[str, float, float]
 """A phone with its start and end in seconds."""
+_MARKS = {"Mn", "Lm", "Sk"}
+"""Unicode's categories of combining marks, modifier letters such as ˈ, ː and ʲ, and symbols such as the hook of ˞."""
 _LEAST_HEARD = 0.9
 """Minimum share of phones that espeak must have reported."""
 
@@ -77,8 +79,8 @@ def _code_points(span: Span) -> list[_Timed]:
 
 
 def is_silent_mark(phone: str) -> bool:
-    """Whether a code point of espeak's IPA modifies its neighbour (stress, diacritics)."""
-    return phone in {"ˈ", "ˌ"} or all(unicodedata.category(letter) == "Mn" for letter in phone)
+    """Whether a code point of espeak's IPA modifies its neighbour (stress, length, diacritics)."""
+    return all(unicodedata.category(letter) in _MARKS for letter in phone)
 
 
 class EspeakTimes:

@@ -3,7 +3,10 @@
 It needs no pretrained models and works for any language. It is trained once, in a run folder next to the prepared
 corpus, where interrupted training is resumed.
 
-Shapes: B batch, T frames, L tokens, M mel bands.
+A phone is a sequence of states, as in a hidden Markov model: the closure and the burst of a stop, or the two ends of a
+diphthong, sound different. Boundaries have a single one.
+
+Shapes: B batch, T frames, L tokens, S states of all tokens, M mel bands.
 """
 
 from __future__ import annotations
@@ -47,22 +50,26 @@ from phonate.training.trainer import Trainer
 
 logger = logging.getLogger("phonate")
 
-VERSION = 1
+VERSION = 2
 _PRIOR_STRENGTH = 1.0
 _BATCH_SECONDS = 64.0
 _HARDEN_AFTER = 0.5
 """Share of the steps after which binarisation starts; before that there is no usable path."""
+_STATES = 3
+"""Of a phone at most, each of at least one frame."""
+_SHORTEST_PHONE = 0.03
+"""Seconds, about; with long frames, phones have fewer states."""
 
 
 @dataclass(frozen=True)
 class Item:
     """One recording."""
 
-    tokens_L: NDArray[np.int64]
-    optional_L: NDArray[np.bool_]
-    """Tokens that may have no frames (boundaries)."""
+    states_S: NDArray[np.int64]
+    optional_S: NDArray[np.bool_]
+    """States that may have no frames (boundaries)."""
     mel_TM: FloatArray
-    prior_TL: NDArray[np.float32]
+    prior_TS: NDArray[np.float32]
     speaker: int
 
 
@@ -85,30 +92,38 @@ class Recordings:
         self._words = words
         boundaries = {"<word>", "<start>", *MARKS}
         self._optional = np.array([symbol in boundaries for symbol in inventory.symbols])
+        self.states = min(_STATES, max(1, round(_SHORTEST_PHONE * frames_per_second)))
+        """Of a phone."""
         espeak = inventory.phonemizer_name == "espeak"
-        self._silent = np.array([espeak and is_silent_mark(symbol) for symbol in inventory.symbols])
+        marks = np.array([espeak and is_silent_mark(symbol) for symbol in inventory.symbols])
+        self._counts = np.where(marks, 0, np.where(self._optional, 1, self.states))
         everything = range(len(words)) if positions is None else positions
         self.positions = [position for position in everything if words[position] and self.fits(position)]
 
-    def tokens(self, position: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """All tokens (L,) of a recording, and which of them can have frames (stress marks never have)."""
-        tokens_L = np.array(self.inventory.ids(self._words[position]), dtype=np.int64)
-        return tokens_L, ~self._silent[tokens_L]
+    def tokens(self, position: int) -> NDArray[np.int64]:
+        """All tokens (L,) of a recording."""
+        return np.array(self.inventory.ids(self._words[position]), dtype=np.int64)
+
+    def counts(self, position: int) -> NDArray[np.int64]:
+        """States of each token (L,); none of marks such as stress, which modify their neighbour."""
+        return np.asarray(self._counts[self.tokens(position)], dtype=np.int64)
 
     def fits(self, position: int) -> bool:
-        """Whether there are enough frames for the tokens."""
-        return int(self.tokens(position)[1].sum()) <= int(self.prepared.index.frames[position])
+        """Whether there are enough frames for the states."""
+        return int(self.counts(position).sum()) <= int(self.prepared.index.frames[position])
 
     def item(self, position: int) -> Item:
         """The recording at `position` of the corpus."""
-        tokens_L, timed_L = self.tokens(position)
-        kept_L = tokens_L[timed_L]
+        counts_L = self.counts(position)
+        tokens_S = np.repeat(self.tokens(position), counts_L)
+        within_S = np.arange(len(tokens_S)) - np.repeat(np.cumsum(counts_L) - counts_L, counts_L)
+        optional_S = self._optional[tokens_S]
         mel_TM = self.prepared.cache.features(position)
         return Item(
-            tokens_L=kept_L,
-            optional_L=self._optional[kept_L],
+            states_S=tokens_S * self.states + within_S,
+            optional_S=optional_S,
             mel_TM=mel_TM,
-            prior_TL=beta_binomial(audible_frames(mel_TM), self._optional[kept_L], _PRIOR_STRENGTH),
+            prior_TS=beta_binomial(audible_frames(mel_TM), optional_S, _PRIOR_STRENGTH),
             speaker=int(self.prepared.index.speaker[position]),
         )
 
@@ -127,24 +142,24 @@ class Recordings:
         return self.item(self.positions[index])
 
     def collate(self, items: list[Any]) -> Batch:
-        """`tokens` and `optional` (B, L), `mel` (B, T, M), `prior` (B, T, L), `token_lengths`, `lengths` and
+        """`states` and `optional` (B, S), `mel` (B, T, M), `prior` (B, T, S), `state_lengths`, `lengths` and
         `speaker` (B,)."""
-        tokens, frames = max(len(one.tokens_L) for one in items), max(len(one.mel_TM) for one in items)
+        states, frames = max(len(one.states_S) for one in items), max(len(one.mel_TM) for one in items)
         batch = {
-            "tokens": torch.zeros(len(items), tokens, dtype=torch.long),
-            "optional": torch.zeros(len(items), tokens, dtype=torch.bool),
+            "states": torch.zeros(len(items), states, dtype=torch.long),
+            "optional": torch.zeros(len(items), states, dtype=torch.bool),
             "mel": torch.zeros(len(items), frames, items[0].mel_TM.shape[1]),
-            "prior": torch.zeros(len(items), frames, tokens),
+            "prior": torch.zeros(len(items), frames, states),
         }
         for row, one in enumerate(items):
-            length, count = len(one.mel_TM), len(one.tokens_L)
-            batch["tokens"][row, :count] = torch.from_numpy(one.tokens_L)
-            batch["optional"][row, :count] = torch.from_numpy(one.optional_L)
+            length, count = len(one.mel_TM), len(one.states_S)
+            batch["states"][row, :count] = torch.from_numpy(one.states_S)
+            batch["optional"][row, :count] = torch.from_numpy(one.optional_S)
             batch["mel"][row, :length] = torch.from_numpy(np.array(one.mel_TM))
-            batch["prior"][row, :length, :count] = torch.from_numpy(one.prior_TL)
+            batch["prior"][row, :length, :count] = torch.from_numpy(one.prior_TS)
         return {
             **batch,
-            "token_lengths": torch.tensor([len(one.tokens_L) for one in items]),
+            "state_lengths": torch.tensor([len(one.states_S) for one in items]),
             "lengths": torch.tensor([len(one.mel_TM) for one in items]),
             "speaker": torch.tensor([one.speaker for one in items]),
         }
@@ -153,7 +168,7 @@ class Recordings:
 class AlignmentTask(Task):
     """Trains an aligner on `recordings` for `steps` steps.
 
-    Terms: `alignment` (likelihood of the tokens over all alignments), and later `binarisation` (distance of the
+    Terms: `alignment` (likelihood of the states over all alignments), and later `binarisation` (distance of the
     soft alignment from the best path).
     """
 
@@ -162,10 +177,11 @@ class AlignmentTask(Task):
         self.steps = steps
 
     def model(self, device: torch.device) -> nn.Module:
-        """The aligner model for the corpus's symbols and speakers."""
+        """The aligner model for the states of the corpus's symbols, and its speakers."""
         prepared = self.recordings.prepared
         mels = prepared.cache.features(0).shape[1]
-        return AlignerModel(len(self.recordings.inventory), len(prepared.speakers), mels).to(device)
+        states = self.recordings.states * len(self.recordings.inventory)
+        return AlignerModel(states, len(prepared.speakers), mels).to(device)
 
     def dataset(self, split: str) -> Recordings:
         """All recordings; none are kept for validation."""
@@ -176,12 +192,12 @@ class AlignmentTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the class."""
-        log_BTL = scores(model, batch)
+        log_BTS = scores(model, batch)
         frames = batch["lengths"].sum()
-        terms: Terms = {"alignment": (forward_sum_loss(log_BTL, batch["lengths"], batch["token_lengths"]), frames)}
+        terms: Terms = {"alignment": (forward_sum_loss(log_BTS, batch["lengths"], batch["state_lengths"]), frames)}
         if self.hardened:
-            durations_BL = torch.from_numpy(durations(log_BTL.detach(), batch)).to(log_BTL.device)
-            terms["binarisation"] = (binarisation_loss(log_BTL, durations_BL, batch["lengths"]), frames)
+            durations_BS = torch.from_numpy(durations(log_BTS.detach(), batch)).to(log_BTS.device)
+            terms["binarisation"] = (binarisation_loss(log_BTS, durations_BS, batch["lengths"]), frames)
         return terms
 
     @property
@@ -196,15 +212,15 @@ class AlignmentTask(Task):
 
 
 def scores(model: nn.Module, batch: Batch) -> torch.Tensor:
-    """Log probability (B, T, L) of each token at each frame."""
-    names = ("tokens", "token_lengths", "mel", "lengths", "speaker", "prior", "optional")
-    log_BTL: torch.Tensor = model(*(batch[name] for name in names))
-    return log_BTL.float()
+    """Log probability (B, T, S) of each state at each frame."""
+    names = ("states", "state_lengths", "mel", "lengths", "speaker", "prior", "optional")
+    log_BTS: torch.Tensor = model(*(batch[name] for name in names))
+    return log_BTS.float()
 
 
-def durations(log_BTL: torch.Tensor, batch: Batch) -> Durations:
-    """Frames (B, L) of each token on the best path."""
-    arrays = (log_BTL, batch["lengths"], batch["token_lengths"], batch["optional"])
+def durations(log_BTS: torch.Tensor, batch: Batch) -> Durations:
+    """Frames (B, S) of each state on the best path."""
+    arrays = (log_BTS, batch["lengths"], batch["state_lengths"], batch["optional"])
     return best_durations(*(value.cpu().numpy() for value in arrays))
 
 
@@ -217,7 +233,7 @@ class LearntAligner:
         self.steps = steps
         digest = hashlib.blake2b(digest_size=8)
         for position in recordings.positions:
-            digest.update(recordings.tokens(position)[0].tobytes())
+            digest.update(recordings.tokens(position).tobytes())
             digest.update(recordings.prepared.index.id[position].encode("utf-8", "surrogateescape"))
         digest.update(repr(recordings.inventory.symbols).encode())
         self.run = Run(folder / f"aligner-v{VERSION}-{steps}-{digest.hexdigest()}")
@@ -225,14 +241,13 @@ class LearntAligner:
     def __call__(self, position: int, words: Sequence[Word]) -> Durations:
         """Frames of each token. Raises DataError if the recording is shorter than its text."""
         if not self.recordings.fits(position):
-            raise DataError("has fewer frames than its text has phones")
+            raise DataError("is too short for the phones of its text")
         batch = self.recordings.collate([self.recordings.item(position)])
         model = self.model
         with torch.no_grad():
-            found_L = durations(scores(model, batch), batch)[0]
-        timed_L = self.recordings.tokens(position)[1]
-        frames_L = np.zeros(len(timed_L), dtype=np.int64)
-        frames_L[timed_L] = found_L
+            frames_S = durations(scores(model, batch), batch)[0]
+        edges_L1 = np.concatenate([[0], np.cumsum(self.recordings.counts(position))])
+        frames_L: Durations = np.diff(np.concatenate([[0], np.cumsum(frames_S)])[edges_L1])
         return frames_L
 
     @cached_property
@@ -261,7 +276,7 @@ def _settings(steps: int, recordings: Recordings) -> TrainingSettings:
         "max_steps": steps,
         "max_duration": max(_BATCH_SECONDS, longest + 1.0),
         "mixed_precision": "fp32",
-        "optimizer": {"type": "adam", "lr": 2e-3, "weight_decay": 0.0},
+        "optimizer": {"type": "adam", "lr": 1e-2, "weight_decay": 0.0},
         "scheduler": {"type": "cosine", "warmup_steps": min(50, steps // 10), "min_lr": 1e-4},
         "checkpoint": {"interval": 250, "save_total_limit": 1},
         "logging": {"interval": 50, "tensorboard": False, "system": False},

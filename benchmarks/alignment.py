@@ -1,7 +1,7 @@
 """How far the boundaries that aligners find are from where espeak-ng put them.
 
     OMP_NUM_THREADS=1 python benchmarks/alignment.py [--sentences 300] [--steps 1000] [--phonemes espeak english]
-        [--seed 0] [--voice ada] [--folder FOLDER] [--out FILE.json]
+        [--seed 0] [--voice ada] [--folder FOLDER] [--recordings FOLDER] [--out FILE.json]
 
 One voice of espeak-ng says sentences drawn from the words of the embedded corpus, and notes the sample at which each
 word and each phone begins. A boundary is the first frame of a word or phone, as training uses it, in milliseconds
@@ -12,6 +12,9 @@ has the same phones as espeak: all of them with espeak's phones, those of some w
 - bias         median of the signed error: below 0 is too early
 - count        boundaries compared
 - minutes      CPU time, training included
+
+With `--recordings`, a corpus in English, further rows compare the learnt aligner with pocketsphinx on it, with English
+phones for both: no one knows the truth there.
 """
 
 from __future__ import annotations
@@ -99,41 +102,59 @@ def matching(corpus: Corpus, word: Word, grid: Grid, spans: Sequence[Span]) -> l
     return list(enumerate(phones))
 
 
-def measure(folder: Path, phonemes: str, durations: str, steps: int) -> list[dict[str, Any]]:
-    """A row for words and one for phones."""
-    data = SpeechData(
-        path=str(folder / "voice"),
-        cache_dir=str(folder / "cache"),
-        phonemes=phonemes,
-        durations=durations,
-        aligner_steps=steps,
-    )
+def aligned(path: Path, cache: Path, phonemes: str, durations: str, steps: int) -> tuple[Corpus, float]:
+    """A corpus with durations, and the CPU minutes that they took."""
+    data = SpeechData(path=str(path), cache_dir=str(cache), phonemes=phonemes, durations=durations, aligner_steps=steps)
     corpus = Corpus(data)
     start = time.process_time()
+    len(corpus.durations[0])
+    return corpus, (time.process_time() - start) / 60
+
+
+def measure(folder: Path, phonemes: str, durations: str, steps: int) -> list[dict[str, Any]]:
+    """A row for words and one for phones."""
+    corpus, minutes = aligned(folder / "voice", folder / "cache", phonemes, durations, steps)
     missing = sum(not len(corpus.durations[position]) for position in range(len(corpus.words)))
-    minutes = (time.process_time() - start) / 60
     errors: dict[str, list[float]] = {"words": [], "phones": []}
     for position in range(len(corpus.words)):
         for what, error in compared(corpus, position):
             errors[what].append(error)
-    rows = []
-    for what, values in errors.items():
-        if values:
-            magnitudes = np.abs(values)
-            rows.append(
-                {
-                    "aligner": durations,
-                    "phonemes": phonemes,
-                    "boundaries": what,
-                    "median_ms": round(float(np.median(magnitudes)), 1),
-                    "p90_ms": round(float(np.percentile(magnitudes, 90)), 1),
-                    "bias_ms": round(float(np.median(values)), 1),
-                    "count": len(values),
-                    "not_aligned": missing,
-                    "cpu_minutes": round(minutes, 1),
-                }
-            )
-    return rows
+    rest = {"not_aligned": missing, "cpu_minutes": round(minutes, 1)}
+    return [row(durations, phonemes, what, values) | rest for what, values in errors.items() if values]
+
+
+def beside_pocketsphinx(recordings: Path, cache: Path, steps: int) -> list[dict[str, Any]]:
+    """The same rows for recordings, with pocketsphinx in the place of the truth."""
+    other, _ = aligned(recordings, cache, "english", "pocketsphinx", steps)
+    corpus, minutes = aligned(recordings, cache, "english", "learnt", steps)
+    errors: dict[str, list[float]] = {"words": [], "phones": []}
+    missing = 0
+    for position, words in enumerate(corpus.words):
+        found, given = (one.durations[position][:, 0] for one in (corpus, other))
+        if not len(found) or not len(given):
+            missing += 1
+            continue
+        late = 1000.0 * (np.cumsum(found - given) - (found - given)) / corpus.data.audio.frames_per_second
+        token = 1
+        for word in words:
+            errors["words"].append(float(late[token]))
+            errors["phones"] += late[token : token + len(word.phones)].tolist()
+            token += len(word.phones) + 1
+    name, rest = f"learnt, {recordings.name}", {"not_aligned": missing, "cpu_minutes": round(minutes, 1)}
+    return [row(name, "english", what, values) | rest for what, values in errors.items()]
+
+
+def row(aligner: str, phonemes: str, what: str, errors: Sequence[float]) -> dict[str, Any]:
+    """Statistics of errors in ms."""
+    return {
+        "aligner": aligner,
+        "phonemes": phonemes,
+        "boundaries": what,
+        "median_ms": round(float(np.median(np.abs(errors))), 1),
+        "p90_ms": round(float(np.percentile(np.abs(errors), 90)), 1),
+        "bias_ms": round(float(np.median(errors)), 1),
+        "count": len(errors),
+    }
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -151,6 +172,9 @@ def main() -> None:
     parser.add_argument("--voice", default="ada", choices=[one.name for one in embedded_corpus.SPEAKERS])
     parser.add_argument("--steps", type=int, default=1000, help="training steps of the learnt aligner")
     parser.add_argument("--phonemes", nargs="+", default=["espeak", "english"], help="of the learnt aligner")
+    parser.add_argument(
+        "--recordings", type=Path, help="English ones, on which pocketsphinx and the learnt one are compared"
+    )
     parser.add_argument("--folder", type=Path, help="keep corpus and cache here, and use what is there")
     parser.add_argument("--out", type=Path, help="write the rows to this file too, as JSON")
     args = parser.parse_args()
@@ -162,6 +186,8 @@ def main() -> None:
         rows = measure(folder, "espeak", "espeak", args.steps) + measure(folder, "english", "pocketsphinx", args.steps)
         for phonemes in args.phonemes:
             rows += measure(folder, phonemes, "learnt", args.steps)
+        if args.recordings:
+            rows += beside_pocketsphinx(args.recordings, folder / "cache", args.steps)
     print(table(rows))
     if args.out:
         document = {

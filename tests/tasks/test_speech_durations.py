@@ -22,6 +22,7 @@ from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.durations import espeak as espeak_times
 from phonate.tasks.speech.durations import textgrids
 from phonate.tasks.speech.durations.boundaries import frames_between
+from phonate.tasks.speech.durations.learnt import Recordings
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text.phonemes import Word, phonemizer
 from phonate.workflows.demo import embedded_corpus
@@ -346,6 +347,24 @@ def uniform(corpus: Corpus) -> Any:
     return align
 
 
+@pytest.mark.parametrize(("frames_per_second", "states"), [(100.0, 3), (86.13, 3), (62.5, 2), (40.0, 1)])
+def test_phones_have_states_and_marks_have_none(spoken: Path, frames_per_second: float, states: int) -> None:
+    corpus = corpus_of(spoken, "learnt", phonemes="espeak")
+    recordings = Recordings(corpus.prepared, corpus.words, corpus.inventory, frames_per_second)
+    tokens = corpus.inventory.tokens(corpus.words[0])
+    marks = [token for token in tokens if token in "ˈˌː"]
+    phones = [token for token in tokens if is_timed(token)]
+    expected = [0 if token in marks else states if token in phones else 1 for token in tokens]
+    assert "ː" in marks
+    assert recordings.counts(0).tolist() == expected
+    item = recordings.item(0)
+    assert len(item.states_S) == sum(expected) == item.prior_TS.shape[1]
+    assert item.optional_S.sum() == len(tokens) - len(marks) - len(phones)
+    first = sum(expected[: tokens.index(phones[0])])
+    symbol = corpus.inventory.symbols.index(phones[0])
+    assert item.states_S[first : first + states].tolist() == [symbol * states + state for state in range(states)]
+
+
 @pytest.mark.slow
 def test_an_aligner_learns_where_phones_begin(spoken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     truth = corpus_of(spoken, "espeak", phonemes="espeak")
@@ -354,7 +373,8 @@ def test_an_aligner_learns_where_phones_begin(spoken: Path, monkeypatch: pytest.
         durations = learnt.durations[position][:, 0]
         tokens = learnt.inventory.tokens(learnt.words[position])
         assert durations.sum() == learnt.prepared.index.frames[position]
-        assert (durations[[is_timed(token) for token in tokens]] > 0).all()
+        assert (durations[[is_timed(token) for token in tokens]] >= 3).all()  # one for each state
+        assert not durations[[token in "ˈˌː" for token in tokens]].any()
     guessed = corpus_of(spoken, "learnt", phonemes="espeak", aligner_steps=1)
     monkeypatch.setattr(guessed, "_aligner", lambda: uniform(guessed))
     assert mean_error(learnt, truth) < 60.0

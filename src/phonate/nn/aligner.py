@@ -33,8 +33,9 @@ _SILENT = 3.0
 class AlignerModel(nn.Module):
     """Encoders of tokens and of mel frames; the distance of two vectors gives the probability that they align.
 
-    Tokens are encoded without context, and frames with one neighbour on either side: with the paper's wider encoders a
-    "p before u" can become the start of the u, and boundaries were 35 ms late.
+    Tokens are phones, or states of phones, and boundaries. They are encoded without context, and frames with one
+    neighbour on either side: with the paper's wider encoders a "p before u" can become the start of the u, and
+    boundaries were 35 ms late.
     """
 
     def __init__(self, n_tokens: int, n_speakers: int, n_mels: int, width: int = 128, out: int = 48) -> None:

@@ -1,7 +1,7 @@
 """Training steps of voice cloning, beside transformers.Trainer with peft on the same model, adapters and samples.
 
     OMP_NUM_THREADS=1 python benchmarks/cloning_training.py [--rounds 3] [--batch 4 8 16] [--out FILE.md]
-    python benchmarks/cloning_training.py --full-size [--tokens 8192] [--steps 20]      # needs a CUDA GPU
+    python benchmarks/cloning_training.py --full-size [--tokens 8192] [--steps 20] [--peer --batch 4]    # a CUDA GPU
 
 Without a GPU: a model a few hundred times smaller than the published one, whose heads have about the same share of its
 layers' work as there. The peer pads the samples of a batch to the longest and computes both heads at every
@@ -11,7 +11,8 @@ median over rounds of processor times for the same samples, with gradient clippi
 of both are printed: they differ, because the peer also learns the reference and the prompt and normalises otherwise.
 
 With --full-size: the published sizes with random weights in bf16 on a GPU: samples per second, the share of the GPU's
-peak that this is, and the memory beside what the memory model said.
+peak that this is, and the memory beside what the memory model said; with --peer then the peer's samples per second with
+the same model and samples, in turns of --steps steps.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import statistics
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,22 +197,31 @@ def train_step(network: Any, batch: dict[str, Tensor], optimizer: Any, trained: 
     return float(loss.detach())
 
 
+def clock(on_gpu: bool) -> float:
+    """Processor seconds, which other processes do not lengthen much; seconds by when a GPU is done."""
+    if on_gpu:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.process_time()
+
+
 class Peer:
     """Steps of transformers.Trainer."""
 
-    def __init__(self, batches: list[list[Sample]], lora: CloningLoRA, bf16: bool, folder: Path) -> None:
+    def __init__(
+        self, model: Any, batches: list[list[Sample]], bf16: bool, folder: Path, eos: int, on_gpu: bool
+    ) -> None:
         from transformers import Trainer, TrainerCallback, TrainingArguments
 
         times = self.times = []
 
         class Clock(TrainerCallback):  # type: ignore[misc]
             def on_step_begin(self, *_: Any, **__: Any) -> None:
-                times.append(-time.process_time())
+                times.append(-clock(on_gpu))
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                times[-1] += time.process_time()
+                times[-1] += clock(on_gpu)
 
-        model = with_adapters(small_model(), lora, whisper=False)
         samples = [one for batch in batches for one in batch]
         self.arguments = TrainingArguments(
             output_dir=str(folder),
@@ -219,7 +230,7 @@ class Peer:
             lr_scheduler_type="constant",
             max_grad_norm=1.0,
             num_train_epochs=1,
-            use_cpu=True,
+            use_cpu=not on_gpu,
             bf16=bf16,
             remove_unused_columns=False,
             save_strategy="no",
@@ -229,7 +240,6 @@ class Peer:
             train_sampling_strategy="sequential",
             dataloader_pin_memory=False,
         )
-        eos = SMALL["audio_stream_eos_id"]
         self.trainer = Trainer(
             model=model,
             args=self.arguments,
@@ -240,7 +250,7 @@ class Peer:
         self.loss = 0.0
 
     def run(self) -> float:
-        """Processor seconds of a step for each batch, between the trainer's own marks of a step."""
+        """Seconds of a step for each batch, between the trainer's own marks of a step."""
         self.times.clear()
         self.loss = self.trainer.train().training_loss
         return float(sum(self.times))
@@ -305,7 +315,9 @@ def compare(options: argparse.Namespace, precision: str, batch: int) -> Comparis
     groups = [samples[at : at + batch] for at in range(0, len(samples) - batch + 1, batch)]
     with tempfile.TemporaryDirectory() as folder:
         bf16 = precision == "bf16"
-        ours, peer = Ours([packed(group) for group in groups], lora, bf16), Peer(groups, lora, bf16, Path(folder))
+        ours = Ours([packed(group) for group in groups], lora, bf16)
+        model = with_adapters(small_model(), lora, whisper=False)
+        peer = Peer(model, groups, bf16, Path(folder), SMALL["audio_stream_eos_id"], on_gpu=False)
         ours.run(), peer.run()  # warm-up
         rounds = [(ours.run(), peer.run()) for _ in range(options.rounds)]
     mine, theirs = (statistics.median(times) for times in zip(*rounds, strict=True))
@@ -365,10 +377,13 @@ def full_size(options: argparse.Namespace) -> str:
     with device:
         model = HiggsAudioV2ForConditionalGeneration(HiggsAudioV2Config(codebook_size=1026), use_text_head=True)
     torch.set_default_dtype(torch.float32)
-    network = CloningNetwork(with_adapters(model, CloningLoRA(dropout=options.dropout), whisper=False)).to(device)
+    model = with_adapters(model, CloningLoRA(dropout=options.dropout), whisper=False).to(device)
+    network = CloningNetwork(model)
     samples = make_samples(max(2, options.tokens // 600), 1024, 128000)
-    batch = _with_published_ids(packed(samples))
-    batch = {name: one.to(device) if isinstance(one, Tensor) else one for name, one in batch.items()}
+    batch = {
+        name: one.to(device) if isinstance(one, Tensor) else one
+        for name, one in _with_published_ids(packed(samples)).items()
+    }
     tokens = batch["input_ids"].numel()
     load = Load(tokens, len(batch["audio_positions"]), len(batch["text_positions"]))
     print(choose_checkpointing(network, "auto", load, torch.bfloat16))
@@ -378,30 +393,59 @@ def full_size(options: argparse.Namespace) -> str:
     trained = [one for one in network.train().parameters() if one.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
     held = torch.cuda.memory_allocated()
-    for step in range(options.steps + 3):
-        if step == 3:
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = train_step(network, batch, optimizer, trained)
-    torch.cuda.synchronize()
-    seconds = (time.perf_counter() - began) / options.steps
-    peak = torch.cuda.max_memory_allocated() - held
+
+    def seconds(steps: int) -> float:
+        began = clock(on_gpu=True)
+        for _ in range(steps):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                train_step(network, batch, optimizer, trained)
+        return (clock(on_gpu=True) - began) / steps
+
+    seconds(3)
+    taken, in_all = seconds(options.steps), torch.cuda.max_memory_allocated()
     name = torch.cuda.get_device_name()
     per_token = (6 if network.checkpointing else 4) * 2.82e9
-    share = next((tokens * per_token / seconds / peak for part, peak in PEAKS.items() if part in name), float("nan"))
+    share = next((tokens * per_token / taken / peak for part, peak in PEAKS.items() if part in name), float("nan"))
+    text = (
+        f"{name}: {len(samples) / taken:.1f} samples / s ({tokens / taken:.0f} tokens / s, {len(samples)} samples of "
+        f"{tokens} tokens a step), {share:.0%} of the GPU's peak; {in_all / 1e9:.1f} GB in all, "
+        f"{(in_all - held) / 1e9:.1f} GB beside weights, predicted {predicted / 1e9:.1f} GB\n"
+    )
+    if options.peer:
+        text += peer_on_gpu(model, samples, lambda: seconds(options.steps), options)
+    return text
+
+
+def peer_on_gpu(model: Any, samples: list[Sample], ours: Callable[[], float], options: argparse.Namespace) -> str:
+    """Samples per second of the peer's steps and of ours, in turns, in batches of --batch samples for the peer."""
+    size = min(options.batch[0], len(samples))
+    groups = [samples[at : at + size] for at in range(0, len(samples) - size + 1, size)]
+    count = size * len(groups)
+    with tempfile.TemporaryDirectory() as folder:
+        # the ids of the published model stand in for those of the small one when the peer's batches are made
+        peer = Peer(model, groups, True, Path(folder), 1025, on_gpu=True)
+        plain = peer.trainer.data_collator
+        peer.trainer.data_collator = lambda items: _with_published_ids(plain(items))
+        torch.cuda.reset_peak_memory_stats()
+        peer.run()
+        memory = torch.cuda.max_memory_allocated()
+        turns = [(len(samples) / ours(), count / peer.run()) for _ in range(options.rounds)]
+    mine, theirs = (statistics.median(rates) for rates in zip(*turns, strict=True))
+    ratio = statistics.median(one / other for one, other in turns)
     return (
-        f"{name}: {len(samples) / seconds:.1f} samples / s ({tokens / seconds:.0f} tokens / s), "
-        f"{share:.0%} of the GPU's peak; {peak / 1e9:.1f} GB beside the weights, predicted {predicted / 1e9:.1f} GB; "
-        f"loss {loss:.2f}\n"
+        f"transformers.Trainer in batches of {size} samples: {theirs:.1f} samples / s, {memory / 1e9:.1f} GB in all; "
+        f"here {mine:.1f}; ratio {ratio:.2f}, median over {options.rounds} rounds\n"
     )
 
 
-def _with_published_ids(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+def _with_published_ids(batch: dict[str, Any]) -> dict[str, Any]:
     """Ids of the small model's special tokens as the published ones."""
     published = torch.arange(128256)
     published[:6] = torch.tensor([128001, 1, 128009, 128013, 128014, 128016])
-    return batch | {"input_ids": published[batch["input_ids"]]}
+    changed = {"input_ids": published[batch["input_ids"]]}
+    if "labels" in batch:
+        changed["labels"] = torch.where(batch["labels"] < 0, batch["labels"], published[batch["labels"].clamp(min=0)])
+    return batch | changed
 
 
 def main() -> None:
@@ -415,6 +459,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=["fp32", "bf16"], nargs="+", default=["fp32", "bf16"], help="of both")
     parser.add_argument("--full-size", action="store_true", help="the published size, on a GPU")
     parser.add_argument("--tokens", type=int, default=8192, help="of a step, with --full-size")
+    parser.add_argument("--peer", action="store_true", help="the peer too, with --full-size")
     parser.add_argument("--compile", action="store_true", help="torch.compile, with --full-size")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

@@ -1,12 +1,14 @@
-"""Memory and time of one training step of the autoregressive voice with and without gradient checkpointing, on a CPU.
+"""Memory and time of one training step of the autoregressive voice with and without gradient checkpointing.
 
     OMP_NUM_THREADS=1 python benchmarks/gradient_checkpointing.py [--width N] [--frames N] [--rounds 3] [--out FILE.md]
+    python benchmarks/gradient_checkpointing.py --device cuda --sentences 32 --rounds 10
 
-Four sentences, forward and backward. Memory: each setting runs one step in a process of its own, with an allocator
-that gives back what is freed. `kept` is what the forward pass holds for the backward pass, weights left out; `peak` is
-by how much the step raises the process's memory over that of weights and gradients (Linux); `cut` is what that is less
-than without; `of all` the same with the weights, gradients and Adam's two moments, which nobody saves, on both sides.
-Time: all settings take turns in one process; `/ none` is the median over rounds of the ratio of processor times.
+Four sentences, forward and backward, in fp32 (on a GPU with TF32, as the trainer does by default). Memory: each setting
+runs one step in a process of its own, with an allocator that gives back what is freed. `kept` is what the forward pass
+holds for the backward pass, weights left out; `peak` is by how much the step raises the process's memory over that of
+weights and gradients (Linux), on a GPU what tensors take; `cut` is what that is less than without; `of all` the same
+with the weights, gradients and Adam's two moments, which nobody saves, on both sides. Time: all settings take turns in
+one process; `/ none` is the median over rounds of the ratio of processor times, on a GPU of the time until it is done.
 """
 
 from __future__ import annotations
@@ -38,10 +40,9 @@ _HEADER = """# What gradient checkpointing saves, and what it costs
 
 One step, forward and backward, of {sentences} sentences of {frames} frames by the autoregressive voice of width {width}
 (6 + 6 blocks, {parameters:.1f} M parameters, with gradients and Adam's moments {states:.0f} MiB). `kept`: what the
-forward pass holds for the backward pass. `peak`: by how much the step raises the process's memory over weights and
-gradients, in a process of its own. `cut`: what that is less than without; `of all`: the same with weights, gradients
-and moments on both sides. `/ none`: processor time, median over {rounds} rounds of the ratio to none in the same round.
-`auto` on a CPU is {auto} segments.
+forward pass holds for the backward pass. `peak`: by how much the step raises the memory over weights and gradients.
+`cut`: what that is less than without; `of all`: the same with weights, gradients and moments on both sides. `/ none`:
+{clock}, median over {rounds} rounds of the ratio to none in the same round. `auto` is {auto} segments here.
 
 {machine}, {cores} cores, one thread, load {load:.2f}; torch {torch}, Python {python}
 """
@@ -58,26 +59,43 @@ def held(name: str) -> int:
     return int(status.partition(f"{name}:")[2].split()[0]) * 1024
 
 
-def network(segments: str, width: int) -> AutoregressiveModel:
+def used(device: torch.device, peak: bool) -> int:
+    """Bytes in use now, or at most so far: of the process, or of tensors on the GPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) if peak else torch.cuda.memory_allocated(device)
+    return held("VmHWM" if peak else "VmRSS")
+
+
+def clock(device: torch.device) -> float:
+    """Processor seconds, which other processes do not lengthen much; seconds by when a GPU is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+    return time.process_time()
+
+
+def network(segments: str, width: int, device: torch.device) -> AutoregressiveModel:
     """The model, with a gradient for each parameter."""
     torch.manual_seed(0)
-    model = AutoregressiveModel(63, 1, 80, width, 8, 4 * width, 6, 6, 0.1, 512, segments_of(segments))
+    with device:
+        model = AutoregressiveModel(63, 1, 80, width, 8, 4 * width, 6, 6, 0.1, 512, segments_of(segments))
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     return model
 
 
-def batch_of(sentences: int, frames: int) -> dict[str, Tensor]:
+def batch_of(sentences: int, frames: int, device: torch.device) -> dict[str, Tensor]:
     """Sentences of equal length."""
     tokens = frames // 5
-    return {
-        "tokens": torch.randint(1, 63, (sentences, tokens)),
-        "durations": torch.full((sentences, tokens), 5),
-        "target": torch.rand(sentences, frames, 80),
-        "token_lengths": torch.full((sentences,), tokens),
-        "lengths": torch.full((sentences,), frames),
-        "speaker_id": torch.zeros(sentences, dtype=torch.long),
-    }
+    with device:
+        return {
+            "tokens": torch.randint(1, 63, (sentences, tokens)),
+            "durations": torch.full((sentences, tokens), 5),
+            "target": torch.rand(sentences, frames, 80),
+            "token_lengths": torch.full((sentences,), tokens),
+            "lengths": torch.full((sentences,), frames),
+            "speaker_id": torch.zeros(sentences, dtype=torch.long),
+        }
 
 
 def step(model: AutoregressiveModel, batch: dict[str, Tensor]) -> None:
@@ -86,9 +104,10 @@ def step(model: AutoregressiveModel, batch: dict[str, Tensor]) -> None:
     torch.stack([total / count for total, count in terms.values()]).sum().backward()
 
 
-def memory(segments: str, width: int, frames: int, sentences: int) -> dict[str, float]:
+def memory(segments: str, options: argparse.Namespace) -> dict[str, float]:
     """MiB kept and at the peak of one step."""
-    model, batch = network(segments, width), batch_of(sentences, frames)
+    device = torch.device(options.device)
+    model, batch = network(segments, options.width, device), batch_of(options.sentences, options.frames, device)
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -96,26 +115,36 @@ def memory(segments: str, width: int, frames: int, sentences: int) -> dict[str, 
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    before = held("VmRSS")
+    before = used(device, peak=False)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         terms = loss_terms(model, batch)
     torch.stack([total / count for total, count in terms.values()]).sum().backward()
-    peak = held("VmHWM") - before
+    peak = used(device, peak=True) - before
     return {"kept": sum(kept.values()) / _MIB, "peak": peak / _MIB}
 
 
-def times(width: int, frames: int, sentences: int, rounds: int) -> dict[str, list[float]]:
-    """Processor seconds of each setting's steps, in turns, after one that is not counted."""
-    model, batch = network("none", width), batch_of(sentences, frames)
+def on_gpu(segments: str, options: argparse.Namespace) -> dict[str, float]:
+    """`memory` of tensors, once the libraries have taken their own."""
+    memory(segments, argparse.Namespace(**{**vars(options), "sentences": 1}))
+    torch.cuda.reset_peak_memory_stats()
+    return memory(segments, options)
+
+
+def times(options: argparse.Namespace) -> dict[str, list[float]]:
+    """Seconds of each setting's steps, in turns, after one that is not counted."""
+    device = torch.device(options.device)
+    model, batch = network("none", options.width, device), batch_of(options.sentences, options.frames, device)
     taken: dict[str, list[float]] = {name: [] for name in SEGMENTS}
-    step(model, batch)
-    for number in range(rounds):
+    for name in SEGMENTS if device.type == "cuda" else ["none"]:
+        model.encoder.segments = model.decoder.segments = segments_of(name)
+        step(model, batch)
+    for number in range(options.rounds):
         shift = number * 3 % len(SEGMENTS)
         for name in SEGMENTS[shift:] + SEGMENTS[:shift]:
             model.encoder.segments = model.decoder.segments = segments_of(name)
-            started = time.process_time()
+            started = clock(device)
             step(model, batch)
-            taken[name].append(time.process_time() - started)
+            taken[name].append(clock(device) - started)
     return taken
 
 
@@ -123,7 +152,7 @@ def in_a_process_of_its_own(segments: str, options: argparse.Namespace) -> dict[
     """`memory`, with what is freed given back to the system."""
     sizes = ["--width", options.width, "--frames", options.frames, "--sentences", options.sentences]
     ran = subprocess.run(
-        [sys.executable, __file__, "--segments", segments, *map(str, sizes)],
+        [sys.executable, __file__, "--segments", segments, "--device", options.device, *map(str, sizes)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -133,24 +162,25 @@ def in_a_process_of_its_own(segments: str, options: argparse.Namespace) -> dict[
     return figures
 
 
-def table(
-    figures: dict[str, dict[str, float]], taken: dict[str, list[float]], width: int, frames: int, sentences: int
-) -> str:
+def table(figures: dict[str, dict[str, float]], taken: dict[str, list[float]], options: argparse.Namespace) -> str:
     """All of it as Markdown."""
-    plain = figures["none"]
-    parameters = sum(parameter.numel() for parameter in network("none", width).parameters())
+    plain, device = figures["none"], torch.device(options.device)
+    gpu = device.type == "cuda"
+    model = network("none", options.width, torch.device("cpu"))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     states = parameters * _COPIES / _MIB
     lines = [
         _HEADER.format(
             command=shlex.join(sys.argv),
-            sentences=sentences,
-            frames=frames,
-            width=width,
+            sentences=options.sentences,
+            frames=options.frames,
+            width=options.width,
             parameters=parameters / 1e6,
             states=states,
+            clock="time until the GPU is done" if gpu else "processor time",
             rounds=len(taken["none"]),
-            auto=segments_for(torch.device("cpu")),
-            machine=platform.machine(),
+            auto=segments_for(device),
+            machine=torch.cuda.get_device_name(device) if gpu else platform.machine(),
             cores=os.cpu_count(),
             load=os.getloadavg()[0],
             torch=torch.__version__,
@@ -165,7 +195,7 @@ def table(
         ratio = statistics.median(own / base for own, base in zip(taken[name], taken["none"], strict=True))
         lines.append(
             f"| {name} | {kept:.0f} | {peak:.0f} | {100 * cut:.0f} % | {100 * of_all:.0f} % "
-            f"| {statistics.median(taken[name]):.1f} | {ratio:.2f} |"
+            f"| {statistics.median(taken[name]):.3g} | {ratio:.2f} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -177,16 +207,18 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=500)
     parser.add_argument("--sentences", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--segments", choices=SEGMENTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
     if options.segments:
-        print(json.dumps(memory(options.segments, options.width, options.frames, options.sentences)))
+        print(json.dumps(memory(options.segments, options)))
         return
-    figures = {name: in_a_process_of_its_own(name, options) for name in SEGMENTS}
-    taken = times(options.width, options.frames, options.sentences, options.rounds)
-    text = table(figures, taken, options.width, options.frames, options.sentences)
+    measured = on_gpu if options.device == "cuda" else in_a_process_of_its_own
+    figures = {name: measured(name, options) for name in SEGMENTS}
+    text = table(figures, times(options), options)
     print(text)
     if options.out:
         options.out.write_text(text)

@@ -257,7 +257,8 @@ def test_a_gpu_gives_what_the_processor_gives(request: pytest.FixtureRequest, ta
         elif isinstance(model, phonate.Transcriber):
             made.append(model.log_probs([model.processor.mel(read_audio(clips[0], model.sample_rate)[0])])[0])
         elif isinstance(model, phonate.NeuralVocoder):
-            made.append(model.render(model.mel(clips[0])))
+            mel = model.mel(clips[0])  # with a given pitch, since rounding shifts the phases of a predicted one
+            made.append(model.render(mel, np.full(len(mel), 150.0, np.float32)))
         elif isinstance(model, phonate.Generator):
             made.append(np.array([ord(letter) for letter in model.generate("The", 4, 0.0)]))
     np.testing.assert_allclose(made[0], made[1], atol=1e-2)

@@ -316,6 +316,31 @@ def test_a_run_with_room_is_the_run_it_was(tmp_path, caplog):
     assert "out of memory" not in caplog.text
 
 
+@pytest.mark.parametrize("room", [3, 8])
+def test_a_validation_batch_that_does_not_fit_is_split(tmp_path, room):
+    class Small(RegressionTask):
+        def loss(self, model, batch, phase):
+            if not torch.is_grad_enabled() and len(batch["ids"]) > room:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+            return super().loss(model, batch, phase)
+
+    train(tmp_path / "whole", max_steps=2, batch_size=8)
+    train(tmp_path / "parts", Small(), max_steps=2, batch_size=8)
+    whole, parts = (lines(tmp_path / name, "validation") for name in ("whole", "parts"))
+    assert whole[-1]["loss"] == pytest.approx(parts[-1]["loss"], rel=1e-6)
+
+
+def test_a_validation_item_that_does_not_fit_is_named(tmp_path):
+    class Full(RegressionTask):
+        def loss(self, model, batch, phase):
+            if not torch.is_grad_enabled():
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+            return super().loss(model, batch, phase)
+
+    with pytest.raises(TrainingError, match=r"batch: item-\S+\), and the batch is a single item"):
+        train(tmp_path, Full(), max_steps=2)
+
+
 @pytest.mark.gpu
 def test_on_a_real_gpu_a_batch_that_does_not_fit_is_split(tmp_path, caplog):
     device = torch.device("cuda", 0)

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 
 import torch
 
+from phonate.compute.memory import out_of_memory
 from phonate.config.errors import InputError
+from phonate.data.batches.loading import MicroBatch
 from phonate.training.best import NEWEST, Best
 from phonate.training.callbacks import Callback
 from phonate.training.callbacks._watch import MetricWatch
+from phonate.training.memory.recovery import MicroBatchState
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import Source
 from phonate.training.signals import Signals, StopNow
@@ -22,7 +25,7 @@ from phonate.training.steps.generators import seed_torch
 from phonate.training.steps.meter import Meter
 from phonate.training.steps.phases import Phases
 from phonate.training.steps.step import TrainStep
-from phonate.training.task import Dataset, Preview, Task, move
+from phonate.training.task import Dataset, Preview, Task, Terms
 
 logger = logging.getLogger(__name__)
 
@@ -159,18 +162,36 @@ class Validator:
         """Means over every batch in every phase. Each validation sees the same crops and draws the same numbers."""
         meter, own = Meter(), self.train_step
         for i, planned in enumerate(self.source.epoch(0)):
-            batch = move(planned.batch, own.device)
-            for phase in own.phases:
-                seed_torch(own.device, own.settings.random_seed, "validation", i, self.ranks.rank)
-                with own.precision.autocast():
-                    terms = self.task.loss(self.model, batch, phase.name)
-                # A filler batch of a rank that has fewer counts nothing, but every rank must add the same names.
-                meter.add(
-                    {name: (total * planned.weight, count * planned.weight) for name, (total, count) in terms.items()}
-                )
+            parts = own.recovery.load([planned], self._split)
+            while parts:
+                part = parts.pop(0)
+                terms = self._terms(part, i)
+                if terms is None:
+                    parts[:0] = own.recovery.halves(part, step, self._split)
+                    continue
+                for one in terms:
+                    # A filler batch of a rank that has fewer counts nothing, but every rank must add the same names.
+                    meter.add({name: (total * planned.weight, n * planned.weight) for name, (total, n) in one.items()})
             if self.ranks.world_size > 1 and self.signals.received_by_any(self.ranks):
                 raise StopNow
         return meter.means(own.loss_weights(max(0, step - 1)), self.ranks)
+
+    def _split(self, planned: MicroBatch) -> tuple[MicroBatch, MicroBatch] | None:
+        return self.source.halves(planned, 0)
+
+    def _terms(self, part: MicroBatchState, number: int) -> list[Terms] | None:
+        """The loss terms of each phase for (a part of) batch `number`. None: out of memory."""
+        own, terms = self.train_step, []
+        try:
+            for phase in own.phases:
+                seed_torch(own.device, own.settings.random_seed, "validation", number, self.ranks.rank)
+                with own.precision.autocast():
+                    terms.append(self.task.loss(self.model, part.batch, phase.name))
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            return None
+        return terms
 
     def _evaluate(self, dataset: Dataset) -> dict[str, float]:
         """The task's own metrics over the whole data set, of which each rank evaluates its share."""

@@ -1,5 +1,7 @@
 """Recovery from out-of-memory errors in a forward or backward pass: the batch is split, with the same gradient.
 
+Validation batches are split in the same way.
+
 Losses are sums with counts, so the halves of a batch give the gradient of the whole. The failed phase is restarted,
 because an interrupted backward pass leaves partial gradients. The sizes that fit are remembered by length, and later
 batches of that length are split in advance. A batch is not split if that would change the result (see `Coupling`) or if
@@ -76,24 +78,25 @@ class Recovery:
         self._limits: dict[int, int] = {}
         """Length of a batch -> how many items of that length fit."""
 
-    def load(self, group: Sequence[MicroBatch]) -> list[MicroBatchState]:
-        """The micro-batches on the device, split if they are known not to fit."""
+    def load(self, group: Sequence[MicroBatch], split: Split | None = None) -> list[MicroBatchState]:
+        """The micro-batches on the device, split if they are known not to fit; by `split` where they are not of the
+        training data."""
         if self._limits:
-            group = [part for planned in group for part in self._fitting(planned)]
+            group = [part for planned in group for part in self._fitting(planned, split or self.split)]
         return [MicroBatchState(planned, move(planned.batch, self.device)) for planned in group]
 
-    def _fitting(self, planned: MicroBatch) -> list[MicroBatch]:
-        assert self.split is not None
-        if items_of(planned) <= self._limit(length_of(planned.batch)) or (halves := self.split(planned)) is None:
+    def _fitting(self, planned: MicroBatch, split: Split | None) -> list[MicroBatch]:
+        assert split is not None
+        if items_of(planned) <= self._limit(length_of(planned.batch)) or (halves := split(planned)) is None:
             return [planned]
-        return [part for half in halves for part in self._fitting(half)]
+        return [part for half in halves for part in self._fitting(half, split)]
 
     def _limit(self, length: int) -> float:
         """Known number of items that fit into a batch of `length`."""
         return min((items for known, items in self._limits.items() if known <= length), default=float("inf"))
 
-    def halves(self, part: MicroBatchState, step: int) -> list[MicroBatchState]:
-        """The halves of a micro-batch that did not fit. Raises TrainingError if it can't be split."""
+    def halves(self, part: MicroBatchState, step: int, split: Split | None = None) -> list[MicroBatchState]:
+        """The halves of a micro-batch that did not fit; `split` as in `load`. Raises TrainingError if it has none."""
         planned, means, whole = part.planned, part.means, part.whole or part.planned.ids
         del part  # also frees its tensors on the device
         if self.memory is not None:
@@ -105,8 +108,9 @@ class Recovery:
                 f"{_ran_out(step, planned.ids)}. The batch can't be split: {self.forbidden}. "
                 f"{OUT_OF_MEMORY_ADVICE.capitalize()}"
             )
-        assert self.split is not None
-        halves = self.split(planned)
+        split = split or self.split
+        assert split is not None
+        halves = split(planned)
         if halves is None:
             raise TrainingError(
                 f"{_ran_out(step, planned.ids)}, and the batch is a single item. Exclude long recordings "
@@ -157,7 +161,7 @@ def _ran_out(step: int, ids: Sequence[str]) -> str:
 
 
 def memory_error(error: BaseException, step: int) -> TrainingError | None:
-    """The error for running out of memory outside of a batch (optimizer state, validation); else None."""
+    """The error for running out of memory outside of a batch (optimizer state, a task's own metrics); else None."""
     if not out_of_memory(error):
         return None
     words = " ".join(str(error).split())

@@ -231,7 +231,7 @@ class Peer:
             max_grad_norm=1.0,
             num_train_epochs=1,
             use_cpu=not on_gpu,
-            bf16=bf16,
+            bf16=bf16 and not on_gpu,  # there the weights are in bf16, which transformers can't mix with autocast
             remove_unused_columns=False,
             save_strategy="no",
             logging_strategy="no",

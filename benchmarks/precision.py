@@ -49,10 +49,10 @@ _HEADER = """# Mixed precision on a {place}
 
 Steps in mixed precision (autocast, as `training.mixed_precision` does) beside fp32: {clips} clips of 160 frames, or
 sentences of 250 frames, {clips} by `speech` (without its discriminator) and {sentences} by `speech-autoregressive`
-(without checkpointing). `step` is the median {clock} with clipping and AdamW, `faster` by how much more work is done in
-the same time, median over {rounds} rounds in turns; `items / s` are clips or sentences. `peak`: by how much forward and
-backward raise the memory over weights and gradients; `cut`: how much less that is than in fp32; `of all`: the same with
-weights, gradients and Adam's moments on both sides. {note}
+(without checkpointing). `step` is the median {clock}, with clipping and AdamW; `faster` is by how much
+more work is done in the same time, median over {rounds} rounds in turns; `items / s` are clips or sentences. `peak`: by
+how much forward and backward raise the memory over weights and gradients; `cut`: how much less that is than in fp32;
+`of all`: the same with weights, gradients and Adam's moments on both sides. {note}
 
 {machine}, {cores} cores, one thread, load {load:.2f}; torch {torch}, Python {python}.
 """

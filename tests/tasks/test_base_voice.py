@@ -211,6 +211,19 @@ def test_without_judges_the_newest_checkpoint_is_the_best(tmp_path: Path) -> Non
     assert "the newest checkpoint is the best (data.judged=0)" in chosen.reason
 
 
+@pytest.mark.parametrize(("clips", "best"), [(4, "val_loss"), (200, "step")])
+def test_where_no_judges_are_installed_training_starts_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clips: int, best: str
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distillmos" else find(name))
+    chosen = start(resolve("speech", [f"data.path={corpus(tmp_path / 'mine', clips, 2.0)}"]).recipe)
+    assert chosen is not None
+    assert chosen.changes["data.judged"] == 0
+    assert chosen.changes["training.validation.metric_for_best_model"] == best
+    assert "checkpoints are not judged by what is understood (pip install 'phonate[eval]' and" in chosen.reason
+
+
 def test_null_turns_it_off(tmp_path: Path) -> None:
     assert start(resolve("speech", [f"data.path={tmp_path}", "training.init_from=null"]).recipe) is None
 

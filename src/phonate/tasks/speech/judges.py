@@ -18,6 +18,7 @@ from phonate.evaluation.transcription import Recogniser, character_error_rate, w
 from phonate.evaluation.words import WordErrors, count
 from phonate.tasks.speech.settings import SpeechRecipe
 
+INSTALL_JUDGES = "pip install 'phonate[eval]' and --no-deps distillmos xls-r-sqa"
 WORD_WEIGHT = 5.0
 """MOS points subtracted in `quality` per unit of WER: 20 % of wrong words cost one point."""
 
@@ -55,17 +56,22 @@ class Judges:
         return rates
 
 
+def missing_judges() -> list[str]:
+    """Packages that judging English needs and that are not installed."""
+    packages = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa")
+    return [name for name in packages if importlib.util.find_spec(name) is None]
+
+
 def check_judges(recipe: SpeechRecipe) -> None:
     """Check the judges of a recipe before training: raise MissingPackageError if a package is missing, and InputError
     if the best checkpoint depends on judged texts and there are none."""
     without = "data.judged=0 training.validation.metric_for_best_model=step training.validation.greater_is_better=true"
     best = recipe.training.best_metric.removeprefix("val_")
     if recipe.data.judged:
-        packages = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa")
-        if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        if missing := missing_judges():
             raise MissingPackageError(
-                f"data.judged={recipe.data.judged}: judging needs {', '.join(missing)}, not installed; pip install "
-                f"'phonate[eval]' and --no-deps distillmos xls-r-sqa, or take the newest checkpoint: {without}"
+                f"data.judged={recipe.data.judged}: judging needs {', '.join(missing)}, not installed; "
+                f"{INSTALL_JUDGES}, or take the newest checkpoint: {without}"
             )
     elif best in ("wer", "mos", "quality"):
         raise InputError(

@@ -1,8 +1,8 @@
 """What training leaves to the language and to the recordings.
 
 English has a phonemizer, an aligner and a recogniser of its own. For other languages espeak gives the phones, an
-aligner is trained first, and checkpoints are judged only where the recogniser that knows other languages is installed;
-elsewhere the newest one is the best.
+aligner is trained first. Checkpoints are judged only where the judges are installed, for other languages than English
+with the recogniser that knows them; elsewhere the newest one is the best.
 
 A recipe with `training.init_from: base` starts from the voice that comes with phonate: where that has the same features
 and sizes, its weights are taken, its discriminator too, so that blurred mels are punished from the first step. A new
@@ -28,6 +28,7 @@ from phonate.config.tasks import Start
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.rendering.renderer import start_of_vocoder
+from phonate.tasks.speech.judges import INSTALL_JUDGES, missing_judges
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
 from phonate.training.best import NEWEST
 from phonate.training.checkpoints.resolve import BASE_VOICE
@@ -64,8 +65,7 @@ def start(recipe: SpeechRecipe) -> Start | None:
     """
     language = _of_language(recipe)
     parts = [language, start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))]
-    if not recipe.data.judged and recipe.training.validation.metric_for_best_model == _JUDGED:
-        parts.append(Start(_NEWEST, "the newest checkpoint is the best (data.judged=0)"))
+    parts.append(_of_judges(recipe))
     if recipe.training.init_from == BASE:
         parts.append(_from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes)))
     changes = {name: value for part in parts for name, value in part.changes.items()}
@@ -83,12 +83,22 @@ def _of_language(recipe: SpeechRecipe) -> Start:
     if data.durations == "pocketsphinx":
         changes["data.durations"] = "learnt"
         reasons.append("durations from an aligner that is trained first")
-    if data.judged and not is_included(RECOGNISER):
-        changes |= {"data.judged": 0, **_NEWEST}
-        reasons.append(
-            f"the newest checkpoint is the best (or what is understood best: pip install {PACKAGES[RECOGNISER]})"
-        )
     return Start(changes, f"{data.language}: {', '.join(reasons)}" if reasons else "")
+
+
+def _of_judges(recipe: SpeechRecipe) -> Start:
+    """What is best where nobody judges."""
+    data = recipe.data
+    if not data.judged:
+        by_judges = recipe.training.validation.metric_for_best_model == _JUDGED
+        return Start(_NEWEST, "the newest checkpoint is the best (data.judged=0)") if by_judges else Start({}, "")
+    if missing_judges():
+        wanted = INSTALL_JUDGES
+    elif not is_english(data.language) and not is_included(RECOGNISER):
+        wanted = f"pip install {PACKAGES[RECOGNISER]}"
+    else:
+        return Start({}, "")
+    return Start({"data.judged": 0, **_NEWEST}, f"checkpoints are not judged by what is understood ({wanted})")
 
 
 def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:

@@ -4,9 +4,10 @@
 
 Batches of so many MiB come from phonate's loader, with `pin_memory` and without, in turns, and are copied as the
 trainer copies them. `copies`: milliseconds from a batch's arrival to the end of its copy, with nothing else to do.
-`epoch`: milliseconds a batch for loading, copying and a matrix product of about 5 ms on the GPU, in which a copy from
-pinned memory can overlap. The loader's worker processes give batches in shared memory; pinning copies them once more,
-in a thread of the main process. Medians over rounds; the ratio is the median over rounds of the ratio in one round.
+`epoch`: milliseconds a batch for loading, copying and a product of matrices of 8192 x 8192 values on the GPU, during
+which a copy from pinned memory can go on. The loader's worker processes give batches in shared memory; pinning copies
+them once more, in a thread of the main process. Medians over rounds; the ratio is the median over rounds of the ratio
+in one round.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gauges import clock
 from phonate.tasks.cloning.network.adapters import with_adapters
 from phonate.tasks.cloning.network.dual_ffn import sequence_layout
 from phonate.tasks.cloning.network.memory import measure
@@ -189,19 +190,11 @@ def train_step(network: Any, batch: dict[str, Tensor], optimizer: Any, trained: 
     return float(loss.detach())
 
 
-def clock(on_gpu: bool) -> float:
-    """Processor seconds, which other processes do not lengthen much; seconds by when a GPU is done."""
-    if on_gpu:
-        torch.cuda.synchronize()
-        return time.perf_counter()
-    return time.process_time()
-
-
 class Peer:
     """Steps of transformers.Trainer."""
 
     def __init__(
-        self, model: Any, batches: list[list[Sample]], bf16: bool, folder: Path, eos: int, on_gpu: bool
+        self, model: Any, batches: list[list[Sample]], bf16: bool, folder: Path, eos: int, device: torch.device
     ) -> None:
         from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -209,10 +202,10 @@ class Peer:
 
         class Clock(TrainerCallback):  # type: ignore[misc]
             def on_step_begin(self, *_: Any, **__: Any) -> None:
-                times.append(-clock(on_gpu))
+                times.append(-clock(device))
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                times[-1] += clock(on_gpu)
+                times[-1] += clock(device)
 
         samples = [one for batch in batches for one in batch]
         self.arguments = TrainingArguments(
@@ -222,8 +215,9 @@ class Peer:
             lr_scheduler_type="constant",
             max_grad_norm=1.0,
             num_train_epochs=1,
-            use_cpu=not on_gpu,
-            bf16=bf16 and not on_gpu,  # there the weights are in bf16, which transformers can't mix with autocast
+            use_cpu=device.type == "cpu",
+            bf16=bf16
+            and device.type == "cpu",  # there the weights are in bf16, which transformers can't mix with autocast
             remove_unused_columns=False,
             save_strategy="no",
             logging_strategy="no",
@@ -309,7 +303,7 @@ def compare(options: argparse.Namespace, precision: str, batch: int) -> Comparis
         bf16 = precision == "bf16"
         ours = Ours([packed(group) for group in groups], lora, bf16)
         model = with_adapters(small_model(), lora, whisper=False)
-        peer = Peer(model, groups, bf16, Path(folder), SMALL["audio_stream_eos_id"], on_gpu=False)
+        peer = Peer(model, groups, bf16, Path(folder), SMALL["audio_stream_eos_id"], CPU)
         ours.run(), peer.run()  # warm-up
         rounds = [(ours.run(), peer.run()) for _ in range(options.rounds)]
     mine, theirs = (statistics.median(times) for times in zip(*rounds, strict=True))

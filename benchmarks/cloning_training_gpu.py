@@ -21,12 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloning_training import Peer, Sample, clock, make_samples, packed, train_step
+from cloning_training import Peer, Sample, make_samples, packed, train_step
+from gauges import clock
 from phonate.tasks.cloning.network.adapters import with_adapters
 from phonate.tasks.cloning.network.memory import Load, choose_checkpointing, measure
 from phonate.tasks.cloning.network.network import CloningNetwork
 from phonate.tasks.cloning.network.settings import CloningLoRA
 
+GPU = torch.device("cuda")
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
 """Dense bf16 operations per second."""
 
@@ -35,16 +37,15 @@ def full_size(options: argparse.Namespace) -> str:
     """Steps of the published size on a GPU, with random weights."""
     from transformers import HiggsAudioV2Config, HiggsAudioV2ForConditionalGeneration
 
-    device = torch.device("cuda")
     torch.set_default_dtype(torch.bfloat16)
-    with device:
+    with GPU:
         model = HiggsAudioV2ForConditionalGeneration(HiggsAudioV2Config(codebook_size=1026), use_text_head=True)
     torch.set_default_dtype(torch.float32)
-    model = with_adapters(model, CloningLoRA(dropout=options.dropout), whisper=False).to(device)
+    model = with_adapters(model, CloningLoRA(dropout=options.dropout), whisper=False).to(GPU)
     network = CloningNetwork(model)
     samples = make_samples(max(2, options.tokens // 600), 1024, 128000)
     batch = {
-        name: one.to(device) if isinstance(one, Tensor) else one
+        name: one.to(GPU) if isinstance(one, Tensor) else one
         for name, one in _with_published_ids(packed(samples)).items()
     }
     tokens = batch["input_ids"].numel()
@@ -58,11 +59,11 @@ def full_size(options: argparse.Namespace) -> str:
     held = torch.cuda.memory_allocated()
 
     def seconds(steps: int) -> float:
-        began = clock(on_gpu=True)
+        began = clock(GPU)
         for _ in range(steps):
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 train_step(network, batch, optimizer, trained)
-        return (clock(on_gpu=True) - began) / steps
+        return (clock(GPU) - began) / steps
 
     seconds(3)
     taken, in_all = seconds(options.steps), torch.cuda.max_memory_allocated()
@@ -86,7 +87,7 @@ def peer_on_gpu(model: Any, samples: list[Sample], ours: Callable[[], float], op
     count = size * len(groups)
     with tempfile.TemporaryDirectory() as folder:
         # the ids of the published model stand in for those of the small one when the peer's batches are made
-        peer = Peer(model, groups, True, Path(folder), 1025, on_gpu=True)
+        peer = Peer(model, groups, True, Path(folder), 1025, GPU)
         plain = peer.trainer.data_collator
         peer.trainer.data_collator = lambda items: _with_published_ids(plain(items))
         torch.cuda.reset_peak_memory_stats()

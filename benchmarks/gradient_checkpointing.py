@@ -21,12 +21,12 @@ import shlex
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from gauges import clock, used
 from phonate.nn.checkpointing import Segments, segments_for
 from phonate.tasks.speech.models.autoregressive import AutoregressiveModel, loss_terms
 
@@ -51,27 +51,6 @@ forward pass holds for the backward pass. `peak`: by how much the step raises th
 def segments_of(name: str) -> Segments:
     """A setting as the model takes it."""
     return None if name == "none" else "auto" if name == "auto" else int(name)
-
-
-def held(name: str) -> int:
-    """Bytes of this process: VmRSS now, VmHWM at most so far. (ru_maxrss would count what its parent held, too.)"""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status.partition(f"{name}:")[2].split()[0]) * 1024
-
-
-def used(device: torch.device, peak: bool) -> int:
-    """Bytes in use now, or at most so far: of the process, or of tensors on the GPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) if peak else torch.cuda.memory_allocated(device)
-    return held("VmHWM" if peak else "VmRSS")
-
-
-def clock(device: torch.device) -> float:
-    """Processor seconds, which other processes do not lengthen much; seconds by when a GPU is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        return time.perf_counter()
-    return time.process_time()
 
 
 def network(segments: str, width: int, device: torch.device) -> AutoregressiveModel:

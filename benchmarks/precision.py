@@ -21,7 +21,6 @@ import shlex
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gauges import clock, used
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.features.extractor import FeatureExtractor
 from phonate.tasks.conversion.model import VoiceTransformer
@@ -142,19 +142,6 @@ def case_on(device: torch.device, case: str, batches: int) -> Case:
         return CASES[case](batches)
 
 
-def held(name: str) -> int:
-    """Bytes of this process: VmRSS now, VmHWM at most so far. (ru_maxrss would count what its parent held, too.)"""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status.partition(f"{name}:")[2].split()[0]) * 1024
-
-
-def used(device: torch.device, peak: bool) -> int:
-    """Bytes in use now, or at most so far: of the process, or of tensors on the GPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) if peak else torch.cuda.memory_allocated(device)
-    return held("VmHWM" if peak else "VmRSS")
-
-
 def memory(device: torch.device, case: str, name: str, batches: int) -> dict[str, float]:
     """MiB at the peak of a forward and a backward pass, and millions of parameters."""
     model, loss, _ = case_on(device, case, batches)
@@ -189,14 +176,6 @@ def on_gpu(device: torch.device, case: str, name: str, batches: int) -> dict[str
     memory(device, case, name, 1)
     torch.cuda.reset_peak_memory_stats(device)
     return memory(device, case, name, batches)
-
-
-def clock(device: torch.device) -> float:
-    """Processor seconds, which other processes do not lengthen much; seconds by when a GPU is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        return time.perf_counter()
-    return time.process_time()
 
 
 def times(device: torch.device, case: str, batches: int, rounds: int) -> tuple[dict[str, list[float]], int]:

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import phonate
 from phonate.config.resolve import resolve
+from phonate.training.checkpoints.manifest import problems
 
 ROOT = Path(__file__).parents[2]
 GIVEN = {"KATHLEEN": "kathleen", "KERSTIN": "kerstin", "LIBRISPEECH": "librispeech", "OTHERS": "one two"}
 
 
-@pytest.fixture(scope="module")
-def commands() -> list[list[str]]:
-    """What it runs, without running it."""
-    arguments = ["make", "--dry-run", "--always-make", "base", *(f"{name}={value}" for name, value in GIVEN.items())]
+def runs(**variables: str | Path) -> list[list[str]]:
+    """The commands that `make base` would run."""
+    arguments = [
+        "make",
+        "--dry-run",
+        "--always-make",
+        "base",
+        *(f"{name}={value}" for name, value in variables.items()),
+    ]
     ran = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=True)
     return [shlex.split(line) for line in ran.stdout.replace("\\\n", " ").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def commands() -> list[list[str]]:
+    return runs(**GIVEN)
 
 
 def test_its_settings_resolve_and_each_training_starts_from_one_before(commands: list[list[str]]) -> None:
@@ -60,3 +75,64 @@ def test_missing_folders_are_named(tmp_path: Path, given: list[str], said: str) 
     assert ran.returncode == 1
     assert said in ran.stderr
     assert not (tmp_path / "study").exists()
+
+
+def corpus(source: Path, target: Path, count: int) -> Path:
+    """The first recordings of a corpus in LJSpeech's layout."""
+    (target / "wavs").mkdir(parents=True)
+    lines = (source / "metadata.csv").read_text(encoding="utf-8").splitlines(keepends=True)[:count]
+    (target / "metadata.csv").write_text("".join(lines), encoding="utf-8")
+    for line in lines:
+        (audio,) = (source / "wavs").glob(f"{line.split('|')[0]}.*")
+        (target / "wavs" / audio.name).symlink_to(audio)
+    return target
+
+
+def folder(source: Path, target: Path, count: int) -> Path:
+    """The first recordings of a folder."""
+    target.mkdir()
+    for audio in sorted(source.rglob("*.flac"))[:count]:
+        (target / audio.name).symlink_to(audio)
+    return target
+
+
+def shortened(words: list[str], base: Path) -> list[str]:
+    """The command with two steps, texts by the recogniser that `make setup` installs, and models packed into `base`."""
+    words = [re.sub(r"step-\d+", "step-00000002", re.sub("^(src/phonate/)?base/", f"{base}/", word)) for word in words]
+    if words[1] != "train":
+        return words
+    smaller = {"data.transcribe=base": "data.transcribe=true", "data.judged=24": "data.judged=2"}
+    smaller["training.mixed_precision=bf16"] = "training.mixed_precision=fp32"  # much slower without bf16 instructions
+    short = [f"training.{name}=2" for name in ("max_steps", "validation.interval", "checkpoint.interval", "batch_size")]
+    kept = [smaller.get(word, word) for word in words if not word.startswith("training.max_steps=")]
+    return [*kept, *short]
+
+
+@pytest.mark.slow
+def test_every_command_runs_and_both_models_are_packed(recordings: Path, tmp_path: Path) -> None:
+    """With few recordings and two steps each. Once, packing failed after hours of training."""
+    for name in ("pyworld", "distillmos"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"needs {name}: make setup, and pip install -c constraints.txt pyworld")
+    librispeech = recordings / "spk_en_librispeech" / "train-clean-100"
+    given = {
+        "KATHLEEN": corpus(recordings / "tts_en_kathleen", tmp_path / "kathleen", 32),
+        "KERSTIN": corpus(recordings / "tts_de_kerstin", tmp_path / "kerstin", 4),
+        "LIBRISPEECH": folder(librispeech, tmp_path / "librispeech", 3),
+        "OTHERS": folder(recordings / "voice_ar_commands", tmp_path / "others", 3),
+    }
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": ""}
+    ran = 0
+    for words in runs(**given, VENV=Path(sys.executable).parents[1]):
+        if words[0].endswith("/phonate") or words[1].startswith("scripts/"):
+            command = shortened(words, tmp_path / "base")
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr[-2000:]}"
+            ran += 1
+    assert ran == 15
+    for name in ("voice", "vocoder"):
+        assert not problems(tmp_path / "base" / name)
+    voice = phonate.load(tmp_path / "base" / "voice", "speech", vocoder=str(tmp_path / "base" / "vocoder"))
+    assert np.isfinite(voice.speak("Hello.")).all()
+    assert (tmp_path / "build" / "base" / "evaluation" / "evaluation.json").is_file()

@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import inflect
+import unicodedata
 
 _ROMAN = re.compile(r"(?=[IVXLC])(C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
 _LARGEST = 15
 """Digits of a number, at most; longer ones are read digit by digit."""
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_SCALES = ("", " thousand", " million", " billion", " trillion")
+_ORDINALS = {
+    "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth",
+    "twelve": "twelfth",
+}  # fmt: skip
 
 
-@functools.cache
-def _engine() -> inflect.engine:
-    import inflect  # slow to import, and many texts have no numbers
+def _below_thousand(number: int) -> str:
+    """ "345" -> "three hundred forty-five"; nothing for zero."""
+    hundreds, rest = divmod(number, 100)
+    words = [f"{_SMALL[hundreds]} hundred"] if hundreds else []
+    if rest >= 20:
+        words.append(_TENS[rest // 10] + (f"-{_SMALL[rest % 10]}" if rest % 10 else ""))
+    elif rest:
+        words.append(_SMALL[rest])
+    return " ".join(words)
 
-    return inflect.engine()
 
-
-def _words(number: int | str, **options: Any) -> str:
-    words = _engine().number_to_words(number, andword="", **options)  # type: ignore[arg-type]
-    return str(words).replace(",", "")
+def _words(number: int) -> str:
+    """A number below 10 ** 15."""
+    groups: list[str] = []
+    for scale in _SCALES:
+        number, group = divmod(number, 1000)
+        if group:
+            groups.insert(0, _below_thousand(group) + scale)
+    return " ".join(groups) or "zero"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -32,18 +48,20 @@ def cardinal(digits: str) -> str:
     digits = digits.replace(",", "")
     if len(digits) > _LARGEST or (len(digits) > 1 and digits[0] == "0"):
         return by_digit(digits)
-    return _words(digits)
+    return _words(int(digits))
 
 
 def by_digit(digits: str) -> str:
     """ "105" -> "one zero five"."""
-    return " ".join(_words(digit) for digit in digits if digit.isdigit())
+    return " ".join(_SMALL[unicodedata.digit(digit)] for digit in digits if digit.isdigit())
 
 
 @functools.lru_cache(maxsize=4096)
 def ordinal(digits: str) -> str:
     """ "21" -> "twenty-first"."""
-    return str(_engine().ordinal(cardinal(digits)))
+    *before, last = re.split(r"(?<=[ -])", cardinal(digits))
+    named = _ORDINALS.get(last) or (f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
+    return "".join([*before, named])
 
 
 def number(text: str) -> str:

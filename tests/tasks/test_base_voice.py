@@ -57,6 +57,16 @@ def test_it_is_intact_small_and_tells_nothing_of_the_machine(name: str) -> None:
     assert json.loads((folder / "metadata.json").read_text())["hostname"] is None
 
 
+def test_it_speaks_numbers_without_importing_torchs_compiler() -> None:
+    """The import takes more than a second, and once inflect's took three more."""
+    code = (
+        f"import sys, phonate; phonate.load({BASE_VOICE!r}, 'speech').speak('It is 12.'); "
+        "print([name for name in ('torch._dynamo', 'inflect', 'transformers', 'librosa') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
 def test_both_fit_in_15_mb() -> None:
     assert sum(file.stat().st_size for file in (PACKAGE / "base").rglob("*")) < 15e6
 

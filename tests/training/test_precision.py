@@ -198,6 +198,20 @@ def test_the_formats_are_tried_out_for_real():
     assert resolve("fp16", CPU) == "fp16"
 
 
+@pytest.mark.parametrize(
+    ("has", "said"),
+    [
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}, True),
+        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False}, False),
+        ({"architecture": "arm64"}, False),
+    ],
+)
+def test_bf16_on_a_processor_without_its_instructions_is_said_to_be_slow(monkeypatch, caplog, has, said):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    assert Precision("bf16", CPU).name == "bf16"
+    assert ("this processor has no instructions for bf16; fp32 is faster" in caplog.text) == said
+
+
 def test_a_run_with_our_scaler_learns_what_it_learns_with_torchs_and_resumes_exactly(tmp_path, monkeypatch):
     changes = {"mixed_precision": "fp16", "checkpoint": {"interval": 4}}
     own = train(tmp_path / "torch", **changes)

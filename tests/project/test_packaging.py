@@ -110,6 +110,14 @@ def test_heavy_packages_are_imported_only_when_they_are_used(code: str) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.parametrize("task", ["conversion", "diarization", "recognition", "sequence", "speech", "vocoder"])
+def test_torchs_compiler_is_imported_only_by_what_needs_it(task: str) -> None:
+    """It takes a second or two of every start."""
+    code = f"import sys, phonate.tasks.{task}.task, phonate.workflows.train; assert 'torch._dynamo' not in sys.modules"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_only_the_command_line_prints_and_exits() -> None:
     for path in (ROOT / "src" / "phonate").rglob("*.py"):
         if "cli" not in path.parts:

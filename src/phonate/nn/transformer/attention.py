@@ -1,5 +1,8 @@
 """Multi-head softmax or linear attention over padded batches, parallel or incremental.
 
+Linear attention is imported where it is used: its functions, which torch.compile is to leave alone, import torch's
+compiler, and that takes a second or two of every start.
+
 Masks are True for real frames. Shapes: B batch, T frames, S positions of the memory, D model, H heads, E = D / H head
 dimension.
 """
@@ -7,7 +10,7 @@ dimension.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +18,10 @@ from torch.nn import functional as F
 
 from phonate.nn.positions import rotate
 from phonate.nn.transformer.blocks import Rotation
-from phonate.nn.transformer.causal import causal_attention
 from phonate.nn.transformer.features import RandomFeatures
-from phonate.nn.transformer.linear import LinearSums, key_sums, read_sums
+
+if TYPE_CHECKING:
+    from phonate.nn.transformer.linear import LinearSums
 
 
 class KeyValueCache:
@@ -96,7 +100,7 @@ class KeysAndValues:
         return type(self)(self.keys[rows_B], self.values[rows_B], mask_BS)
 
 
-Memory = KeysAndValues | LinearSums
+Memory: TypeAlias = "KeysAndValues | LinearSums"
 """The memory of cross-attention, as projected for softmax or linear attention."""
 
 
@@ -213,8 +217,12 @@ class SelfAttention(nn.Module):
             query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)
             out_BHTE = softmax_attention(query_BHTE, key_BHTE, value_BHTE, mask_BT, self.causal, dropout, self.window)
         elif self.causal:
+            from phonate.nn.transformer.causal import causal_attention
+
             out_BHTE, _ = causal_attention(packed_3BHTE, self.random.projection_ME, mask_BT, rotation)
         else:
+            from phonate.nn.transformer.linear import key_sums, read_sums
+
             query_1BHTE, key_value_2BHTE = torch.split(packed_3BHTE, [1, 2])
             sums = key_sums(key_value_2BHTE, self.random.projection_ME, mask_BT, rotation)
             out_BHTE = read_sums(query_1BHTE[0], sums, self.random.projection_ME, rotation)
@@ -229,6 +237,8 @@ class SelfAttention(nn.Module):
             return RecentKeys(self.window - 1)
         if self.random is None:
             return KeyValueCache()
+        from phonate.nn.transformer.linear import LinearSums
+
         return LinearSums.empty(batch, self.n_heads, self.random.projection_ME)
 
     def step(self, x_BTD: Tensor, state: AttentionState, rotation: Rotation | None = None) -> Tensor:
@@ -249,6 +259,9 @@ class SelfAttention(nn.Module):
             keys, values = state.add(torch.stack((key_BHTE, value_BHTE)))
             out_BHTE = softmax_attention(query_BHTE, keys, values, causal=x_BTD.shape[1] > 1)
         else:
+            from phonate.nn.transformer.causal import causal_attention
+            from phonate.nn.transformer.linear import LinearSums
+
             assert isinstance(state, LinearSums)
             assert self.random is not None
             out_BHTE, after = causal_attention(packed_3BHTE, self.random.projection_ME, None, rotation, before=state)
@@ -279,6 +292,8 @@ class CrossAttention(nn.Module):
         """Project a memory (B, S, D), once for any number of `forward` calls. `mask_BS`: True for real positions."""
         packed_2BHSE = _heads(self.key_value(memory_BSD), 2, self.n_heads)
         if self.random is not None:
+            from phonate.nn.transformer.linear import key_sums
+
             sums: LinearSums = key_sums(packed_2BHSE, self.random.projection_ME, mask_BS, rotation)
             return sums
         key_BHSE, value_BHSE = packed_2BHSE.unbind(0)
@@ -295,6 +310,8 @@ class CrossAttention(nn.Module):
                 query_BHTE = rotate(query_BHTE, rotation)
             out_BHTE = softmax_attention(query_BHTE, memory.keys, memory.values, memory.mask_BS, dropout=dropout)
         else:
+            from phonate.nn.transformer.linear import read_sums
+
             assert self.random is not None
             out_BHTE = read_sums(query_BHTE, memory, self.random.projection_ME, rotation)
         out: Tensor = self.output(_joined(out_BHTE))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
 from torch import nn
 
 from phonate.nn.vocoder.discriminators import MelDiscriminator
+from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.models.parallel import ParallelModel
 from phonate.tasks.speech.settings import SpeechModel
 
-if TYPE_CHECKING:
-    from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
-
-Acoustic: TypeAlias = "ParallelModel | AutoregressiveModel"
+Acoustic = ParallelModel | AutoregressiveModel
 """A model of either kind. Both `speak`."""
 
 
@@ -29,9 +25,6 @@ class SpeechModelGAN(nn.Module):
 def build_acoustic(settings: SpeechModel, n_tokens: int, n_speakers: int, n_mels: int) -> Acoustic:
     """The acoustic model of the recipe's `model` part."""
     if settings.kind == "autoregressive":
-        # Its transformer imports torch's compiler, which takes a second that `phonate speak` can do without.
-        from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
-
         return AutoregressiveModel(
             n_tokens,
             n_speakers,

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.signal
 
 from phonate.audio.decoding import FloatArray
 
@@ -38,6 +37,9 @@ class RunningStatistics:
         self, mean_M: FloatArray, deviation_M: FloatArray, mean_frames: float, deviation_frames: float
     ) -> None:
         """`mean_frames`, `deviation_frames`: how many frames the given mean and deviation count as much as."""
+        from scipy.signal import lfilter  # slow to import, and only running features need it
+
+        self._lfilter = lfilter
         self._mean_M, self._variance_M = np.asarray(mean_M, np.float64), np.square(deviation_M, dtype=np.float64)
         self._mean_frames, self._deviation_frames = mean_frames, deviation_frames
         self._sums_S = np.zeros(1 + 2 * len(self._mean_M))  # of ones, values, squares
@@ -51,7 +53,7 @@ class RunningStatistics:
         sums_SS = np.empty((1 + len(new_SS), new_SS.shape[1]))
         sums_SS[0] = self._sums_S
         if len(new_SS):
-            sums_SS[1:], _ = scipy.signal.lfilter([1.0], [1.0, -decay], new_SS, axis=0, zi=decay * self._sums_S[None])
+            sums_SS[1:], _ = self._lfilter([1.0], [1.0, -decay], new_SS, axis=0, zi=decay * self._sums_S[None])
         self._sums_S = sums_SS[-1]
         count_S1, sum_SM, squares_SM = sums_SS[:, :1], sums_SS[:, 1 : 1 + bands], sums_SS[:, 1 + bands :]
         offset_SM = sum_SM / (self._mean_frames + count_S1)

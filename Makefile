@@ -58,11 +58,13 @@ bench: $(BENCH)  ## Measure trainer, checkpoints, batching, features, aligners, 
 	  watch_overhead gradient_checkpointing precision lora_parameters startup; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py; done
 
+# fp32 where the processor has no instructions for bf16, which is slower there.
+PRECISION ?= bf16
 HEAVY = training.max_steps=5000 training.adversarial_start=1 training.optimizer.lr=5e-4 training.adversarial_weight=3 \
-  training.feature_matching_weight=30 training.mixed_precision=bf16 training.validation.metric_for_best_model=step \
+  training.feature_matching_weight=30 training.mixed_precision=$(PRECISION) training.validation.metric_for_best_model=step \
   training.validation.greater_is_better=true
 SPEAKERS = data.transcribe=base data.judged=0 data.vocoder=build/base/vocoder training.adversarial_start=1 \
-  training.optimizer.lr=8e-4 training.mixed_precision=bf16 training.validation.metric_for_best_model=val_loss \
+  training.optimizer.lr=8e-4 training.mixed_precision=$(PRECISION) training.validation.metric_for_best_model=val_loss \
   training.validation.greater_is_better=false
 base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; eight hours)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pyworld \

@@ -118,7 +118,7 @@ def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
         (("-", "--live", "--rate", "5", "-o", "x.wav"), b"from 8000 to 192000 Hz"),
         (("in.wav", "--rate", "16000", "-o", "x.wav"), b"needs --live"),
         (("-", "-o", "x.wav"), b"(standard input or output) needs --live"),
-        (("in.wav", "--live", "-o", "x.mp3"), b"writes .flac and .wav only"),
+        (("in.wav", "--live", "-o", "x.mp3"), b"only .flac and .wav can be written"),
         (("in.wav", "--live", "--vocoder", "griffin_lim", "-o", "x.wav"), b"needs a causal vocoder, not Griffin-Lim"),
         (("in.wav", "--live", "--speaker", "anja", "-o", "x.wav"), b"did you mean anna"),
         (("missing.wav", "--live", "-o", "x.wav"), b"missing.wav"),

@@ -257,7 +257,7 @@ def test_columns_that_may_name_speakers_are_told(voice, name, caplog):
         parquet.write_table(sys.modules["pyarrow"].Table.from_pylist(rows), file)
     found, _ = rows_of(corpus(file))
     assert {speaker for speaker, _ in found.values()} == {"voice"}
-    assert "all recordings are of one speaker, voice; should one of narrator name the speakers" in caplog.text
+    assert "are taken to be of one speaker, voice; if the speakers are in one of the columns narrator" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["stream", "file"])

@@ -159,7 +159,7 @@ def test_a_voice_is_uploaded_used_and_deleted(serving: Serve, wav: bytes, tmp_pa
     ("changes", "said"),
     [
         ({"consent": ""}, "consent"),
-        ({"consent": "yes"}, "must say and send 'I, Zoë, agree"),
+        ({"consent": "yes"}, "the person who is heard has said: 'I, Zoë, agree"),
         ({"speaker": "Ben"}, "I, Ben, agree"),
         ({"speaker": " "}, "speaker"),
     ],

@@ -70,10 +70,10 @@ def test_a_recorded_voice_speaks_once(page: Any) -> None:
     page.fill("#once-speaker", "Zoë Example")
     sync_api.expect(page.locator("#once-sentence")).to_contain_text("I, Zoë Example, agree")
     page.click("#go")
-    sync_api.expect(page.locator("#error")).to_have_text("Choose or record the sentence of consent first.")
+    sync_api.expect(page.locator("#error")).to_have_text("Choose or record the consent sentence first.")
     record(page, "once-spoken")
     page.click("#go")
-    sync_api.expect(page.locator("#error")).to_have_text("Tick the box of consent first.")
+    sync_api.expect(page.locator("#error")).to_have_text("Tick the consent box first.")
     page.check("#once-agreed")
     speak(page, "Hello.")
 

@@ -231,7 +231,7 @@ def test_where_no_judges_are_installed_training_starts_and_says_so(
     assert chosen is not None
     assert chosen.changes["data.judged"] == 0
     assert chosen.changes["training.validation.metric_for_best_model"] == best
-    assert "checkpoints are not judged by what is understood (pip install 'phonate[eval]' and" in chosen.reason
+    assert "not judged, as the judges are not installed (pip install 'phonate[eval]' && pip" in chosen.reason
 
 
 def test_null_turns_it_off(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_sentence_of_hardly_a_frame_sounds_in_a_batch_as_alone() -> None:
         (["evaluate", BASE_VOICE, "--data", "sentences.txt"], "give a folder for the figures by --output"),
         (["evaluate", BASE_VOICE, "--output", "figures"], "recordings are not part of phonate; give others by --data"),
         (["report", BASE_VOICE], "a checkpoint, not a run, so there is no training to report on"),
-        (["checkpoints", "list", BASE_VOICE], "not a run; phonate checkpoints verify and export take it"),
+        (["checkpoints", "list", BASE_VOICE], "not a run; phonate checkpoints verify, export and merge take it"),
         (["speak", BASE_VOICE], "say what to speak, as in phonate speak base/voice TEXT"),
     ],
 )

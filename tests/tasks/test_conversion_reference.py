@@ -181,9 +181,9 @@ def test_what_can_not_be_a_reference_is_refused(converter: Converter, corpus: Pa
         converter.reference(0.01 * np.random.default_rng(0).standard_normal(4 * RATE).astype(np.float32))
     with pytest.raises(InputError, match="holds no recordings"):
         converter.reference(tmp_path)
-    with pytest.raises(InputError, match="converts to a voice that recordings give"):
+    with pytest.raises(InputError, match="needs recordings of the voice to convert to"):
         converter.convert(speech)
-    with pytest.raises(InputError, match="converts to a voice that recordings give"):
+    with pytest.raises(InputError, match="needs recordings of the voice to convert to"):
         converter.convert(speech, "1998")
     with pytest.raises(InputError, match="reads a whole recording at once"):
         converter.live(converter.reference(unseen))

@@ -126,7 +126,7 @@ def test_the_packaged_vocoder_is_left_out_where_it_does_not_fit(
     assert task(corpus).recipe.data.vocoder == "base/vocoder"
     trained = train("conversion", changes, output=tmp_path / "run")
     assert resolve(trained.run.path).recipe.data.vocoder is None
-    assert "base/vocoder has other features (data.audio), so Griffin-Lim renders" in caplog.text
+    assert "base/vocoder has other features (data.audio), so Griffin-Lim is used" in caplog.text
     assert Converter.load(trained.run.path).render.name == "Griffin-Lim"
     with pytest.raises(InputError, match=r"data\.vocoder: base/vocoder: this vocoder was trained on features"):
         train("conversion", {**changes, "data.vocoder": "base/vocoder"}, output=tmp_path / "asked")
@@ -283,7 +283,7 @@ def test_a_suffix_that_is_not_written_is_refused_before_the_conversion(
     monkeypatch.setattr(Converter, "load", lambda source: pytest.fail("the model was loaded"))
     out = tmp_path / "out.mp3"
     assert main(["convert", str(run), str(corpus / "unseen.flac"), "-o", str(out)]) == 2
-    assert capsys.readouterr().err == f"error: {out}: writes .flac and .wav only; give the file such a suffix\n"
+    assert capsys.readouterr().err == f"error: {out}: only .flac and .wav can be written; give the file such a suffix\n"
 
 
 def test_a_recording_shorter_than_a_frame_is_one_line_with_its_name(

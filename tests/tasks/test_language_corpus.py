@@ -169,7 +169,7 @@ def test_logits_are_computed_where_there_are_labels_and_nowhere_else(texts: tupl
 def test_batches_are_limited_in_tokens(texts: tuple[Path, Path], tmp_path: Path) -> None:
     changes = {"data.packing": False, "training.max_length": 80, "training.max_steps": 2}
     train("language", settings(texts[0], **changes), output=tmp_path / "run")
-    with pytest.raises(InputError, match=r"training\.max_length: 8 a batch can't hold sample lines\.txt:\d+ of length"):
+    with pytest.raises(InputError, match=r"training\.max_length: a batch of 8 can't hold sample lines\.txt:\d+ of"):
         train("language", settings(texts[0], **{**changes, "training.max_length": 8}), output=tmp_path / "short")
     with pytest.raises(InputError, match=r"training\.max_duration: .* use training\.max_length"):
         train("language", settings(texts[0], **{"training.max_duration": 80}), output=tmp_path / "seconds")

@@ -58,7 +58,7 @@ def test_where_phones_differ_all_of_the_base_is_trained(tmp_path: Path, option: 
     assert few.changes["training.init_from"] == BASE_VOICE
     assert few.changes["training.max_steps"] == 800
     assert "training.callbacks" not in few.changes
-    assert "training all of it, which has other phones (english, en-us)" in few.reason
+    assert "training all of it, because it has other phones (english, en-us)" in few.reason
     many = chosen(noises(tmp_path / "many", 21.0), option)
     assert many.changes["training.init_from"] is None
     assert "has other phones (english, en-us), and over 20 minutes" in many.reason

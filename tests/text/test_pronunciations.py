@@ -46,7 +46,7 @@ def test_words_have_the_letters_of_english_texts(tmp_path: Path) -> None:
 def test_the_last_of_two_lines_is_followed_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = read_lexicon(lexicon(tmp_path, "Lee L IY1\nlee L AH1\n"), phonemizer("english"))
     assert found == {"lee": ("L", "AH1")}
-    assert "names.txt:2: lee is there before" in caplog.text
+    assert "names.txt:2: lee is listed twice" in caplog.text
 
 
 @pytest.mark.parametrize("word", ["banana,", "x-ray", "read(2)", "AT&T", "20"])

@@ -486,7 +486,7 @@ def test_a_variable_that_is_not_set_is_told_before_the_work(
         (webhook("https://me:s3cret@example.org/"), "headers.Authorization"),
         (webhook("https://example.org", headers={"X-A": "1\r\nX-B: 2"}), "headers.X-A: line breaks"),
         (webhook("https://example.org", headers={"X A": "1"}), "no name of a header"),
-        (webhook("https://example.org", headers={"Authorization": "Bearer $TOKEN"}), "stands alone"),
+        (webhook("https://example.org", headers={"Authorization": "Bearer $TOKEN"}), "must be the whole value"),
         (email(25, user="me", password="pässword"), "ASCII"),
     ],
 )

@@ -238,7 +238,7 @@ def writable(path: str | Path) -> Path:
 def _encodable(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in _SUBTYPES:
-        raise InputError(f"{path}: writes {' and '.join(sorted(_SUBTYPES))} only; give the file such a suffix")
+        raise InputError(f"{path}: only {' and '.join(sorted(_SUBTYPES))} can be written; give the file such a suffix")
     return path
 
 

@@ -67,7 +67,7 @@ def opened(path: Path) -> Iterator[Reader]:
 
 def cut_short(path: Path, promised: float | None, held: float) -> DataError:
     """The error for a recording that ends early; lengths in seconds, `promised` None when the header gives none."""
-    whole = "its end is missing" if promised is None else f"{promised:.2f} s are promised"
+    whole = "its end is missing" if promised is None else f"the header says {promised:.2f} s"
     return DataError(f"{path}: cut short: {whole}, {held:.2f} s are there; copy or export it again")
 
 

@@ -12,7 +12,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
         choices=("auto", "fp32", "bf16", "fp16", "int8"),
-        help="cloning: of the weights (default: as they are stored)",
+        help="cloning: type of the weights (default: as they are stored)",
     )
     parser.add_argument("--codec", metavar="DIR", help="cloning: a folder with the codec, or its name on the hub")
     add_base_option(parser)

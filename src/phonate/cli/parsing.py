@@ -103,7 +103,7 @@ def add_recipe(parser: argparse.ArgumentParser) -> None:
     """RECIPE and its overrides, for commands that take them."""
     parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, a shipped name, or a run's folder")
     parser.add_argument(
-        "overrides", metavar="key=value", nargs="*", default=[], help="options over those of the recipe"
+        "overrides", metavar="key=value", nargs="*", default=[], help="options that override the recipe's"
     )
 
 

@@ -42,7 +42,7 @@ def choose(
 
 def _without_gpu(mode: Mode, found: list[Gpu]) -> torch.device:
     """The device where torch can use no GPU, though the machine may have one."""
-    unused = f"; torch {torch.__version__} can't use {found[0].name}, install a build for its CUDA" if found else ""
+    unused = f"; torch {torch.__version__} can't use {found[0].name}, install a build that can" if found else ""
     if mode == "gpu":
         raise NoDeviceError(
             f"GPU mode requested but no CUDA devices available{unused or '; use --mode mixed or --mode cpu'}"
@@ -75,7 +75,7 @@ def _named(name: str) -> torch.device:
         found = torch.cuda.device_count()
         if (device.index or 0) >= found:
             raise InputError(
-                f"device {name} does not exist: {found} CUDA devices were found; choose cpu, or cuda:N of these"
+                f"device {name} does not exist: {found} CUDA devices were found, counted from 0; choose another"
             )
     elif device.type == "mps" and not torch.backends.mps.is_available():
         raise InputError("device mps does not exist on this machine; choose cpu")

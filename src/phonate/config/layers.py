@@ -190,7 +190,9 @@ class Layers:
         if isinstance(target, list):
             self._check_position(change, target, change.path[-1])
         elif not isinstance(target, dict):
-            raise RecipeError(f"{change.source} {'.'.join(change.path)}: no option lies inside a single value")
+            raise RecipeError(
+                f"{change.source} {'.'.join(change.path)}: no such option, as the one above it is a single value"
+            )
         inner = _inner(within, change.path[-1])
         self._put(inner, target, change.path, change.value, lambda _: Place.of(change.source))
 

@@ -198,7 +198,7 @@ class KaldiData(RecordingData):
         names = [one.name for one in self.datasets]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"two datasets are called {twice}, and ids begin with the name; call one otherwise")
+            raise ValueError(f"two datasets are called {twice}, and ids begin with the name; rename one")
         return self
 
     @property

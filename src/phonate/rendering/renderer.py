@@ -178,7 +178,10 @@ def start_of_vocoder(vocoder: str | None, processor: AudioProcessor) -> Start:
     """What training does about the packaged vocoder where `data.audio` is not its own: Griffin-Lim takes its place."""
     if vocoder != BASE_VOCODER or vocoder_conflict(vocoder, processor) is None:
         return Start({}, "")
-    reason = f"{BASE_VOCODER} has other features (data.audio), so Griffin-Lim renders; a vocoder of these sounds better"
+    reason = (
+        f"{BASE_VOCODER} has other features (data.audio), so Griffin-Lim is used; "
+        "a vocoder trained on these features sounds better"
+    )
     return Start({"data.vocoder": None}, reason)
 
 

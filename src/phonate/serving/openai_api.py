@@ -99,9 +99,9 @@ def _require_times(state: ServerState, body: SpeechBody) -> None:
     """Raise ApiError where there is no room for times, or nobody who knows them."""
     name = "timestamp_granularities"
     if body.stream_format != "sse":
-        raise ApiError(400, f"{name}: sound has no room for times; set stream_format to sse", param=name)
+        raise ApiError(400, f"{name}: an audio stream can't carry times; set stream_format to sse", param=name)
     if not state.service.tells_times:
-        raise ApiError(400, f"{name}: this model does not know when it says a word; leave it out", param=name)
+        raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
 
 
 async def _wanted(state: ServerState, body: SpeechBody, spoken: Said) -> SpeechRequest:

@@ -81,7 +81,7 @@ class ServerState:
         if not ssml:
             return Said(self.text(text, param), len(text), ssml=False)
         if not self.service.follows_ssml:
-            raise ApiError(400, f"{param}: this model follows no SSML; send what is to be said alone", param=param)
+            raise ApiError(400, f"{param}: this model can't read SSML; send plain text", param=param)
         most = self.settings.max_text
         if len(text) > MARKUP * most:
             raise _too_long(f"{param}: {len(text)} characters with markup; at most {MARKUP * most} are allowed", param)

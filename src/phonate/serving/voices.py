@@ -45,7 +45,7 @@ def checked_name(name: str) -> str:
     """A name that is safe for a folder, in Unicode's composed form. Raises InputError for others."""
     composed = unicodedata.normalize("NFC", name)
     if not _NAME.fullmatch(composed):
-        raise InputError(f"name {name[:100]!r}: use 1 to 48 letters, digits, _ and -, and begin with no -")
+        raise InputError(f"name {name[:100]!r}: use 1 to 48 letters, digits, _ and -, and don't begin with -")
     return composed
 
 
@@ -56,7 +56,7 @@ def checked_consent(consent: str, speaker: str) -> str:
         raise InputError("speaker: give the name of the person who is heard")
     expected = CONSENT.format(speaker=speaker)
     if " ".join(consent.split()).casefold() != expected.casefold():
-        raise InputError(f"consent: the person who is heard must say and send {expected!r}")
+        raise InputError(f"consent: send the sentence that the person who is heard has said: {expected!r}")
     return expected
 
 

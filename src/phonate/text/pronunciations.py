@@ -57,13 +57,13 @@ def read_lexicon(path: str | Path, phonemizer: Phonemizer) -> dict[str, tuple[st
             continue
         word, *phones = line.split()
         if not phones:
-            raise InputError(f"{path}:{number}: {word} has no phones; write them behind it")
+            raise InputError(f"{path}:{number}: {word} has no phones; write them after it")
         word = word.replace("’", "'")
         word = (_without_accents(word) if is_english(phonemizer.language) else word).lower()
         if not _WORD.fullmatch(word):
             LOG.warning("%s:%d: %s is never looked up, for it is not one word of letters", path, number, word)
         if word in found:
-            LOG.warning("%s:%d: %s is there before; this line is followed", path, number, word)
+            LOG.warning("%s:%d: %s is listed twice; this line is used", path, number, word)
         found[word] = phones_of(f"{path}:{number}", phones, phonemizer)
     return found
 

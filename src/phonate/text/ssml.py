@@ -159,7 +159,7 @@ def _root(markup: str, first_line: int) -> _Element:
     def start(name: str, attributes: dict[str, str]) -> None:
         line = first_line + parser.CurrentLineNumber - 1
         if len(open_elements) > _DEEPEST:
-            raise InputError(f"SSML, line {line}: more than {_DEEPEST} elements in each other; close some before")
+            raise InputError(f"SSML, line {line}: elements nested more than {_DEEPEST} deep; close some first")
         element = _Element(name.rpartition("}")[2], attributes, line)
         open_elements[-1].children.append(element)
         open_elements.append(element)

@@ -292,7 +292,7 @@ class TrainingSettings(Settings):
     tuning: TuningSettings = TuningSettings()
     """Search for hyperparameters. None by default."""
     device: str | None = None
-    """cpu, cuda:0 or mps. Null: the first GPU with enough free memory, else the CPU."""
+    """cpu, cuda:0 or mps. Null: the first GPU, else the CPU."""
 
     @property
     def grad_scaler(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def convert_live(
     torch.set_num_threads(1)  # blocks are too small to share
     live = converter.live(speaker)
     logger.info(
-        "live conversion to %s: %.1f ms behind the input (%d samples at %d Hz, of which a block is %d) and computation",
+        "live conversion to %s: %.1f ms behind the input (%d samples at %d Hz, of which a block is %d), plus computing",
         speaker or converter.target,
         1000 * live.latency / live.sample_rate,
         live.latency,

@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verify = sub_command("verify", "compare size and SHA-256 of every file; exit code 1 if one is damaged")
     verify.add_argument("names", metavar="CHECKPOINT", nargs="*", help="only these; default: all")
     prune = sub_command("prune", "delete all but the newest ones and the best one")
-    prune.add_argument("--keep", type=int, required=True, metavar="N", help="how many of the newest to keep")
+    prune.add_argument(
+        "--keep", type=int, required=True, metavar="N", help="how many of the newest to keep, besides the best"
+    )
     prune.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
     leave = sub_command("export", "write what inference needs: weights without the training state, or another format")
     _add_export_arguments(leave)
@@ -53,13 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--higher-is-better",
         action="store_true",
         default=None,
-        help="the metric improves upwards (default: as the run says, else not)",
+        help="higher values of the metric are better (default: as in the run, else lower ones)",
     )
 
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="where to write: a new folder or file")
-    parser.add_argument("-o", "--output", metavar="TARGET", type=Path, help="the same")
+    parser.add_argument("-o", "--output", metavar="TARGET", type=Path, help="the same as TARGET")
     parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
     parser.add_argument(
         "--format",
@@ -89,10 +91,13 @@ def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
     add_base_option(parser)
     parser.add_argument(
-        "--dtype", choices=("auto", "fp32", "fp16", "bf16"), default="auto", help="of the weights; auto: as in the base"
+        "--dtype",
+        choices=("auto", "fp32", "fp16", "bf16"),
+        default="auto",
+        help="type of the weights; auto: as in the base",
     )
     parser.add_argument(
-        "--quantize", choices=("int8", "int4"), help="store the linear layers so (needs phonate[qlora])"
+        "--quantize", choices=("int8", "int4"), help="quantise the linear layers (needs phonate[qlora])"
     )
 
 

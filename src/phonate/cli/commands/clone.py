@@ -26,15 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--voice", metavar="NAME", help="the voice: one of --voices")
     parser.add_argument("--voices", metavar="DIR", help="a folder with NAME.wav and NAME.txt for each voice")
     parser.add_argument("--text", metavar="TEXT", required=True, help="what to say; - reads standard input")
-    parser.add_argument("--reference-text", metavar="TEXT", help="what is said in REF.wav; the voice is more alike")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the random draws (default: 0)")
+    parser.add_argument("--reference-text", metavar="TEXT", help="what is said in REF.wav; improves the likeness")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the random draws (default: 0)")
     parser.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest codes (default: 0.3)")
     parser.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest codes (default: 50; 0: all)")
     parser.add_argument(
-        "--top-p", type=float, metavar="P", help="draw from the likeliest codes with probability P (default: 0.95)"
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="draw from the likeliest codes that reach probability P together (default: 0.95)",
     )
     parser.add_argument(
-        "--max-seconds", type=float, metavar="S", help="speak at most S seconds (default: what the text may take)"
+        "--max-seconds", type=float, metavar="S", help="speak at most S seconds (default: estimated from the text)"
     )
     add_model_options(parser)
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--live", action="store_true", help="convert block by block, as the sound comes in")
     parser.add_argument(
-        "--rate", type=int, metavar="HZ", help="of raw samples from standard input (default: the run's)"
+        "--rate", type=int, metavar="HZ", help="sample rate of raw samples from standard input (default: the run's)"
     )
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument(
@@ -84,7 +84,7 @@ def _live(args: argparse.Namespace) -> int:
     from phonate.workflows.load import load
 
     if args.reference:
-        raise InputError("--reference: live conversion knows the voices of its training; leave out --live")
+        raise InputError("--reference: live models only have the voices they were trained on; leave out --live")
     if args.output not in (LOUDSPEAKER, PIPE):
         _check_output(args)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)

@@ -30,7 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for diarization: first choose thresholds on what training held out, and keep them in the run",
     )
     add_model_options(parser)
-    parser.add_argument("-o", "--output", metavar="DIR", help="where to write (default: RUN; base/voice needs one)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="where to write (default: RUN; required for base/voice, a checkpoint or a name on the hub)",
+    )
     parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps (default: the task's choice)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 

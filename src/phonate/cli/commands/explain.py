@@ -1,7 +1,7 @@
 """Print every value of a recipe with where it came from.
 
-Earlier ones win: command line, recipe, preset of the size, default. Options that you must set, such as data.path, may
-be left out here: they are shown as required.
+The first of these that sets a value counts: command line, recipe, preset of the size, default. Options that you must
+set, such as data.path, may be left out here: they are shown as required.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temperature", type=float, metavar="T", help="language: 0 takes the likeliest token each time (default: 0.7)"
     )
-    parser.add_argument("--seed", type=int, metavar="S", help="language: of the random draws (default: 0)")
+    parser.add_argument("--seed", type=int, metavar="S", help="language: seed of the random draws (default: 0)")
     parser.add_argument(
         "--beam-width", type=int, metavar="K", help="sequence: hypotheses kept (default: the recipe's beam_width)"
     )

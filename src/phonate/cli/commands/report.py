@@ -1,4 +1,4 @@
-"""Write a run's report: one HTML page with curves, sounds, figures and what was trained on what."""
+"""Write a run's report: one HTML page with curves, sounds, figures, and the model's data and settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate report`."""
     parser.add_argument("run", metavar="RUN", help="the run's folder")
-    parser.add_argument("--json", action="store_true", help="print where the report is as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report's path as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Show what there is to train on: GPUs with their free memory, cores, and memory.
 
-Limits of containers and CUDA_VISIBLE_DEVICES are respected. Nothing is taken from the GPUs to find out.
+Limits of containers and CUDA_VISIBLE_DEVICES are respected. Listing the GPUs takes none of their memory.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: 8000; 0: any)")
     parser.add_argument(
-        "--api-key-file", type=Path, metavar="F", help=f"keys, one a line (default: the variable {_KEY_VARIABLE})"
+        "--api-key-file", type=Path, metavar="F", help=f"keys, one per line (default: the variable {_KEY_VARIABLE})"
     )
     add_model_options(parser)
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-prosody-rules",
         action="store_true",
-        help="questions and silences as a voice says them (see phonate speak)",
+        help="leave questions and silences as the model says them; don't apply the language's rules",
     )
     for option, kind, what in _LIMITS:
         parser.add_argument(option, type=kind, metavar="N", help=what)
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         model.prosody_rules = False
     service = model.speech_service(settings.max_batch)
     if service is None:
-        raise InputError(f"{args.run}: this model makes no speech of text, so there is nothing to serve")
+        raise InputError(f"{args.run}: this model can't make speech from text, so there is nothing to serve")
     serve(service, settings, args.host, args.port)
     return 0
 
@@ -101,9 +101,9 @@ def _keys(path: Path | None) -> tuple[str, ...]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"--api-key-file {path}: can't be read ({error}); give a text file with a key a line"
+            f"--api-key-file {path}: can't be read ({error}); give a text file with one key per line"
         ) from error
     keys = tuple(line.strip() for line in lines if line.strip())
     if not keys:
-        raise InputError(f"--api-key-file {path}: has no key; write one a line")
+        raise InputError(f"--api-key-file {path}: has no key; write one per line")
     return keys

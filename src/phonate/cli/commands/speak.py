@@ -42,13 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
     )
-    parser.add_argument(
-        "--lexicon", metavar="FILE", help="pronunciations of one's own: a word and its phones on each line"
-    )
+    parser.add_argument("--lexicon", metavar="FILE", help="your own pronunciations: a word and its phones on each line")
     parser.add_argument(
         "--no-prosody-rules",
         action="store_true",
-        help="questions and silences as the model says them, whatever the language's rules are",
+        help="leave questions and silences as the model says them; don't apply the language's rules",
     )
     parser.add_argument("--captions", metavar="FILE", help="write when each word is said: .srt, .vtt or .json")
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
@@ -71,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
     streamed = args.output in (LOUDSPEAKER, PIPE)
     if streamed and args.captions is not None:
-        raise InputError("--captions: are of a sound file; name one by -o OUT.wav")
+        raise InputError("--captions: only for a sound file; name one by -o OUT.wav")
     if not streamed:
         writable(args.output)
     if args.run == VOICE and (args.text == VOICE or os.path.isdir(args.text)):

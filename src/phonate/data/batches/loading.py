@@ -76,12 +76,12 @@ class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
             rate = self.samples.frames_per_second
             if rate is None:
                 raise DataError(
-                    f"training.max_length: {self.max_frames} a batch can't hold sample {self.ids[longest]} of length "
-                    f"{self.lengths[longest]}; raise it"
+                    f"training.max_length: a batch of {self.max_frames} can't hold sample {self.ids[longest]} of "
+                    f"length {self.lengths[longest]}; raise it"
                 )
             seconds, allowed = int(self.lengths[longest]) / rate, self.max_frames / rate
             raise DataError(
-                f"training.max_duration: {allowed:.2f} s a batch can't hold sample {self.ids[longest]} of "
+                f"training.max_duration: a batch of {allowed:.2f} s can't hold sample {self.ids[longest]} of "
                 f"{seconds:.2f} s; raise it, or leave long recordings out with data.audio.max_seconds"
             )
 

@@ -84,7 +84,8 @@ def report_one_speaker(path: Path, names: tuple[str, ...], speaker: str) -> None
     unused = [printable(name) for name in names if name and name not in known]
     if unused:
         logger.warning(
-            "%s: all recordings are of one speaker, %s; should one of %s name the speakers, call it speaker_id",
+            "%s: all recordings are taken to be of one speaker, %s; if the speakers are in one of the columns %s, "
+            "rename it speaker_id",
             printable(str(path)),
             speaker,
             ", ".join(unused),
@@ -128,7 +129,10 @@ def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
                 number, read = number + 1, read + len(line)
                 place = f"{path}:{number}"
                 if read > limit or len(line) == _LONGEST_LINE:
-                    raise DataError(f"{place}: expands to over {read // 2**20} MiB; a manifest is smaller")
+                    raise DataError(
+                        f"{place}: a line or a file larger than a manifest's ({read // 2**20} MiB read); "
+                        "is it the right file?"
+                    )
                 if line.strip():
                     yield place, _parsed(line, place)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -190,7 +194,7 @@ def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | 
         start, end = _part(listed)
     except (TypeError, ValueError):
         given = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
-        return malformed(place, f"{given}: no seconds from a start to a later end; correct them")
+        return malformed(place, f"{given}: must be seconds, with the end after the start; correct them")
     part = f"-{round(1000 * start):08d}" if as_text(listed.get("start")) else ""
     id = as_text(listed.get("id")) or id_of(name) + part
     segment = Segment(start, end, speaker, as_text(listed.get("text")))

@@ -102,7 +102,7 @@ def _piped(path: Path, lines: list[str]) -> Iterator[Row | Problem]:
             continue
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) != 3:
-            wanted = "a header with audio_path, speaker_id and text is wanted, or lines of id|speaker|text"
+            wanted = "expected a header with audio_path, speaker_id and text, or lines of id|speaker|text"
             yield malformed(f"{path}:{number}", f"{len(cells)} columns; {wanted}")
             continue
         file = listed_file(path.parent, cells[0])

@@ -36,7 +36,7 @@ def cutset_rows(path: Path) -> Iterator[Row | Problem]:
     # Lhotse runs a "path" that begins with pipe: in a shell, and opens addresses; an absolute path is neither.
     path = path.resolve()
     if not path.is_file():
-        raise DataError(f"{path}: no such file; a CutSet manifest (.jsonl or .jsonl.gz) is wanted")
+        raise DataError(f"{path}: no such file; expected a CutSet manifest (.jsonl or .jsonl.gz)")
     for place, entry in _entries(path):
         yield entry if isinstance(entry, Problem) else _read(entry, path, place)
 
@@ -69,7 +69,7 @@ def row_of_cut(cut: Any, path: Path, place: str) -> Row | Problem:
     """The row of a cut. `path` is the manifest, to which files may be relative."""
     recording = getattr(cut, "recording", None)
     if recording is None or not recording.sources:
-        return malformed(place, "a cut of one recording is wanted; save mixed and padded cuts as files first")
+        return malformed(place, "not a cut of one recording; save mixed and padded cuts as files first")
     if recording.transforms:
         return malformed(place, "its recording is transformed when it is read; save the cut as a file of its own first")
     found = _source(cut, recording)

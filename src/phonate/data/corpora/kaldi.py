@@ -75,7 +75,7 @@ class _Folder:
             if not fields:
                 continue
             if len(fields) < 2:
-                yield malformed(place, "a recording and its file are wanted")
+                yield malformed(place, "expected a recording and its file")
                 continue
             name, source = fields[0], fields[1].strip()
             seen.add(name)
@@ -95,7 +95,7 @@ class _Folder:
             fields = self._channels[name].split()
             channel = _CHANNELS.get(fields[-1].lower()) if len(fields) == 2 else None
             if channel is None:
-                return malformed(place, f"reco2file_and_channel has {self._channels[name]!r}; a file and A or B")
+                return malformed(place, f"reco2file_and_channel has {self._channels[name]!r}; give a file and A or B")
             # Most recipes make a file of each channel; the list then only says where it was once.
             if not is_stereo(self._file(source)):
                 channel = None
@@ -118,7 +118,7 @@ class _Folder:
                     raise ValueError
             except (IndexError, ValueError):
                 name = fields[1] if len(fields) > 1 else place
-                bad[name] = Problem(name, place, "malformed row", "utterance, recording, start and end are wanted")
+                bad[name] = Problem(name, place, "malformed row", "expected utterance, recording, start and end")
                 continue
             found.setdefault(recording, []).append(replace(self._utterance(id), start=start, end=end))
         return found, bad

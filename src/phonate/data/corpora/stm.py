@@ -58,7 +58,7 @@ def _rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Prob
         try:
             channel, segment = _segment(line)
         except (ValueError, IndexError):
-            detail = "recording, channel, speaker, start, end, labels and text are wanted; correct it"
+            detail = "expected recording, channel, speaker, start, end, labels and text; correct it"
             bad.setdefault(name, Problem(name, place, "malformed row", detail))
             continue
         found.setdefault((name, channel.lower()), []).extend([segment] if segment is not None else [])

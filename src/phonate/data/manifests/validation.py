@@ -282,7 +282,7 @@ def _require_segments(row: Row, end: float, duration: float, requirements: Requi
             _require(whole, "cut text", f"{cut}; cut between segments")
     if requirements.text:
         for (start, stop), (following, _) in pairwise(sorted(spans)):
-            detail = f"segments from {start:g} and {following:g} s overlap, so that their texts are in no order"
+            detail = f"segments from {start:g} and {following:g} s overlap, so the order of their texts is unclear"
             _require(following >= stop - _OVERLAP_SECONDS, "overlapping texts", f"{detail}; cut them apart")
     if requirements.one_speaker and spans:
         reached = row.start

@@ -47,9 +47,9 @@ _COLUMNS = {
     "accepted": Column("taken for the speaker", "%", "higher"),
 }
 _LEGEND = (
-    "similarity: mean cosine to the reference; likeness: 0 as between two speakers, 1 as between two recordings of one "
-    "speaker, by natural recordings of the same language; accepted: share over the threshold of equal errors; cer, "
-    "wer: errors of the recogniser; seconds: length relative to the natural recording."
+    "similarity: mean cosine to the reference; likeness: the same, scaled by natural recordings of the language so "
+    "that 0 is the mean of different speakers and 1 that of one speaker; accepted: share of pairs over the threshold "
+    "of the equal error rate; cer, wer: errors of the recogniser; seconds: length relative to the natural recording."
 )
 
 

@@ -265,7 +265,7 @@ class VoiceCloner(Inference):
         if max_seconds is None:
             return [(part, frame_limit(part, rate)) for part in parts(text, rate)]
         if not 0.0 < max_seconds * rate <= _LONGEST:
-            raise InputError(f"max seconds {max_seconds:g}: above 0, at most {_LONGEST / rate:g}")
+            raise InputError(f"max seconds {max_seconds:g}: must be above 0 and at most {_LONGEST / rate:g}")
         return [(text, max(1, round(max_seconds * rate)))]
 
     def demonstration(self, recording: Path | None, text: str | None) -> Demonstration | None:
@@ -279,7 +279,7 @@ class VoiceCloner(Inference):
     def speech_service(self, max_batch: int = 8) -> CloningService:
         """The model as a server uses it, speaking up to `max_batch` texts at once, each of up to 4096 tokens."""
         if max_batch < 1:
-            raise InputError(f"max batch {max_batch}: at least 1")
+            raise InputError(f"max batch {max_batch}: must be at least 1")
         length = min(_LONGEST, int(self.model.config.max_position_embeddings))
         decoder = Decoder[Generation](self.model, max_batch, length, self._projector)
         return CloningService(decoder, self.codec, self.voices, self.pieces)
@@ -321,7 +321,7 @@ class VoiceCloner(Inference):
             return as_reference(self.voices[voice], text, None, self.sample_rate)
         reference = as_reference(voice, text, sample_rate, self.sample_rate)
         if reference.text is None:
-            _log.info("what the reference says is not known; with its text the voice may be more alike")
+            _log.info("the reference comes without its text; with it the voice may sound more like the reference")
         return reference
 
 

@@ -40,7 +40,7 @@ def load_teacher(source: str, processor: AudioProcessor) -> Converter:
         raise InputError(f"data.distil_from: {source} has other mels; train both with the same settings of data.audio")
     if teacher.extractor.reference_dim:
         raise InputError(
-            f"data.distil_from: {source} converts to voices that recordings give; name a run that learnt the target"
+            f"data.distil_from: {source} takes its voice from recordings; name a run that was trained on the target"
         )
     return teacher
 

@@ -194,7 +194,7 @@ class Converter(Inference):
         """Number of a speaker. Raises InputError with the nearest name, or where the voice is given by recordings."""
         if self.extractor.reference_dim:
             raise InputError(
-                "this model converts to a voice that recordings give: name them by --reference, in Python "
+                "this model needs recordings of the voice to convert to: name them by --reference, in Python "
                 "convert(audio, converter.reference(recordings))"
             )
         if isinstance(name, Reference):

@@ -27,7 +27,7 @@ class PerturbationSettings(Settings):
     """How the speaker is hidden from the content while the model trains."""
 
     formants: tuple[PositiveFloat, PositiveFloat] = (0.65, 1.5)
-    """Lowest and highest factor by which formants are moved; wide enough to make women of men and men of women."""
+    """Lowest and highest factor by which formants are moved; wide enough to turn men's voices into women's and back."""
     equaliser_db: NonNegativeFloat = 6.0
     """Standard deviation of the strongest ripple of a random equaliser, in dB."""
     noise_probability: Fraction = 0.6
@@ -149,7 +149,7 @@ class ConversionModel(Settings):
     activation: Literal["relu", "gelu"] = "relu"
     """Activation of the feed-forward networks."""
     positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
-    """How frames know their places; rotary only knows distances, so that short crops do to train."""
+    """How positions are encoded; rotary encodes only distances, so short crops are enough for training."""
     stride: PositiveInt = 1
     """Frames that the encoder sees as one."""
     post_net_layers: Annotated[int, Field(ge=0)] = 0
@@ -173,7 +173,7 @@ class ConversionModel(Settings):
     @model_validator(mode="after")
     def _causal_positions(self) -> Self:
         if self.causal and self.positions != "rotary":
-            raise ValueError(f"causal: a stream has no end, as positions {self.positions} have; set them to rotary")
+            raise ValueError(f"causal: positions {self.positions} are limited, a stream is not; set them to rotary")
         return self
 
 

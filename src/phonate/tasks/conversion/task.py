@@ -60,7 +60,7 @@ class ConversionTask(Task):
         if model.causal and not recipe.data.prosody:
             raise InputError("model.causal: live conversion needs the pitch; set data.prosody to true")
         if model.causal and recipe.data.voices == "reference":
-            raise InputError("model.causal: live conversion knows the voices of its corpus; set data.voices to corpus")
+            raise InputError("model.causal: live models only have their corpus's voices; set data.voices to corpus")
         self.extractor = FeatureExtractor(recipe.data, model.causal)
         check_vocoder(recipe.data.vocoder, self.extractor.processor)
         source = recipe.data.distil_from

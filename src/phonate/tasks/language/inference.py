@@ -249,9 +249,9 @@ class Generator(Inference):
 
 def _check_options(max_tokens: int, temperature: float) -> None:
     if max_tokens < 1:
-        raise InputError(f"max tokens {max_tokens}: at least 1")
+        raise InputError(f"max tokens {max_tokens}: must be at least 1")
     if not (temperature == 0.0 or MIN_TEMPERATURE <= temperature < float("inf")):
-        raise InputError(f"temperature {temperature:g}: 0, or {MIN_TEMPERATURE:g} and more")
+        raise InputError(f"temperature {temperature:g}: must be 0, or {MIN_TEMPERATURE:g} or more")
 
 
 def _sampling(temperature: float, seed: int, rows: int, device: torch.device) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from phonate.evaluation.transcription import Recogniser, character_error_rate, w
 from phonate.evaluation.words import WordErrors, count
 from phonate.tasks.speech.settings import SpeechRecipe
 
-INSTALL_JUDGES = "pip install 'phonate[eval]' and --no-deps distillmos xls-r-sqa"
+INSTALL_JUDGES = "pip install 'phonate[eval]' && pip install --no-deps distillmos xls-r-sqa"
 WORD_WEIGHT = 5.0
 """MOS points subtracted in `quality` per unit of WER: 20 % of wrong words cost one point."""
 

@@ -98,7 +98,8 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
         wanted = f"pip install {PACKAGES[RECOGNISER]}"
     else:
         return Start({}, "")
-    return Start({"data.judged": 0, **_NEWEST}, f"checkpoints are not judged by what is understood ({wanted})")
+    reason = f"checkpoints are not judged, as the judges are not installed ({wanted})"
+    return Start({"data.judged": 0, **_NEWEST}, reason)
 
 
 def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
@@ -121,7 +122,7 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
         "training.validation.interval": steps // 5,
         "training.checkpoint.interval": steps // 5,
     }
-    trained = f"all of it, which has {phones}" if other else "all of it"
+    trained = f"all of it, because it has {phones}" if other else "all of it"
     if steps == _FEW_STEPS:
         trained = "its sound and a speaker"
         changes |= {"training.callbacks": [_FREEZE], "training.ema": _AVERAGE, **_BY_LOSS}

@@ -33,8 +33,8 @@ class VocoderModel(Settings):
     layers: PositiveInt = 6
     """ConvNeXt blocks."""
     lookahead: Annotated[int, Field(ge=0, le=3)] | None = None
-    """Frames of the mel after a frame that its sound depends on, for `phonate convert --live`. Null: three for each
-    convolution, as before it."""
+    """Frames of the mel after a frame that its sound depends on, for `phonate convert --live`. Null: three in each
+    convolution, as many as before it."""
     postfilter: NonNegativeFloat = 0.0
     """How much formants are sharpened when sound is made after training: the share of the distance of each mel band's
     level from the mean of those around it that is added to it. 0.1 masks noise; more costs likeness to the speaker."""

@@ -73,7 +73,9 @@ def checkpoints_folder(path: Path) -> Path:
     In a run it is what the recipe's `training.checkpoint.save_dir` says.
     """
     if is_checkpoint(path):
-        raise CheckpointError(f"{path}: one checkpoint, not a run; phonate checkpoints verify and export take it")
+        raise CheckpointError(
+            f"{path}: one checkpoint, not a run; phonate checkpoints verify, export and merge take it"
+        )
     candidates = [path, path / save_dir(path)]
     if path.is_dir():
         candidates += sorted(child for child in path.iterdir() if child.is_dir())

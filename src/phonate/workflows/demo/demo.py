@@ -67,7 +67,7 @@ def demo(
     if synthetic and data is not None:
         raise InputError("--synthetic: makes a corpus, and --data gives one; leave one of them out")
     if language is not None and (data is None or kind != "speech"):
-        raise InputError(f"--language {language}: is that of your recordings and their texts; give these by --data")
+        raise InputError(f"--language {language}: only for your own recordings; give them with --data")
     if data is not None and not data.exists():
         raise InputError(f"--data: {data} does not exist; name a folder of recordings")
     if output.is_dir() and any(output.iterdir()):
@@ -105,7 +105,7 @@ def _machine(say: Say) -> Machine:
     if free >= cores:
         say(f"device: cpu, {cores} threads")
         return Machine(device)
-    say(f"device: cpu, {free} of {cores} threads, for other programs use the rest")
+    say(f"device: cpu, {free} of {cores} threads; other programs use the rest")
     torch.set_num_threads(free)
     return Machine(device, free)
 

@@ -97,7 +97,8 @@ def train_speech(
 def _to_score(language: str | None) -> str | None:
     """What to install for scores; None where all is there."""
     if missing := [name for name in _JUDGES if importlib.util.find_spec(name) is None]:
-        return f"pip install 'phonate[eval]'; no {', '.join(missing)}"
+        install = "pip install 'phonate[eval]' && pip install --no-deps distillmos xls-r-sqa"
+        return f"{install}; missing: {', '.join(missing)}"
     model = model_for(language or "en")
     return None if is_included(model) else f"pip install {PACKAGES[model]}"
 

@@ -58,9 +58,7 @@ def _header(name: str, value: str, key: str) -> str:
     if not _HEADER_NAME.fullmatch(name):
         raise InputError(f"{key}.headers: {name!r} is no name of a header; letters, digits and - only")
     if re.search(r".\$[A-Za-z_{]", value):
-        raise InputError(
-            f"{where}: a $NAME stands alone; put the whole value, the words before it too, in the variable"
-        )
+        raise InputError(f"{where}: $NAME must be the whole value; put the text before it into the variable, too")
     found = secret(value, where)
     if not found.isascii() or re.search(r"[\x00-\x1f\x7f]", found):
         raise InputError(f"{where}: line breaks and characters beyond ASCII have no place in a header")

@@ -35,11 +35,11 @@ class Sampling:
     def __post_init__(self) -> None:
         """Raises InputError for a number out of range."""
         if not (self.temperature == 0.0 or _LOWEST_TEMPERATURE <= self.temperature < math.inf):
-            raise InputError(f"temperature {self.temperature:g}: 0, or {_LOWEST_TEMPERATURE:g} and more")
+            raise InputError(f"temperature {self.temperature:g}: must be 0, or {_LOWEST_TEMPERATURE:g} or more")
         if self.top_k < 0:
-            raise InputError(f"top k {self.top_k}: 0 for all codes, or a number above 0")
+            raise InputError(f"top k {self.top_k}: must be 0 (all codes) or more")
         if not 0.0 < self.top_p <= 1.0:
-            raise InputError(f"top p {self.top_p:g}: above 0, at most 1")
+            raise InputError(f"top p {self.top_p:g}: must be above 0 and at most 1")
 
 
 def allowed(logits_RKV: Tensor, may_end_R: Tensor, begin: int, end: int) -> Tensor:

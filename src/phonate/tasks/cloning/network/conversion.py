@@ -136,7 +136,7 @@ def _check_supported(original: Mapping[str, Any]) -> None:
     }
     for name, supported in found.items():
         if not supported:
-            raise InputError(f"its config.json has {name}={original.get(name)}, which Higgs Audio v2 has not")
+            raise InputError(f"its config.json has {name}={original.get(name)}, which Higgs Audio v2 does not have")
 
 
 def _rope(text: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def choose_checkpointing(
     line = (
         f"gradient checkpointing {'on' if network.checkpointing else 'off'}"
         f"{'' if wanted == 'auto' else ' as set'}: a micro-batch of {load.tokens} tokens takes about "
-        f"{without / 1e9:.1f} GB without it, {with_it / 1e9:.1f} GB with it; {free / 1e9:.1f} GB are to be had on "
+        f"{without / 1e9:.1f} GB without it, {with_it / 1e9:.1f} GB with it; {free / 1e9:.1f} GB are available on "
         f"{device}"
     )
     if (with_it if network.checkpointing else without) > free:

@@ -103,7 +103,8 @@ def _refusal(sample: CloningSample, found: Mapping[Audio, Found], data: CloningD
 def _warnings(sample: CloningSample, found: Mapping[Audio, Found]) -> Iterator[Unusable]:
     if sample.prompted_text is not None:
         asked, said = sample.prompted_text[:40], sample.target_text[:40]
-        yield Unusable("texts differ", f"the prompt asks for {asked!r}, the assistant says {said!r}, which is learnt")
+        detail = f"the prompt asks for {asked!r}, the assistant says {said!r}; training uses the assistant's"
+        yield Unusable("texts differ", detail)
     for name, audio in (("reference", sample.reference), ("target", sample.target)):
         facts = found[audio]
         assert isinstance(facts, AudioFacts)

@@ -36,7 +36,7 @@ from phonate.tasks.conversion.networks import build_model
 from phonate.tasks.speech.model import build_acoustic
 from phonate.tasks.speech.models.autoregressive import loss_terms
 from phonate.tasks.speech.models.parallel import NOISE, Prosody
-from phonate.training.precision.precision import Precision
+from phonate.training.precision.precision import Precision, multiplies_in_bf16
 
 FORMATS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
 _MIB = 2**20
@@ -243,12 +243,6 @@ def row(device: torch.device, case: str, batches: int, rounds: int) -> str:
         cells.append(f"{100 * (1 - peaks[name] / peaks[plain]):.0f} %")
         cells.append(f"{100 * (1 - (peaks[name] + states) / (peaks[plain] + states)):.0f} %")
     return "| " + " | ".join(cells) + " |"
-
-
-def multiplies_in_bf16() -> bool:
-    """Whether the processor has such instructions (Linux)."""
-    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 
 
 def header(device: torch.device, batches: int, rounds: int) -> str:

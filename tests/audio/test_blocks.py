@@ -65,6 +65,8 @@ def test_a_file_that_is_cut_short_or_has_no_such_part_is_an_error(tmp_path):
         list(read_blocks(path, start=6.0, stop=7.0))
     with pytest.raises(DataError, match="are not a part of a recording"):
         list(read_blocks(path, start=2.0, stop=1.0))
+    with pytest.raises(DataError, match="seconds -1 to the end are not a part of a recording"):
+        list(read_blocks(path, start=-1.0))
     path.write_bytes(path.read_bytes()[:-50000])
     with pytest.raises(DataError, match="cut short"):
         list(read_blocks(path))

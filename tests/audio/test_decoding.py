@@ -244,7 +244,7 @@ def test_what_is_no_waveform_is_not_written(tmp_path, samples):
     with pytest.raises(DataError, match="not written"):
         write_audio(tmp_path / "kept.wav", samples, RATE)
     assert (tmp_path / "kept.wav").read_bytes() == before
-    with pytest.raises(InputError, match=r"\.flac and \.wav only"):
+    with pytest.raises(InputError, match=r"only \.flac and \.wav can be written"):
         write_audio(tmp_path / "out.mp3", tone_steps(), RATE)
 
 

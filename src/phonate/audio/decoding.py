@@ -109,7 +109,8 @@ def read_blocks(
     """
     path = Path(path)
     if start < 0 or (stop is not None and stop <= start):
-        raise DataError(f"{path}: seconds {start:g} to {stop:g} are not a part of a recording; correct its row")
+        end = "the end" if stop is None else f"{stop:g}"
+        raise DataError(f"{path}: seconds {start:g} to {end} are not a part of a recording; correct its row")
     with opened(path) as reader:
         rate = reader.rate if sample_rate is None else sample_rate
         blocks = _checked_blocks(path, reader, start, None if stop is None else stop - start, channel)

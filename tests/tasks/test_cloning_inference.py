@@ -80,7 +80,10 @@ def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_parts")
-def test_a_stream_adds_up_to_what_clone_gives_alone_and_in_a_list(cloner: VoiceCloner, anna: Path) -> None:
+def test_a_stream_adds_up_to_what_clone_gives_alone_and_in_a_list(folder: Path, anna: Path) -> None:
+    """In double precision: in single, the rounding of a batch, which depends on the processor, may change a draw."""
+    cloner = phonate.load(folder / "merged", "cloning", voices=folder / "voices")
+    cloner.model.double()
     options: dict[str, Any] = {"temperature": 1.0, "seed": 3}
     texts = ["hello there", "a fox. a dog. a cat"]
     waveforms = cloner.clone([anna, "ben"], texts, reference_text=[SAID, None], **options)

@@ -16,6 +16,7 @@ from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Problem, Row
 from phonate.evaluation.tables import Evaluation
+from phonate.tasks.speech.judges import INSTALL_JUDGES, missing_judges
 from phonate.tasks.speech.settings import SpeechData
 from phonate.tasks.speech.start import start
 from phonate.training.checkpoints.resolve import BASE_VOICE
@@ -40,7 +41,6 @@ _INSTEAD = (
     "; or add the texts (see docs/data.md), or try voice conversion, which needs none: --task conversion "
     "(make demo TASK=conversion)"
 )
-_JUDGES = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa", "resemblyzer")
 
 
 def train_speech(
@@ -96,9 +96,11 @@ def train_speech(
 
 def _to_score(language: str | None) -> str | None:
     """What to install for scores; None where all is there."""
-    if missing := [name for name in _JUDGES if importlib.util.find_spec(name) is None]:
-        install = "pip install 'phonate[eval]' && pip install --no-deps distillmos xls-r-sqa"
-        return f"{install}; missing: {', '.join(missing)}"
+    missing = missing_judges()
+    if importlib.util.find_spec("resemblyzer") is None:  # for the similarity of voices
+        missing.append("resemblyzer")
+    if missing:
+        return f"{INSTALL_JUDGES}; missing: {', '.join(missing)}"
     model = model_for(language or "en")
     return None if is_included(model) else f"pip install {PACKAGES[model]}"
 

@@ -218,7 +218,7 @@ def test_memory_is_pinned_on_request(workers):
 
 
 def test_a_sample_over_max_duration_is_named_before_training_starts():
-    with pytest.raises(DataError, match=r"max_duration: 2\.00 s .* clip-22 of 2\.70 s"):
+    with pytest.raises(DataError, match=r"max_duration: a batch of 2\.00 s .* clip-22 of 2\.70 s"):
         source(max_frames=20)
 
 

@@ -386,7 +386,7 @@ def test_the_command_generates_the_same_text_from_the_same_seed(run: Path, capsy
     assert main(["generate", str(run), "word " * 100]) == 2
     assert "tokens; the model takes fewer than 64" in capsys.readouterr().err
     assert main(["generate", str(run), "The red", "--temperature", "1e-40"]) == 2
-    assert "0, or 0.001 and more" in capsys.readouterr().err
+    assert "0, or 0.001 or more" in capsys.readouterr().err
     assert main(["generate", str(run), "The \udcff"]) == 2
 
 

@@ -255,7 +255,7 @@ def test_mistakes_are_named(inside: str, message: str) -> None:
         ("<speak>\n\n<phoneme ph='QQ'>a</phoneme></speak>", "SSML, line 3: <phoneme ph=\"QQ\">: 'QQ'"),
         ("<speak>a\ud800</speak>", "surrogate"),
         ("<speak>a\x00</speak>", "SSML, line 1: is not well-formed"),
-        ("<speak>" + "<emphasis>" * 2000 + "a" + "</emphasis>" * 2000 + "</speak>", "more than 50 elements"),
+        ("<speak>" + "<emphasis>" * 2000 + "a" + "</emphasis>" * 2000 + "</speak>", "more than 50 deep"),
     ],
 )
 def test_mistakes_name_their_line(document: str, message: str) -> None:

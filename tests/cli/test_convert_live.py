@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +19,7 @@ import pytest
 import soundfile
 
 from phonate.audio.decoding import read_audio
+from phonate.cli import main
 from phonate.workflows.live import _run
 from phonate.workflows.train import train
 
@@ -47,6 +51,21 @@ def runs(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def phonate(folder: Path, *arguments: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "phonate", "convert", "live", *arguments]
     return subprocess.run(command, cwd=folder, input=given, capture_output=True, check=False)
+
+
+@pytest.fixture
+def refused(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[tuple[str, ...], bytes], str]:
+    """What `phonate convert live` says of arguments that it refuses; no process has to start for it."""
+
+    def run(arguments: tuple[str, ...], given: bytes) -> str:
+        monkeypatch.chdir(runs)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        assert main(["convert", "live", *arguments]) == 2
+        return capsys.readouterr().err
+
+    return run
 
 
 def samples(raw: bytes) -> np.ndarray:
@@ -114,60 +133,63 @@ def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("in.wav", "--live", "--rate", "16000", "-o", "x.wav"), b"--rate is that of raw samples"),
-        (("-", "--live", "--rate", "5", "-o", "x.wav"), b"from 8000 to 192000 Hz"),
-        (("in.wav", "--rate", "16000", "-o", "x.wav"), b"needs --live"),
-        (("-", "-o", "x.wav"), b"(standard input or output) needs --live"),
-        (("in.wav", "--live", "-o", "x.mp3"), b"only .flac and .wav can be written"),
-        (("in.wav", "--live", "--vocoder", "griffin_lim", "-o", "x.wav"), b"needs a causal vocoder, not Griffin-Lim"),
-        (("in.wav", "--live", "--speaker", "anja", "-o", "x.wav"), b"did you mean anna"),
-        (("missing.wav", "--live", "-o", "x.wav"), b"missing.wav"),
-        (("in.wav", "--live", "-o", "./in.wav"), b"in.wav: is the recording that is converted; choose another -o"),
-        (("in.wav", "-o", "in.wav"), b"in.wav: is the recording that is converted; choose another -o"),
+        (("in.wav", "--live", "--rate", "16000", "-o", "x.wav"), "--rate is that of raw samples"),
+        (("-", "--live", "--rate", "5", "-o", "x.wav"), "from 8000 to 192000 Hz"),
+        (("in.wav", "--rate", "16000", "-o", "x.wav"), "needs --live"),
+        (("-", "-o", "x.wav"), "(standard input or output) needs --live"),
+        (("in.wav", "--live", "-o", "x.mp3"), "only .flac and .wav can be written"),
+        (("in.wav", "--live", "--vocoder", "griffin_lim", "-o", "x.wav"), "needs a causal vocoder, not Griffin-Lim"),
+        (("in.wav", "--live", "--speaker", "anja", "-o", "x.wav"), "did you mean anna"),
+        (("missing.wav", "--live", "-o", "x.wav"), "missing.wav"),
+        (("in.wav", "--live", "-o", "./in.wav"), "in.wav: is the recording that is converted; choose another -o"),
+        (("in.wav", "-o", "in.wav"), "in.wav: is the recording that is converted; choose another -o"),
     ],
 )
-def test_a_mistake_is_one_line(runs: Path, arguments: tuple[str, ...], message: bytes) -> None:
-    done = phonate(runs, *arguments, given=b"")
-    assert done.returncode == 2
-    assert message in done.stderr
+def test_a_mistake_is_one_line(
+    runs: Path, refused: Callable[[tuple[str, ...], bytes], str], arguments: tuple[str, ...], message: str
+) -> None:
+    assert message in refused(arguments, b"")
     assert not (runs / "x.wav").exists()
 
 
-def test_half_a_sample_is_an_error(runs: Path) -> None:
-    done = phonate(runs, "-", "--live", "-o", "x.wav", given=bytes(3001))
-    assert done.returncode == 2
-    assert b"ends within a sample" in done.stderr
+def test_half_a_sample_is_an_error(refused: Callable[[tuple[str, ...], bytes], str]) -> None:
+    assert "ends within a sample" in refused(("-", "--live", "-o", "x.wav"), bytes(3001))
 
 
-def test_a_wav_file_in_a_pipe_is_an_error(runs: Path) -> None:
+def test_a_wav_file_in_a_pipe_is_an_error(runs: Path, refused: Callable[[tuple[str, ...], bytes], str]) -> None:
     """Its header would be heard, and its rate would be taken for the run's."""
-    done = phonate(runs, "-", "--live", "-o", "x.wav", given=(runs / "in.wav").read_bytes())
-    assert done.returncode == 2
-    assert b"is a WAV file" in done.stderr
+    assert "is a WAV file" in refused(("-", "--live", "-o", "x.wav"), (runs / "in.wav").read_bytes())
 
 
-@pytest.mark.parametrize(("place", "what"), [("microphone", b"a microphone"), ("loudspeaker", b"a loudspeaker")])
+SOUND = [
+    (("microphone", "--live", "-o", "x.wav"), "a microphone"),
+    (("in.wav", "--live", "-o", "loudspeaker"), "a loudspeaker"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "what"), SOUND)
 def test_without_a_sound_library_the_command_that_installs_it_is_named(
-    runs: Path, tmp_path: Path, place: str, what: bytes
+    refused: Callable[[tuple[str, ...], bytes], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    what: str,
 ) -> None:
     """Where sounddevice is missing, and where it is there but finds no PortAudio."""
-    arguments = (place, "--live", "-o", "x.wav") if place == "microphone" else ("in.wav", "--live", "-o", place)
-    for source, message in (
-        ("raise OSError('PortAudio library not found')", b"apt-get install libportaudio2"),
-        (None, b"pip install 'phonate[live]'"),
-    ):
-        program = "import sys, importlib.util as u, phonate.config.packages as p\n"
-        if source is None:
-            program += "found = u.find_spec\n"
-            program += "u.find_spec = lambda name, *rest: None if name == 'sounddevice' else found(name, *rest)\n"
-        else:
-            (tmp_path / "sounddevice.py").write_text(source)
-            program += f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        program += f"from phonate.cli import main\nsys.exit(main({['convert', 'live', *arguments]!r}))"
-        done = subprocess.run([sys.executable, "-c", program], cwd=runs, capture_output=True, check=False)
-        assert done.returncode == 2, done.stderr.decode()
-        assert what in done.stderr
-        assert message in done.stderr
+    found = importlib.util.find_spec
+    monkeypatch.delitem(sys.modules, "sounddevice", raising=False)
+    with monkeypatch.context() as without:
+        without.setattr(
+            importlib.util, "find_spec", lambda name, *rest: None if name == "sounddevice" else found(name, *rest)
+        )
+        said = refused(arguments, b"")
+    assert what in said
+    assert "pip install 'phonate[live]'" in said
+    (tmp_path / "sounddevice.py").write_text("raise OSError('PortAudio library not found')")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = refused(arguments, b"")
+    assert what in said
+    assert "apt-get install libportaudio2" in said
 
 
 FAKE_SOUNDDEVICE = """

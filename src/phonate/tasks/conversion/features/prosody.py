@@ -10,6 +10,7 @@ Shapes: T frames, M mel bands, P = M + 2 prosody features.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +119,7 @@ class RunningTransposition:
         return np.where(voiced_T, np.clip(moved_T, _LOWEST, _HIGHEST), 0.0).astype(np.float32)
 
 
+@lru_cache(maxsize=8)
 def harmonics(audio: AudioConfig) -> FloatArray:
     """(256, M) log mel spectra of equally strong harmonics, from 60 to 500 Hz on a log scale; mean 0, in 20 dB."""
     fundamental = np.geomspace(_LOWEST, _HIGHEST, _STEPS)[:, None]

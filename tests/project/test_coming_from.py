@@ -461,7 +461,7 @@ def test_sessions_tell_what_there_is(code: str, lay_out: Callable[[list[str]], P
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [code for code in SESSIONS if "-show-resources" not in code and "-check" not in code])
 def test_sessions_train(code: str, lay_out: Callable[[list[str]], Path]) -> None:
-    """Real processes. Where the GPU that is asked for is not there, the session fails, and its log says so."""
+    """Scripts as processes. Where the GPU that is asked for is not there, the session fails, and its log says so."""
     import torch
 
     words = shlex.split(code)
@@ -470,13 +470,15 @@ def test_sessions_train(code: str, lay_out: Callable[[list[str]], Path]) -> None
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(SESSION_CONFIG, encoding="utf-8")
     (folder / "scripts").symlink_to(ROOT / "scripts")
-    command = [sys.executable, "-m", *words] if words[0] == "phonate" else words
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    ran = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
+    if words[0] == "phonate":
+        exit_code = main(words[1:])
+    else:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        exit_code = subprocess.run(words, env={**os.environ, "PATH": path}, check=False).returncode
     number = re.search(r"cuda:(\d)", code)
     wanted = int(number[1]) + 1 if number else int("gpu" in code.replace("--min-gpu", ""))
     there = torch.cuda.device_count() >= wanted
-    assert ran.returncode == (0 if there else 1), ran.stderr
+    assert exit_code == (0 if there else 1)
     output = words[words.index("--output-dir") + 1] if "--output-dir" in words else "training/output"
     (log,) = (folder / output / "logs").glob("session_*.json")
     session = json.loads(log.read_text(encoding="utf-8"))

@@ -167,6 +167,7 @@ SOUND = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "what"), SOUND)
 def test_without_a_sound_library_the_command_that_installs_it_is_named(
     refused: Callable[[tuple[str, ...], bytes], str],
@@ -223,6 +224,7 @@ class OutputStream:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_recording_from_a_pipe_and_keeps_it(runs: Path) -> None:
     command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "piped.wav"]
     source, _ = soundfile.read(runs / "in.wav", dtype="int16")
@@ -242,6 +244,7 @@ def test_ctrl_c_ends_a_recording_from_a_pipe_and_keeps_it(runs: Path) -> None:
     assert 0.5 < soundfile.info(runs / "piped.wav").duration <= len(source) / RATE
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_recording_from_a_microphone_and_keeps_it(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "sounddevice.py").write_text(FAKE_SOUNDDEVICE)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -62,6 +62,7 @@ def test_describing_a_corpus_that_is_all_bad_is_one_line(tmp_path):
     assert "none of 1 recordings can be used (1 empty file); the first: " in shown.stderr
 
 
+@pytest.mark.slow
 def test_prepare_says_where_and_describe_how_much(tone_corpus, tmp_path):
     first = json.loads(phonate("prepare", tone_corpus, "--cache-dir", tmp_path, "--json").stdout)
     assert first["recordings"] == 18
@@ -115,6 +116,7 @@ def test_checking_imports_no_torch(tone_corpus):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_a_page_of_the_worst_clips_and_what_it_drops(tone_corpus, tmp_path):
     shown = phonate("check", tone_corpus, "--page", tmp_path / "worst.html")
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -177,6 +179,7 @@ def test_a_long_cell_pads_no_other_line(capsys):
     assert len(short) < 80
 
 
+@pytest.mark.slow
 def test_a_recipe_of_simulated_conversations_stands_for_all_its_corpora(tone_corpus, tmp_path):
     recipe = tmp_path / "mine.yaml"
     clips = shutil.copytree(tone_corpus, tmp_path / "clips")
@@ -197,6 +200,7 @@ def test_a_recipe_of_simulated_conversations_stands_for_all_its_corpora(tone_cor
     assert phonate("describe", recipe).stdout.count("sample_rates") == 3
 
 
+@pytest.mark.slow
 def test_conversations_are_prepared_once_for_the_command_and_for_training(tone_corpus, tmp_path):
     sounds = [soundfile.read(tone_corpus / f"{name}/00.wav", dtype="float32")[0] for name in ("anna", "ben")]
     talk = tmp_path / "talk"

@@ -51,6 +51,7 @@ def test_a_failed_start_does_not_block_the_corrected_command(
     assert "run is not empty; continue its run with --resume auto" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_whose_plugin_is_missing_names_it(arguments: list[str], tmp_path: Path) -> None:
     """Without it, its task is unknown: in another process, where nothing has loaded it."""
     assert main(arguments) == 0

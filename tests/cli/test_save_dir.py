@@ -36,6 +36,7 @@ def write(tmp_path: Path, save_dir: str) -> Path:
     return (tmp_path / "runs/mine" / save_dir).resolve()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save_dir", ["kept", "out/ckpts", "../beside", "/absolute"])
 def test_a_run_is_found_and_gone_on_with(
     save_dir: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

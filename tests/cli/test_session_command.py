@@ -75,6 +75,7 @@ def wait_for(output: Path, process: subprocess.Popen, text: str) -> None:
     raise AssertionError(process.communicate(timeout=SECONDS)[0])
 
 
+@pytest.mark.slow
 def test_the_log_is_whole_at_every_moment_and_after_a_kill(place):
     output = place / "training/output"
     with start() as process:
@@ -100,6 +101,7 @@ def test_a_kill_in_any_stage_leaves_a_whole_log(place, stage):
     read_log(output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_stop_in_training_is_saved(place, number, code):
     output = place / "training/output"
@@ -147,6 +149,7 @@ def test_a_terminal_that_is_closed_costs_nothing(place):
     assert has_checkpoint(next(output.glob("session_*/model")))
 
 
+@pytest.mark.slow
 def test_closing_the_terminal_under_nohup_ends_nothing(place):
     output = place / "training/output"
     with start(before=("nohup",)) as process:
@@ -180,6 +183,7 @@ def test_lines_meant_for_a_file_are_not_shown_beside_the_bar_instead(place):
     assert b"2/2" in shown, "the bar ends where training does"
 
 
+@pytest.mark.slow
 def test_a_stop_before_training(place):
     for file in list((place / "recordings").rglob("*.wav")):
         for copy in range(60):  # so many that looking at them takes a while

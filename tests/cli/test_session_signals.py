@@ -90,6 +90,7 @@ def resume(*more: str) -> None:
     assert main(["session", "--resume", *more]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("phase", "number", "code"), [("vocoder", signal.SIGINT, 130), ("model", signal.SIGTERM, 143)])
 def test_a_session_is_resumed_in_training(place, phase, number, code):
     configure(100000, "vocoder" if phase == "vocoder" else "null")
@@ -117,6 +118,7 @@ def test_a_session_is_resumed_in_training(place, phase, number, code):
     assert main(["convert", str(saved), "recordings/anna/00.wav", "-o", "out.wav", "--speaker", "ben"]) == 0
 
 
+@pytest.mark.slow
 def test_a_session_is_resumed_while_it_saves(place, monkeypatch):
     write_config(place / "training/config.yaml")
 
@@ -155,6 +157,7 @@ def test_a_session_is_resumed_while_it_validates(place, monkeypatch):
     assert Path("training/output/voice_model/sample.flac").is_file()
 
 
+@pytest.mark.slow
 def test_a_session_of_texts_is_resumed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_texts(Path("datasets/samples"))
@@ -168,6 +171,7 @@ def test_a_session_of_texts_is_resumed(tmp_path, monkeypatch):
     assert Path("training/output/text_model/weights.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_running_session_is_not_resumed(place):
     configure(100000)
     with start() as process:
@@ -184,6 +188,7 @@ def test_a_running_session_is_not_resumed(place):
     assert "the session is still running (process " in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_quits_and_says_what_is_kept(place):
     configure(100000)
     config = Path("training/config.yaml")

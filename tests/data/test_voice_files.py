@@ -324,6 +324,7 @@ def die_at(number: int, deadly: tuple[int, ...] = ()) -> int:
     return number * number
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_takes_one_file_with_it():
     said: list[int] = []
     found = list(
@@ -360,6 +361,7 @@ for number in map_files(partial(linger, folder=Path(sys.argv[1])), range(100_000
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_no_process_outlives_the_one_that_started_it(tmp_path, name):
     code = BUSY.format(tests=str(Path(__file__).parent))

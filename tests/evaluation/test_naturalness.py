@@ -37,6 +37,7 @@ def noisy(waveform: FloatArray, decibels: float) -> FloatArray:
     return (waveform + noise).astype(np.float32)
 
 
+@pytest.mark.slow
 @needs_judge
 def test_natural_speech_is_rated_far_above_noisy_speech(judge: NaturalnessJudge, recordings: Path) -> None:
     speech = clips(recordings, "tts_en_lj", 4)

@@ -111,6 +111,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["run", "nobody/higgs"])
 def test_openais_client_gets_cloned_speech(model: str, folder: Path, tmp_path: Path, wav: bytes) -> None:
     """Of a run and of a model on the hub, in a process of its own."""

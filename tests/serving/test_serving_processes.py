@@ -176,6 +176,7 @@ def test_sigterm_finishes_what_runs_and_refuses_what_comes(stand_in_server: Star
     assert "stopped by SIGTERM" in server.lines[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stop_takes_no_longer_than_it_may(stand_in_server: Start, number: int, code: int) -> None:
     server = stand_in_server(seconds=0.2, stop_seconds=0.5)

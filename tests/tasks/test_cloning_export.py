@@ -196,6 +196,7 @@ functional = SimpleNamespace(resample=sinc_resample)
 """
 
 
+@pytest.mark.slow
 def test_plain_transformers_prompts_a_merged_model(run: Path, tmp_path: Path) -> None:
     """With `AutoProcessor`, from the merged folder alone. The codec of transformers resamples by torchaudio, in whose
     place stands a package with the same filter."""

@@ -67,6 +67,7 @@ def in_blocks(converter: Converter, sound: np.ndarray, sizes) -> np.ndarray:
     return np.concatenate([*parts, live.finish()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_blocks_of_any_size_give_what_the_whole_recording_gives(converter, sound, seed):
     rng = np.random.default_rng(seed)

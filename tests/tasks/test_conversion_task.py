@@ -265,6 +265,7 @@ def test_previews_show_source_and_conversion(run: Path, corpus: Path) -> None:
     assert set(shown) == {"source", "source_mel", "converted", "converted_mel"}
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_file_or_one_line(run: Path, corpus: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "phonate", "convert", str(resolve_checkpoint(run)), str(corpus / "unseen.flac")]
     out = tmp_path / "out.wav"

@@ -214,6 +214,7 @@ def test_columns_that_mean_the_same_in_every_window(label_type):
         own.diarize(waveform, speakers=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[160], [1600], [37, 5000, 1], [100_000]])
 @pytest.mark.parametrize("label_type", ["multilabel", "powerset", "binary"])
 @pytest.mark.parametrize("more", ["", "  upsampling: 2\n"])

@@ -105,6 +105,7 @@ def test_a_decoder_continues_and_answers(tmp_path: Path) -> None:
     assert generator.generate([f"Say {word}" for word in WORDS]) == [word[::-1] for word in WORDS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 8])
 def test_an_encoder_tells_labels_of_unseen_sentences(tmp_path: Path, window: int | None) -> None:
     """Which of two words comes first; with windows, a decision about the whole of a longer text."""

@@ -153,6 +153,7 @@ def test_its_length_stays_between_a_third_and_twice_what_was_expected(
         learnt.stop.bias.data = bias
 
 
+@pytest.mark.slow
 def test_a_long_sentence_is_not_cut_at_any_fixed_length() -> None:
     model = small().eval()
     with torch.no_grad():

@@ -382,6 +382,7 @@ def test_an_aligner_learns_where_phones_begin(spoken: Path, monkeypatch: pytest.
     assert mean_error(learnt, truth) < mean_error(guessed, truth) / 4
 
 
+@pytest.mark.slow
 def test_the_learnt_aligner_is_the_same_each_time_and_goes_on_where_it_was_stopped(
     spoken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,7 @@ def test_the_lexicon_is_the_one_of_version_0_1() -> None:
     assert digest.hexdigest() == "c519c2c2ce2df32bae50b7d9186c44984b1b4b9db96607b6c7edf92797e5c578"
 
 
+@pytest.mark.slow
 def test_the_lexicon_can_be_built_again() -> None:
     pytest.importorskip("misaki", reason="the lexicon is built from misaki's data: pip install misaki==0.9.4")
     spec = importlib.util.spec_from_file_location("build_lexicon", ROOT / "scripts" / "build_lexicon.py")

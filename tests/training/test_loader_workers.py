@@ -25,6 +25,7 @@ def many_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "options"),
     [("conversion", ["data.augmentation={}"]), ("vocoder", []), ("conversion", ["data.validation=0"])],

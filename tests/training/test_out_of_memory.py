@@ -88,6 +88,7 @@ def alike(first, second):
     return abs(1 - cosine.item()) < 1e-6 and (first - second).norm() < 1e-6 * first.norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["forward", "backward"])
 @pytest.mark.parametrize(("batch_size", "accumulation"), [(8, 1), (12, 2), (1, 1)])
 def test_the_same_batch_in_parts_gives_the_same_gradient(tmp_path, where, batch_size, accumulation):
@@ -105,6 +106,7 @@ def test_the_same_batch_in_parts_gives_the_same_gradient(tmp_path, where, batch_
     assert mses[0] == pytest.approx(mses[1])
 
 
+@pytest.mark.slow
 def test_halving_goes_down_to_single_items(tmp_path, caplog):
     task = small("backward", room=1)
     train(tmp_path / "run", task, max_steps=1, batch_size=8)

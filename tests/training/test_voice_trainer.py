@@ -82,6 +82,7 @@ def config(tmp_path, **changes):
     return TrainingConfig(**{**values, **changes})
 
 
+@pytest.mark.slow
 def test_the_documented_snippet(tone_corpus, tmp_path):
     """Word for word, but for the import root, the data and the number of epochs."""
     script = tmp_path / "snippet.py"

@@ -179,6 +179,7 @@ def test_a_recogniser_needs_texts(place):
     assert "Validating voice files" not in messages(document, "INFO"), "told before any work"
 
 
+@pytest.mark.slow
 def test_a_vocoder_is_trained_first_and_can_be_a_run(place):
     make_recordings(place / "recordings")
     config = place / "training/config.yaml"
@@ -199,6 +200,7 @@ def test_a_vocoder_is_trained_first_and_can_be_a_run(place):
     assert resolve(model).recipe.data.vocoder == str(vocoder.resolve())
 
 
+@pytest.mark.slow
 def test_without_a_word_the_vocoder_is_that_in_the_package_where_it_fits(place):
     make_recordings(place / "recordings")
     config = place / "training/config.yaml"
@@ -367,6 +369,7 @@ def test_an_output_that_is_a_file(tmp_path):
         TrainingSession(output_dir=tmp_path / "file").run()
 
 
+@pytest.mark.slow
 def test_a_second_session_takes_the_place_of_the_first_ones_model(place):
     make_recordings(place / "recordings")
     output = place / "training/output"
@@ -378,6 +381,7 @@ def test_a_second_session_takes_the_place_of_the_first_ones_model(place):
     assert not list(output.glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "file", "link", "model"])
 def test_what_is_not_an_earlier_model_is_never_deleted(place, kind):
     make_recordings(place / "recordings", clips=2)
@@ -407,6 +411,7 @@ def test_what_is_not_an_earlier_model_is_never_deleted(place, kind):
     )
 
 
+@pytest.mark.slow
 def test_sessions_that_end_at_the_same_moment_both_do(place, monkeypatch):
     make_recordings(place / "recordings", clips=2)
     assert run(voice_mode="voice")[0]
@@ -428,6 +433,7 @@ def test_sessions_that_end_at_the_same_moment_both_do(place, monkeypatch):
     assert not list((place / "training/output").glob("session_*/earlier*"))
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_takes_no_place(place, monkeypatch):
     make_recordings(place / "recordings", clips=2)
     assert run(voice_mode="voice")[0]

@@ -75,6 +75,7 @@ def test_scripts(place, phonate_with_gpus, script, what):
     check_trained(place / "training/output", what or "voice", CHOSEN[script])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["voice", "text", "auto"])
 @pytest.mark.parametrize("device", ["cuda:0", "cuda:1", "cpu"])
 def test_devices(place, monkeypatch, device, what):

@@ -51,6 +51,7 @@ def trained_on(output: Path) -> list[dict]:
     return [json.loads(line) for line in listed.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_session_does_not_train_on_what_sessions_made(place):
     make_recordings(place / "mine", clips=2)
     for _ in range(2):
@@ -69,6 +70,7 @@ def test_texts_of_runs_are_not_trained_on(place):
     assert text_files(".") == before
 
 
+@pytest.mark.slow
 def test_an_output_among_the_recordings_is_skipped(place):
     make_recordings(place / "recordings", clips=2)
     for _ in range(2):

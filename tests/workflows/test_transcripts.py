@@ -109,6 +109,7 @@ def test_what_cannot_be_heard_is_left_out_with_reasons(voice: Path) -> None:
     assert prepare(data).report["usable"] == 5
 
 
+@pytest.mark.slow
 def test_corrections_stay_and_only_what_changed_is_transcribed_again(
     voice: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +210,7 @@ def test_mistakes_are_one_line_with_the_mend(voice: Path, monkeypatch: pytest.Mo
         transcribe(settings(voice, cache_dir=str(voice.parent / "other")))
 
 
+@pytest.mark.slow
 def test_the_commands(voice: Path, tmp_path: Path) -> None:
     without = phonate("train", "speech", "data.path=voice", "--dry-run", cwd=tmp_path)
     assert without.returncode == 2

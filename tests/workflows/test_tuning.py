@@ -96,6 +96,7 @@ def test_lists_of_any_values_and_whole_numbers(recipe: Path) -> None:
         assert (trained.ema is None) == (one.values["training.ema"] is None)
 
 
+@pytest.mark.slow
 def test_hopeless_runs_are_stopped_at_a_validation(recipe: Path) -> None:
     changes = settings({LR: [1e-2, 0.0]}, n_trials=14) | {"training.random_seed": 1}
     found = search(recipe, changes)

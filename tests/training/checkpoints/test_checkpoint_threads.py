@@ -42,6 +42,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of a process by Linux's /proc")
 @pytest.mark.parametrize(("thread", "left"), [("ended", False), ("kept", True)])
 def test_no_thread_outlives_its_save(thread: str, left: bool, tmp_path: Path) -> None:

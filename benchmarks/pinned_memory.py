@@ -38,7 +38,7 @@ _HEADER = """# Copies to a GPU from pinned memory
 
 `copies`: milliseconds to copy a batch, with nothing else to do. `epoch`: milliseconds a batch for loading by {workers}
 worker processes, copying and a matrix product on the GPU. Medians over {rounds} rounds of {batches} batches in turns;
-`ratio`: pageable by pinned.
+`ratio`: pageable by pinned, median of the rounds' ratios.
 
 {gpu}, {cores} cores, load {load:.2f}; torch {torch}, Python {python}.
 """

@@ -103,6 +103,7 @@ def judged(samples: np.ndarray, rate: int) -> bool:
     return found == exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 44_100, 48_000])
 def test_estimates_judge_as_the_exact_levels_do(rate):
     """Sounds of all colours and levels, over all thresholds."""

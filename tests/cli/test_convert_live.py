@@ -72,6 +72,7 @@ def samples(raw: bytes) -> np.ndarray:
     return np.frombuffer(raw, "<i2").astype(np.float32) / 32767.0
 
 
+@pytest.mark.slow
 def test_a_file_and_a_pipe_give_the_same_sound(runs: Path) -> None:
     done = phonate(runs, "in.wav", "--live", "-o", "out.wav")
     assert done.returncode == 0, done.stderr.decode()
@@ -88,6 +89,7 @@ def test_a_file_and_a_pipe_give_the_same_sound(runs: Path) -> None:
     assert np.abs(converted).max() > 0.01
 
 
+@pytest.mark.slow
 def test_sound_comes_out_before_the_input_has_ended(runs: Path) -> None:
     """As from a microphone: a second goes in, its conversion comes out but for the latency; the pipe stays open."""
     command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "-"]
@@ -105,6 +107,7 @@ def test_sound_comes_out_before_the_input_has_ended(runs: Path) -> None:
     assert len(rest) // 2 + expected == blocks * 512
 
 
+@pytest.mark.slow
 def test_another_rate_is_resampled(runs: Path) -> None:
     source, _ = read_audio(runs / "in.wav", 16000)
     raw = (source * 32767).astype("<i2").tobytes()
@@ -115,6 +118,7 @@ def test_another_rate_is_resampled(runs: Path) -> None:
     assert abs(info.duration - len(source) / 16000) < 0.02
 
 
+@pytest.mark.slow
 def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
     command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "partial.wav"]
     with subprocess.Popen(command, cwd=runs, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -88,6 +88,7 @@ def test_bad_input_is_one_line(run, held_out, options, message, capsys):
     assert message in error[-1]
 
 
+@pytest.mark.slow
 def test_a_stream_of_a_causal_model(tmp_path, held_out, capsys):
     corpus = write_meetings(tmp_path / "corpus", 3)
     (tmp_path / "recipe.yaml").write_text(recipe(corpus, 2, CAUSAL, decoding="{threshold: 0.4}"))

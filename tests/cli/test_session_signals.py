@@ -139,6 +139,7 @@ def test_a_session_is_resumed_while_it_saves(place, monkeypatch):
     assert main(["session", "--resume"]) == 2, "there is nothing more to resume"
 
 
+@pytest.mark.slow
 def test_a_session_is_resumed_while_it_validates(place, monkeypatch):
     write_config(place / "training/config.yaml")
 

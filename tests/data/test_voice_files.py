@@ -402,6 +402,7 @@ threading.Condition.__enter__ = struck
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_within_a_lock_of_the_pool_ends_the_work(tmp_path):
     code = STRUCK + BUSY.format(tests=str(Path(__file__).parent)).rstrip() + "; armed.append(True)\n"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -574,6 +575,7 @@ def main():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [0.05, 0.3, 3.0])
 def test_ctrl_c_ends_the_processes_after_their_item_and_without_a_word(tmp_path, when):
     (tmp_path / "slow_work.py").write_text(SLOW.replace("WHEN", str(when)))

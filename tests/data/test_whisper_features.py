@@ -180,6 +180,7 @@ def test_values_are_those_of_the_encoder(recordings, with_fbank):
         np.testing.assert_array_equal(values[:, 384:], fbank)
 
 
+@pytest.mark.slow
 @needs_whisper
 def test_each_window_is_encoded_alone():
     waveform = noise(35 * RATE)
@@ -215,6 +216,7 @@ def _in_a_worker(found, waveform, answers):
     answers.put((os.getpid(), found.compute(waveform)))
 
 
+@pytest.mark.slow
 @needs_whisper
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_worker_loads_its_own_model(method):

@@ -394,15 +394,11 @@ def test_every_command_has_a_check() -> None:
 
 
 NEEDS = {"--quantize": "bitsandbytes", "evaluate": "resemblyzer"}
-"""Part of a command -> the package without which it is left out; loading these takes seconds."""
+"""Part of a command -> the package without which it is left out."""
 
 
-def _plain(code: str) -> Any:
-    slow = any(part in code for part in NEEDS)
-    return pytest.param(code, marks=[pytest.mark.slow] if slow else [], id=code)
-
-
-@pytest.mark.parametrize("code", [_plain(code) for code in PLAIN])
+@pytest.mark.slow
+@pytest.mark.parametrize("code", PLAIN)
 def test_commands_do_what_they_promise(code: str, lay_out: Callable[[list[str]], Path]) -> None:
     for part, package in NEEDS.items():
         if part in code and importlib.util.find_spec(package) is None:

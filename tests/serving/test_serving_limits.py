@@ -202,6 +202,7 @@ def _allocate(path: Path, limit: float) -> None:
     np.ones(4 * 2**30 // 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("decode", "clock", "said"),
     [

@@ -57,6 +57,7 @@ def test_it_is_intact_small_and_tells_nothing_of_the_machine(name: str) -> None:
     assert json.loads((folder / "metadata.json").read_text())["hostname"] is None
 
 
+@pytest.mark.slow
 def test_it_speaks_numbers_without_importing_torchs_compiler() -> None:
     """The import takes more than a second, and once inflect's took three more."""
     code = (

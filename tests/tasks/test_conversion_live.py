@@ -93,6 +93,7 @@ def test_blocks_give_what_the_networks_make_of_all_frames_at_once(converter, sou
     assert np.abs(made - streamed(whole)).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_convert_is_the_stream_at_full_level(converter, sound):
     whole = np.concatenate(list(converter.stream(sound)))
     assert np.allclose(converter.convert(sound), 0.95 * whole / np.abs(whole).max(), atol=1e-6)

@@ -272,6 +272,7 @@ def test_padding_of_a_batch_changes_nothing() -> None:
         model(parts["features"], prosody=parts["prosody"])
 
 
+@pytest.mark.slow
 def test_the_command_takes_recordings_or_one_line_says_why_not(
     run: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -574,6 +574,7 @@ def test_mistakes_in_a_recipe_have_file_and_line(tmp_path: Path) -> None:
         resolve(str(recipe))
 
 
+@pytest.mark.slow
 def test_real_meetings_and_clips_of_real_speakers(recordings: Path, data: Any) -> None:
     settings = data(
         path=str(recordings / "diar_en_ami"),

@@ -99,6 +99,7 @@ def test_plain_texts_are_not_answered(learnt: Path, tmp_path: Path, capsys: pyte
     assert (found["items"], "bleu" in found["notes"], "bleu" in found["legend"]) == ({}, False, False)
 
 
+@pytest.mark.slow
 def test_a_model_of_plain_texts_is_asked_without_that_baseline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

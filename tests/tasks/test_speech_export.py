@@ -24,6 +24,7 @@ from phonate.workflows.train import train
 
 pytest.importorskip("onnxruntime", reason="needs ONNX: pip install 'phonate[onnx]'")
 pytest.importorskip("onnxscript", reason="needs ONNX: pip install 'phonate[onnx]'")
+pytestmark = pytest.mark.slow  # torch takes half a minute to export a voice
 
 TEXTS = [
     "Hello.",
@@ -301,7 +302,6 @@ def one_speaker(folder: Path, where: Path, **changes: Any) -> Path:
         return trained(where, "run", **changes)
 
 
-@pytest.mark.slow
 def test_a_voice_of_one_speaker_has_no_sid(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """And the recipe's vocoder is exported where no other is given, without the exporter's chatter."""
     run = one_speaker(folder, tmp_path)
@@ -356,7 +356,6 @@ def test_a_task_without_files_of_its_own_says_so(folder: Path, capsys: pytest.Ca
     assert "weights only" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_run_is_judged_with_the_vocoder_that_is_given(
     run: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,7 +366,6 @@ def test_a_run_is_judged_with_the_vocoder_that_is_given(
     assert list(json.loads(capsys.readouterr().out)["systems"]) == ["natural", "vocoder copy", "synthesised"]
 
 
-@pytest.mark.slow
 def test_sentences_that_nobody_recorded_are_judged(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

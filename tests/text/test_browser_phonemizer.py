@@ -146,6 +146,7 @@ const listed = words => words.map(word => [word.text, word.phones, word.mark, wo
 """
 
 
+@pytest.mark.slow
 def test_english_is_pronounced_alike(in_javascript: Callable[[str, Any], Any]) -> None:
     texts = [*HARD, *recorded(600), *numbers(600)]
     texts += damaged([*HARD, *texts[len(HARD) : len(HARD) + 300]])

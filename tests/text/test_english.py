@@ -106,6 +106,12 @@ def test_homographs_follow_their_neighbours() -> None:
     ]  # fmt: skip
 
 
+def test_prefixes_before_a_hyphen() -> None:
+    phones = [word.phones for word in phonemizer("english")("Re-elect him, de-ice it, do re mi.")]
+    assert (phones[0], phones[3]) == (("R", "IY1"), ("D", "IY1"))
+    assert phones[7] == ("R", "EY1")
+
+
 def test_words_carry_the_marks_that_follow_them() -> None:
     words = phonemizer("english")('"Hello," she said (softly) — why?! Well… thirty-four; yes: no!')
     assert [(word.text, word.mark) for word in words] == [

@@ -63,6 +63,9 @@ v2.0.1 => version two point zero point one
 1/1000 => one over one thousand
 8 / 2 = 4 => eight divided by two equals four
 x² + 3² => x squared plus three squared
+E = mc² and 4πr² => E equals m c squared and four pi r squared
+3 km² or 5 ft² => three square kilometers or five square feet
+x + y - z, x - 2 and a - b => x plus y minus z, x minus two and a - b
 9.8 m/s² => nine point eight meters per second squared
 two vs three => two versus three
 a != b, a >= b, a == b => a is not equal to b, a at least b, a equals b
@@ -100,6 +103,8 @@ US$5m => five million dollars
 50¢ => fifty cents
 $3/hour => three dollars per hour
 -$5 => minus five dollars
+$-5 or €-2.50 => minus five dollars or minus two euros and fifty cents
+$5-$10 => five dollars to ten dollars
 50% => fifty percent
 -3.5% => minus three point five percent
 10%-20% => ten percent to twenty percent

@@ -24,6 +24,7 @@ _FIRST = (
     (re.compile(r"(?:^|\n)#{2,6}\s+(?=\w)"), " "),  # a heading
     (re.compile(r"#(?=\d)"), "number "),
     (re.compile(r"(?<!\w)#(?=[A-Za-z])"), "hashtag "),
+    (re.compile(r"(?<!\w)([$£€¥₹])-(?=\.?\d)"), r"-\1"),
     (re.compile(r"\bw/o\b"), "without"),
     (re.compile(r"\bw/(?=\s)"), "with"),
     (re.compile(r"\band/or\b", re.IGNORECASE), "and or"),
@@ -61,6 +62,7 @@ _FIRST = (
     (re.compile(r"(?<=\d)\s-\s(?=\d[\d.,\s+*/-]*=)"), " minus "),
     (re.compile(r"(?<![\d.-])(\d{1,2})-(?=\d{1,2}\s?=)"), r"\1 minus "),
     (re.compile(r"(=\s?\d[\d.,]*)\s-\s(?=\d)"), r"\1 minus "),
+    (re.compile(r"(?<=\b[b-hj-z])\s-\s(?=[b-hj-z]\b|\d)|(?<=\d)\s-\s(?=[b-hj-z]\b)"), " minus "),  # x - y
     (re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]\+?(?=-?\d{1,3}\b(?!\.\d))"), r"\1 times ten to the power of "),
     (re.compile(r"(?<=\d) (?=000\b)"), ""),  # 1 000 000
     (re.compile(r"\b[vV](?=\d+(?:\.\d+)+)"), "version "),

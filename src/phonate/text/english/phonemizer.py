@@ -26,6 +26,8 @@ _WEAK = {"a": ("AH0",), "an": ("AH0", "N"), "and": ("AH0", "N", "D"), "the": ("D
 _STRONG = {"a": ("EY1",), "an": ("AE1", "N"), "and": ("AE1", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "UW1")}
 _ACRONYMS = {"US", "ID", "AI", "GI", "OS", "LA", "PA", "ER", "AD", "MO", "SI", "TA", "AG", "EST"}
 """In capitals these are spelt, although the lexicon has them as words."""
+_PREFIXES = {"re": ("R", "IY1"), "de": ("D", "IY1")}
+"""Before a hyphen: re-entry, de-icing."""
 _LETTERED = frozenset(
     str.split("vitamin plan grade type class group appendix hepatitis letter section exhibit team row")
 )
@@ -33,12 +35,13 @@ _LETTERED = frozenset(
 
 @dataclass(frozen=True)
 class _Token:
-    """A word of the text, the mark after it, what sets it off, and whether it is spelt."""
+    """A word of the text, the mark after it, what sets it off, whether it is spelt, and whether a hyphen follows."""
 
     text: str
     mark: str
     pause: str
     spelt: bool
+    hyphen: bool
 
 
 class EnglishPhonemizer:
@@ -78,12 +81,13 @@ def _tokens(text: str) -> list[_Token]:
         dotted = word.endswith(".") or bool(re.search(r"\.'?s$", word))
         if dotted and n + 1 == len(found):
             between = "." + between  # its full stop also ends the text
-        if between == "-" and n + 1 < len(found):  # a hyphen is not a pause
+        hyphen = between == "-" and n + 1 < len(found)
+        if hyphen:  # it is not a pause
             between = ""
         word = word if dotted else _unquoted(word)
         if shouted and not dotted and word not in _ACRONYMS and lexicon.entry(word.lower()):
             word = word.lower()
-        tokens.append(_Token(word, phonemes.mark_of(between), phonemes.pause_of(between), dotted))
+        tokens.append(_Token(word, phonemes.mark_of(between), phonemes.pause_of(between), dotted, hyphen))
     return [token for token in tokens if token.text]
 
 
@@ -101,6 +105,8 @@ def _in_context(token: _Token, before: str, following: Word | None) -> Phones:
     word = token.text.lower()
     if token.spelt or (word == "a" and token.text == "A" and before in _LETTERED):
         return _spelt(word)
+    if token.hyphen and word in _PREFIXES:
+        return _PREFIXES[word]
     if word in _WEAK:
         if following is None:
             return _STRONG[word]

@@ -31,8 +31,9 @@ _UNITS = {
     "secs": "second", "ms": "millisecond", "min": "minute", "mins": "minute", "h": "hour", "hr": "hour",
     "hrs": "hour", "dB": "decibel", "ha": "hectare", "km2": "square kilometer", "m2": "square meter",
     "m3": "cubic meter", "cm2": "square centimeter", "cm3": "cubic centimeter", "sq ft": "square foot",
-    "°C": "degree Celsius", "° C": "degree Celsius", "°F": "degree Fahrenheit", "° F": "degree Fahrenheit",
-    "°": "degree", "px": "pixel", "rpm": "revolution per minute", "kcal": "kilocalorie", "cal": "calorie",
+    "ft2": "square foot", "°C": "degree Celsius", "° C": "degree Celsius", "°F": "degree Fahrenheit",
+    "° F": "degree Fahrenheit", "°": "degree", "px": "pixel", "rpm": "revolution per minute", "kcal": "kilocalorie",
+    "cal": "calorie",
 }  # fmt: skip
 _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
 _BEHIND = r"(?![A-Za-z0-9'°/])(?:\.(?=\s+[a-z]))?"

@@ -28,6 +28,7 @@ _BEFORE_NFKC = {
 _IN_CONTEXT = (
     (re.compile(r"(?<=[0-9)])²"), " squared "),  # behind letters, units of area
     (re.compile(r"(?<=[0-9)])³"), " cubed "),
+    (re.compile(r"(?<![a-zA-Zα-ω])(?!km|cm|dm|mm|nm|ft|yd|mi)([a-zα-ω])(?=[a-z]²)"), r"\1 "),  # mc²
     (re.compile(r"(?<=\b[a-ln-rt-zA-Z])²"), " squared "),  # not m² and s²
     (re.compile(r"(?<=\b[a-ln-rt-zA-Z])³"), " cubed "),
     (re.compile(r"(?<=[\w)])\^2(?![\w.])"), " squared "),

@@ -10,7 +10,7 @@ import {endOf, get, matches} from "phonate/matching";
 import {normalise} from "phonate/normalisation";
 import {phonemizer as rules} from "phonate/rules";
 
-const {ACRONYMS, LETTERED, STRONG, TOKEN, WEAK} = rules;
+const {ACRONYMS, LETTERED, PREFIXES, STRONG, TOKEN, WEAK} = rules;
 
 // The words of `text`; none if nothing in it can be pronounced.
 export function english(text) {
@@ -24,7 +24,7 @@ export function english(text) {
   return words.reverse();
 }
 
-// The words of a normalised text: {text, mark, pause, spelt}.
+// The words of a normalised text: {text, mark, pause, spelt, hyphen}.
 function tokensOf(text) {
   const shouted = !/[a-z]/.test(text) && (text.match(/[A-Z]{2,}/g) ?? []).length > 1;
   const found = matches(TOKEN, text);
@@ -32,10 +32,11 @@ function tokensOf(text) {
     const last = n + 1 === found.length, spelt = /\.$|\.'?s$/.test(match[0]);
     let between = text.slice(endOf(match), last ? text.length : found[n + 1].index);
     if (spelt && last) between = `.${between}`; // its full stop also ends the text
-    if (between === "-" && !last) between = ""; // a hyphen is not a pause
+    const hyphen = between === "-" && !last;
+    if (hyphen) between = ""; // it is not a pause
     const word = spelt ? match[0] : unquoted(match[0]);
     const lowered = shouted && !spelt && !ACRONYMS.has(word) && entry(word.toLowerCase());
-    return {text: lowered ? word.toLowerCase() : word, mark: markOf(between), pause: pauseOf(between), spelt};
+    return {text: lowered ? word.toLowerCase() : word, mark: markOf(between), pause: pauseOf(between), spelt, hyphen};
   });
   return tokens.filter(token => token.text);
 }
@@ -51,6 +52,7 @@ function unquoted(word) {
 function inContext(token, before, following) {
   const word = token.text.toLowerCase();
   if (token.spelt || (word === "a" && token.text === "A" && LETTERED.has(before))) return spelt(word);
+  if (token.hyphen && get(PREFIXES, word)) return PREFIXES[word];
   if (get(WEAK, word)) {
     if (following === null) return STRONG[word];
     return word === "the" && isVowel(following.phones[0]) ? ["DH", "IY0"] : WEAK[word];

@@ -56,15 +56,16 @@ def convert_live(
         raise InputError(f"--rate {rate}: must be from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz")
     torch.set_num_threads(1)  # blocks are too small to share
     live = converter.live(speaker)
-    logger.info(
-        "live conversion to %s: %.1f ms behind the input (%d samples at %d Hz, of which a block is %d), plus computing",
-        speaker or converter.target,
-        1000 * live.latency / live.sample_rate,
-        live.latency,
-        live.sample_rate,
-        live.block,
-    )
     with _source(source, live, rate) as blocks, opened_sink(sink, live.sample_rate, live.block) as output:
+        logger.info(
+            "live conversion to %s: %.1f ms behind the input (%d samples at %d Hz, of which a block is %d), "
+            "plus computing",
+            speaker or converter.target,
+            1000 * live.latency / live.sample_rate,
+            live.latency,
+            live.sample_rate,
+            live.block,
+        )
         return _run(live, blocks, output)
 
 

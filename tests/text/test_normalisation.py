@@ -199,8 +199,18 @@ def test_a_character_that_cannot_be_said_is_dropped_and_reported_once(caplog: py
         assert normalise("one \U0001f98a fox") == "one fox"
         assert normalise("two \U0001f98a foxes") == "two foxes"
     assert [record.getMessage() for record in caplog.records] == [
-        "U+1F98A (FOX FACE) has no English pronunciation and is left out"
+        "left out, without an English pronunciation: U+1F98A (FOX FACE)"
     ]
+
+
+def test_characters_of_another_script_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="phonate"):
+        assert normalise("say բարեւ twice: բարեւ") == "say twice:"
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "left out, without an English pronunciation: U+0562 (ARMENIAN SMALL LETTER BEN), "
+    )
+    assert record.getMessage().endswith(" and 2 more characters")
 
 
 PIECES = st.sampled_from(

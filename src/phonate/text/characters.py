@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import string
 import unicodedata
@@ -11,6 +10,7 @@ from phonate.config.errors import InputError
 from phonate.config.language_codes import is_english
 from phonate.text import phonemes
 from phonate.text.language import language
+from phonate.text.left_out import report
 from phonate.text.normalisation import normalise
 from phonate.text.phonemes import Word
 
@@ -32,8 +32,6 @@ _SCRIPTS = {
 """Letters beyond the Latin ones, by language."""
 
 _CATEGORIES = {"Ll", "Lo", "Lm", "Mn", "Mc"}
-_LOG = logging.getLogger("phonate")
-_reported: set[str] = set()
 
 
 def _symbols(language: str) -> tuple[str, ...]:
@@ -57,7 +55,7 @@ def _symbols(language: str) -> tuple[str, ...]:
 class CharacterPhonemizer:
     """Lower-case letters as phones; for languages other than English also digits, and accents by themselves (NFD).
 
-    Letters of other scripts than the language's are left out, and each is logged once.
+    Letters of other scripts than the language's are left out, and logged the first time.
     """
 
     name = "characters"
@@ -74,6 +72,7 @@ class CharacterPhonemizer:
         english = is_english(self.language)
         plain = normalise(text) if english else language(self.language).read(unicodedata.normalize("NFKC", text))
         words: list[Word] = []
+        foreign: list[str] = []
         between = letters = ""
         for character in [*unicodedata.normalize("NFD", plain.lower().replace("’", "'")), "\n"]:
             if character in self._known:
@@ -86,7 +85,9 @@ class CharacterPhonemizer:
                 words.append(Word(unicodedata.normalize("NFC", stripped), tuple(stripped)))
             letters = ""
             between += character
-            _report(character)
+            if character.isalnum():
+                foreign.append(character)
+        report(foreign, f"no letters of the language {self.language}")
         if not words:
             raise phonemes.nothing_to_say(text)
         words[-1] = _set_off(words[-1], between)
@@ -95,10 +96,3 @@ class CharacterPhonemizer:
 
 def _set_off(word: Word, between: str) -> Word:
     return Word(word.text, word.phones, phonemes.mark_of(between), phonemes.pause_of(between))
-
-
-def _report(character: str) -> None:
-    """Log once that a letter is left out; punctuation and spaces are not logged."""
-    if character.isalnum() and character not in _reported:
-        _reported.add(character)
-        _LOG.warning("U+%04X (%s) is not a letter of the language; left out", ord(character), character)

@@ -87,7 +87,7 @@ _CHUNK = re.compile(r".{1,500}(?:[.!?]\s+|$)|.{1,500}\s+|.{1,500}", re.DOTALL)
 def normalise(text: str) -> str:
     """`text` as English words and punctuation, in ASCII. Idempotent.
 
-    Characters without a pronunciation are left out, and each is logged once.
+    Characters without a pronunciation are left out, and logged the first time.
     """
     pieces = _CHUNK.findall(spelling.plain(text).strip())
     return re.sub(r"\s+", " ", "".join(map(_fixed_point, pieces))).strip()

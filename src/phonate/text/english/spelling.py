@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import logging
 import re
 import unicodedata
 
-LOG = logging.getLogger("phonate")
+from phonate.text.left_out import report
 
 _BEFORE_NFKC = {
     **dict.fromkeys("‘’‚‛`´ʼʻ′＇", "'"),
@@ -50,17 +49,17 @@ _GREEK = {
     if " LETTER " in (name := unicodedata.name(character, "")) and name.startswith("GREEK")
 }
 """Without accents; those with an accent are letters of these with a mark."""
-_reported: set[str] = set()
 
 
 def plain(text: str) -> str:
     """`text` in ASCII (and £ € ¥ ₹ ¢ °): without accents, quotes and dashes unified, Greek letters by their names.
 
-    Characters without an English pronunciation are dropped; each is logged once.
+    Characters without an English pronunciation are dropped, and logged the first time.
     """
     for pattern, said in _IN_CONTEXT:
         text = pattern.sub(said, text)
-    return "".join(map(_plain, text))
+    report((character for character in text if _known(character) is None), "without an English pronunciation")
+    return "".join(" " if (known := _known(character)) is None else known for character in text)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -83,14 +82,3 @@ def _known(character: str) -> str | None:
         pieces = [_known(piece) for piece in compatible]
         return None if any(piece is None for piece in pieces) else "".join(piece or "" for piece in pieces)
     return _GREEK.get(character)
-
-
-def _plain(character: str) -> str:
-    known = _known(character)
-    if known is not None:
-        return known
-    if character not in _reported:
-        _reported.add(character)
-        name = unicodedata.name(character, "without a name")
-        LOG.warning("U+%04X (%s) has no English pronunciation and is left out", ord(character), name)
-    return " "

@@ -7,7 +7,7 @@ BENCH  := $(VENV)/.ready-bench
 DOCS   := $(VENV)/.ready-docs
 
 # One thread a process: two test workers share two cores. A file is run by one of them, so that its fixtures are made once.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all lint format bench base base-tables base-vocoder base-voice docs clean

@@ -53,10 +53,12 @@ def phonate(folder: Path, *arguments: str, given: bytes | None = None) -> subpro
     return subprocess.run(command, cwd=folder, input=given, capture_output=True, check=False)
 
 
+Refused = Callable[[tuple[str, ...], bytes], str]
+"""Arguments and standard input -> what the command says of them."""
+
+
 @pytest.fixture
-def refused(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[tuple[str, ...], bytes], str]:
+def refused(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
     """What `phonate convert live` says of arguments that it refuses; no process has to start for it."""
 
     def run(arguments: tuple[str, ...], given: bytes) -> str:
@@ -149,18 +151,16 @@ def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
         (("in.wav", "-o", "in.wav"), "in.wav: is the recording that is converted; choose another -o"),
     ],
 )
-def test_a_mistake_is_one_line(
-    runs: Path, refused: Callable[[tuple[str, ...], bytes], str], arguments: tuple[str, ...], message: str
-) -> None:
+def test_a_mistake_is_one_line(runs: Path, refused: Refused, arguments: tuple[str, ...], message: str) -> None:
     assert message in refused(arguments, b"")
     assert not (runs / "x.wav").exists()
 
 
-def test_half_a_sample_is_an_error(refused: Callable[[tuple[str, ...], bytes], str]) -> None:
+def test_half_a_sample_is_an_error(refused: Refused) -> None:
     assert "ends within a sample" in refused(("-", "--live", "-o", "x.wav"), bytes(3001))
 
 
-def test_a_wav_file_in_a_pipe_is_an_error(runs: Path, refused: Callable[[tuple[str, ...], bytes], str]) -> None:
+def test_a_wav_file_in_a_pipe_is_an_error(runs: Path, refused: Refused) -> None:
     """Its header would be heard, and its rate would be taken for the run's."""
     assert "is a WAV file" in refused(("-", "--live", "-o", "x.wav"), (runs / "in.wav").read_bytes())
 
@@ -174,7 +174,7 @@ SOUND = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "what"), SOUND)
 def test_without_a_sound_library_the_command_that_installs_it_is_named(
-    refused: Callable[[tuple[str, ...], bytes], str],
+    refused: Refused,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],

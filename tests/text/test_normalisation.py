@@ -194,6 +194,12 @@ def test_what_is_written_becomes_what_is_said(line: str) -> None:
     assert normalise(said) == said
 
 
+@pytest.fixture
+def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phonate.text.left_out._reported", set())
+
+
+@pytest.mark.usefixtures("nothing_reported")
 def test_a_character_that_cannot_be_said_is_dropped_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="phonate"):
         assert normalise("one \U0001f98a fox") == "one fox"
@@ -203,6 +209,7 @@ def test_a_character_that_cannot_be_said_is_dropped_and_reported_once(caplog: py
     ]
 
 
+@pytest.mark.usefixtures("nothing_reported")
 def test_characters_of_another_script_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="phonate"):
         assert normalise("say բարեւ twice: բարեւ") == "say twice:"

@@ -4,7 +4,7 @@
 
 RECORDINGS has tts_en_kathleen and tts_en_lj (LJSpeech's layout) and text/en_ljspeech_sentences.txt. Judged are copies
 of the recordings of Kathleen that the vocoder's training only validated on, copies of LJ Speech, which it did not know,
-and base/voice speaking the sentences of score_small_voice.py. `voice`: mean cosine of a copy to its recording; of a
+and base/voice speaking sentences that are not those of score_small_voice.py. `voice`: mean cosine of a copy to its recording; of a
 sentence, to the mean of those recordings of Kathleen.
 """
 
@@ -47,7 +47,8 @@ def main() -> None:
         return speakers.embed(PEAK * normalised_peak(sound), rate)
 
     lj = rows(args.recordings / "tts_en_lj", "lj")
-    texts = sentences(args.recordings, {text for *_, text in lj})
+    read = {text for *_, text in lj}
+    texts = sentences(args.recordings, read.union(sentences(args.recordings, read)), seed=3)
     validated = set(open_trained("base/vocoder", "vocoder", Recipe[Any, Any, Any]).inference_metadata["validation"])
     kathleen = [row for row in rows(args.recordings / "tts_en_kathleen", "kathleen") if Path(row[0]).stem in validated]
     natural = {name: [processor.load(path) for path, *_ in one] for name, one in (("Kathleen", kathleen), ("LJ", lj))}

@@ -107,7 +107,7 @@ def test_a_crowd_is_refused_beyond_the_places() -> None:
     assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 429, 429]
     for answer in answers:
         if answer.status_code == 429:
-            assert_error(answer, 429, "3 requests are being worked on")
+            assert_error(answer, 429, "3 requests are running or queued")
             assert int(answer.headers["Retry-After"]) >= 1
 
 

@@ -45,7 +45,7 @@ class Gate:
         if self.running >= self._places:
             raise ApiError(
                 429,
-                f"{self.running} requests are being worked on or wait, which is the limit; try again later",
+                f"{self.running} requests are running or queued, which is the limit; try again later",
                 code="rate_limit_exceeded",
                 headers={"Retry-After": str(min(_BUSY_SECONDS, max(1, math.ceil(self._seconds))))},
             )

@@ -1,4 +1,4 @@
-"""The whole path in a few minutes: corpus, training, a stop, a resume, inference, scores, a report.
+"""Run the whole pipeline in a few minutes: corpus, training, interruption, resume, inference, scores, report.
 
 Without --data it trains on two minutes of recordings that come with phonate; with it, on your own recordings and their
 texts, or with --task conversion on a folder with a sub-folder for each of two or more speakers. With --synthetic, and

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave questions and silences as the model says them; don't apply the language's rules",
     )
-    parser.add_argument("--captions", metavar="FILE", help="write when each word is said: .srt, .vtt or .json")
+    parser.add_argument("--captions", metavar="FILE", help="write captions (.srt, .vtt) or word times (.json)")
     parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
     parser.add_argument(
         "-o",

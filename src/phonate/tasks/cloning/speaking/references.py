@@ -68,7 +68,7 @@ def check_reference(reference: Reference) -> None:
     """Raise InputError for a recording that is silent, or longer than `MAX_SECONDS`."""
     seconds = len(reference.waveform) / reference.sample_rate
     if seconds > MAX_SECONDS:
-        raise InputError(f"the reference has {seconds:.1f} s, at most {MAX_SECONDS:g} s are allowed; cut it to 5 to 30")
+        raise InputError(f"the reference is {seconds:.1f} s long, over {MAX_SECONDS:g} s; cut it to 5 to 30 s")
     if not np.any(reference.waveform):
         raise InputError("the reference is silent; record it again")
 

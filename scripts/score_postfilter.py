@@ -4,8 +4,8 @@
 
 RECORDINGS has tts_en_kathleen and tts_en_lj (LJSpeech's layout) and text/en_ljspeech_sentences.txt. Judged are copies
 of the recordings of Kathleen that the vocoder's training only validated on, copies of LJ Speech, which it did not know,
-and base/voice speaking sentences that are not those of score_small_voice.py. `voice`: mean cosine of a copy to its recording; of a
-sentence, to the mean of those recordings of Kathleen.
+and base/voice speaking sentences that are not those of score_small_voice.py. `voice`: mean cosine of a copy to its
+recording; of a sentence, to the mean of those recordings of Kathleen.
 """
 
 from __future__ import annotations

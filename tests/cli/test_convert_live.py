@@ -156,8 +156,18 @@ def test_a_mistake_is_one_line(runs: Path, refused: Refused, arguments: tuple[st
     assert not (runs / "x.wav").exists()
 
 
-def test_half_a_sample_is_an_error(refused: Refused) -> None:
-    assert "ends within a sample" in refused(("-", "--live", "-o", "x.wav"), bytes(3001))
+def test_half_a_sample_at_the_end_loses_nothing_else(runs: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(2 * 1700 + 1))))
+    assert main(["convert", "live", "-", "--live", "-o", "half.wav"]) == 0
+    assert "ended within a sample" in caplog.text
+    assert soundfile.info(runs / "half.wav").frames == 1700 // 256 * 256
+
+
+@pytest.mark.parametrize("given", [b"", bytes(2 * 255), bytes(1)])
+def test_no_sound_is_an_error(runs: Path, refused: Refused, given: bytes) -> None:
+    assert "-: no sound came in" in refused(("-", "--live", "-o", "x.wav"), given)
+    assert not (runs / "x.wav").exists()
 
 
 def test_a_wav_file_in_a_pipe_is_an_error(runs: Path, refused: Refused) -> None:
@@ -285,7 +295,7 @@ def test_late_blocks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     live = SimpleNamespace(sample_rate=1000, latency=20, push=lambda block: block, finish=lambda: np.zeros(0))
     written: list[np.ndarray] = []
     sink = SimpleNamespace(write=written.append)
-    made = _run(cast(Any, live), iter([np.zeros(100, dtype=np.float32)] * 3), cast(Any, sink))
+    made = _run("-", cast(Any, live), iter([np.zeros(100, dtype=np.float32)] * 3), cast(Any, sink))
     assert (made.seconds, made.latency, made.late) == (0.3, 0.02, pytest.approx(1 / 3))
     assert made.busy == pytest.approx(1.0)
     assert sum(map(len, written)) == 300

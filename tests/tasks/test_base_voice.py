@@ -20,9 +20,11 @@ from phonate.audio.pitch import f0
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
+from phonate.tasks.speech.speaking.shaping import Pause, Shaping
 from phonate.tasks.speech.start import start
 from phonate.text.captions import TimedWord
 from phonate.text.marks import learnt_marks
+from phonate.text.phonemes import Word
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.manifest import problems
 from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE
@@ -356,9 +358,9 @@ def test_an_unknown_base_is_refused() -> None:
         resolve_checkpoint("base/singer")
 
 
-def ssml(inside: str) -> tuple[np.ndarray, list[TimedWord], int]:
+def ssml(inside: str, speed: float = 1.0) -> tuple[np.ndarray, list[TimedWord], int]:
     voice = phonate.load(BASE_VOICE, "speech")
-    sound, words = voice.timed(f"<speak>{inside}</speak>")
+    sound, words = voice.timed(f"<speak>{inside}</speak>", speed=speed)
     return sound, words, voice.sample_rate
 
 
@@ -373,6 +375,41 @@ def test_python_follows_ssml_wherever_it_speaks() -> None:
     assert [len(one) for one in voice.speak([document, "Hello."])] == [len(said), len(voice.speak("Hello."))]
     with pytest.raises(InputError, match="one <speak> element"):
         voice.speak("Wait <break time='1s'/> here.")
+
+
+def test_marks_stay_behind_initials() -> None:
+    _, words = phonate.load(BASE_VOICE, "speech").timed("Is it 5 p.m.? At 6 p.m., we left the U.S.")
+    assert [word.text for word in words if "." in word.text] == ["P.M.?", "P.M.,", "U.S."]
+
+
+def test_no_piece_of_a_stream_is_empty() -> None:
+    """As encoders take none: a silence at the edge of a piece, and one of less than a sample."""
+    voice = phonate.load(BASE_VOICE, "speech")
+    (spoken,) = voice.spoken(list(voice.sentences("Hmm (yes) no.")))
+    edges = np.cumsum([len(piece) for piece in voice.render.stream(spoken.mel_TM, spoken.f0_T)])
+    at_an_edge = spoken._replace(shaping=Shaping(voice.sample_rate, [Pause(int(edges[0]), 100)]))
+    assert [len(piece) for piece in voice.pieces(at_an_edge)] == [edges[0], 100, *np.diff(edges)]
+    assert all(len(piece) for piece in voice.stream('<speak><break time="0.01ms"/>Hi.</speak>'))
+
+
+def test_speeds_multiply_up_to_the_fastest() -> None:
+    _, words, _ = ssml('<prosody rate="500%">a a a a</prosody>', speed=5.0)
+    assert all(word.end > word.start for word in words)
+
+
+def test_a_sentence_that_cannot_be_pronounced_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    voice = phonate.load(BASE_VOICE, "speech")
+    english = voice.phonemizer
+
+    def strange(text: str) -> list[Word]:
+        if "500" in text:
+            raise InputError("not a phone")
+        return english(text)
+
+    monkeypatch.setattr(voice, "phonemizer", strange)
+    with pytest.raises(InputError, match="not a phone"):
+        voice.speak("Hello there. Pay 500 now. Goodbye.")
+    assert len(list(voice.sentences("Hello there. *** Goodbye."))) == 2
 
 
 def part_of(sound: np.ndarray, word: TimedWord, rate: int) -> np.ndarray:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -114,7 +115,7 @@ def read_blocks(
     with opened(path) as reader:
         rate = reader.rate if sample_rate is None else sample_rate
         blocks = _checked_blocks(path, reader, start, None if stop is None else stop - start, channel)
-        yield from _regrouped(_resampled(blocks, reader.rate, rate), max(1, round(block_seconds * rate)))
+        yield from _regrouped(resampled(blocks, reader.rate, rate), max(1, round(block_seconds * rate)))
 
 
 def read_start(path: str | Path, seconds: float, sample_rate: int | None = None) -> tuple[FloatArray, AudioInfo]:
@@ -205,12 +206,14 @@ def resample(waveform: FloatArray, rate: float, new_rate: float) -> FloatArray:
     return np.asarray(soxr.resample(waveform, rate, new_rate, quality="HQ"), dtype=np.float32)
 
 
-def _resampled(blocks: Iterator[FloatArray], rate: int, new_rate: int) -> Iterator[FloatArray]:
-    """`resample`, block by block."""
+def resampled(
+    blocks: Iterable[FloatArray], rate: int, new_rate: int, quality: Literal["HQ", "LQ"] = "HQ"
+) -> Iterator[FloatArray]:
+    """`resample`, block by block. Of soxr's filters that suppress aliases, LQ has the least delay."""
     if rate == new_rate:
         yield from blocks
         return
-    stream = soxr.ResampleStream(rate, new_rate, 1, dtype="float32", quality="HQ")
+    stream = soxr.ResampleStream(rate, new_rate, 1, dtype="float32", quality=quality)
     for block in blocks:
         yield stream.resample_chunk(np.ascontiguousarray(block))
     yield stream.resample_chunk(np.zeros(0, np.float32), last=True)

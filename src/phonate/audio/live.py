@@ -9,14 +9,13 @@ import contextlib
 import logging
 import secrets
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import soundfile
-import soxr
 
 from phonate.audio.decoding import MADE, FloatArray, writable
 from phonate.config.errors import DataError, InputError, MissingPackageError
@@ -36,21 +35,10 @@ class Sink(Protocol):
         ...
 
 
-def resampled(blocks: Iterable[FloatArray], rate: int, new_rate: int) -> Iterator[FloatArray]:
-    """The blocks at another rate in Hz. Of soxr's filters that suppress aliases it has the least delay."""
-    if rate == new_rate:
-        yield from blocks
-        return
-    stream = soxr.ResampleStream(rate, new_rate, 1, dtype="float32", quality="LQ")
-    for block in blocks:
-        yield stream.resample_chunk(np.ascontiguousarray(block))
-    yield stream.resample_chunk(np.zeros(0, np.float32), last=True)
-
-
 def raw_blocks(pipe: BinaryIO, size: int) -> Iterator[FloatArray]:
     """Raw samples from a pipe in blocks of `size`, each as soon as it is there, until the pipe is closed.
 
-    Raises DataError for a WAV file, and where it ends within a sample.
+    Raises DataError for a WAV file. Says where it ends within a sample, whose half is left out.
     """
     first = True
     while data := pipe.read(2 * size):
@@ -58,8 +46,8 @@ def raw_blocks(pipe: BinaryIO, size: int) -> Iterator[FloatArray]:
             raise DataError("standard input is a WAV file; give its path instead, or pipe raw 16-bit samples")
         first = False
         if len(data) % 2:
-            raise DataError("standard input ends within a sample; it must be raw 16-bit samples of one channel")
-        yield np.frombuffer(data, dtype="<i2").astype(np.float32) / np.float32(_FULL_SCALE)
+            logger.warning("standard input ended within a sample; is it raw 16-bit samples of one channel?")
+        yield np.frombuffer(data[: len(data) // 2 * 2], dtype="<i2").astype(np.float32) / np.float32(_FULL_SCALE)
 
 
 @contextlib.contextmanager

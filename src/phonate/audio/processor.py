@@ -20,7 +20,8 @@ from phonate.audio.settings import AudioConfig
 _VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
 _NOT_FEATURES = {"min_seconds", "max_seconds"}
 _DOCUMENTED_REF_LEVEL_DB = 20.0
-_PEAK = 0.95
+PEAK = 0.95
+"""Of sound that is written or played."""
 _BLOCK_FRAMES = 2048  # a multiple of the 128 that `MelSpectrum` works on, so that results are bit-identical
 
 
@@ -118,7 +119,7 @@ class AudioProcessor:
 
         The same features give the same samples: the first phases come from a fixed seed.
         """
-        return _PEAK * normalised_peak(self.render(mel, iterations))
+        return PEAK * normalised_peak(self.render(mel, iterations))
 
     def render(self, mel: npt.ArrayLike, iterations: int = 32) -> FloatArray:
         """As `waveform`, ((frames - 1) * hop,), but at the level of the features, so that pieces of one recording

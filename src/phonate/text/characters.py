@@ -89,7 +89,7 @@ class CharacterPhonemizer:
                 foreign.append(character)
         report(foreign, f"no letters of the language {self.language}")
         if not words:
-            raise phonemes.nothing_to_say(text)
+            raise phonemes.NothingToSay(text)
         words[-1] = _set_off(words[-1], between)
         return words
 

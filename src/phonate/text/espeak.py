@@ -157,7 +157,7 @@ class EspeakPhonemizer:
             said = self._clause(clause)
             words += [*said[:-1], Word(said[-1].text, said[-1].phones, mark, pause)] if said else []
         if not words:
-            raise phonemes.nothing_to_say(text)
+            raise phonemes.NothingToSay(text)
         return words
 
     def _clause(self, clause: str) -> list[Word]:

@@ -74,7 +74,9 @@ def pause_of(between: str) -> str:
     return "(" if mark not in {".", "!", "?"} and not _PARENTHESES.isdisjoint(between) else ""
 
 
-def nothing_to_say(text: str) -> InputError:
-    """The error for a text without words."""
-    shown = text if len(text) <= 60 else text[:57] + "..."
-    return InputError(f"nothing in {shown!r} can be pronounced")
+class NothingToSay(InputError):
+    """A text without words."""
+
+    def __init__(self, text: str) -> None:
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        super().__init__(f"nothing in {shown!r} can be pronounced")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from phonate.config.errors import InputError
-from phonate.text.phonemes import Phonemizer, Word
+from phonate.text.phonemes import NothingToSay, Phonemizer, Word
 from phonate.text.pronunciations import phones_of
 from phonate.text.say_as import say_as
 from phonate.text.sentences import sentences
@@ -117,8 +117,8 @@ def _pieces(text: str, code: str) -> list[str]:
 
 def _ends(piece: str, code: str) -> bool:
     """Whether a sentence ends with this piece: not with "Dr."."""
-    stripped = piece.strip()
-    return bool(stripped) and len(sentences(f"{stripped} Next", code=code)) > 1
+    continued = f"{piece.strip()} Next"
+    return bool(piece.strip()) and len(sentences(continued, len(continued), code)) > 1
 
 
 def _words(sentence: _Sentence, phonemizer: Phonemizer) -> tuple[float, list[ScriptWord]]:
@@ -150,5 +150,5 @@ def _words(sentence: _Sentence, phonemizer: Phonemizer) -> tuple[float, list[Scr
 def _phonemized(text: str, phonemizer: Phonemizer) -> Sequence[Word]:
     try:
         return phonemizer(text)
-    except InputError:
+    except NothingToSay:
         return []  # punctuation between two parts

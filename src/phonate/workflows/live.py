@@ -10,11 +10,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
-from phonate.audio.decoding import FloatArray, read_blocks
-from phonate.audio.live import PIPE, Sink, microphone, opened_sink, raw_blocks, resampled
-from phonate.config.errors import InputError
+from phonate.audio.decoding import FloatArray, read_blocks, resampled
+from phonate.audio.live import PIPE, Sink, microphone, opened_sink, raw_blocks
+from phonate.config.errors import DataError, InputError
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.live.speech import LiveConversion
 
@@ -48,13 +46,13 @@ def convert_live(
         sink: A .wav or .flac file, "loudspeaker", or "-": raw 16-bit samples to standard output.
         rate: Hz of raw samples that come in; None: the model's.
 
-    Raises InputError for a model that is not causal, an unknown speaker, or a source or sink that can't be opened.
+    Raises InputError for a model that is not causal, an unknown speaker, or a source or sink that can't be opened,
+    DataError where no sound comes in.
     """
     if rate is not None and source != PIPE:
         raise InputError("--rate is that of raw samples from standard input (-); files and microphones have their own")
     if rate is not None and not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
         raise InputError(f"--rate {rate}: must be from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz")
-    torch.set_num_threads(1)  # blocks are too small to share
     live = converter.live(speaker)
     with _source(source, live, rate) as blocks, opened_sink(sink, live.sample_rate, live.block) as output:
         logger.info(
@@ -66,10 +64,10 @@ def convert_live(
             live.sample_rate,
             live.block,
         )
-        return _run(live, blocks, output)
+        return _run(source, live, blocks, output)
 
 
-def _run(live: LiveConversion, blocks: Iterator[FloatArray], output: Sink) -> Converted:
+def _run(source: str, live: LiveConversion, blocks: Iterator[FloatArray], output: Sink) -> Converted:
     rate, written, taken, late = live.sample_rate, 0, list[float](), 0
     for block in blocks:
         start = time.perf_counter()
@@ -80,7 +78,9 @@ def _run(live: LiveConversion, blocks: Iterator[FloatArray], output: Sink) -> Co
         written += len(samples)
     rest = live.finish()
     output.write(rest)
-    seconds = (written + len(rest)) / rate
+    if not (total := written + len(rest)):
+        raise DataError(f"{source}: no sound came in, or less than a frame of it")
+    seconds = total / rate
     return Converted(seconds, live.latency / rate, sum(taken) / max(seconds, 1 / rate), late / max(len(taken), 1))
 
 
@@ -94,7 +94,7 @@ def _source(source: str, live: LiveConversion, rate: int | None) -> Iterator[Ite
             raise InputError("standard input is a terminal; pipe raw 16-bit samples into it, or give a recording")
         rate = rate or live.sample_rate
         size = max(1, round(live.block * rate / live.sample_rate))
-        with _until_interrupted(resampled(raw_blocks(sys.stdin.buffer, size), rate, live.sample_rate)) as heard:
+        with _until_interrupted(resampled(raw_blocks(sys.stdin.buffer, size), rate, live.sample_rate, "LQ")) as heard:
             yield heard
     else:
         yield read_blocks(source, live.sample_rate, block_seconds=live.block / live.sample_rate)

@@ -67,7 +67,8 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         default=WEIGHTS,
         help="weights (default), or one that the run's task has: speech has onnx (phones to waveform in one file), "
-        "piper (a voice for Piper) and browser (a page that speaks); language and voice-cloning have transformers and peft",
+        "piper (a voice for Piper) and browser (a page that speaks); language models and voice cloning have "
+        "transformers and peft",
     )
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder to export with (default: the recipe's)"

@@ -77,6 +77,8 @@ def _check_output(args: argparse.Namespace) -> None:
 
 
 def _live(args: argparse.Namespace) -> int:
+    import torch
+
     from phonate.audio.live import LOUDSPEAKER, PIPE
     from phonate.cli.output import log_to_console
     from phonate.config.errors import InputError
@@ -89,6 +91,7 @@ def _live(args: argparse.Namespace) -> int:
         _check_output(args)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     log_to_console()
+    torch.set_num_threads(1)  # blocks are too small to share
     made = convert_live(converter, args.recording, args.output, args.speaker, args.rate)
     # Standard output may be the sound.
     print(

@@ -21,7 +21,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
-from phonate.audio.processor import normalised_peak
+from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.progress import track
@@ -52,7 +52,6 @@ GIVEN_SECONDS = 60.0
 SOUNDS = 4
 """Number of sources with sounds of every system in the report."""
 _CONVERTED = "converted"
-_PEAK = 0.95
 _MEDIAN_F0 = Column("median F0", "Hz")
 _LEGEND = (
     "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
@@ -237,7 +236,7 @@ def _given(converter: Converter, by_speaker: Mapping[str, list[Clip]]) -> list[W
 
 
 def _copy(converter: Converter, waveform: FloatArray) -> FloatArray:
-    return _PEAK * normalised_peak(converter.render(converter.extractor.processor.mel(waveform)))
+    return PEAK * normalised_peak(converter.render(converter.extractor.processor.mel(waveform)))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from phonate.audio.chunks import overlap_add, windows
 from phonate.audio.decoding import FloatArray
 from phonate.audio.inputs import Audio, AudioT, as_waveform
 from phonate.audio.limiter import streamed
-from phonate.audio.processor import normalised_peak
+from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.config.tasks import shortened
@@ -39,7 +39,6 @@ _WINDOW_SECONDS = 10.0
 _OVERLAP_SECONDS = 1.0
 _BATCH = 8
 """Windows that the model reads at once."""
-_PEAK = 0.95
 _LEAST_REFERENCE_SECONDS = 3.0
 _SILENT = 1e-6  # rounding may lift the floor, 0, by so much
 
@@ -379,4 +378,4 @@ class Converter(Inference):
 def _raised(waveform_N: FloatArray, sounds: bool) -> FloatArray:
     """A conversion at full level; silence where the source does not sound. Of digital silence a vocoder leaves a
     millionth of noise and a causal model a little more, which must not become a voice."""
-    return _PEAK * normalised_peak(waveform_N) if sounds else np.zeros_like(waveform_N)
+    return PEAK * normalised_peak(waveform_N) if sounds else np.zeros_like(waveform_N)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.audio.processor import AudioProcessor, normalised_peak
+from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.audio.whisper import FEATURES_PER_SECOND
 from phonate.config.errors import InputError
 from phonate.config.tasks import Start
@@ -233,7 +233,7 @@ class ConversionTask(Task):
         shown: dict[str, Preview] = {}
         for name, mel_TM in (("source", found.mel_TM), ("converted", converted_TM)):
             shown[f"{name}_mel"] = Picture(np.ascontiguousarray(mel_TM.T))
-            shown[name] = Sound(0.95 * normalised_peak(converter.render(mel_TM)), rate)
+            shown[name] = Sound(PEAK * normalised_peak(converter.render(mel_TM)), rate)
         return shown
 
     def _preview_clip(self) -> Recording | None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.processor import normalised_peak
+from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.text_checks import has_words
 from phonate.data.progress import track
@@ -33,7 +33,6 @@ MOST = 200
 """Number of texts synthesised at most."""
 SOUNDS = 6
 """Number of texts with sounds of every system in the report."""
-_PEAK = 0.95
 _SPOKEN = "synthesised"
 _LEGEND = (
     "wer, cer: errors of the recogniser; skipped, repeated: words omitted or said again; mos: predicted mean opinion "
@@ -94,7 +93,7 @@ def evaluate(
 
 
 def _copy(synthesiser: Synthesiser, waveform: FloatArray) -> FloatArray:
-    return _PEAK * normalised_peak(synthesiser.render(synthesiser.processor.mel(waveform)))
+    return PEAK * normalised_peak(synthesiser.render(synthesiser.processor.mel(waveform)))
 
 
 def _clips(synthesiser: Synthesiser, data: str | None) -> Iterator[Sentence]:

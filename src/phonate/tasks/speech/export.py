@@ -13,7 +13,6 @@ import importlib.util
 import io
 import json
 import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,21 +90,26 @@ def export(
     if found:
         require_phonemizer(synthesiser, source)
     network = _vocoder(synthesiser, source)
-    model, *_, card = written
+    model = written[0]
     model.parent.mkdir(parents=True, exist_ok=True)
     facts = facts_of(synthesiser, str(vocoder or synthesiser.data.vocoder))
     spoken = SpokenText(parallel(synthesiser, "be exported"), network)
     stored: Dtype = dtype or ("int8" if form == "browser" else "fp32")
-    if found:
-        _write_page(spoken, synthesiser, model, facts, stored, found)
-    elif form == "piper":
-        _write_voice(spoken, synthesiser, model, written[1], facts, stored)
-    else:
-        _write_model(spoken, synthesiser, model, facts, stored)
-    told = (
-        facts | sources_beside(source) | sources_of_vocoder(vocoder or synthesiser.data.vocoder) | {"weights": stored}
-    )
-    card.write_text(model_card(model.stem, told, figures_beside(source)), encoding="utf-8")
+    told = facts | sources_beside(source) | sources_of_vocoder(vocoder or synthesiser.data.vocoder)
+    with tempfile.TemporaryDirectory(
+        dir=model.parent, prefix=f".{model.name}."
+    ) as folder:  # so that all or none is there
+        made = [Path(folder) / path.name for path in written]
+        if found:
+            _write_page(spoken, synthesiser, made[0], facts, stored, found)
+        elif form == "piper":
+            _write_voice(spoken, synthesiser, made[0], made[1], facts, stored)
+        else:
+            _write_model(spoken, synthesiser, made[0], facts, stored)
+        card = model_card(model.stem, told | {"weights": stored}, figures_beside(source))
+        made[-1].write_text(card, encoding="utf-8")
+        for path, final in zip(made, written, strict=True):
+            path.replace(final)
     return written
 
 
@@ -193,9 +197,7 @@ def _write_page(
         page_graph = SpokenPage(spoken)
         _write(page_graph, given, names[:count], tuple(shapes[:count]), model, metadata, dtype, outputs)
         text = page(target.stem, synthesiser, model.read_bytes(), facts, runtime)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(target)
+    target.write_text(text, encoding="utf-8")
 
 
 def _metadata(synthesiser: Synthesiser, facts: Mapping[str, str]) -> dict[str, str]:
@@ -232,7 +234,7 @@ def _write(
     dtype: Dtype,
     outputs: Sequence[str] = ("output",),
 ) -> None:
-    """Write `graph` whole or not at all."""
+    """Write `graph` as `target`."""
     import onnx
 
     from phonate.tasks.speech.exporting.weights import store
@@ -255,6 +257,4 @@ def _write(
     program.model.metadata_props.update(metadata)
     model = program.model_proto
     store(model, dtype)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    onnx.save(model, beside)
-    beside.replace(target)
+    onnx.save(model, target)

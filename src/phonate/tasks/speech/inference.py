@@ -16,7 +16,7 @@ from torch import nn
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.limiter import streamed
-from phonate.audio.processor import AudioProcessor, normalised_peak
+from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.data.manifests.rows import one_line
@@ -31,7 +31,7 @@ from phonate.text.intonation import rises
 from phonate.text.inventory import Inventory
 from phonate.text.language import PARAGRAPH, language
 from phonate.text.marks import known_mark, learnt_marks
-from phonate.text.phonemes import Phonemizer, Word
+from phonate.text.phonemes import NothingToSay, Phonemizer, Word
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.script import ScriptWord, plainly
 from phonate.text.sentences import sentences
@@ -43,7 +43,6 @@ from phonate.training.speech_service import SpeechService
 IntArray = NDArray[np.int64]
 Sentence = Sequence[Word] | Sequence[ScriptWord]
 
-PEAK = 0.95
 PAUSE_SECONDS = 0.25
 """Of silence between two sentences, without rules of prosody."""
 LONGEST = 400
@@ -239,9 +238,9 @@ class Synthesiser(Inference):
         for word in (said.word for said in plainly(words)):
             last = token + len(word.phones)
             mark = "..." if word.pause == "..." else word.mark
-            yield TimedWord(
-                word.text if word.text.endswith(".") else word.text + mark, float(ends[token]), float(ends[last])
-            )
+            if mark == "." and word.text.endswith("."):  # P.M.
+                mark = ""
+            yield TimedWord(word.text + mark, float(ends[token]), float(ends[last]))
             token = last + 1
 
     def seconds(self, one: Spoken) -> float:
@@ -274,8 +273,8 @@ class Synthesiser(Inference):
 
         after, written = sentences_of_ssml(self, text) if is_ssml(text) else (0.0, self.sentences(text))
         for words in written:
-            if after:
-                yield self.silence(after)
+            if len(silence := self.silence(after)):
+                yield silence
             (one,) = self.spoken([words], speaker, speed, semitones)
             yield from self.pieces(one)
             after = one.after
@@ -306,7 +305,7 @@ class Synthesiser(Inference):
         """The words of a sentence; none where it has nothing to say, such as a line of asterisks between paragraphs."""
         try:
             return self.phonemizer(sentence)
-        except InputError:
+        except NothingToSay:
             return []
 
     @torch.no_grad()
@@ -347,7 +346,7 @@ class Synthesiser(Inference):
             script[0],
             *(one for one in script for _ in range(len(one.word.phones) + 1)),
         ]  # the start: the first's
-        speed_L = torch.tensor([speed * one.delivery.speed for one in of_token])
+        speed_L = torch.tensor([speed * one.delivery.speed for one in of_token]).clamp(SLOWEST, FASTEST)
         semitones_L2 = torch.tensor([2 * [semitones + one.delivery.semitones] for one in of_token])
         if self.raises_questions and self.language.questions is not None:
             rising_L2 = rises([one.word for one in script], self.language.questions)

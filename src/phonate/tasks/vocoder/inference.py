@@ -10,15 +10,13 @@ from torch import nn
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.inputs import Audio, AudioT, as_waveform
-from phonate.audio.processor import AudioProcessor, normalised_peak
+from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.config.errors import InputError
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering.renderer import TrainedVocoder
 from phonate.tasks.vocoder.settings import VocoderRecipe
 from phonate.training.checkpoints.trained import open_trained
 from phonate.training.inference import Device, Inference
-
-_PEAK = 0.95
 
 
 class NeuralVocoder(Inference):
@@ -109,4 +107,4 @@ class NeuralVocoder(Inference):
         """
         if isinstance(audio, list | tuple):
             return [self.resynthesise(one, sample_rate=sample_rate) for one in audio]
-        return _PEAK * normalised_peak(self.render(self.mel(audio, sample_rate=sample_rate)))
+        return PEAK * normalised_peak(self.render(self.mel(audio, sample_rate=sample_rate)))

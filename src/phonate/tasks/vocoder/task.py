@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.audio.processor import normalised_peak
+from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import InputError
 from phonate.nn.vocoder.discriminators import magnitudes
 from phonate.nn.vocoder.excitation import phase_of
@@ -185,7 +185,7 @@ class VocoderTask(Task):
         made_N = vocoder(torch.from_numpy(mel_TM)[None].to(_device(model)))[0].float().cpu().numpy()
         return {
             "natural": Sound(natural_N, rate),
-            "made": Sound(0.95 * normalised_peak(made_N), rate),
+            "made": Sound(PEAK * normalised_peak(made_N), rate),
             "natural_mel": Picture(np.ascontiguousarray(mel_TM.T)),
             "made_mel": Picture(np.ascontiguousarray(processor.mel(made_N).T)),
         }

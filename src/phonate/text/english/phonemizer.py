@@ -59,7 +59,7 @@ class EnglishPhonemizer:
         """The words of `text`. Raises InputError if it has no words."""
         tokens = _tokens(normalise(text))
         if not tokens:
-            raise phonemes.nothing_to_say(text)
+            raise phonemes.NothingToSay(text)
         words: list[Word] = []
         for n in range(len(tokens) - 1, -1, -1):  # backwards, because a weak form depends on the word after it
             following = words[-1] if words and not tokens[n].mark else None

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from phonate.audio.processor import PEAK
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.tasks.speech.models.parallel import ParallelModel, hertz, noise_table
 
-_PEAK = 0.95
 _SILENT = 1e-8
 
 
@@ -38,7 +38,7 @@ class SpokenText(nn.Module):
         fast), and Piper's noise of durations, of which this model has none."""
         waveform_1N, _, _ = self.said(tokens_1L, scales_3, speaker_1)
         peak = waveform_1N.abs().amax(dim=1).clamp_min(_SILENT)
-        scaled: Tensor = (_PEAK / peak) * waveform_1N
+        scaled: Tensor = (PEAK / peak) * waveform_1N
         return scaled[:, None]
 
     def said(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.processor import normalised_peak
-from phonate.tasks.speech.inference import LONGEST, PEAK, Synthesiser, parallel
+from phonate.audio.processor import PEAK, normalised_peak
+from phonate.tasks.speech.inference import LONGEST, Synthesiser, parallel
 from phonate.text.captions import TimedWord
 from phonate.text.script import ScriptWord, script
 from phonate.text.ssml import parse
@@ -26,8 +26,9 @@ def speak_ssml(
 ) -> tuple[FloatArray, list[TimedWord]]:
     """Speak an SSML document; returns the sound (N,) and when each word is said.
 
-    `speed` and `semitones` are added to what the document says. Raises InputError for a document that is not understood
-    (see `phonate.text.ssml`), and for a model that does not predict durations and pitch (of kind autoregressive).
+    `speed` multiplies the document's speeds, `semitones` are added to its pitches. Raises InputError for a document
+    that is not understood (see `phonate.text.ssml`), and for a model that does not predict durations and pitch (of kind
+    autoregressive).
     """
     before, sentences = sentences_of_ssml(synthesiser, markup)
     spoken = synthesiser.spoken(sentences, speaker, speed, semitones)

@@ -202,8 +202,8 @@ class SynthesiserService(SpeechService):
                 yield from self._speak([utterance], [words])
             return
         for utterance, words, one in zip(utterances, sentences, spoken, strict=True):
-            if utterance.before:
-                utterance.put(self._synthesiser.silence(utterance.before))
+            if len(silence := self._synthesiser.silence(utterance.before)):
+                utterance.put(silence)
             begins = utterance.seconds + utterance.before
             if self.tells_times:
                 utterance.say(self._synthesiser.times([words], [one], begins))

@@ -42,10 +42,10 @@ class Shaping:
     """From which sample on -> decibels added."""
 
     def __call__(self, chunks: Iterable[FloatArray]) -> Iterator[FloatArray]:
-        """The chunks (n,) of the sentence with all that."""
-        if not self.pauses and not self.levels:
-            yield from chunks
-            return
+        """The chunks (n,) of the sentence with all that; none of them is empty."""
+        yield from (chunk for chunk in self._shaped(chunks) if len(chunk))
+
+    def _shaped(self, chunks: Iterable[FloatArray]) -> Iterator[FloatArray]:
         begins, left = 0, list(self.pauses)
         for chunk in chunks:
             shaped, ends = chunk * self._gains(begins, begins + len(chunk)), begins + len(chunk)

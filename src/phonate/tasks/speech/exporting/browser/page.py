@@ -18,8 +18,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from phonate.audio.processor import PEAK
 from phonate.config.errors import InputError
-from phonate.tasks.speech.inference import LONGEST, PAUSE_SECONDS, PEAK, Synthesiser
+from phonate.tasks.speech.inference import LONGEST, PAUSE_SECONDS, Synthesiser
 from phonate.tasks.speech.speaking.shaping import FADE_SECONDS, NEAR, SILENT_DB
 from phonate.text.browser.modules import modules, sources
 from phonate.text.language import language

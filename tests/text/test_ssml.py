@@ -126,6 +126,12 @@ def test_a_break_of_no_time_is_no_pause(attribute: str) -> None:
     assert [(one.word.mark, one.silence) for one in sentence] == [("", 0.0), ("", 0.0)]
 
 
+def test_markup_within_a_long_sentence_does_not_end_it() -> None:
+    long = "and this goes on " * 20
+    (sentence,) = read(f"{long}<emphasis>very</emphasis> slowly.")
+    assert len(sentence) == len(long.split()) + 2
+
+
 @given(st.lists(st.sampled_from(["one", "two,", "three", "<emphasis>four</emphasis>;"]), min_size=1, max_size=60))
 def test_sentences_are_cut_where_they_are_too_long(texts: list[str]) -> None:
     longest = 40

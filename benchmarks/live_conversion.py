@@ -7,8 +7,8 @@ real time, as a sound card would: a block is handed over when its last sample ha
 sleeps. The delay of a block, in ms, is the time by the clock from its oldest sample's to that sample's conversion:
 algorithmic delay, wait for the block and computation together (but no buffers of a sound card). `algorithm` is the part
 without computation; `rtf` is processor time over the length of the sound; `late` counts blocks that took longer to
-compute than to speak. `differs` is the largest difference between these blocks, joined, and the conversion of the
-recording as a file.
+compute than to speak. `differs` is the largest difference between these blocks, joined, and what both networks make of
+all frames of the recording at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ import numpy as np
 import torch
 
 from phonate.audio.decoding import FloatArray, read_audio
+from phonate.audio.limiter import streamed
+from phonate.audio.pitch import F0Stream
 from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.conversion.live.mel import MelConversion
 
 
 def in_real_time(converter: Converter, sound: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
@@ -50,6 +53,22 @@ def in_real_time(converter: Converter, sound: FloatArray) -> tuple[FloatArray, F
     return np.array(delays), np.array(computed), np.concatenate(parts), busy / seconds
 
 
+@torch.no_grad()
+def at_once(converter: Converter, sound: FloatArray) -> FloatArray:
+    """The conversion of a recording whose features both networks read as a whole."""
+    extractor, target, vocoder = converter.extractor, converter.target, converter.networks[1]
+    assert target is not None
+    hop, rate = extractor.data.audio.hop_length, converter.sample_rate
+    mel_stream, f0_stream = extractor.processor.mel_stream(), F0Stream(rate, hop)
+    mel_TM = np.concatenate([mel_stream.push(sound), mel_stream.finish()])
+    f0_T = np.concatenate([f0_stream.push(sound), f0_stream.finish(len(mel_TM))])
+    conversion = MelConversion(converter.model, extractor, converter.voices[target], converter.speaker(target))
+    converted_TM, source_T = conversion.push(mel_TM, f0_T)
+    converted_TM = np.concatenate([converted_TM, conversion.finish()])
+    made_1N = vocoder(torch.from_numpy(converted_TM)[None], torch.from_numpy(source_T)[None])
+    return streamed(made_1N[0].numpy())
+
+
 def row(run: str, converter: Converter, sound: FloatArray) -> str:
     """A row of the results."""
     live = converter.live()
@@ -60,7 +79,7 @@ def row(run: str, converter: Converter, sound: FloatArray) -> str:
         warm.push(sound[start : start + size])
     load = os.getloadavg()[0]
     delays, computed, made, rtf = in_real_time(converter, sound)
-    differs = float(np.abs(made - np.concatenate(list(converter.stream(sound)))).max())
+    differs = float(np.abs(made - at_once(converter, sound)).max())
     parameters = sum(p.numel() for network in converter.networks for p in network.parameters())
     values = [1000 * live.latency / rate, *np.multiply(1000, np.percentile(delays, [50, 95, 99, 100]))]
     cells = [*(f"{value:.1f}" for value in values), f"{1000 * np.median(computed):.1f}", f"{rtf:.3f}"]

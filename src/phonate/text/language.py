@@ -1,7 +1,8 @@
 """What depends on the language and is no pronunciation: a file of the folder `languages` for each.
 
 `de.yaml` is for German, `de-at.yaml` would be for that of Austria, and `default.yaml` has what holds for languages
-without a file, or whose file leaves it out. A file for another language needs no code.
+without a file, or whose file leaves it out. A file for another language needs no code; English alone has code for its
+numbers, dates and abbreviations (`phonate.text.english`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Language(Settings):
     """The data of one language."""
 
     abbreviations: Words = frozenset()
-    """Words in lower case after which a full stop does not end a sentence."""
+    """Words in lower case after which a full stop does not end a sentence; with # behind them, only before a number."""
     starters: Words = frozenset()
     """Words in lower case that begin a sentence even after an abbreviation of capitals such as U.S."""
     conjunctions: Words = frozenset()

@@ -136,7 +136,8 @@ class Converter(Inference):
         if vocoder is None:
             raise InputError(
                 f"live conversion needs a causal vocoder, not {self.render.name} as it is here; train one with phonate "
-                "train vocoder training.init_from=base/vocoder model.lookahead=1, and name its run by --vocoder"
+                "train vocoder data.path=RECORDINGS training.init_from=base/vocoder model.lookahead=1 "
+                "model.postfilter=0 training.adversarial_start=1 training.max_steps=1500, and name it by --vocoder"
             )
         return LiveConversion(self.model, self.extractor, vocoder, self.voices[self.speakers[number]], number)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import re
 import shlex
 import subprocess
@@ -10,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from phonate.cli.parsing import parse_command
 from phonate.cli.table import COMMANDS
 from phonate.config.resolve import resolve
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+CARDS = sorted((ROOT / "src" / "phonate" / "base").glob("*/MODEL_CARD.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *CARDS]
 BLOCK = re.compile(r"(?:<!-- (\w+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -28,25 +32,37 @@ def blocks(language: str, mark: str | None = None) -> list[tuple[str, str]]:
     ]
 
 
-def phonate_commands() -> list[list[str]]:
-    """Every `phonate ...` line of a shell block, as words."""
-    lines = [line for _, code in blocks("bash") for line in code.splitlines()]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("phonate ")]
+def commands(program: str) -> list[list[str]]:
+    """Every command of a shell block that begins with `program`, as words, without variables: options of a recipe."""
+    code = "\n".join(code for language in ("bash", "sh") for _, code in blocks(language))
+    lines = [line.strip() for line in code.replace("\\\n", " ").splitlines()]
+    split = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"{program} ")]
+    ended = [itertools.takewhile(lambda word: word not in {"|", "&", "&&", ">", "<"}, words) for words in split]
+    return [[word for word in words if not re.fullmatch(r"\$[a-zA-Z]+", word)] for words in ended]
 
 
-def test_every_command_that_is_shown_exists() -> None:
-    shown = phonate_commands()
-    assert len(shown) >= 5
-    assert {words[0] for words in shown} <= set(COMMANDS)
+@pytest.mark.parametrize("words", commands("phonate"), ids=" ".join)
+def test_a_command_that_is_shown_is_understood(words: list[str]) -> None:
+    assert words[0] in COMMANDS
+    parse_command(words[0], words[1:], argparse.Namespace())
 
 
-SHIPPED = [words for words in phonate_commands() if words[0] == "train" and "/" not in words[1]]
+SHIPPED = [words for words in commands("phonate") if words[0] == "train" and "/" not in words[1]]
 
 
 @pytest.mark.parametrize("words", SHIPPED, ids=" ".join)
 def test_overrides_of_shown_commands_are_options(words: list[str]) -> None:
-    overrides = [word for word in words[2:] if "=" in word]
-    resolve(words[1], overrides)
+    overrides = [word for word in words[2:] if "=" in word and "$" not in word]
+    resolve(words[1], ["data.path=recordings", *overrides])
+
+
+SCRIPTS = [words for words in commands("python") if words[0].endswith(".py")]
+
+
+@pytest.mark.parametrize("words", SCRIPTS, ids=" ".join)
+def test_a_script_that_is_shown_has_its_options(words: list[str]) -> None:
+    code = (ROOT / words[0]).read_text(encoding="utf-8")
+    assert [word for word in words[1:] if word.startswith("--") and f'"{word}"' not in code] == []
 
 
 @pytest.mark.parametrize("code", [code for _, code in blocks("bash", "run")])

@@ -66,6 +66,9 @@ SPEAKERS = $(NEWEST) data.judged=0 data.transcribe=base training.adversarial_sta
 
 # base-vocoder and base-voice need nothing of each other: make -j2 base OMP_NUM_THREADS=1 gives each a core.
 base: base-vocoder base-voice  ## Train the package's models again (KATHLEEN=folder KERSTIN=folder LIBRISPEECH=folder OTHERS="folders"; four hours)
+	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=open-recordings
+	$(BIN)/python scripts/pack_base.py build/base/voice src/phonate/base/voice data.path=open-recordings \
+	  data.transcribe=false training.init_from=base --average build/base/one-voice 0.3
 	$(BIN)/phonate evaluate base/voice --data build/base/held_out.csv --output build/base/evaluation
 	@echo 'src/phonate/base is trained again; its model cards still have the figures of before: see build/base/evaluation'
 
@@ -78,7 +81,6 @@ base-tables: $(READY)
 base-vocoder: base-tables
 	$(BIN)/phonate train vocoder data.path=build/base/vocoder.csv training.max_steps=16000 training.adversarial_weight=3 \
 	  training.feature_matching_weight=30 $(NEWEST) --output build/base/vocoder --resume auto
-	$(BIN)/python scripts/pack_base.py build/base/vocoder src/phonate/base/vocoder data.path=open-recordings
 
 base-voice: base-tables
 	$(BIN)/phonate train speech data.path=build/base/voice.csv training.init_from=null data.judged=0 $(NEWEST) \
@@ -89,8 +91,6 @@ base-voice: base-tables
 	  training.max_steps=440 $(SPEAKERS) --output build/base/half --resume auto
 	$(BIN)/phonate train speech data.path=build/base/shifted.csv training.init_from=build/base/half \
 	  training.max_steps=600 $(SPEAKERS) --output build/base/voice --resume auto
-	$(BIN)/python scripts/pack_base.py build/base/voice src/phonate/base/voice data.path=open-recordings \
-	  data.transcribe=false training.init_from=base --average build/base/one-voice 0.3
 
 docs: $(DOCS)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

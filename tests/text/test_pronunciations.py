@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from phonate.config.errors import InputError
-from phonate.text.phonemes import phonemizer
+from phonate.text.phonemes import Phonemizer, phonemizer
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
+
+
+def espeak_phonemizer(code: str) -> Phonemizer:
+    pytest.importorskip("espeakng_loader", reason="needs phonate[espeak]")
+    return phonemizer("espeak", code)
 
 
 def lexicon(tmp_path: Path, text: str) -> Path:
@@ -55,6 +62,18 @@ def test_what_no_text_looks_up_is_reported(tmp_path: Path, word: str, caplog: py
     assert f"names.txt:1: {word.lower()} is never looked up" in caplog.text
 
 
+def test_what_is_looked_up_depends_on_the_phonemizer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The words of espeak are cut at spaces only."""
+    path = lexicon(tmp_path, "E-Mail imeil\n")
+    read_lexicon(path, phonemizer("characters", "de"))
+    assert "names.txt:1: e-mail is never looked up" in caplog.text
+    caplog.clear()
+    espeak = espeak_phonemizer("de")
+    assert LexiconPhonemizer(espeak, read_lexicon(path, espeak))("Eine E-Mail!")[1].phones == tuple("imeil")
+    read_lexicon(lexicon(tmp_path, "AT&T a\nbanana, a\n!! a\n"), espeak)
+    assert [record.args[2] for record in caplog.records] == ["at&t", "banana,", "!!"]
+
+
 @pytest.mark.parametrize("word", ["Nguyen", "Müller", "P.M.", "it's", "مَرْحَبًا"])
 def test_words_are_not_reported(tmp_path: Path, word: str, caplog: pytest.LogCaptureFixture) -> None:
     read_lexicon(lexicon(tmp_path, f"{word} F OW1\n"), phonemizer("english"))
@@ -69,6 +88,25 @@ def test_phones_of_single_characters_need_no_spaces(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_words_and_phones_may_be_composed_or_not(tmp_path: Path, form: Literal["NFC", "NFD"]) -> None:
+    path = lexicon(tmp_path, unicodedata.normalize(form, "Müller mül\n"))
+    letters = phonemizer("characters", "de")
+    own = LexiconPhonemizer(letters, read_lexicon(path, letters))
+    for text in ("Müller", unicodedata.normalize("NFD", "Müller")):
+        assert own(text)[0].phones == ("m", "u", "\u0308", "l")
+
+
+def test_the_ipa_is_written_as_espeak_writes_it(tmp_path: Path) -> None:
+    espeak = espeak_phonemizer("de")
+    found = read_lexicon(lexicon(tmp_path, "ich ɪç\nWasser vˈas.ɐ\ngehts ge:ts\n"), espeak)
+    assert found == {"ich": ("ɪ", "c", "\u0327"), "wasser": tuple("vˈasɐ"), "gehts": tuple("ɡeːts")}
+    assert set(found["ich"]) <= set(espeak("ich")[0].phones)
+    assert LexiconPhonemizer(espeak, found)("Geht’s, gehts?")[1].phones == tuple("ɡeːts")
+    with pytest.raises(InputError, match=r"names\.txt:1: '\.' has no sound"):
+        read_lexicon(lexicon(tmp_path, "ich .\n"), espeak)
+
+
 @pytest.mark.parametrize(
     ("written", "phones"),
     [
@@ -79,6 +117,7 @@ def test_phones_of_single_characters_need_no_spaces(tmp_path: Path) -> None:
         ("ɡoʊ", "G OW1"),
         ("wɪn", "W IH1 N"),
         ("k æ t", "K AE1 T"),
+        ("t i", "T IY1"),
     ],
 )
 def test_english_phones_may_be_written_in_the_ipa(tmp_path: Path, written: str, phones: str) -> None:
@@ -96,6 +135,9 @@ def test_english_phones_may_be_written_in_the_ipa(tmp_path: Path, written: str, 
         ("phonate\n", r"names\.txt:1: phonate has no phones"),
         ("phonate F OW N EY1 T\n", r"names\.txt:1: OW needs its stress: OW0 \(none\), OW1 \(main\) or OW2"),
         ("phonate f ow1 n\n", r"names\.txt:1: phones of CMUdict are written in capitals: F OW1 N"),
+        ("Nguyen w ih n\n", r"names\.txt:1: phones of CMUdict are written in capitals: W IH N"),
+        ("New York N UW1 Y AO1 R K\n", r"names\.txt:1: 'York' is no phone of CMUdict; words and comments may not"),
+        ("win W IH1 N # rare\n", r"names\.txt:1: '#' is no phone of CMUdict; words and comments may not"),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, message: str) -> None:

@@ -328,6 +328,7 @@ def test_elements_outside_speak_are_refused(text: str) -> None:
 def test_german_has_words_of_its_own() -> None:
     assert say_as("ordinal", "21", "de") == "einundzwanzigste"
     assert say_as("characters", "a-b", "de") == "A, Strich B,"
+    assert say_as("characters", "a\u0308Ö-ß", "de") == "Ä.Ö. Strich ß,"
     assert say_as("cardinal", "2021", "de") == "2021"
     with pytest.raises(InputError, match="not known in de"):
         say_as("ordinal", "145", "de")

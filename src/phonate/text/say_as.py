@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import unicodedata
 from collections.abc import Callable
 
 from phonate.config.errors import InputError
@@ -23,8 +24,13 @@ def say_as(kind: str, text: str, code: str, order: str | None = None) -> str:
 
 def _spelt(text: str, code: str) -> str:
     """Each letter, digit and sign by itself. A single letter has a pause after it, for "A" would be an article."""
-    runs = re.findall(r"[^\W\d_]+|\d|[^\w\s]|_", text.upper())
+    runs = re.findall(r"[^\W\d_]+|\d|[^\w\s]|_", "".join(map(_capital, unicodedata.normalize("NFC", text))))
     return " ".join(_run(run, code) for run in runs)
+
+
+def _capital(character: str) -> str:
+    """The capital of a letter, if it is one letter: that of ß is not."""
+    return character.upper() if len(character.upper()) == 1 else character
 
 
 def _run(run: str, code: str) -> str:

@@ -170,11 +170,30 @@ def test_results_name_a_command_that_exists_and_are_told_on_the_page(results: Pa
     assert f"`benchmarks/results/{results.name}`" in PAGE.read_text(encoding="utf-8")
 
 
-def test_figures_of_the_readme_stand_in_results() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("## How good")[2].partition("\n## ")[0]
+def figures_without_results(section: str) -> list[str]:
+    """Rows of tables whose figures are in no single row of the results, and figures that are nowhere in them."""
     files = [*sorted((ROOT / "docs").glob("results-*.md")), *sorted(RESULTS.glob("*.md"))]
-    there = set().union(*(numbers(path.read_text(encoding="utf-8")) for path in files))
-    measured = {number for number in numbers(section) if "." in number}
-    assert len(measured) > 20
-    assert measured <= there, sorted(measured - there)
+    measured = [numbers(" ".join(row)) for path in files for row in results_of(path)]
+    there = set().union(*measured)
+    lines = [cells(line) for line in section.splitlines() if line.startswith("|")]
+    rows_of_figures = [{number for number in numbers(" ".join(line[1:])) if "." in number} for line in lines]
+    stated = {number for number in numbers(section) if "." in number and number not in SIZES}
+    lonely = [" ".join(sorted(row)) for row in rows_of_figures if not any(row <= one for one in measured)]
+    return lonely + sorted(stated - there)
+
+
+SIZES = {"10.6"}
+"""MB of the packaged voice and vocoder; a test of theirs has it."""
+
+
+def test_figures_of_the_readme_stand_in_results() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## How good")[2]
+    assert len([number for number in numbers(section) if "." in number]) > 20
+    assert figures_without_results(section) == []
+
+
+def test_figures_of_two_rows_are_not_those_of_one() -> None:
+    assert figures_without_results("| the packaged voice | 4.0 % | 4.18 |\n| Piper | 8.0 % | 4.18 | and 77.77") == [
+        "4.18 77.77 8.0",
+        "77.77",
+    ]

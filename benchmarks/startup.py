@@ -1,4 +1,4 @@
-"""How long a person waits for a mistake in a recipe to be told, beside what only importing a framework takes.
+"""How long a person waits for a mistake in a recipe to be told, and for a first sentence, beside imports alone.
 
     OMP_NUM_THREADS=1 python benchmarks/startup.py [--rounds 15] [--out FILE.md]
 
@@ -25,6 +25,7 @@ COMMANDS = {
     "Python itself": (*PYTHON, "pass"),
     "phonate --help": (sys.executable, "-m", "phonate", "--help"),
     "phonate, a mistake in a recipe": (sys.executable, "-m", "phonate", "train", "recipe.yaml"),
+    "phonate speak, the first sentence": (sys.executable, "-m", "phonate", "speak", "Hello.", "-o", "hello.wav"),
     "import torch": (*PYTHON, "import torch"),
     "import transformers.Trainer": (*PYTHON, "from transformers import Trainer"),
     "import lightning": (*PYTHON, "from lightning import pytorch"),
@@ -35,8 +36,8 @@ _HEADER = """# How soon a mistake is told
 
     OMP_NUM_THREADS=1 python {command}
 
-A recipe with `training.optimizer.lrr`, and the line that says so, beside imports alone. Medians of {rounds} rounds in
-turns, everything in the page cache. {machine}, {cores} cores, load {load:.2f}; Python {python}.
+A recipe with `training.optimizer.lrr`, and the line that says so; `phonate speak "Hello."`; and imports alone. Medians
+of {rounds} rounds in turns, everything in the page cache. {machine}, {cores} cores, load {load:.2f}; Python {python}.
 
 | | wall time, ms | processor time, ms |
 |---|---|---|

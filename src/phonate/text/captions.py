@@ -36,9 +36,10 @@ def captions(words: Sequence[TimedWord], form: str) -> str:
 def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
     """Write `words` in the form that the suffix of `path` names. Raises InputError."""
     path = Path(path)
-    text = captions(words, path.suffix.lower())
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(captions(words, path.suffix.lower()), encoding="utf-8")
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: can't be written ({error.strerror})") from error
 

@@ -13,10 +13,14 @@ os.environ.setdefault("MPLBACKEND", "agg")
 import importlib.util
 from pathlib import Path
 
+import hypothesis
 import pytest
 import soundfile
 
 from sounds import SAMPLE_RATE, voiced_tone
+
+hypothesis.settings.register_profile("phonate", deadline=None)  # machines differ in speed
+hypothesis.settings.load_profile("phonate")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

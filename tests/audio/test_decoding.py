@@ -196,7 +196,7 @@ def test_a_slice_outside_the_recording_is_refused(tmp_path, offset, duration):
         read_audio(path, offset=offset, duration=duration)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(content=st.binary(max_size=300), magic=st.sampled_from([b"", b"RIFF", b"OggS", b"fLaC", b"ID3"]))
 @pytest.mark.parametrize("suffix", [".wav", ".m4a"])
 def test_arbitrary_bytes_are_never_silence(tmp_path_factory, suffix, content, magic):
@@ -206,7 +206,7 @@ def test_arbitrary_bytes_are_never_silence(tmp_path_factory, suffix, content, ma
         read_audio(path)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(share=st.floats(0, 1, exclude_max=True))
 @pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if suffix != ".aac"])
 def test_cut_anywhere_it_is_refused_or_whole(tmp_path_factory, suffix, share):

@@ -134,7 +134,7 @@ def test_shapes_rates_and_what_the_codec_says_of_itself(codec: HiggsCodec) -> No
     assert 0.01 < decoded.std() < 1.0
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(960, 6000))
 def test_any_length_is_encoded(codec: HiggsCodec, samples: int) -> None:
     codes = codec.encode(speech(0.25)[:samples], 24000)
@@ -163,7 +163,7 @@ def in_pieces(stream: CodecStream, codes: np.ndarray, sizes: list[int]) -> tuple
     return np.concatenate(pieces), [len(piece) for piece in pieces]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 60), st.lists(st.integers(0, 25), max_size=6))
 def test_pieces_are_what_the_whole_is(codec: HiggsCodec, frames: int, sizes: list[int]) -> None:
     codes = random_codes(frames, seed=frames)

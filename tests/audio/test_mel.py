@@ -96,7 +96,7 @@ def test_empty_bands_are_counted_without_the_filters(n_fft, bands, fmin):
         assert mel_filters(22050, n_fft, bands, fmin, 8000.0).any(axis=1).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(samples=st.integers(1, 70_000))
 def test_any_length_has_the_promised_frames(samples):
     processor = AudioProcessor()

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phonate.config.documents import Place, parse, parse_value, read, shipped
@@ -94,7 +94,6 @@ def test_aliases_do_not_explode() -> None:
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(RecipeError):
         parse_value(text, "command line x")

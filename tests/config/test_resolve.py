@@ -356,7 +356,7 @@ CHANGES = st.fixed_dictionaries(
 
 
 @given(CHANGES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_resolving_the_resolved_recipe_is_identity(changes: dict[str, Any]) -> None:
     first = resolved(overrides=changes)
     second = resolved(first.to_yaml())
@@ -369,7 +369,7 @@ OVERRIDES = st.text(max_size=30) | st.builds("{}={}".format, KEYS, st.text(max_s
 
 
 @given(st.lists(OVERRIDES, max_size=3))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_overrides_never_fail_otherwise(overrides: list[str]) -> None:
     with contextlib.suppress(RecipeError):
         resolved(overrides=overrides)
@@ -383,7 +383,7 @@ ANYTHING = st.recursive(
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_mutated_recipe_is_valid_or_refused_with_a_position(data: st.DataObject) -> None:
     from phonate.config.resolve import to_yaml
 

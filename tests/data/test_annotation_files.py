@@ -27,7 +27,7 @@ TURN = st.builds(
 
 
 @given(st.dictionaries(st.sampled_from(["m1", "ES2011a", "ü"]), st.lists(TURN, min_size=1, max_size=5), max_size=3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_rttm_comes_back_as_it_was_written(tmp_path_factory, recordings):
     file = tmp_path_factory.mktemp("rttm") / "out.rttm"
     write_rttm(file, recordings)
@@ -105,7 +105,7 @@ def test_uem(tmp_path):
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=40), st.sampled_from([10.0, 12.5, 100.0]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_frames_become_turns_and_frames_again(rows, rate):
     activity = np.array(rows, dtype=np.uint8).reshape(-1, 3)
     turns = turns_from_activity(activity, rate, ["a", "b", "c"], start=7.0)

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
@@ -30,7 +30,6 @@ def padding(plan, lengths):
 
 
 @given(LENGTHS, st.integers(0, 2**31), st.integers(0, 50), st.integers(400, 3000))
-@settings(deadline=None)
 def test_by_length_every_sample_once_and_the_cap_is_hard(lengths, seed, epoch, cap):
     plan = epoch_plan(seed, epoch, lengths, max_frames=cap)
     assert sorted(np.concatenate(plan)) == list(range(len(lengths)))
@@ -39,7 +38,6 @@ def test_by_length_every_sample_once_and_the_cap_is_hard(lengths, seed, epoch, c
 
 
 @given(LENGTHS, st.integers(0, 2**31), st.integers(1, 40))
-@settings(deadline=None)
 def test_by_number_every_sample_once_in_full_batches(lengths, seed, batch_size):
     plan = epoch_plan(seed, 0, lengths, batch_size=batch_size)
     assert sorted(np.concatenate(plan)) == list(range(len(lengths)))
@@ -48,7 +46,6 @@ def test_by_number_every_sample_once_in_full_batches(lengths, seed, batch_size):
 
 
 @given(LENGTHS, st.integers(1, 8), st.integers(400, 2000))
-@settings(deadline=None)
 def test_both_caps_hold_together(lengths, batch_size, cap):
     plan = epoch_plan(3, 1, lengths, batch_size=batch_size, max_frames=cap)
     assert sorted(np.concatenate(plan)) == list(range(len(lengths)))

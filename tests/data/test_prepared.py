@@ -136,7 +136,7 @@ def test_a_killed_preparation_leaves_nothing_that_counts(folder, monkeypatch):
     st.lists(st.integers(0, 4), min_size=1, max_size=60),
     st.floats(0.0, 0.6),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_split_keeps_every_speaker_in_training(speakers, share):
     numbers = np.unique(speakers, return_inverse=True)[1]
     ids = [f"clip-{i}" for i in range(len(numbers))]

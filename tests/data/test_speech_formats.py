@@ -70,7 +70,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_character
 
 
 @given(st.lists(WORDS.filter(bool), min_size=1, max_size=6), st.booleans(), st.sampled_from(["\n", "\r\n"]))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_without_the_separator_comes_back(tmp_path, texts, speakers, newline):
     path = tmp_path / "list.txt"
     middle = "|ann 7|" if speakers else "|"

@@ -112,7 +112,7 @@ def is_ambiguous(reference, hypothesis, regions, collar, skip_overlap):
 @given(
     st.integers(0, 10**9), st.integers(0, 4), st.sampled_from([0.0, 0.1, 0.25, 1.0]), st.booleans(), st.integers(0, 2)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_equal_to_pyannote(seed, speakers, collar, skip_overlap, parts):
     rng = random.Random(seed)
     reference = conversation(rng, speakers, 60.0)
@@ -132,7 +132,7 @@ def test_equal_to_pyannote(seed, speakers, collar, skip_overlap, parts):
 
 
 @given(st.integers(0, 10**9), st.integers(1, 4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_equal_to_spy_der(seed, speakers):
     """Without a collar: with one, spy-der rarely differs from pyannote.metrics, which phonate follows."""
     from spyder import DER
@@ -212,7 +212,7 @@ def test_a_collar_is_a_time(collar):
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_frames_are_scored_as_their_turns(seed):
     rng = np.random.default_rng(seed)
     reference, hypothesis = rng.random((50, 3)) < 0.3, rng.random((50, 4)) < 0.3

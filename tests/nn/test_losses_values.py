@@ -133,7 +133,7 @@ def test_focal_follows_its_equation():
 
 @pytest.mark.parametrize("name", [*FRAMES, *LABELS, *CLASSES, "kl_div", *WAVEFORMS])
 @given(cut=st.integers(1, 5), seed=st.integers(0, 50))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_parts_of_a_batch_add_up_to_the_whole(name, cut, seed):
     outputs, targets, mask = example(name, items=6, seed=seed)
     loss = LOSSES.get(name)()

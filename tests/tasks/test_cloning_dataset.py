@@ -95,7 +95,7 @@ def test_packed_samples_have_the_losses_of_samples_alone(tokenizer: CloningToken
         assert found == pytest.approx(expected, rel=1e-5)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(1, 5)), min_size=1, max_size=6),
     st.booleans(),

@@ -130,7 +130,7 @@ def speeches(voices: int, texts: int) -> list[Prompt]:
     return [tokenizer.prompt("abc", one, "the fox " * (1 + text)) for one in references for text in range(texts)]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 8), st.integers(0, 6)), min_size=3, max_size=10))
 def test_requests_for_the_same_voice_get_the_codes_they_get_alone(
     model: Any, requests: list[tuple[int, int, int]]
@@ -224,7 +224,7 @@ def test_seeds(model: Any) -> None:
     assert (one != other).any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 12), st.integers(1, 12), st.integers(1, 9), st.integers(0, 2**31))
 def test_a_stream_ends_by_the_delay_pattern_or_at_its_limit(length: int, limit: int, books: int, seed: int) -> None:
     """A model that follows the pattern of `length` frames, for any length, 0 too, and any limit."""

@@ -99,7 +99,7 @@ def sequence_of(
 # --- the delay pattern ----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 40), st.integers(1, 10), st.integers(0, 2**32 - 1))
 def test_the_delay_pattern_is_undone(length: int, codebooks: int, seed: int) -> None:
     codes = codes_of(length, seed, codebooks)
@@ -111,7 +111,7 @@ def test_the_delay_pattern_is_undone(length: int, codebooks: int, seed: int) -> 
     assert (frames == BOS).sum() == (frames == EOS).sum() == codebooks * (codebooks + 1) // 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 40), st.integers(1, 10), st.integers(0, 2**32 - 1))
 def test_each_codebook_learns_its_codes_and_one_end(length: int, codebooks: int, seed: int) -> None:
     codes = codes_of(length, seed, codebooks)

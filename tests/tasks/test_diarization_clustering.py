@@ -48,7 +48,7 @@ def test_any_number_of_speakers_is_found(persons):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 25), st.floats(0.0, 6.0), st.floats(0.05, 1.9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_two_speakers_of_a_window_are_two_persons(seed, persons, windows, noise, distance):
     found, _ = conversation(seed, persons, windows, noise)
     labels = cluster(found, distance)
@@ -71,7 +71,7 @@ def test_without_the_constraint_like_voices_merge():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 20), st.integers(1, 4), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_limits_are_kept(seed, persons, windows, least, more):
     found, _ = conversation(seed, persons, windows)
     labels = cluster(found, 0.5, SpeakerLimits(least, least + more))

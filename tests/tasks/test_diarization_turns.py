@@ -93,7 +93,7 @@ def test_smoothing_of_one_frame_and_of_impossible_changes_is_finite():
     st.sampled_from([0.0, 0.1, 0.3, 0.7]),
     st.sampled_from([0.0, 0.2, 0.5]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_stream_has_the_turns_of_the_whole(values, sizes, median, silence, speech):
     probabilities = np.array(values, dtype=np.float32).reshape(-1, 2) / 10.0
     decoding = DecodingSettings(threshold=0.45, median=median, min_silence=silence, min_speech=speech)
@@ -120,7 +120,7 @@ def test_a_turn_is_given_when_it_has_ended_and_the_rest_is_forgotten():
 
 
 @given(st.integers(1, 200), st.integers(1, 10), st.integers(1, 10), st.integers(1, 5), st.integers(0, 10**6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_windows_cover_a_recording(total, length, step, stride, seed):
     length, step = length * stride, min(step, length) * stride
     frames = np.arange(total, dtype=np.float32)[:, None]

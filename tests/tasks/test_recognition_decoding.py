@@ -43,7 +43,7 @@ def wished(text: tuple[int, ...], fusion: LanguageModelFusion) -> float:
     return said + fusion.bonus * len(text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     frames=st.integers(1, 5),
     symbols=st.integers(2, 4),

@@ -85,7 +85,7 @@ arabic = st.text(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(arabic | st.text(max_size=40), options)
 def test_twice_is_once_and_nothing_forbidden_is_left(text: str, chosen: ArabicText) -> None:
     once = normalise_arabic(text, chosen)
@@ -104,14 +104,14 @@ def test_twice_is_once_and_nothing_forbidden_is_left(text: str, chosen: ArabicTe
         assert not set(once) & set("،؛؟")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.characters(codec="ascii"), max_size=40) | st.text("äöüßéçñ你好 .", max_size=20), options)
 def test_other_scripts_are_left_as_they_are(text: str, chosen: ArabicText) -> None:
     assert normalise_arabic(text, chosen) == " ".join(text.split())
     assert not has_arabic(text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(arabic)
 def test_letters_are_kept_unless_asked(text: str) -> None:
     """Without diacritics the letters are the same, in the same order."""

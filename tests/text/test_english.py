@@ -176,7 +176,7 @@ def test_acronyms_that_are_words_too_are_spelt_in_capitals_only() -> None:
 
 
 @given(st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=14))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_letters_give_one_primary_stress(word: str) -> None:
     said = letter_to_sound.pronounce(word)
     assert set(arpabet.PHONES).issuperset(said)
@@ -194,7 +194,7 @@ def test_invented_words_are_said_from_their_letters() -> None:
 
 
 @given(st.one_of(st.text(max_size=30), st.text("abeistxz'-.A B,", max_size=20)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_text_gives_known_phones_or_says_that_there_is_nothing_to_say(text: str) -> None:
     phonemize = phonemizer("english")
     try:

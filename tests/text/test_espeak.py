@@ -108,7 +108,7 @@ def test_several_processes_work() -> None:
 
 
 @given(st.text(max_size=25), st.sampled_from(["en-us", "de", "fr", "ru", "ar"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_text_gives_phones_of_the_table_or_one_clear_error(text: str, language: str) -> None:
     inventory = Inventory.of(phonemizer("espeak", language))
     try:

@@ -41,7 +41,7 @@ def test_letters_of_another_script_are_reported(caplog: pytest.LogCaptureFixture
 
 
 @given(st.text(max_size=30), st.sampled_from(["en-us", "fr", "ru", "ar", "ja", "xx"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_characters_take_any_text(text: str, language: str) -> None:
     phonemize = phonemizer("characters", language)
     try:
@@ -71,7 +71,7 @@ def test_every_word_ends_in_one_boundary() -> None:
 
 
 @given(st.lists(st.sampled_from(["cat", "a", "Why?", "no,", "1999", "x-ray", "(so)", "Dr."]), min_size=1, max_size=9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_id_round_trips(pieces: list[str]) -> None:
     inventory = Inventory.of(phonemizer("english"))
     words = inventory.phonemizer()(" ".join(pieces))

@@ -167,7 +167,7 @@ def test_warm_up_is_linear_and_meets_the_curve(name, warmup):
 
 @pytest.mark.parametrize("name", TYPES)
 @given(total=st.integers(1, 2000), warmup=st.integers(0, 300), step=st.integers(0, 5000), low=st.floats(0, 0.1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_rates_are_finite_between_floor_and_peak_and_pure(name, total, warmup, step, low):
     options = {"type": name, "warmup_steps": warmup, "min_lr": low, **read_by(name, step_size=7)}
     schedule = build(total=total, **options)

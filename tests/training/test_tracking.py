@@ -136,7 +136,7 @@ def test_numbers_that_are_not_finite_are_null(tmp_path):
 
 
 @given(cut=st.integers(0, 900), resume=st.sampled_from([0, 10, 40, 70, 80]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_killed_and_resumed_run_has_every_step_once(tmp_path_factory, cut, resume):
     """Cut anywhere behind the checkpoint's step, in the middle of a line too, then resume from that step."""
     folder = tmp_path_factory.mktemp("run")

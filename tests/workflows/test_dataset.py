@@ -43,7 +43,7 @@ def stretches() -> st.SearchStrategy[list[tuple[float, float]]]:
 
 
 @given(stretches())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_whatever_is_said_is_in_a_piece_or_named_as_too_short(parts: list[tuple[float, float]]) -> None:
     rate, at, speech = 100, 0.0, []
     for pause, seconds in parts:
@@ -69,7 +69,7 @@ def loud(waveform: np.ndarray, rate: int) -> list[Piece]:
 
 
 @given(st.lists(st.tuples(st.floats(0.2, 3.0), st.floats(0.3, 9.0)), min_size=1, max_size=60))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_long_recording_is_segmented_in_windows(parts: list[tuple[float, float]]) -> None:
     """Nothing is lost or said twice at their ends, no piece is cut there, and no window is longer than it may be."""
     rate = 100

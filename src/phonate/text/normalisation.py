@@ -36,7 +36,7 @@ _FIRST = (
     (re.compile(r">="), " at least "),
     (re.compile(r"(?<=-\d\d)T(?=\d\d:\d\d)"), " at "),
     (re.compile(r"(?<=:\d\d)Z\b"), " UTC"),
-    (re.compile(r"(\d/\d+)(?:rds|ths|th|nds)\b"), r"\1"),
+    (re.compile(r"(\d/\d+)(?:rd|th|nd)s?\b"), r"\1"),
     (re.compile(r"(?<=\d)\s/\s(?=\d)"), " divided by "),
     (re.compile(r"\b24/7\b"), "twenty-four seven"),
     (re.compile(r"\b50/50\b"), "fifty-fifty"),
@@ -54,6 +54,15 @@ _FIRST = (
     (re.compile(r"(?<=\d)x(?=\s(?!and\b|or\b)[a-z]{2,})"), " times"),  # 2x faster, not 2x + 1
     (re.compile(r"(?<=\d)'(?=\d{3}\b)"), ""),  # 10'000
     (re.compile(r"(?<=\d)(?<!(?<![\d.])3)M(?=[\s,.;:!?)]|$)"), " million"),  # not 3M
+    (re.compile(r"(?<=\d)\s?bn\b"), " billion"),
+    (re.compile(r"(?<![\w.,])(\d+\.\d+)B\b(?!')"), r"\1 billion"),  # not 4B
+    (
+        re.compile(
+            r"(?<![\w.,=])(?<!=\s)(?!(?:401|[48])[kK]|\dK)((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)[kK]\b"
+            r"(?!'|\s?[=*^]|\s?\+\s?\d|\s-\s\d|/\d)"
+        ),
+        r"\1 thousand",
+    ),  # 10k, not 4K, 401k or 2k + 1
     (re.compile(r"(?<![\w.,])1\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), "1 hour "),
     (re.compile(r"(?<![\w.,])(\d+)\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), r"\1 hours "),
     (re.compile(r"(?<=hour )1\s?m(?:in)?\b|(?<=hours )1\s?m(?:in)?\b"), "1 minute"),
@@ -64,7 +73,9 @@ _FIRST = (
     (re.compile(r"(=\s?\d[\d.,]*)\s-\s(?=\d)"), r"\1 minus "),
     (re.compile(r"(?<=\b[b-hj-z])\s-\s(?=[b-hj-z]\b|\d)|(?<=\d)\s-\s(?=[b-hj-z]\b)"), " minus "),  # x - y
     (re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]\+?(?=-?\d{1,3}\b(?!\.\d))"), r"\1 times ten to the power of "),
-    (re.compile(r"(?<=\d) (?=000\b)"), ""),  # 1 000 000
+    (re.compile(r"(?<![\w.,+])(?<!\d )([1-9]\d?\d?) (\d{3}) (\d{3})(?: (\d{3}))?(?: (\d{3}))?(?! ?\d)"), r"\1\2\3\4\5"),
+    (re.compile(r"(?<=\d) (?=000\b)"), ""),  # 20 000
+    (re.compile(r"(?<![\w:.,/])1:(?=\d{3,}(?![\d:/])|\d{1,3}(?:,\d{3})+(?![\d:/]))"), "1 to "),  # a scale of 1:25,000
     (re.compile(r"\b[vV](?=\d+(?:\.\d+)+)"), "version "),
     (re.compile(rf"(?<=[A-Za-z0-9_])\.(?=(?:{_EXTENSIONS})\b(?!\.\w))"), " dot "),
     (re.compile(r"<[/]?[a-z][^<>]{0,80}>"), " "),  # mark-up

@@ -10,6 +10,8 @@ from phonate.text.language import Language, language
 _END = re.compile(r"([.!?…؟]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\n\s*\n\s*|\n(?=[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t])")
 """The last is the end of a line in front of an item of a list."""
 _LAST_WORD = re.compile(r"([^\s(\"'“‘]+?)\.[\"'”’»)\]]*$")
+_NUMBER = re.compile(r"[0-9]|(?:[IVXLC]{2,}|[B-HJ-Z])(?=[\s.,;:)]|$)")
+"""Also in Roman numerals, or a letter that is no word."""
 _WORD = re.compile(r"[^\W\d_]+")
 _ORDINAL_DIGITS = 2
 _CLAUSE = re.compile(r"[,;:،؛][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
@@ -19,11 +21,13 @@ def sentences(text: str, longest: int = 300, code: str = "en-us") -> list[str]:
     """The sentences of `text`; those of more than `longest` characters are cut: at clauses if possible, else in front
     of conjunctions, else at spaces.
 
-    `code` names the language, whose abbreviations end no sentence. Nothing but white space between the pieces is lost.
+    `code` names the language, whose abbreviations end no sentence. Nothing but white space between the pieces is lost,
+    and U+FEFF, which is no space here.
     Raises InputError for `longest` below 1.
     """
     if longest < 1:
         raise InputError(f"the longest piece must have 1 character or more, not {longest}")
+    text = text.replace("\ufeff", "")
     data, pieces, begin = language(code), [], 0
     for match in _END.finditer(text):
         if match.start() >= begin and not _continues(text, match, data):
@@ -44,19 +48,24 @@ def _continues(text: str, match: re.Match[str], data: Language) -> bool:
     if last is None or set(match[1]) & set("!?…؟") or ".." in match[1]:
         return False
     word = last[1]
+    if word.lower() in data.abbreviations:
+        return True
+    if f"{word.lower()}#" in data.abbreviations and _NUMBER.match(text, match.end()):
+        return True
     initial = len(word) == 1 and word.isupper() and word != "I"
-    return (
-        initial
-        or word.lower() in data.abbreviations
-        or (data.ordinals and word.isdecimal() and len(word) <= _ORDINAL_DIGITS)
-        or bool(re.fullmatch(r"(?:[A-Z]\.)+[A-Z]", word) and not _likely_end(text, match, data))
-    )
+    if initial or re.fullmatch(r"(?:[A-Z]\.)+[A-Z]", word):
+        return not _likely_end(text, match, data)
+    return data.ordinals and word.isdecimal() and len(word) <= _ORDINAL_DIGITS
 
 
 def _likely_end(text: str, match: re.Match[str], data: Language) -> bool:
-    """Whether a word that often starts a sentence follows "U.S." or "P.M."."""
+    """Whether a word that often starts a sentence follows "Plan B.", "U.S." or "P.M."; an initial is none."""
     following = _WORD.match(text, match.end())
-    return following is not None and following[0].lower() in data.starters
+    return (
+        following is not None
+        and following[0].lower() in data.starters
+        and text[following.end() : following.end() + 1] != "."
+    )
 
 
 def _parts(sentence: str, longest: int, data: Language) -> list[str]:

@@ -68,7 +68,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @given(value=trees)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_tree_comes_back_bit_for_bit(value: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     document, found = tree.encode(value)
     copy = snapshot.Snapshot()

@@ -10,7 +10,9 @@ function variant(pattern, source, flags) {
 
 // `text` with each match replaced by `words`, in which \1 is the first group, or by what the function `words` returns.
 export function sub(pattern, words, text) {
-  if (typeof words === "string") return sub(pattern, found => words.replace("\\1", () => found[1]), text);
+  if (typeof words === "string") {
+    return sub(pattern, found => words.replace(/\\(\d)/g, (_, group) => found[group] ?? ""), text);
+  }
   let done = "", end = 0;
   for (const found of text.matchAll(pattern)) {
     done += text.slice(end, found.index) + words(found);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from phonate.text.english import numbers
+from phonate.text.english import dates, numbers
 
 _TITLES = {
     "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Messrs": "Messieurs", "Prof": "Professor", "Rev": "Reverend",
@@ -13,6 +13,14 @@ _TITLES = {
     "Pres": "President", "Mt": "Mount", "Ft": "Fort",
 }  # fmt: skip
 """Before a name, with or without a full stop; without one, only those in `_PLAIN`."""
+_PLAIN = {"Mr", "Mrs", "Ms", "Messrs", "Prof", "Lt", "Col", "Sgt", "Capt", "Mt"}
+
+_WEEK = {
+    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday", "Thur": "Thursday",
+    "Thurs": "Thursday", "Fri": "Friday",
+}  # fmt: skip
+_WEEKEND = {"Sat": "Saturday", "Sun": "Sunday"}
+"""With a capital only: he sat in the sun."""
 
 _WORDS = {
     "etc": "et cetera", "vs": "versus", "approx": "approximately", "dept": "department", "est": "established",
@@ -22,9 +30,8 @@ _WORDS = {
     "dist": "district", "univ": "university", "assn": "association", "bros": "brothers", "misc": "miscellaneous",
     "tel": "telephone", "rm": "room", "ext": "extension", "max": "maximum", "min": "minimum", "avg": "average",
     "jan": "January", "feb": "February", "mar": "March", "apr": "April", "jun": "June", "jul": "July", "aug": "August",
-    "sep": "September", "sept": "September", "oct": "October", "nov": "November", "dec": "December", "mon": "Monday",
-    "tue": "Tuesday", "tues": "Tuesday", "wed": "Wednesday", "thu": "Thursday", "thur": "Thursday",
-    "thurs": "Thursday", "fri": "Friday",
+    "sep": "September", "sept": "September", "oct": "October", "nov": "November", "dec": "December",
+    **{short.lower(): day for short, day in _WEEK.items()},
 }  # fmt: skip
 """With a full stop, anywhere. Those in `_ALSO_WORDS` need a capital or a number next to them."""
 
@@ -58,6 +65,16 @@ _PARTS = str.split(
     "Chapter Part Book Volume Act Scene Section Phase Type Article Appendix War Class Level Stage Figure Table Canto "
     "Psalm Vol Lesson Unit Grade Category Round Title Factor"
 )
+_LETTERED = {"Appendix", "Class", "Grade", "Type", "Unit"}
+"""What is as often named by letters as counted: V and X behind these are letters."""
+_VERBS = set(
+    str.split(
+        "agree am argue ask assume believe consider describe discuss do don't enjoy expect explain feel find give go "
+        "guess have hope knew know mean never prefer propose recall remember say see show suggest suppose take tell "
+        "thank think thought understand want wanted wish wonder write"
+    )
+)
+"""In front of these, I is who speaks."""
 
 _CAPITAL = r"[A-Z][a-z]"
 _DRIVE = re.compile(rf"\b(?!The |A |And )([A-Z][a-z]+) Dr\b(?!\.?\s+{_CAPITAL})(\.?)")
@@ -78,7 +95,17 @@ _NUMBERED = re.compile(r"\b(Nos?|nos?)(\.\s?|\s)(?=\d)")
 _PAGE = re.compile(r"\bp\.\s?(?=\d)")
 _HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
 _KING = re.compile(rf"\b({'|'.join(_KINGS)}) ([IVXL]+)(?=('s)?\b)(?P<after>.?)")
-_PART = re.compile(rf"\b({'|'.join(_PARTS)}|{'|'.join(_PARTS).upper()})(\.? )([IVXLC]+)\b(?!')")
+_PART = re.compile(rf"\b({'|'.join(_PARTS)}|{'|'.join(_PARTS).upper()})(\.? )([IVXLC]+)\b(?!')(?=(?:\s([a-z']+))?)")
+_DATED = re.compile(
+    rf"(?<!\b[Tt]he )\b({'|'.join([*_WEEK, *_WEEKEND])})\.(?=,?\s+(?:\d|the [a-z-]+ of|{'|'.join(dates.MONTHS)}))"
+)
+_SATURDAY = re.compile(r"\b(Sat)\.(?![A-Za-z])")
+_SUNDAY = re.compile(
+    r"(?:(?<!\b[Tt]he )(?<!\b[Oo]ur )\b(?=Sun\.(?:,|\s*[-&]|\s+[a-z\d]))"
+    r"|(?:(?<=\b[Oo]n )|(?<=\b[Ee]very )|(?<=\b[Uu]ntil )|(?<=day and )|(?<=day & )|(?<=day or )|(?<=day to )|(?<=-)))"
+    r"(Sun)\.(?![A-Za-z])"
+)
+"""Not the star."""
 
 
 def _sentence_end(text: str, at: int) -> str:
@@ -95,6 +122,10 @@ def _word(found: re.Match[str]) -> str:
     if as_word and not (short.lower() == "al" and text[: found.start()].endswith("et ")):
         return found[0]
     return _WORDS[short.lower()] + _sentence_end(text, found.end())
+
+
+def _weekend(found: re.Match[str]) -> str:
+    return _WEEKEND[found[1]] + _sentence_end(found.string, found.end())
 
 
 def _street_or_saint(text: str) -> str:
@@ -115,14 +146,17 @@ def _drive(found: re.Match[str]) -> str:
 def _king(found: re.Match[str]) -> str:
     value = numbers.roman(found[2])
     lone = found[2] in {"I", "V", "X"} and found["after"] not in {"", ".", ",", ";", ":", "'", ")", "?", "!"}
-    if value is None or lone:  # "and John I think"
+    if value is None or lone or found[2] == "L":  # "and John I think", "Charles L. Brown"
         return found[0]
     return f"{found[1]} the {numbers.ordinal(str(value))}{found['after']}"
 
 
 def _part(found: re.Match[str]) -> str:
-    value = numbers.roman(found[3])
-    return found[0] if value is None else f"{found[1]} {numbers.cardinal(str(value))}"
+    value, word = numbers.roman(found[3]), found[1].capitalize()
+    letter = found[3] in {"C", "L"} or (found[3] in {"V", "X"} and word in _LETTERED)
+    if value is None or letter or (found[3] == "I" and word != "War" and found[4] in _VERBS):  # "In Part I think"
+        return found[0]
+    return f"{found[1]} {numbers.cardinal(str(value))}"
 
 
 def expand(text: str) -> str:
@@ -139,7 +173,6 @@ def expand(text: str) -> str:
     text = _TITLE_ANYWHERE.sub(lambda found: _TITLES[found[1]], text)
     text = _NUMBERED.sub(lambda found: "numbers " if found[1].lower() == "nos" else "number ", text)
     text = _PAGE.sub("page ", text)
+    text = _DATED.sub(lambda found: (_WEEK | _WEEKEND)[found[1]], text)
+    text = _SUNDAY.sub(_weekend, _SATURDAY.sub(_weekend, text))
     return _WORD.sub(_word, text)
-
-
-_PLAIN = {"Mr", "Mrs", "Ms", "Messrs", "Prof", "Lt", "Col", "Sgt", "Capt", "Mt"}

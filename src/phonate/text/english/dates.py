@@ -15,10 +15,11 @@ _SHORT = {**{month[:3]: month for month in MONTHS}, "Sept": "September"}
 _MONTH = "|".join([*MONTHS, *(rf"{short}\b\.?" for short in _SHORT if short != "May")])
 _ISO = re.compile(r"(?<![\w-])(\d{4})-(\d\d)-(\d\d)(?![\w-])")
 _SLASHED = re.compile(r"(?<![\d/])(\d{1,2})/(\d{1,2})/(\d{4}|\d\d)(?![\d/])")
-_MONTH_FIRST = re.compile(rf"\b({_MONTH}) (\d{{1,2}})(?:st|nd|rd|th)?\b(?!:|\.\d|,\d)(?:(,?) (\d{{4}})\b(?![:,.]\d))?")
-_DAY_FIRST = re.compile(
-    rf"\b([Tt]he )?(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})(?![a-z])(?:,? (\d{{4}})\b(?![:,.]\d))?"
-)
+_DASHED = re.compile(r"(?<![\w-])(\d{1,2})-(\d{1,2})-(1[1-9]\d\d|20\d\d)(?![\w-])")
+_DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
+_DAYS = rf"{_DAY}(?:-{_DAY})?"
+_MONTH_FIRST = re.compile(rf"\b({_MONTH}) {_DAYS}\b(?!:|\.\d|,\d)(?:,? (\d{{4}})\b(?![:,.]\d))?")
+_DAY_FIRST = re.compile(rf"\b([Tt]he )?{_DAYS}(?: of)? ({_MONTH})(?![a-z])(?:,? (\d{{4}})\b(?![:,.]\d))?")
 _MONTH_YEAR = re.compile(rf"\b({_MONTH}),? (\d{{4}})\b(?![:,.]\d)")
 _DECADE = re.compile(r"(?<![\d,.])(\d\d)?(\d0)'?s\b")
 _SHORT_DECADE = re.compile(r"'(\d)0s\b")
@@ -45,6 +46,14 @@ def _day(digits: str) -> str | None:
     return ordinal(str(int(digits))) if 1 <= int(digits) <= 31 else None
 
 
+def _days(first: str, last: str | None) -> str | None:
+    """ "1", "3" -> "first to third"; None for what is no day or no span of days."""
+    begin, end = _day(first), _day(last or first)
+    if begin is None or end is None or (last and int(last) <= int(first)):
+        return None
+    return f"{begin} to {end}" if last else begin
+
+
 def _any_year(digits: str) -> str:
     if len(digits) == 2:
         digits = ("20" if int(digits) < 70 else "19") + digits
@@ -65,17 +74,17 @@ def _slashed(found: re.Match[str]) -> str:
 
 
 def _month_first(found: re.Match[str]) -> str:
-    day = _day(found[2])
-    if day is None:
+    days = _days(found[2], found[3])
+    if days is None:
         return found[0]
-    return f"{_month(found[1])} {day}" + (f", {_any_year(found[4])}" if found[4] else "")
+    return f"{_month(found[1])} {days}" + (f", {_any_year(found[4])}" if found[4] else "")
 
 
 def _day_first(found: re.Match[str]) -> str:
-    day = _day(found[2])
-    if day is None:
+    days = _days(found[2], found[3])
+    if days is None:
         return found[0]
-    return f"{found[1] or 'the '}{day} of {_month(found[3])}" + (f", {_any_year(found[4])}" if found[4] else "")
+    return f"{found[1] or 'the '}{days} of {_month(found[4])}" + (f", {_any_year(found[5])}" if found[5] else "")
 
 
 def _decade(found: re.Match[str]) -> str:
@@ -102,7 +111,7 @@ def _clock(found: re.Match[str]) -> str:
 def expand(text: str) -> str:
     """`text` with dates and times in words."""
     text = _ISO.sub(lambda found: _numeric(found[2], found[3], found[1]) or found[0], text)
-    text = _SLASHED.sub(_slashed, text)
+    text = _DASHED.sub(_slashed, _SLASHED.sub(_slashed, text))
     text = _DAY_FIRST.sub(_day_first, text)
     text = _MONTH_FIRST.sub(_month_first, text)
     text = _MONTH_YEAR.sub(lambda found: f"{_month(found[1])} {_any_year(found[2])}", text)

@@ -65,9 +65,7 @@ def ordinal(digits: str) -> str:
 
 
 def number(text: str) -> str:
-    """A cardinal or a decimal: "-3.14" -> "minus three point one four"."""
-    if text.startswith("-"):
-        return "minus " + number(text[1:])
+    """A cardinal or a decimal: "3.14" -> "three point one four"."""
     whole, point, fraction = text.partition(".")
     if not point:
         return cardinal(whole)

@@ -9,7 +9,7 @@ from phonate.text.english.numbers import by_digit, cardinal, fraction, number, o
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
 _SIGN = r"(?:(?<![\w)])[-+])?"
 _SCALES = {"k": "thousand", "m": "million", "mn": "million", "bn": "billion", "b": "billion", "tn": "trillion"}
-_SCALE = r"(?:\s?(thousand|million|billion|trillion)\b|(k|K|mn|m|M|bn|B|b|tn)\b)?"
+_SCALE = r"(?:\s?(thousand|million|billion|trillion)\b|(?:\s(?=m|tn))?(k|K|mn|m|M|bn|B|b|tn)\b)?"
 _MONEY_NAMES = {
     "$": ("dollar", "cent"), "£": ("pound", "penny"), "€": ("euro", "cent"), "¥": ("yen", "sen"),
     "₹": ("rupee", "paisa"), "¢": ("cent", ""),
@@ -33,17 +33,17 @@ _UNITS = {
     "m3": "cubic meter", "cm2": "square centimeter", "cm3": "cubic centimeter", "sq ft": "square foot",
     "ft2": "square foot", "°C": "degree Celsius", "° C": "degree Celsius", "°F": "degree Fahrenheit",
     "° F": "degree Fahrenheit", "°": "degree", "px": "pixel", "rpm": "revolution per minute", "kcal": "kilocalorie",
-    "cal": "calorie",
+    "cal": "calorie", "%": "percent",
 }  # fmt: skip
 _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
 _BEHIND = r"(?![A-Za-z0-9'°/])(?:\.(?=\s+[a-z]))?"
 _MEASURE = re.compile(rf"({_SIGN})({_NUMBER})(\s?)({_UNIT}){_BEHIND}")
-_PART_OF = re.compile(rf"(?<![\d/.,])(?:(\d+)\s+)?(\d{{1,2}})/(\d{{1,2}})\s?({_UNIT}){_BEHIND}")
+_PART_OF = re.compile(rf"(?<![\d/.,])({_SIGN})(?:(\d+)\s+)?(\d{{1,2}})/(\d{{1,2}})\s?({_UNIT}){_BEHIND}")
 _PERCENT = re.compile(rf"({_SIGN})({_NUMBER})\s?%")
 _MIXED = re.compile(r"(?<![\d/.,])(\d+)\s+(\d{1,3})/(\d{1,3})(?![\d/])")
 _FRACTION = re.compile(r"(?<![\d/.,])(\d{1,3})/(\d{1,3}|10{3,6})(?![\d/])")
 _RATIO = re.compile(r"(?<![\d:.,/])(\d{1,2}):(?=\d{1,2}(?![\d:/]|[.,]\d))")
-_PHONE = re.compile(r"(?<![\w-])(\+?\d{1,3}[ .-]?)?(\(\d{3}\) ?|\d{3}[ .-])?(\d{3})[.-](\d{4})(?![\w-]|\.\d)")
+_PHONE = re.compile(r"(?<![\w-])(\+?\d{1,3}[ .-]?)??(\(\d{3}\) ?|\d{3}[ .-])?(\d{3})[.-](\d{4})(?![\w-]|\.\d)")
 _INTERNATIONAL = re.compile(r"(?<!\w)\+\d{1,3}(?:[ -]\(?\d{1,4}\)?){2,5}(?![\w-])")
 _GROUPS = re.compile(r"(?<![\w-])(?:\d{3}-\d\d-\d{4}|\d+(?:-\d+){3,})(?![\w-])")
 """ISBNs, social security numbers: they count nothing, so their digits are read."""
@@ -51,6 +51,10 @@ _ORDINAL = re.compile(r"(?<![\d.])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b")
 _DOMESTIC = re.compile(r"(?<![\w-])0\d{2,4}(?: \d{3,4}){1,3}(?![\w-])")
 _RANGE = re.compile(rf"(?<![\w.,-])([$£€]?(?:{_NUMBER})%?)\s?-\s?(?=[$£€]?(?:{_NUMBER})(?![\w.]*-\d))")
 _FEET = re.compile(r"(?<!\d)(\d)'\s?(\d\d?)\"")
+_FEET_AND_INCHES = re.compile(
+    r"(?<![\d.,])(\d+)\s?ft\.?,?\s?(\d\d?)\s?in\b"
+    r"(?:\.(?=\s+[a-z]|\s*[,;:)])|(?!\s+(?!(?:by|deep|high|long|tall|thick|wide)\b)\w))"
+)
 _DOTTED = re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d])")
 _PER = re.compile(r"(?<=[a-z])/(km|hr|h|s|kg|lb|min|month|year|day|week|hour|person|night)\b")
 _BIG = re.compile(rf"({_SIGN})({_NUMBER})")
@@ -69,7 +73,7 @@ def _plural_unit(name: str) -> str:
     first, space, rest = name.partition(" ")
     if first in {"square", "cubic", "kilowatt"}:
         return f"{first} {_plural_unit(rest)}"
-    if first.endswith("hertz") or first in {"yen", "sen"}:
+    if first.endswith("hertz") or first in {"yen", "sen", "percent"}:
         return name
     irregular = {"foot": "feet", "penny": "pence", "paisa": "paise", "inch": "inches"}
     return irregular.get(first, plural(first)) + space + rest
@@ -99,6 +103,10 @@ def _phone(found: re.Match[str]) -> str:
     return plus + ", ".join(by_digit(group) for group in groups)
 
 
+def _feet(found: re.Match[str]) -> str:
+    return f"{_count(found[1], 'foot')} {_count(found[2], 'inch')}"
+
+
 def _mixed(found: re.Match[str]) -> str:
     part = fraction(found[2], found[3])
     return f"{cardinal(found[1])} and {part}" if found[3].strip("0") else found[0]
@@ -109,15 +117,19 @@ def _fraction(found: re.Match[str]) -> str:
 
 
 def _part_of(found: re.Match[str]) -> str:
-    """1/2 tsp -> one half teaspoon; 3/4 mi -> three quarters of a mile; 1 1/2 h -> one and one half hours."""
-    whole, over, under, unit = found.groups()
+    """1/2 tsp -> one half teaspoon; 3/4 mi -> three quarters of a mile; 1 1/2 h -> one and one half hours.
+
+    5 1/2% -> five and a half percent.
+    """
+    sign, whole, over, under, unit = found.groups()
     if not under.strip("0") or not over.strip("0"):
         return found[0]
     part, name = fraction(over, under), _UNITS[unit]
     if whole:
-        return f"{cardinal(whole)} and {part} {_plural_unit(name)}"
+        part = "a half" if unit == "%" and part == "one half" else part
+        return f"{_sign(sign)}{cardinal(whole)} and {part} {_plural_unit(name)}"
     article = "an" if re.match(r"[aeio]|hour", name) else "a"
-    return f"{part} {name}" if over == "1" else f"{part} of {article} {name}"
+    return _sign(sign) + (f"{part} {name}" if over == "1" else f"{part} of {article} {name}")
 
 
 def expand(text: str) -> str:
@@ -126,12 +138,12 @@ def expand(text: str) -> str:
     text = _PHONE.sub(_phone, text)
     text = _DOMESTIC.sub(lambda found: ", ".join(map(by_digit, found[0].split())), text)
     text = _GROUPS.sub(lambda found: ", ".join(map(by_digit, found[0].split("-"))), text)
-    text = _FEET.sub(lambda found: f"{_count(found[1], 'foot')} {_count(found[2], 'inch')}", text)
+    text = _FEET_AND_INCHES.sub(_feet, _FEET.sub(_feet, text))
     text = _RANGE.sub(r"\1 to ", text)
     text = _MONEY_BEFORE.sub(lambda found: _money(found[1], found[2], found[3], _scale(found[4], found[5])), text)
     text = _MONEY_AFTER.sub(lambda found: _money(found[1], found[5], found[2], _scale(found[3], found[4])), text)
-    text = _PERCENT.sub(lambda found: f"{_sign(found[1])}{number(found[2])} percent", text)
     text = _PART_OF.sub(_part_of, text)
+    text = _PERCENT.sub(lambda found: f"{_sign(found[1])}{number(found[2])} percent", text)
     text = _MIXED.sub(_mixed, text)
     text = _MEASURE.sub(lambda found: _sign(found[1]) + _count(found[2], _UNITS[found[4]]), text)
     text = _PER.sub(_per, text)

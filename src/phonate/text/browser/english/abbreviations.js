@@ -30,13 +30,18 @@ const drive = found => `${found[1]} Drive` + (found[2] ? sentenceEnd(found.input
 function king(found) {
   const value = roman(found[2]), after = found.groups.after;
   const lone = ["I", "V", "X"].includes(found[2]) && !PAUSES.includes(after); // "and John I think"
-  return value === null || lone ? found[0] : `${found[1]} the ${ordinal(String(value))}${after}`;
+  return value === null || lone || found[2] === "L" ? found[0] : `${found[1]} the ${ordinal(String(value))}${after}`;
 }
 
 function part(found) {
-  const value = roman(found[3]);
-  return value === null ? found[0] : `${found[1]} ${cardinal(String(value))}`;
+  const value = roman(found[3]), word = found[1][0] + found[1].slice(1).toLowerCase();
+  const letter = ["C", "L"].includes(found[3]) || (["V", "X"].includes(found[3]) && rules.LETTERED.has(word));
+  if (value === null || letter) return found[0];
+  if (found[3] === "I" && word !== "War" && rules.VERBS.has(found[4])) return found[0]; // "In Part I think"
+  return `${found[1]} ${cardinal(String(value))}`;
 }
+
+const weekend = found => rules.WEEKEND[found[1]] + sentenceEnd(found.input, endOf(found));
 
 const title = found => found[2] || rules.PLAIN.has(found[1]) ? rules.TITLES[found[1]] : found[0];
 
@@ -53,5 +58,7 @@ export function expand(text) {
   text = sub(rules.TITLE_ANYWHERE, found => rules.TITLES[found[1]], text);
   text = sub(rules.NUMBERED, found => found[1].toLowerCase() === "nos" ? "numbers " : "number ", text);
   text = sub(rules.PAGE, "page ", text);
+  text = sub(rules.DATED, found => rules.WEEK[found[1]] ?? rules.WEEKEND[found[1]], text);
+  text = sub(rules.SUNDAY, weekend, sub(rules.SATURDAY, weekend, text));
   return sub(rules.WORD, word, text);
 }

@@ -10,6 +10,13 @@ const day = digits => digits >= 1 && digits <= 31 ? ordinal(unpadded(digits)) : 
 const halfDay = letter => letter ? ` ${letter.toUpperCase()}.M.` : "";
 const lastYear = last => last.length === 4 ? year(last) : pair(last);
 
+// "1", "3" -> "first to third"; null for what is no day or no span of days.
+function days(first, last) {
+  const begin = day(first), end = day(last ?? first);
+  if (begin === null || end === null || (last && Number(last) <= Number(first))) return null;
+  return last ? `${begin} to ${end}` : begin;
+}
+
 function anyYear(digits) {
   if (digits.length === 2) digits = (digits < 70 ? "20" : "19") + digits;
   return digits[0] !== "0" ? year(digits) : cardinal(digits);
@@ -27,14 +34,14 @@ function slashed(found) {
 }
 
 function monthFirst(found) {
-  const said = day(found[2]);
+  const said = days(found[2], found[3]);
   return said === null ? found[0] : `${month(found[1])} ${said}` + (found[4] ? `, ${anyYear(found[4])}` : "");
 }
 
 function dayFirst(found) {
-  const said = day(found[2]);
+  const said = days(found[2], found[3]);
   if (said === null) return found[0];
-  return `${found[1] || "the "}${said} of ${month(found[3])}` + (found[4] ? `, ${anyYear(found[4])}` : "");
+  return `${found[1] || "the "}${said} of ${month(found[4])}` + (found[5] ? `, ${anyYear(found[5])}` : "");
 }
 
 function decade(found) {
@@ -55,7 +62,7 @@ function clock(found) {
 // `text` with dates and times in words.
 export function expand(text) {
   text = sub(rules.ISO, found => numeric(found[2], found[3], found[1]) ?? found[0], text);
-  text = sub(rules.SLASHED, slashed, text);
+  text = sub(rules.DASHED, slashed, sub(rules.SLASHED, slashed, text));
   text = sub(rules.DAY_FIRST, dayFirst, text);
   text = sub(rules.MONTH_FIRST, monthFirst, text);
   text = sub(rules.MONTH_YEAR, found => `${month(found[1])} ${anyYear(found[2])}`, text);

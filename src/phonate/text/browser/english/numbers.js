@@ -47,9 +47,8 @@ export function ordinal(digits) {
   return said.slice(0, said.length - last.length) + name;
 }
 
-// A cardinal or a decimal: "-3.14" -> "minus three point one four".
+// A cardinal or a decimal: "3.14" -> "three point one four".
 export function number(text) {
-  if (text.startsWith("-")) return `minus ${number(text.slice(1))}`;
   const at = text.indexOf(".");
   if (at < 0) return cardinal(text);
   return (at ? `${cardinal(text.slice(0, at))} ` : "") + `point ${byDigit(text.slice(at + 1))}`;

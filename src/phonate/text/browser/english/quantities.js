@@ -17,7 +17,7 @@ const count = (digits, name) => `${number(digits)} ${digits === "1" ? name : plu
 function pluralUnit(name) {
   const space = name.indexOf(" "), first = space < 0 ? name : name.slice(0, space), rest = name.slice(first.length);
   if (["square", "cubic", "kilowatt"].includes(first)) return `${first} ${pluralUnit(rest.slice(1))}`;
-  if (first.endsWith("hertz") || first === "yen" || first === "sen") return name;
+  if (first.endsWith("hertz") || ["yen", "sen", "percent"].includes(first)) return name;
   return (IRREGULAR[first] ?? plural(first)) + rest;
 }
 
@@ -37,17 +37,22 @@ function phone(found) {
   return plus + digitGroups(found[0]);
 }
 
+const feet = found => `${count(found[1], "foot")} ${count(found[2], "inch")}`;
+
 function over(found) {
   return allZeros(found[2]) ? `${cardinal(found[1])} over ${cardinal(found[2])}` : fraction(found[1], found[2]);
 }
 
 // 1/2 tsp -> one half teaspoon; 3/4 mi -> three quarters of a mile; 1 1/2 h -> one and one half hours.
+// 5 1/2% -> five and a half percent.
 function partOf(found) {
-  const [whole, above, under, unit] = found.slice(1);
+  const [signed, whole, above, under, unit] = found.slice(1);
   if (allZeros(under) || allZeros(above)) return found[0];
   const part = fraction(above, under), name = rules.UNITS[unit];
-  if (whole) return `${cardinal(whole)} and ${part} ${pluralUnit(name)}`;
-  return above === "1" ? `${part} ${name}` : `${part} of ${/^(?:[aeio]|hour)/.test(name) ? "an" : "a"} ${name}`;
+  const half = unit === "%" && part === "one half" ? "a half" : part;
+  if (whole) return `${sign(signed)}${cardinal(whole)} and ${half} ${pluralUnit(name)}`;
+  const article = /^(?:[aeio]|hour)/.test(name) ? "an" : "a";
+  return sign(signed) + (above === "1" ? `${part} ${name}` : `${part} of ${article} ${name}`);
 }
 
 // `text` with quantities in words, but not plain numbers.
@@ -56,12 +61,12 @@ export function expand(text) {
   text = sub(rules.PHONE, phone, text);
   text = sub(rules.DOMESTIC, found => split(found[0]).map(byDigit).join(", "), text);
   text = sub(rules.GROUPS, found => digitGroups(found[0]), text);
-  text = sub(rules.FEET, found => `${count(found[1], "foot")} ${count(found[2], "inch")}`, text);
+  text = sub(rules.FEET_AND_INCHES, feet, sub(rules.FEET, feet, text));
   text = sub(rules.RANGE, "\\1 to ", text);
   text = sub(rules.MONEY_BEFORE, found => money(found[1], found[2], found[3], scale(found[4], found[5])), text);
   text = sub(rules.MONEY_AFTER, found => money(found[1], found[5], found[2], scale(found[3], found[4])), text);
-  text = sub(rules.PERCENT, found => `${sign(found[1])}${number(found[2])} percent`, text);
   text = sub(rules.PART_OF, partOf, text);
+  text = sub(rules.PERCENT, found => `${sign(found[1])}${number(found[2])} percent`, text);
   text = sub(
     rules.MIXED,
     found => allZeros(found[3]) ? found[0] : `${cardinal(found[1])} and ${fraction(found[2], found[3])}`,

@@ -96,9 +96,8 @@ def export(
     spoken = SpokenText(parallel(synthesiser, "be exported"), network)
     stored: Dtype = dtype or ("int8" if form == "browser" else "fp32")
     told = facts | sources_beside(source) | sources_of_vocoder(vocoder or synthesiser.data.vocoder)
-    with tempfile.TemporaryDirectory(
-        dir=model.parent, prefix=f".{model.name}."
-    ) as folder:  # so that all or none is there
+    # Files are moved from here once all are written.
+    with tempfile.TemporaryDirectory(dir=model.parent, prefix=f".{model.name}.") as folder:
         made = [Path(folder) / path.name for path in written]
         if found:
             _write_page(spoken, synthesiser, made[0], facts, stored, found)

@@ -46,6 +46,9 @@ class Shaping:
         yield from (chunk for chunk in self._shaped(chunks) if len(chunk))
 
     def _shaped(self, chunks: Iterable[FloatArray]) -> Iterator[FloatArray]:
+        if not self.pauses and not self.levels:
+            yield from chunks
+            return
         begins, left = 0, list(self.pauses)
         for chunk in chunks:
             shaped, ends = chunk * self._gains(begins, begins + len(chunk)), begins + len(chunk)

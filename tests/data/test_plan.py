@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
-from phonate.data.batches.plan import epoch_plan, slice_for
+from phonate.data.batches.plan import PART_COST, epoch_plan, parts_by_length, slice_for
 
 LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=300).map(lambda values: np.array(values, dtype=np.int64))
 
@@ -50,6 +50,33 @@ def test_both_caps_hold_together(lengths, batch_size, cap):
     plan = epoch_plan(3, 1, lengths, batch_size=batch_size, max_frames=cap)
     assert sorted(np.concatenate(plan)) == list(range(len(lengths)))
     assert all(len(batch) <= batch_size and len(batch) * lengths[batch].max() <= cap for batch in plan)
+
+
+def cost(parts, lengths):
+    """What `parts_by_length` makes small."""
+    each = PART_COST * len(lengths) * int(lengths.max())
+    return sum(len(part) * int(lengths[part].max()) + each for part in parts)
+
+
+@given(LENGTHS)
+def test_parts_of_a_batch_hold_every_sample_once_from_long_to_short(lengths):
+    parts = parts_by_length(lengths)
+    assert sorted(np.concatenate(parts)) == list(range(len(lengths)))
+    assert all(lengths[one].min() >= lengths[other].max() for one, other in itertools.pairwise(parts))
+    assert cost(parts, lengths) <= cost([np.arange(len(lengths))], lengths) + 1e-6
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=8).map(np.array))
+def test_no_other_parts_of_a_batch_have_less_padding(lengths):
+    ordered = np.argsort(-lengths)
+    cuts = (c for n in range(len(lengths)) for c in itertools.combinations(range(1, len(lengths)), n))
+    least = min(cost(np.split(ordered, list(cut)), lengths) for cut in cuts)
+    assert cost(parts_by_length(lengths), lengths) == pytest.approx(least)
+
+
+def test_batches_of_like_length_stay_whole():
+    assert [len(part) for part in parts_by_length(np.array([95, 100, 97, 99]))] == [4]
+    assert [len(part) for part in parts_by_length(np.array([10, 100, 9, 11]))] == [1, 3]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 
+import numpy as np
 import pytest
 import torch
-from small_tasks import Nothing, RegressionTask
+from small_tasks import Nothing, RegressionTask, Sequences
 from test_trainer import lines, same, train, weights
 
 from phonate.compute import distributed
@@ -55,6 +57,46 @@ def test_the_effective_batch_is_told_in_what_batches_are_made_by(changes, said, 
     with caplog.at_level("INFO"):
         train(tmp_path / "run", max_steps=1, gradient_accumulation_steps=3, **changes)
     assert said in caplog.text
+
+
+class Uneven(Sequences):
+    """Of every eight samples one is ten times as long as the others."""
+
+    def __init__(self, count, seed):
+        super().__init__(count, seed)
+        self.lengths = np.where(np.arange(count) % 8 == 0, 40, 4)
+        self.inputs = [np.zeros((n, 4), dtype=np.float32) for n in self.lengths]
+        self.targets = self.inputs
+
+
+@pytest.mark.parametrize("batch_size", [8, 4])
+@pytest.mark.parametrize("rate", [10.0, None])
+def test_much_padding_is_told_with_the_mend(rate, batch_size, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(Uneven, "frames_per_second", rate)
+    monkeypatch.setattr(RegressionTask, "dataset", lambda self, split: Uneven(64, 1))
+    frames = max(batch_size * 8.5, 40)  # 8.5 on average, 40 at most
+    option = {"max_length": int(frames)} if rate is None else {"max_duration": math.ceil(frames / rate)}
+    ((name, value),) = option.items()
+    with caplog.at_level("INFO"):
+        before = train(tmp_path / "a", max_steps=1, batch_size=batch_size).train_source.padding(0)
+    said = f"{before:.0%} of the frames in batches are padding"
+    assert said in caplog.text
+    assert f"training.{name}={value} makes" in caplog.text
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        after = train(tmp_path / "b", max_steps=1, batch_size=batch_size, **option).train_source.padding(0)
+    assert after < before
+    train(tmp_path / "c", max_steps=1, batch_size=batch_size, performance={"split_by_length": True})
+    assert "padding" not in caplog.text
+
+
+def test_usual_padding_is_not_told(tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        trainer = train(tmp_path / "run", max_steps=1)
+    assert "padding" not in caplog.text
+    batches = [planned.batch["mask"] for planned in trainer.train_source.epoch(0)]
+    real, frames = sum(int(mask.sum()) for mask in batches), sum(mask.numel() for mask in batches)
+    assert trainer.train_source.padding(0) == pytest.approx(1 - real / frames)
 
 
 def test_a_loss_scale_without_fp16_is_told(tmp_path, caplog):

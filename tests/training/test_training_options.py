@@ -158,7 +158,8 @@ def persistent_workers(tmp_path, m):
 def source(tmp_path, monkeypatch, **performance):
     """What loading is asked for."""
     seen = {}
-    monkeypatch.setattr(setup, "BatchSource", lambda samples, **options: seen.update(options))
+    source = SimpleNamespace(padding=lambda epoch: 0.0)
+    monkeypatch.setattr(setup, "BatchSource", lambda samples, **options: seen.update(options) or source)
     options = settings(performance=performance)
     setup.batch_source(Sequences(4, 1), options, distributed.Ranks(), torch.device("cpu"))
     return seen
@@ -440,6 +441,16 @@ def batch_shim(tmp_path, m):
         for flag in (True, False)
     ]
     return shapes[0] == {64} and max(shapes[1]) < 64
+
+
+def split_by_length(tmp_path, m):
+    """Of the batches of one training, as parts and whole."""
+    parts, whole = (
+        list(train(tmp_path / str(flag), max_steps=1, performance={"split_by_length": flag}).train_source.epoch(0))
+        for flag in (True, False)
+    )
+    padded = [sum(planned.batch["mask"].numel() for planned in one) for one in (parts, whole)]
+    return len(parts) > len(whole) and padded[0] < padded[1]
 
 
 def compile_model(tmp_path, m):
@@ -726,6 +737,7 @@ OBSERVED = {
     "performance.persistent_workers": persistent_workers,
     "performance.compile_model": compile_model,
     "performance.batch_shim": batch_shim,
+    "performance.split_by_length": split_by_length,
     "performance.matmul_precision": matmul_precision,
     "performance.threads": threads,
     "performance.memory_management": lambda t, m: (

@@ -45,18 +45,24 @@ class AdversarialPhases:
 
 
 class PhaseOutput(Generic[OutputT]):
-    """What the generator's phase computed for a batch, for the discriminator's phase of the same step."""
+    """What the generator's phase computed for the batches of a step, for the discriminator's phase of the same step."""
 
     def __init__(self) -> None:
-        self._kept: tuple[Batch, OutputT] | None = None
+        self._step = -1
+        self._kept: list[tuple[Batch, OutputT]] = []
 
-    def put(self, batch: Batch, output: OutputT) -> None:
-        """Keep the output for `batch`, in place of the one before."""
-        self._kept = (batch, output)
+    def put(self, step: int, batch: Batch, output: OutputT) -> None:
+        """Keep the output for `batch` until it is taken or another step begins."""
+        if step != self._step:
+            self._step, self._kept = step, []
+        self._kept.append((batch, output))
 
-    def get(self, batch: Batch) -> OutputT | None:
-        """The output for this very `batch`; None where another one came last."""
-        return self._kept[1] if self._kept is not None and self._kept[0] is batch else None
+    def take(self, batch: Batch) -> OutputT | None:
+        """The output for this very `batch`; None where none is kept."""
+        for i, (one, _) in enumerate(self._kept):
+            if one is batch:
+                return self._kept.pop(i)[1]
+        return None
 
 
 class ConditionalDiscriminator(Protocol):

@@ -120,6 +120,9 @@ class PerformanceSettings(Settings):
     TF32, which has 10 bits of mantissa, on GPUs that have it. medium: in bf16. Matters most in mixed_precision fp32."""
     batch_shim: bool = False
     """Pad each batch to a multiple of 64 frames, to limit the number of shapes (for compile_model and CUDA)."""
+    split_by_length: bool = False
+    """Compute batches of short and long samples in parts of similar length, which have less padding and, up to
+    rounding, the same gradient. For one process without a GPU; elsewhere it has no effect."""
     threads: PositiveInt | None = None
     """Number of threads of torch and of NumPy's matrix products. Null: their defaults."""
     memory_management: bool = True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 SHIM_FRAMES = 64
 """`training.performance.batch_shim` pads to multiples of this."""
+MUCH_PADDING = 0.5
+"""From this share of the frames on, it is said that batches by length would have less."""
 
 
 class Source(Protocol):
@@ -73,7 +77,8 @@ def batch_source(
         merged = merged_for(settings, ranks.world_size)
         if (idle := ranks.world_size - batch_size * merged) > 0:
             _warn_idle(settings, ranks, idle)
-    return BatchSource(
+    split = performance.split_by_length and not validation and _alone_on_cpu(ranks, device)
+    source = BatchSource(
         samples,
         seed=settings.random_seed,
         batch_size=batch_size,
@@ -87,6 +92,29 @@ def batch_source(
         pin_memory=pin,
         multiple=SHIM_FRAMES if performance.batch_shim else 1,
         merged=merged,
+        by_length=split,
+    )
+    if not (split or validation) and frames is None and ranks.is_main:
+        _advise_on_padding(source.padding(0), samples, batch_size)
+    return source
+
+
+def _alone_on_cpu(ranks: Ranks, device: torch.device) -> bool:
+    """Where parts of a batch pay: a GPU is not filled by them, and ranks would wait for each other's."""
+    return device.type == "cpu" and ranks.world_size == 1
+
+
+def _advise_on_padding(padding: float, samples: Dataset, batch_size: int) -> None:
+    """Say what makes batches of about `batch_size` samples with less padding, where there is much."""
+    if padding < MUCH_PADDING:
+        return
+    rate, lengths = samples.frames_per_second, np.asarray(samples.lengths)
+    frames = max(batch_size * float(lengths.mean()), int(lengths.max()))
+    logger.info(
+        "%.0f%% of the frames in batches are padding, because they mix short and long samples; "
+        "training.%s makes batches of about this size from samples of similar length",
+        100.0 * padding,
+        f"max_length={math.ceil(frames)}" if rate is None else f"max_duration={math.ceil(frames / rate)}",
     )
 
 
@@ -176,6 +204,11 @@ def check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
     """Refuse settings under which a task can't be trained as they mean it. Raises InputError."""
     if task.coupling is Coupling.BATCH and ranks.world_size > 1:
         raise InputError("the task's loss depends on the whole batch, which ranks would split; use one process")
+    if task.coupling is not Coupling.NONE and settings.performance.split_by_length:
+        raise InputError(
+            "training.performance.split_by_length: the loss of an item depends on the other items of its batch, which "
+            "can't be split; set it to false"
+        )
     best = settings.best_metric
     if best.removeprefix("val_") in {NEWEST, *task.higher_is_better} and not settings.validation.greater_is_better:
         raise InputError(

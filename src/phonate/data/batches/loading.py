@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch.utils.data
 from phonate.config.errors import DataError, InputError, PhonateError
 from phonate.config.randomness import generator
 from phonate.data.batches.dataset import Batch, Dataset
-from phonate.data.batches.plan import Indices, epoch_plan, slice_for
+from phonate.data.batches.plan import Indices, epoch_plan, parts_by_length, slice_for
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class MicroBatch:
     weight: float = 1.0
     """0 on a rank that got no items: it computes a placeholder that must not count."""
     planned: int = 1
-    """How many micro-batches of the plan it stands for."""
+    """How many micro-batches of the plan are done after it: 0 where it is a part of one and others follow."""
 
     def pin_memory(self) -> MicroBatch:
         """The same with its tensors in page-locked memory. torch's loader calls this."""
@@ -38,8 +38,11 @@ class MicroBatch:
         return replace(self, batch=batch)
 
 
-class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
-    """Micro-batches addressed by (epoch, position in the plan); each is `merged` of the plan's, from there on."""
+class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
+    """Micro-batches addressed by (epoch, position in the plan); each is `merged` of the plan's, from there on.
+
+    It comes as a list of one or, with `by_length`, of parts of similar length.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,10 @@ class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
         world_size: int,
         multiple: int = 1,
         merged: int = 1,
+        by_length: bool = False,
     ) -> None:
         self.samples = samples
+        self.by_length = by_length
         self.multiple = multiple
         self.merged = merged
         self.ids = samples.ids
@@ -97,18 +102,17 @@ class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
             return epoch_plan(self.seed, epoch, self.lengths, batch_size=self.batch_size)
         return epoch_plan(self.seed, epoch, self.lengths, max_frames=self.max_frames)
 
-    def __getitem__(self, where: tuple[int, int]) -> MicroBatch:
+    def __getitem__(self, where: tuple[int, int]) -> list[MicroBatch]:
         epoch, position = where
-        parts = self.plan(epoch)[position : position + self.merged]
-        batch = np.concatenate(parts)
+        merged = self.plan(epoch)[position : position + self.merged]
+        batch = np.concatenate(merged)
         mine = slice_for(batch, self.rank, self.world_size)
         weight = 1.0
         if not len(mine):
             mine, weight = batch[:1], 0.0
-        ids = [self.ids[i] for i in mine]
-        items = [self._item(int(i), epoch, name) for i, name in zip(mine, ids, strict=True)]
-        collated = self.samples.collate(items)
-        return MicroBatch(ids, padded_to(collated, self.multiple), weight, len(parts))
+        parts = [mine[part] for part in parts_by_length(self.lengths[mine])] if self.by_length else [mine]
+        *before, last = (self._part(part, epoch, weight) for part in parts)
+        return [*(replace(part, planned=0) for part in before), replace(last, planned=len(merged))]
 
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """`planned`, a micro-batch of `epoch`, as two of half the items, the same to the bit; None where it has one.
@@ -120,12 +124,15 @@ class PlannedBatches(torch.utils.data.Dataset[MicroBatch]):
         middle = (len(planned.ids) + 1) // 2
         if not self._positions:
             self._positions.update({name: i for i, name in enumerate(self.ids)})
+        positions = [self._positions[name] for name in planned.ids]
+        first, second = positions[:middle], positions[middle:]
+        return self._part(first, epoch, planned.weight), self._part(second, epoch, planned.weight)
 
-        def part(ids: list[str]) -> MicroBatch:
-            items = [self._item(self._positions[name], epoch, name) for name in ids]
-            return MicroBatch(ids, padded_to(self.samples.collate(items), self.multiple), planned.weight)
-
-        return part(planned.ids[:middle]), part(planned.ids[middle:])
+    def _part(self, positions: Sequence[int] | Indices, epoch: int, weight: float) -> MicroBatch:
+        """The samples at `positions` as a micro-batch."""
+        ids = [self.ids[i] for i in positions]
+        items = [self._item(int(i), epoch, name) for i, name in zip(positions, ids, strict=True)]
+        return MicroBatch(ids, padded_to(self.samples.collate(items), self.multiple), weight)
 
     def _item(self, index: int, epoch: int, name: str) -> Any:
         try:
@@ -180,6 +187,7 @@ class BatchSource:
     The result is the same whatever the number of workers. `max_frames` makes batches by length instead of by
     `batch_size`. `pin_memory` has a meaning on machines with CUDA only. One epoch is read at a time. `merged`
     micro-batches of the plan are computed as one; positions and `steps` count those of the plan all the same.
+    With `by_length` a micro-batch of short and long samples comes in parts of similar length.
     """
 
     def __init__(
@@ -197,20 +205,29 @@ class BatchSource:
         pin_memory: bool = False,
         multiple: int = 1,
         merged: int = 1,
+        by_length: bool = False,
     ) -> None:
-        self._batches = PlannedBatches(samples, seed, batch_size, max_frames, rank, world_size, multiple, merged)
+        self._batches = PlannedBatches(
+            samples, seed, batch_size, max_frames, rank, world_size, multiple, merged, by_length
+        )
         self.merged = merged
         self._workers = num_workers
         self._prefetch = prefetch_factor
         self._persistent = persistent_workers
         self._pin = pin_memory and torch.cuda.is_available()
-        self._stream: Iterator[MicroBatch | PhonateError] | None = None
+        self._stream: Iterator[list[MicroBatch] | PhonateError] | None = None
         self._next: tuple[int, int] | None = None
         self._computed = False
 
     def steps(self, epoch: int) -> int:
         """Micro-batches in `epoch`."""
         return len(self._batches.plan(epoch))
+
+    def padding(self, epoch: int) -> float:
+        """The share of padding in the frames of all micro-batches of `epoch`."""
+        lengths = [self._batches.lengths[batch] for batch in self._batches.plan(epoch)]
+        padded = sum(len(batch) * int(batch.max()) for batch in lengths)
+        return 1.0 - sum(int(batch.sum()) for batch in lengths) / max(padded, 1)
 
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """The halves of a micro-batch of `epoch`; None where it has one item."""
@@ -221,8 +238,8 @@ class BatchSource:
         end = self.steps(epoch)
         if self._workers == 0:
             for position in range(start, end, self.merged):
-                planned = self._batches[epoch, position]
-                yield planned.pin_memory() if self._pin else planned
+                for part in self._batches[epoch, position]:
+                    yield part.pin_memory() if self._pin else part
             return
         # Persistent workers run on into the next epoch, unless the caller jumps.
         if self._next != (epoch, start):
@@ -241,13 +258,13 @@ class BatchSource:
                 planned = self._received()
                 after = position + self.merged
                 self._next = (epoch, after) if after < end else (epoch + 1, 0)
-                yield planned
+                yield from planned
         finally:
             if not self._persistent:
                 self.close()
 
-    def _received(self) -> MicroBatch:
-        """The next batch from the workers; raises the error that they met."""
+    def _received(self) -> list[MicroBatch]:
+        """The next micro-batch from the workers, in its parts; raises the error that they met."""
         assert self._stream is not None
         try:
             try:
@@ -271,7 +288,7 @@ class BatchSource:
         """End the worker processes."""
         self._stream, self._next = None, None
 
-    def _loader(self, positions: _Positions) -> torch.utils.data.DataLoader[MicroBatch | PhonateError]:
+    def _loader(self, positions: _Positions) -> torch.utils.data.DataLoader[list[MicroBatch] | PhonateError]:
         return torch.utils.data.DataLoader(
             _InWorker(self._batches),
             batch_size=None,
@@ -285,13 +302,13 @@ class BatchSource:
         )
 
 
-class _InWorker(torch.utils.data.Dataset[MicroBatch | PhonateError]):
+class _InWorker(torch.utils.data.Dataset[list[MicroBatch] | PhonateError]):
     """Returns errors as values: torch would turn them into a message with the whole traceback."""
 
     def __init__(self, batches: PlannedBatches) -> None:
         self._batches = batches
 
-    def __getitem__(self, where: tuple[int, int]) -> MicroBatch | PhonateError:
+    def __getitem__(self, where: tuple[int, int]) -> list[MicroBatch] | PhonateError:
         try:
             return self._batches[where]
         except PhonateError as error:

@@ -85,6 +85,38 @@ def _cut(ordered: Indices, lengths: NDArray[np.int64], max_frames: int, batch_si
     return batches
 
 
+PART_COST = 0.05
+"""What a part of a batch costs beside its frames, as a share of the frames of the whole padded batch: small tensors are
+computed less efficiently."""
+
+
+def parts_by_length(lengths: NDArray[np.int64]) -> list[Indices]:
+    """Cut a batch into parts of similar length, such that all parts together have the fewest frames with padding.
+
+    Args:
+        lengths: (B,) frames of each sample.
+
+    Returns:
+        Positions in the batch, for each part; long samples come first. One part where cutting does not pay.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    sorted_B = lengths[order]
+    count = len(order)
+    each = PART_COST * count * float(sorted_B[0])
+    least = np.zeros(count + 1)  # cost of the first i samples
+    begins = np.zeros(count + 1, dtype=np.int64)  # where the last part of the first i samples begins
+    for end in range(1, count + 1):
+        starts = np.arange(end)
+        costs = least[:end] + sorted_B[:end] * (end - starts) + each
+        begins[end] = costs.argmin()
+        least[end] = costs[begins[end]]
+    parts, end = [], count
+    while end:
+        parts.append(order[begins[end] : end])
+        end = int(begins[end])
+    return parts[::-1]
+
+
 def slice_for(batch: Indices, rank: int, world_size: int) -> Indices:
     """The part of a global batch that `rank` computes."""
     return batch[rank::world_size]

@@ -146,12 +146,12 @@ class ConversionTask(Task):
         if self.adversarial and model.training:
             seen = self._judged(made_BTM, batch, mask_BT)
             terms |= adversarial_terms(cast(ConversionGAN, model).discriminator, *seen)
-            self._seen.put(batch, (seen[0].detach(), *seen[1:]))
+            self._seen.put(self.step, batch, (seen[0].detach(), *seen[1:]))
         return terms
 
     def _discriminator_loss(self, gan: ConversionGAN, batch: Batch) -> Terms:
         """Least-squares loss of the discriminator, on the mels of the network's phase where it ran."""
-        seen = self._seen.get(batch)
+        seen = self._seen.take(batch)
         if seen is None:
             mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
             with torch.no_grad():

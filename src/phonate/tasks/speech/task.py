@@ -161,12 +161,12 @@ class SpeechTask(Task):
             assert gan.discriminator is not None
             seen = self._seen(said, batch)
             terms |= adversarial_terms(gan.discriminator, *seen)
-            self._crops.put(batch, (seen[0].detach(), *seen[1:]))
+            self._crops.put(self.step, batch, (seen[0].detach(), *seen[1:]))
         return terms
 
     def _discriminator_loss(self, gan: SpeechModelGAN, batch: Batch) -> Terms:
         """Least-squares loss of the discriminator, on the crops of the acoustic model's phase where it ran."""
-        crops = self._crops.get(batch)
+        crops = self._crops.take(batch)
         if crops is None:
             with torch.no_grad():
                 crops = self._seen(_said(gan, batch), batch)

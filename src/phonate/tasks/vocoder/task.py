@@ -113,12 +113,12 @@ class VocoderTask(Task):
         terms |= _pitch(gan, batch)
         if self.adversarial and model.training:
             terms |= _adversarial_terms(gan, made, natural, items)
-            self._spectra.put(batch, ([one.detach() for one in made], natural))
+            self._spectra.put(self.step, batch, ([one.detach() for one in made], natural))
         return terms
 
     def _discriminator_loss(self, gan: VocoderGAN, batch: Batch) -> Terms:
         """Least-squares loss of the discriminators, on the spectra of the vocoder's phase where it ran."""
-        spectra = self._spectra.get(batch)
+        spectra = self._spectra.take(batch)
         if spectra is None:
             with torch.no_grad():
                 spectra = gan.spectra(_copies(gan, batch)), gan.spectra(batch["waveform"])

@@ -1,0 +1,126 @@
+"""`training.performance.split_by_length`: batches in parts of similar length, with the same gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from small_tasks import CoupledTask, GanTask, RegressionTask, Sequences
+from test_out_of_memory import alike, gradients, small
+from test_trainer import lines, same, settings, train, weights
+
+from phonate.compute.distributed import Ranks
+from phonate.config.errors import InputError
+from phonate.training.adversarial import PhaseOutput
+from phonate.training.setup import batch_source
+
+SPLIT = {"performance": {"split_by_length": True}}
+
+
+class Exact(RegressionTask):
+    """Without dropout, whose random numbers differ between parts and wholes."""
+
+    dropout = 0.0
+
+
+class Means(Exact):
+    """The mistake that the trainer's sums and counts avoid: a mean for each part, however large."""
+
+    def loss(self, model, batch, phase):
+        return {name: (total / count, 1.0) for name, (total, count) in super().loss(model, batch, phase).items()}
+
+
+def items(task):
+    """The number of items in each forward pass with gradients."""
+    return [len(names) for names in task.seen]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_the_gradient_is_that_of_the_whole_batch(tmp_path, accumulation):
+    changes = {"max_steps": 4, "batch_size": 12, "gradient_accumulation_steps": accumulation}
+    whole, task = gradients(tmp_path / "whole", Exact(), **changes), Exact()
+    parts = gradients(tmp_path / "parts", task, **changes, **SPLIT)
+    assert len(items(task)) > 4 * accumulation
+    assert len(whole) == len(parts) == 4
+    assert all(alike(a, b) for a, b in zip(whole, parts, strict=True))
+    logged = [[row["mse"] for row in lines(tmp_path / name, "train")] for name in ("whole", "parts")]
+    assert logged[0] == pytest.approx(logged[1])
+    faulty = [gradients(tmp_path / f"means-{name}", Means(), **changes, **more) for name, more in ((0, {}), (1, SPLIT))]
+    assert not any(alike(a, b) for a, b in zip(*faulty, strict=True))
+
+
+def test_a_step_is_a_batch_of_the_plan_however_many_parts_it_has(tmp_path):
+    whole, parts = Exact(), Exact()
+    ends = [
+        train(tmp_path / str(i), task, max_steps=None, epochs=2, batch_size=8, **more)
+        for i, (task, more) in enumerate(((whole, {}), (parts, SPLIT)))
+    ]
+    assert [trainer.step for trainer in ends] == [6, 6]
+    assert [trainer.epoch for trainer in ends] == [2, 2]
+    seen = [[name for names in task.seen for name in names] for task in (whole, parts)]
+    for start in range(0, len(seen[0]), 8):
+        assert sorted(seen[0][start : start + 8]) == sorted(seen[1][start : start + 8])
+
+
+@pytest.mark.parametrize("task", [RegressionTask, GanTask])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_resumed_run_has_the_same_bits(tmp_path, task, accumulation):
+    changes = {"batch_size": 8, "gradient_accumulation_steps": accumulation, **SPLIT}
+    through = train(tmp_path / "run", task(), max_steps=10, **changes)
+    middle = tmp_path / "run/checkpoints/step-00000004"
+    resumed = train(tmp_path / "run", task(), resume=middle, max_steps=10, **changes)
+    assert same(weights(through), weights(resumed))
+
+
+def test_a_part_that_does_not_fit_is_halved(tmp_path, caplog):
+    changes = {"max_steps": 4, "batch_size": 12}
+    task = small("backward", room=2)
+    whole = gradients(tmp_path / "whole", Exact(), **changes)
+    parts = gradients(tmp_path / "parts", task, **changes, **SPLIT)
+    assert "out of memory" in caplog.text
+    assert all(alike(a, b) for a, b in zip(whole, parts, strict=True))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_parts_are_the_same_with_workers_and_from_any_position(workers):
+    def source(**performance):
+        options = settings(batch_size=8, performance={"split_by_length": True, **performance})
+        return batch_source(Sequences(40, 1), options, Ranks(), torch.device("cpu"))
+
+    expected = list(source(num_workers=0).epoch(1))
+    made = source(num_workers=workers)
+    found = list(made.epoch(1))
+    assert [(one.ids, one.planned) for one in found] == [(one.ids, one.planned) for one in expected]
+    assert all(torch.equal(one.batch["x"], other.batch["x"]) for one, other in zip(found, expected, strict=True))
+    assert sum(one.planned for one in found) == made.steps(1) == 5
+    ends = np.cumsum([one.planned for one in expected])
+    later = [one.ids for one, end in zip(expected, ends, strict=True) if end - one.planned >= 2 and end > 2]
+    assert [one.ids for one in made.epoch(1, 2)][-len(later) :] == later
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("device", "ranks", "validation"),
+    [("cuda", Ranks(), False), ("cpu", Ranks(rank=1, world_size=2), False), ("cpu", Ranks(), True)],
+)
+def test_elsewhere_batches_stay_whole(device, ranks, validation):
+    options = settings(batch_size=8, **SPLIT)
+    made = batch_source(Sequences(40, 1), options, ranks, torch.device(device), validation=validation)
+    assert [one.planned for one in made.epoch(0)] == [1] * 5
+
+
+def test_coupled_losses_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"split_by_length: the loss of an item depends on the other items"):
+        train(tmp_path / "run", CoupledTask(), **SPLIT)
+
+
+def test_outputs_of_a_phase_are_kept_for_all_batches_of_the_step():
+    kept: PhaseOutput[int] = PhaseOutput()
+    first, second = {"x": 1}, {"x": 1}
+    kept.put(0, first, 1)
+    kept.put(0, second, 2)
+    assert kept.take(dict(first)) is None, "equal, but another batch"
+    assert [kept.take(second), kept.take(first), kept.take(first)] == [2, 1, None]
+    kept.put(0, first, 1)
+    kept.put(1, second, 2)
+    assert [kept.take(first), kept.take(second)] == [None, 2], "of the step before"

@@ -242,6 +242,12 @@ def test_other_errors_have_the_same_form(serving: Serve) -> None:
     assert_error(client.post("/generate_speech"), 400, "target_text: is missing")
 
 
+@pytest.mark.parametrize("where", [{"data": {"refrence_text": "x"}}, {"params": {"refrence_text": "x"}}])
+def test_fields_that_are_none_are_refused(serving: Serve, where: dict[str, Any], wav: bytes) -> None:
+    answer = serving().post("/generate_speech", files={"reference_audio": wav, "target_text": (None, "hi")}, **where)
+    assert_error(answer, 400, "'refrence_text' is not a field; did you mean reference_text?")
+
+
 def test_what_happened_is_counted(serving: Serve) -> None:
     client = serving(seconds=0.01)
     client.post("/v1/audio/speech", json=SAID)

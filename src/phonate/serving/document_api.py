@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Query, Request, Response, UploadFile
 
-from phonate.serving.errors import ApiError
+from phonate.serving.errors import ApiError, refuse_unknown_fields
 from phonate.serving.server_state import marks, state_of
 from phonate.training.speech_service import SpeechRequest
 
@@ -29,6 +29,7 @@ async def generate_speech(
 
     Returns the speech as a WAV file in base64, `audio`, and its `sample_rate`.
     """
+    await refuse_unknown_fields(request, ("reference_audio", "target_text", "reference_text"))
     state = state_of(request)
     text = target_text if target_text is not None else query_target_text
     if text is None:

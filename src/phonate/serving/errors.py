@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from phonate.config.errors import InputError, PhonateError
+from phonate.config.registry import nearest
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +52,14 @@ def error_body(status: int, message: str, param: str | None = None, code: str | 
     """An error's JSON."""
     kind = _TYPES.get(status, "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+async def refuse_unknown_fields(request: Request, known: Sequence[str]) -> None:
+    """Raise ApiError for a field of a request's form or query that is not `known`: frameworks ignore such fields."""
+    for name in (*await request.form(), *request.query_params):
+        if name not in known:
+            shown = name[:100]
+            raise ApiError(400, f"{shown!r} is not a field; {nearest(shown, list(known))}", param=shown)
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Request, UploadFile
 
-from phonate.serving.errors import ApiError
+from phonate.serving.errors import ApiError, refuse_unknown_fields
 from phonate.serving.server_state import state_of
 from phonate.serving.voices import CONSENT, new_voice
 
 router = APIRouter(prefix="/v1/voices")
+
+_FIELDS = ("name", "speaker", "consent", "consent_audio", "reference_audio", "reference_text")
 
 
 @router.get("")
@@ -40,6 +42,7 @@ async def add_voice(
     reference_text: Annotated[str | None, Form()] = None,
 ) -> dict[str, Any]:
     """Store a voice: its name, a recording with its text, and the consent of `speaker`, as a sentence and spoken."""
+    await refuse_unknown_fields(request, _FIELDS)
     state = state_of(request)
     store = state.require_voices()
     voice = new_voice(name, reference_text, speaker, consent)

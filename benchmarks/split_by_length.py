@@ -42,7 +42,7 @@ HEADER = """# Batches in parts of similar length
 
 Steps of the recipe `speech` on whole batches of 16 and with `training.performance.split_by_length`: two models of the
 same weights on the same batches in turns, in fp32, without dropout. Medians over {steps} steps of processor time.
-`apart`: the largest relative difference between the two losses.
+`padding`: share of the frames in whole batches; `apart`: the largest relative difference between the two losses.
 
 {machine}, {cores} cores, {threads} thread(s), load {load:.2f}; torch {torch}, Python {python}
 
@@ -56,6 +56,7 @@ OPTIONS = {
     "model.predictor_dropout": 0.0,
     "training.init_from": None,
     "training.mixed_precision": "fp32",
+    "training.scheduler.warmup_steps": 0,
     "training.adversarial_start": 1,
     "training.validation.metric_for_best_model": "step",
 }

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from phonate.audio.decoding import MADE, read_audio
 from phonate.cli import main
+from phonate.compute.distributed import Ranks
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.dataset import melody, token_means
@@ -24,13 +25,14 @@ from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.model import build_acoustic
 from phonate.tasks.speech.models import adoption
 from phonate.tasks.speech.models.parallel import AcousticOutput, ParallelModel, Prosody
-from phonate.tasks.speech.task import DISCRIMINATOR, GENERATOR, SpeechTask
+from phonate.tasks.speech.task import _WEIGHTS, DISCRIMINATOR, GENERATOR, SpeechTask, _cropped
 from phonate.tasks.vocoder.corpus import Corpus
 from phonate.tasks.vocoder.dataset import VocoderDataset
 from phonate.text import espeak
 from phonate.text.inventory import SPECIAL, Inventory
 from phonate.text.phonemes import phonemizer
 from phonate.training.checkpoints import best_or_latest
+from phonate.training.setup import batch_source
 from phonate.training.task import Picture, Sound
 from phonate.workflows.demo import embedded_corpus
 from phonate.workflows.evaluate import evaluate
@@ -107,6 +109,47 @@ def require(*packages: str) -> None:
 def batch_of(task: SpeechTask, count: int = 3) -> Any:
     samples = task.dataset("train")
     return samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(count)])
+
+
+def losses(folder: Path) -> list[dict[str, float]]:
+    """The loss terms of each step."""
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    names = ("loss", *_WEIGHTS, "adversarial", "features", "discriminator")
+    return [{name: row[name] for name in names if name in row} for row in rows if row["split"] == "train"]
+
+
+def test_parts_of_a_batch_train_as_the_whole(folder: Path, tmp_path: Path) -> None:
+    changes = {
+        "model.dropout": 0.0,
+        "model.predictor_dropout": 0.0,
+        "training.adversarial_start": 1,
+        "training.batch_size": 6,
+        "training.max_steps": 4,
+        "training.logging.interval": 1,
+    }
+    for split in (True, False):
+        option = {"training.performance.split_by_length": split}
+        train("speech", settings(folder, **changes, **option), output=tmp_path / str(split))
+    recipe = resolve("speech", settings(folder, **changes)).recipe
+    source = batch_source(SpeechTask(recipe).dataset("train"), recipe.training, Ranks(), torch.device("cpu"))
+    assert len(list(source.epoch(0))) > source.steps(0), "the batch is not split"
+    parts, whole = losses(tmp_path / "True"), losses(tmp_path / "False")
+    assert "discriminator" in parts[-1]
+    assert len(parts) == len(whole) == 4
+    for one, other in zip(parts, whole, strict=True):
+        assert one == pytest.approx(other, rel=1e-3)
+
+
+def test_what_the_discriminator_sees_of_a_clip_does_not_depend_on_its_batch() -> None:
+    lengths = torch.tensor([40, 200])
+    mels = torch.rand(2, 200, 3)  # those of the first go on behind its end, as a model's do
+    together = _cropped(mels, {"lengths": lengths, "crop": torch.tensor([0.5, 0.5])})
+    alone = _cropped(mels[:1, :40], {"lengths": lengths[:1], "crop": torch.tensor([0.5])})
+    assert together.shape == (2, 96, 3)
+    assert torch.equal(together[:1], alone)
+    assert torch.equal(together[0, :40], mels[0, :40])
+    assert not together[0, 40:].any()
+    assert torch.equal(together[1], mels[1, 52:148])
 
 
 def test_durations_cover_every_frame_and_every_phone_has_some(task: SpeechTask) -> None:

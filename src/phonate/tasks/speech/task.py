@@ -337,9 +337,10 @@ def _prosody_terms(said: AcousticOutput, batch: Batch, mask_BT: Tensor) -> Terms
 
 
 def _cropped(x_BTF: Tensor, batch: Batch) -> Tensor:
-    """A part of each item (B, 96, F), where `crop` says; short items are followed by their padding."""
-    frames = min(_CROP, x_BTF.shape[1])
-    spare_B = (batch["lengths"] - frames).clamp_min(0)
+    """A part of each item (B, 96, F), where `crop` says; short items are followed by zeros, whatever their batch."""
+    x_BTF = F.pad(x_BTF, (0, 0, 0, max(0, _CROP - x_BTF.shape[1])))
+    spare_B = (batch["lengths"] - _CROP).clamp_min(0)
     start_B = (batch["crop"] * (spare_B + 1)).long().clamp_max(spare_B)
-    places_BT = start_B[:, None] + torch.arange(frames, device=x_BTF.device)
-    return x_BTF.gather(1, places_BT[..., None].expand(-1, -1, x_BTF.shape[-1]))
+    places_BT = start_B[:, None] + torch.arange(_CROP, device=x_BTF.device)
+    within_BT: Tensor = places_BT < batch["lengths"][:, None]
+    return x_BTF.gather(1, places_BT[..., None].expand(-1, -1, x_BTF.shape[-1])) * within_BT[..., None]

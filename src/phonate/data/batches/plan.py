@@ -19,6 +19,9 @@ POOL = 6144
 MIXED_PLACES = 8
 """How many places a clip may move in a sorted pool, so that even in a corpus of one pool neighbours change between
 epochs. Places rather than seconds keep padding small where clips of some length are rare."""
+PART_COST = 0.05
+"""What a part of a batch costs beside its frames, as a share of the frames of the whole padded batch: small tensors are
+computed less efficiently."""
 
 
 def epoch_plan(
@@ -83,11 +86,6 @@ def _cut(ordered: Indices, lengths: NDArray[np.int64], max_frames: int, batch_si
     if start < len(ordered):
         batches.append(ordered[start:])
     return batches
-
-
-PART_COST = 0.05
-"""What a part of a batch costs beside its frames, as a share of the frames of the whole padded batch: small tensors are
-computed less efficiently."""
 
 
 def parts_by_length(lengths: NDArray[np.int64]) -> list[Indices]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import soundfile
 
@@ -20,6 +23,7 @@ training:
   scheduler: {warmup_steps: 0}
   checkpoint: {interval: 1, save_total_limit: 5}
   logging: {tensorboard: false}
+  validation: {previews: false}
 session:
   vocoder: null
 """
@@ -48,6 +52,17 @@ def write_config(path: Path, more: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(CONFIG + more, "utf-8")
     return path
+
+
+def words_of(script: Path | str, *given: str) -> list[str]:
+    """What a script that starts a session hands to `phonate`."""
+    with TemporaryDirectory() as folder:
+        command = Path(folder, "phonate")
+        command.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', "utf-8")
+        command.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+        ran = subprocess.run([str(script), *given], env=environment, capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()
 
 
 def read_log(output: Path) -> dict:

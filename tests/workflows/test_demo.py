@@ -343,7 +343,6 @@ def test_training_ends_in_time_for_the_rest() -> None:
     assert late.share(0.25, of_the_rest=0.25) == pytest.approx(25.0, abs=1.0)
 
 
-@pytest.mark.slow
 def test_a_stop_that_comes_after_the_last_step_is_a_run_that_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +355,9 @@ def test_a_stop_that_comes_after_the_last_step_is_a_run_that_finished(
         "time.sleep(60)\n"
     )
     monkeypatch.setattr(training, "_phonate", lambda arguments: [sys.executable, str(program), *arguments])
-    monkeypatch.setattr(training.listing, "scan", lambda _: [SimpleNamespace(step=3)])
+    saved = tmp_path / "metrics.jsonl"
+    monkeypatch.setattr(training.listing, "scan", lambda _: [SimpleNamespace(step=3)] if saved.exists() else [])
+    started = time.monotonic()
     progress = training._watch([], tmp_path, lambda now, step: step == 3)
     assert (progress.finished, progress.step) == (True, 3)
+    assert time.monotonic() - started < 30  # it was stopped

@@ -10,6 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_MODE"] = "offline"
 os.environ.setdefault("MPLBACKEND", "agg")
 
+import gc
 import importlib.util
 from pathlib import Path
 
@@ -19,8 +20,17 @@ import soundfile
 
 from sounds import SAMPLE_RATE, voiced_tone
 
+gc.disable()  # until all test modules are imported
+
 hypothesis.settings.register_profile("phonate", deadline=None)  # machines differ in speed
 hypothesis.settings.load_profile("phonate")
+
+
+def pytest_collection_finish() -> None:
+    """The millions of objects of all test modules are not searched for garbage in every test."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import gzip
 import io
 import json
@@ -21,6 +22,7 @@ import soundfile
 
 import phonate
 from phonate.cli import main
+from phonate.tasks.speech import export as export_module
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.text.marks import known_mark
 
@@ -45,6 +47,21 @@ in_a_browser = [
         reason="needs onnxruntime-web: npm install --no-save onnxruntime-web, or PHONATE_ONNXRUNTIME_WEB=FOLDER",
     ),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _graphs_converted_once() -> Iterator[None]:
+    """Files that differ in the precision of their weights share the half minute that torch takes for their graph."""
+    known: dict[type, Any] = {}
+    convert = export_module._converted
+
+    def converted(graph: Any, *given: Any) -> Any:
+        model = known.get(type(graph)) or known.setdefault(type(graph), convert(graph, *given))
+        return copy.deepcopy(model)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export_module, "_converted", converted)
+        yield
 
 
 @pytest.fixture(scope="module")

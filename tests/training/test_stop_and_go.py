@@ -31,13 +31,14 @@ def assert_same(run, reference):
     assert not different
 
 
-def test_killed_twenty_times_with_sigkill(tmp_path, undisturbed):
-    """kill -9 at 20 random points, every second one while a save is being written."""
+def test_killed_many_times_with_sigkill(tmp_path, undisturbed):
+    """kill -9 at 20 random points (8 with workers), every second one while a save is being written."""
     reference, workers = undisturbed
+    kills = 20 if workers.endswith("=0") else 8
     run = tmp_path / "run"
     chance = random.Random(7)
     inside = 0
-    for kill in range(20):
+    for kill in range(kills):
         process = start(run, workers, env={"SLOW_DATA": "0.005"})
         before = last_step(run)
         if kill % 2:
@@ -51,7 +52,7 @@ def test_killed_twenty_times_with_sigkill(tmp_path, undisturbed):
         inside += any(run.glob("checkpoints/.step-*"))
         if not found:  # it had come to its end
             break
-    assert inside >= 3
+    assert inside >= kills // 6
     finish(run, workers)
     assert_same(run, reference)
 

@@ -38,6 +38,8 @@ from phonate.tasks.speech.exporting.piper import piper_config, piper_numbers
 from phonate.tasks.speech.inference import Synthesiser, parallel
 
 if TYPE_CHECKING:
+    import onnx
+
     from phonate.tasks.speech.exporting.weights import Dtype
 
 _CHATTER = (
@@ -238,6 +240,16 @@ def _write(
 
     from phonate.tasks.speech.exporting.weights import store
 
+    model = _converted(graph, example, names, shapes, outputs)
+    onnx.helper.set_model_props(model, dict(metadata))
+    store(model, dtype)
+    onnx.save(model, target)
+
+
+def _converted(
+    graph: nn.Module, example: tuple[Tensor, ...], names: list[str], shapes: tuple[Any, ...], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """`graph` in ONNX."""
     # what it prints is the whole graph, at that first way; it raises when the next ones fail too
     printed = contextlib.redirect_stderr(io.StringIO())
     with _silent(_CHATTER), printed, warnings.catch_warnings(), torch.no_grad():
@@ -253,7 +265,4 @@ def _write(
             verbose=False,
         )
     assert program is not None
-    program.model.metadata_props.update(metadata)
-    model = program.model_proto
-    store(model, dtype)
-    onnx.save(model, target)
+    return program.model_proto

@@ -123,8 +123,9 @@ def test_what_can_not_be_evaluated_is_refused(
 
 @pytest.mark.slow
 def test_cloned_voices_stand_between_floor_and_ceiling(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(evaluation, "MOST_PAIRS", 4)  # the multilingual recogniser is slow with noise
     path = tmp_path / "chatml.json"
     path.write_text(json.dumps(pairs(recordings / "voice_ar_commands", 4, 2), ensure_ascii=False), encoding="utf-8")
     small_model_folder(tmp_path / "model")
@@ -148,7 +149,7 @@ def test_cloned_voices_stand_between_floor_and_ceiling(
             assert item["cer"] == pytest.approx(jiwer.cer(plain(item["reference"]), plain(item["heard"])))
     (language,) = found["notes"]["languages"].values()
     assert language["calibration"]["same"] > language["calibration"]["threshold"] > language["calibration"]["other"]
-    assert found["notes"]["pairs"] == 8
-    assert len(found["items"]) == 8
+    assert found["notes"]["pairs"] == 4
+    assert len(found["items"]) == 4
     assert (tmp_path / "run" / "evaluation.json").is_file()
     assert main(["report", str(tmp_path / "run")]) == 0

@@ -27,10 +27,14 @@ hypothesis.settings.load_profile("phonate")
 
 
 def pytest_collection_finish() -> None:
-    """The millions of objects of all test modules are not searched for garbage in every test."""
+    gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported_objects_are_no_garbage() -> None:
+    """What lives on between modules, millions of objects, is not searched for garbage again in every test."""
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

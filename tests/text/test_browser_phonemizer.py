@@ -74,6 +74,7 @@ HARD = [
     "May 1–3, 2020, Sept. 10th-12th, 1-3 May, the 1st-3rd of May 2020, May 10-7, 12-25-2020, 31-12-2021, 99-99-2020",
     "Sat. 5 Oct. On Sun. he sat. Then in the sun. Sat. and Sun. 10-4, Sun., Oct. 6, Fri. Oct. 4. The Sun. HE SAT. O",
     "She said no. I left. No. 5, nos. 6, p. 7. See fig. B. See vol. II. He ate a fig. A man. Plan B. Then J. A. Smith.",
+    "10 %–20 %, 10%-20%, 5 €–10 €, 5 £-10 £, 20 °C – 25 °C, 5kg-10kg, 4 g-2, 5 m-10 mm. Malcolm X. He read Malcolm IV.",
     "\ufeffA mark.\ufeff At the start, and\ufeff between.\ufeff",
     "😀😀 😀 of faces 😀😀😀😀😀😀😀😀😀😀😀😀😀😀, 😀😀😀😀😀😀😀😀😀😀😀😀 and 😀😀😀😀😀😀😀😀😀😀😀😀😀😀. 𝐀. 𝐁.",
     "𝐀. Smith and 😀😀😀😀😀😀😀😀😀😀😀😀Dr. Smith met." + "😀" * 150,
@@ -83,7 +84,8 @@ HARD = [
 ]
 FORMS = (
     "{} {}", "${}", "{}%", "{} km", "in {}.", "{}/7", "-{}.5", "{}th", "{}:30 pm", "No. {}", "{}-2001", "£{}m", "1.{}",
-    "Henry {}", "{}'s", "x{}y", "(555) 123-{}", "{}°C", "{}, {}", "0{}",
+    "Henry {}", "{}'s", "x{}y", "(555) 123-{}", "{}°C", "{} %–{} %", "{}, {}",
+    "0{}",
 )  # fmt: skip
 NOISE = "abcXYZ0123456789.,'!?-:;/$%&@ \"()é…—’½№"
 

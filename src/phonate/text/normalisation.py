@@ -24,7 +24,7 @@ _FIRST = (
     (re.compile(r"(?:^|\n)#{2,6}\s+(?=\w)"), " "),  # a heading
     (re.compile(r"#(?=\d)"), "number "),
     (re.compile(r"(?<!\w)#(?=[A-Za-z])"), "hashtag "),
-    (re.compile(r"(?<!\w)([$£€¥₹])-(?=\.?\d)"), r"-\1"),
+    (re.compile(r"(?<!\w)(?<!\d\s)([$£€¥₹])-(?=\.?\d)"), r"-\1"),
     (re.compile(r"\bw/o\b"), "without"),
     (re.compile(r"\bw/(?=\s)"), "with"),
     (re.compile(r"\band/or\b", re.IGNORECASE), "and or"),

@@ -94,7 +94,7 @@ _LATIN = ((re.compile(r"\be\.\s?g\.,?", re.I), "for example,"), (re.compile(r"\b
 _NUMBERED = re.compile(r"\b(Nos?|nos?)(\.\s?|\s)(?=\d)")
 _PAGE = re.compile(r"\bp\.\s?(?=\d)")
 _HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
-_KING = re.compile(rf"\b({'|'.join(_KINGS)}) ([IVXL]+)(?=('s)?\b)(?P<after>.?)")
+_KING = re.compile(rf"\b(?!Malcolm X\b)({'|'.join(_KINGS)}) ([IVXL]+)(?=('s)?\b)(?P<after>.?)")
 _PART = re.compile(rf"\b({'|'.join(_PARTS)}|{'|'.join(_PARTS).upper()})(\.? )([IVXLC]+)\b(?!')(?=(?:\s([a-z']+))?)")
 _DATED = re.compile(
     rf"(?<!\b[Tt]he )\b({'|'.join([*_WEEK, *_WEEKEND])})\.(?=,?\s+(?:\d|the [a-z-]+ of|{'|'.join(dates.MONTHS)}))"

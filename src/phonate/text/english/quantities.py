@@ -50,6 +50,9 @@ _GROUPS = re.compile(r"(?<![\w-])(?:\d{3}-\d\d-\d{4}|\d+(?:-\d+){3,})(?![\w-])")
 _ORDINAL = re.compile(r"(?<![\d.])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b")
 _DOMESTIC = re.compile(r"(?<![\w-])0\d{2,4}(?: \d{3,4}){1,3}(?![\w-])")
 _RANGE = re.compile(rf"(?<![\w.,-])([$£€]?(?:{_NUMBER})%?)\s?-\s?(?=[$£€]?(?:{_NUMBER})(?![\w.]*-\d))")
+_RANGE_OF_MEASURES = re.compile(
+    rf"(?<![\w.,-])((?:{_NUMBER})\s?({_UNIT}|[€£]))\s?-\s?(?=(?:{_NUMBER})\s?\2(?![A-Za-z0-9'°/]))"
+)
 _FEET = re.compile(r"(?<!\d)(\d)'\s?(\d\d?)\"")
 _FEET_AND_INCHES = re.compile(
     r"(?<![\d.,])(\d+)\s?ft\.?,?\s?(\d\d?)\s?in\b"
@@ -139,7 +142,7 @@ def expand(text: str) -> str:
     text = _DOMESTIC.sub(lambda found: ", ".join(map(by_digit, found[0].split())), text)
     text = _GROUPS.sub(lambda found: ", ".join(map(by_digit, found[0].split("-"))), text)
     text = _FEET_AND_INCHES.sub(_feet, _FEET.sub(_feet, text))
-    text = _RANGE.sub(r"\1 to ", text)
+    text = _RANGE.sub(r"\1 to ", _RANGE_OF_MEASURES.sub(r"\1 to ", text))
     text = _MONEY_BEFORE.sub(lambda found: _money(found[1], found[2], found[3], _scale(found[4], found[5])), text)
     text = _MONEY_AFTER.sub(lambda found: _money(found[1], found[5], found[2], _scale(found[3], found[4])), text)
     text = _PART_OF.sub(_part_of, text)

@@ -62,7 +62,7 @@ export function expand(text) {
   text = sub(rules.DOMESTIC, found => split(found[0]).map(byDigit).join(", "), text);
   text = sub(rules.GROUPS, found => digitGroups(found[0]), text);
   text = sub(rules.FEET_AND_INCHES, feet, sub(rules.FEET, feet, text));
-  text = sub(rules.RANGE, "\\1 to ", text);
+  text = sub(rules.RANGE, "\\1 to ", sub(rules.RANGE_OF_MEASURES, "\\1 to ", text));
   text = sub(rules.MONEY_BEFORE, found => money(found[1], found[2], found[3], scale(found[4], found[5])), text);
   text = sub(rules.MONEY_AFTER, found => money(found[1], found[5], found[2], scale(found[3], found[4])), text);
   text = sub(rules.PART_OF, partOf, text);

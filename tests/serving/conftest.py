@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ else:
 
     from phonate.serving.app import create_app
     from phonate.serving.settings import ServingSettings
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _short_paths_of_sockets() -> None:
+    """Those of processes lie where the first one is made, and their paths must not be as long as those of tests."""
+    util.get_temp_dir()
 
 
 @pytest.fixture(scope="session")

@@ -275,6 +275,15 @@ def test_no_upload_is_left_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_temporary_folder_with_too_long_a_path_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long() -> None:
+        raise OSError("AF_UNIX path too long")
+
+    monkeypatch.setattr("phonate.serving.uploads.forkserver.ensure_running", too_long)
+    with pytest.raises(InputError, match=r"AF_UNIX path too long.*TMPDIR"):
+        Decoders(1)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -47,10 +47,19 @@ class Decoders:
     """Processes that decode, started when they are needed. May be called from several threads."""
 
     def __init__(self, count: int) -> None:
-        """`count`: recordings that are decoded at once; others wait."""
+        """`count`: recordings that are decoded at once; others wait.
+
+        Raises InputError where the temporary folder can't hold the socket of a process.
+        """
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        forkserver.ensure_running()  # begins to import; decoders are forked from it within milliseconds
+        try:
+            forkserver.ensure_running()  # begins to import; decoders are forked from it within milliseconds
+        except OSError as error:
+            raise InputError(
+                f"{tempfile.gettempdir()}: can't hold the socket of a process ({error}); set the environment variable "
+                "TMPDIR to a folder with a shorter path"
+            ) from error
         self._free: queue.LifoQueue[_Decoder | None] = queue.LifoQueue()
         for _ in range(count):
             self._free.put(None)

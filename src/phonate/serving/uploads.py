@@ -56,6 +56,8 @@ class Decoders:
         try:
             forkserver.ensure_running()  # begins to import; decoders are forked from it within milliseconds
         except OSError as error:
+            if error.errno is not None:  # Python's own error about the length of the path has no number
+                raise
             raise InputError(
                 f"{tempfile.gettempdir()}: can't hold the socket of a process ({error}); set the environment variable "
                 "TMPDIR to a folder with a shorter path"

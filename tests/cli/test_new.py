@@ -10,7 +10,7 @@ import phonate
 from phonate.cli import main
 from phonate.cli.commands.new import KINDS
 from phonate.config.errors import InputError
-from phonate.workflows.scaffold.scaffold import HOMES, scaffold
+from phonate.workflows.scaffold.scaffold import scaffold
 
 
 @pytest.mark.slow
@@ -22,24 +22,6 @@ def test_what_it_writes_passes_its_own_tests(tmp_path: Path, capsys: pytest.Capt
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "6 passed" in done.stdout
-
-
-@pytest.mark.parametrize("kind", list(HOMES))
-def test_inside_the_package_a_file_needs_no_registration(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "src" / "phonate"
-    (package / HOMES[kind]).mkdir(parents=True)
-    monkeypatch.setattr("phonate.workflows.scaffold.scaffold._PACKAGE", package)
-    path, test = scaffold(kind, f"own_{kind}", package / HOMES[kind])
-    assert test == tmp_path / "tests" / HOMES[kind].split("/")[0] / f"test_own_{kind}.py"
-    assert "register(" not in path.read_text()
-    assert "load_plugin" not in test.read_text()
-    for file in (path, test):
-        compile(file.read_text(), str(file), "exec")
-        assert "{" + "%" not in file.read_text()
-    with pytest.raises(InputError, match=f"the package's own {kind} files lie in"):
-        scaffold(kind, "other", package)
 
 
 @pytest.mark.parametrize("name", ["My", "my-loss", "1st", "class", "", "_x", "x__y", "../x"])
@@ -62,6 +44,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         scaffold("loss", "mine", tmp_path / "file")
 
 
-def test_a_task_of_the_package_is_a_folder() -> None:
-    with pytest.raises(InputError, match="begin with a plug-in"):
-        scaffold("task", "mine", Path(phonate.__file__).parent / "tasks")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_package_itself_takes_no_plugins(kind: str) -> None:
+    with pytest.raises(InputError, match="choose one outside of it"):
+        scaffold(kind, "mine", Path(phonate.__file__).parent / "tasks")

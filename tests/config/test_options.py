@@ -25,7 +25,7 @@ def paths(settings: type[Settings], prefix: tuple[str, ...]) -> Iterator[str]:
 def current() -> list[str]:
     """Every option: the trainer's, then `task: path` of each task in the package."""
     found = ["task", "size", *paths(TrainingSettings, ("training",))]
-    for task in TaskRegistry("task", TASKS.package).names():
+    for task in TaskRegistry(TASKS.package).names():
         settings = task_settings(task)
         for part in ("data", "model"):
             found += [f"{task}: {path}" for path in paths(getattr(settings, part), (part,))]
@@ -41,7 +41,7 @@ def test_the_options_are_those_of_the_list() -> None:
     assert not frozen - now, f"options that are gone; see {__file__}: {sorted(frozen - now)}"
 
 
-@pytest.mark.parametrize("task", TaskRegistry("task", TASKS.package).names())
+@pytest.mark.parametrize("task", TaskRegistry(TASKS.package).names())
 def test_every_option_says_what_it_is(task: str) -> None:
     settings = task_settings(task)
     for part in (settings.data, settings.model, settings.training):

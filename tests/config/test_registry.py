@@ -18,7 +18,7 @@ from phonate.training.settings import TrainingSettings
 
 @pytest.fixture
 def colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Any]:
-    """A registry over a package of two files, one of which can't be imported."""
+    """A registry of entries in a package, one of which can't be imported."""
     package = tmp_path / "colours_package"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -26,14 +26,15 @@ def colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Any]:
     (package / "sky.py").write_text("class Sky:\n    pass\n")
     (package / "nothing.py").write_text("x = 1\n")
     (package / "broken.py").write_text("raise RuntimeError('imported too early')\n")
-    (package / "_helper.py").write_text("class Helper:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield Registry("colour", "colours_package", suffix="colour", group="phonate_test.colours")
+    names = {"light_blue": ":LightBlueColour", "sky": ":Sky", "nothing": "", "broken": ""}
+    entries = {name: f"colours_package.{name}{target}" for name, target in names.items()}
+    yield Registry("colour", entries, suffix="colour", group="phonate_test.colours")
     for name in [name for name in sys.modules if name.startswith("colours_package")]:
         del sys.modules[name]
 
 
-def test_a_file_is_an_entry(colours: Registry[Any]) -> None:
+def test_entries_are_imported_when_they_are_asked_for(colours: Registry[Any]) -> None:
     assert colours.names() == ["broken", "light_blue", "nothing", "sky"]
     assert colours.get("light_blue").__name__ == "LightBlueColour"
     assert colours.get("sky").__name__ == "Sky"

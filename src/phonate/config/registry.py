@@ -7,13 +7,13 @@ import functools
 import hashlib
 import importlib
 import importlib.util
-import pkgutil
 import sys
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from phonate.config.errors import InputError
@@ -60,33 +60,39 @@ def _entry_points(group: str) -> dict[str, str]:
 class Registry(Generic[T]):
     """Entries of one kind (losses, callbacks, tasks, ...), found by name and imported on use.
 
-    Three sources, later ones first: the files of `package` (`nn/losses/focal.py` is `focal`; its entry is the
-    public object of that name, underscores and case aside, with or without `suffix`: `FocalLoss`), entry
-    points of other packages under `group`, and `register`.
+    Three sources, later ones first: the package's own `entries` (name -> `module:name`), entry points of other packages
+    under `group`, and `register`. An entry point that names a module means the public object called like the entry,
+    underscores and case aside, with or without `suffix`: `FocalLoss` for `focal`.
     """
 
-    def __init__(self, kind: str, package: str, suffix: str = "", group: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        entries: Mapping[str, str] = MappingProxyType({}),
+        *,
+        suffix: str = "",
+        group: str | None = None,
+    ) -> None:
         self.kind = kind
-        self.package = package
         self.suffix = suffix.lower()
         self.group = group
+        self._own = dict(entries)
         self._registered: dict[str, T | str] = {}
 
     def register(self, name: str, entry: T | str) -> None:
         """Add `entry`, an object or a `module:name` string, as `name`. A second entry replaces the first."""
         self._registered[name] = entry
 
-    def _files(self) -> list[str]:
-        spec = importlib.util.find_spec(self.package)
-        locations = list(spec.submodule_search_locations or []) if spec else []
-        return [module.name for module in pkgutil.iter_modules(locations) if not module.name.startswith("_")]
+    def own(self) -> Mapping[str, str]:
+        """The entries that come with phonate."""
+        return self._own
 
     def _plugged_in(self) -> dict[str, str]:
         return _entry_points(self.group) if self.group else {}
 
     def names(self) -> list[str]:
         """Every name, sorted, without importing what they name."""
-        return sorted({*self._files(), *self._plugged_in(), *self._registered})
+        return sorted({*self.own(), *self._plugged_in(), *self._registered})
 
     def find(self, name: str) -> T | str:
         """The entry of `name` without importing it: a registered object, `module:name`, or a module's dotted name.
@@ -98,8 +104,9 @@ class Registry(Generic[T]):
         plugged_in = self._plugged_in()
         if name in plugged_in:
             return plugged_in[name]
-        if name in self._files():
-            return f"{self.package}.{name}"
+        own = self.own()
+        if name in own:
+            return own[name]
         raise InputError(f"{self.kind} {name!r} is not known; {nearest(name, self.names())}")
 
     def get(self, name: str) -> T:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -128,10 +129,18 @@ class TaskEntry:
 
 
 class TaskRegistry(Registry[Any]):
-    """The registry of tasks: its entries are packages, so a folder without settings is not one."""
+    """The registry of tasks: every folder of `package` that has settings is one, so that the core names none."""
 
-    def _files(self) -> list[str]:
-        return [name for name in super()._files() if _has_module(f"{self.package}.{name}", "settings")]
+    def __init__(self, package: str, group: str | None = None) -> None:
+        super().__init__("task", group=group)
+        self.package = package
+
+    def own(self) -> Mapping[str, str]:
+        """The tasks in the package's folders."""
+        spec = importlib.util.find_spec(self.package)
+        folders = pkgutil.iter_modules(list(spec.submodule_search_locations or []) if spec else [])
+        packages = {folder.name: f"{self.package}.{folder.name}" for folder in folders}
+        return {name: package for name, package in packages.items() if _has_module(package, "settings")}
 
 
 def _has_module(package: str, name: str) -> bool:
@@ -139,7 +148,7 @@ def _has_module(package: str, name: str) -> bool:
     return bool(spec and spec.submodule_search_locations and importlib.util.find_spec(f"{package}.{name}"))
 
 
-TASKS = TaskRegistry("task", "phonate.tasks", group="phonate.tasks")
+TASKS = TaskRegistry("phonate.tasks", group="phonate.tasks")
 
 
 def task_settings(name: str) -> TaskSettings:

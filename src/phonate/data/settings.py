@@ -20,7 +20,13 @@ from phonate.config.settings import Settings
 from phonate.data.datasets.settings import DatasetSettings
 from phonate.data.manifests.requirements import ConversationRequirements, Requirements
 
-CORPORA: Registry[object] = Registry("corpus format", "phonate.data.corpora", suffix="rows", group="phonate.corpora")
+_FORMATS = "audiofolder csv cutset folder huggingface json kaldi lhotse librispeech ljspeech rttm stm"
+CORPORA: Registry[object] = Registry(
+    "corpus format",
+    {name: f"phonate.data.corpora.{name}:{name}_rows" for name in _FORMATS.split()},
+    suffix="rows",
+    group="phonate.corpora",
+)
 """Name -> a function `rows(path)` that lists the recordings of a corpus. One with a second parameter, `cache`, is given
 the folder for recordings that it has to write as files first."""
 

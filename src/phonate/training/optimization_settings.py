@@ -38,7 +38,7 @@ Interval = Annotated[PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d* epoc
 class OptimizerSettings(Settings):
     """Optimizer and its hyperparameters. Options that the chosen optimizer does not support are rejected."""
 
-    type: Annotated[str, Named("phonate.training.optimizers:OPTIMIZERS")] = "adamw"
+    type: Annotated[str, Named("phonate.training.registries:OPTIMIZERS")] = "adamw"
     """adamw, adam, adamax, sgd, lion, adagrad, rmsprop or adadelta."""
     lr: NonNegativeFloat = 1e-4
     """Peak learning rate, reached after warm-up."""
@@ -64,7 +64,7 @@ class SchedulerSettings(Settings):
     Options that the chosen schedule does not support are rejected.
     """
 
-    type: Annotated[str, Named("phonate.training.schedules:SCHEDULES")] = "cosine"
+    type: Annotated[str, Named("phonate.training.registries:SCHEDULES")] = "cosine"
     """cosine, cosine_restarts, linear, exponential, step, plateau, onecycle or constant."""
     warmup_steps: NonNegativeInt = 0
     """Steps of linear warm-up from 0 to the peak, for every type."""
@@ -92,7 +92,7 @@ class SchedulerSettings(Settings):
     """The metric that plateau monitors."""
 
 
-LossName = Named("phonate.training.losses.names:LOSSES")
+LossName = Named("phonate.training.registries:LOSSES")
 
 
 class LossSettings(Settings):

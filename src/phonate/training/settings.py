@@ -166,7 +166,7 @@ class EMASettings(Settings):
 class CallbackSettings(Settings):
     """A callback by its registered name, with its options."""
 
-    type: Annotated[str, Named("phonate.training.callbacks:CALLBACKS")]
+    type: Annotated[str, Named("phonate.training.registries:CALLBACKS")]
     """lr_monitor, feature_redraw, gradient_clipping, early_stopping, freeze_layers, pruning, dynamic_lr or your own."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of its constructor."""

@@ -1,7 +1,7 @@
 """Write a working first version of an extension, and its test.
 
-Outside the package the file is loaded by --plugin FILE; inside it (--into src/phonate/nn/losses) it is found by its
-file name. A model belongs to a task, and so do the metrics of its evaluation: write a task for them.
+The file is loaded by --plugin FILE. A model belongs to a task, and so do the metrics of its evaluation: write a task
+for them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Collator:
         return type(self.dataset).collate(self.dataset, items)
 
 
-COLLATORS: Registry[type[Collator]] = Registry("collator", "phonate.data.collators", group="phonate.collators")
+COLLATORS: Registry[type[Collator]] = Registry("collator", group="phonate.collators")
 
 
 def with_collator(dataset: Data, name: str | None) -> Data:

@@ -9,7 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from phonate.training.callbacks._base import Callback, CallbackList, TrainerView
-from phonate.training.callbacks._build import CALLBACKS, build_callbacks
+from phonate.training.callbacks._build import build_callbacks
+from phonate.training.registries import CALLBACKS
 
 if TYPE_CHECKING:
     from phonate.training.callbacks.dynamic_lr import DynamicLRCallback

@@ -6,14 +6,10 @@ import inspect
 from typing import Any
 
 from phonate.config.errors import InputError
-from phonate.config.registry import Registry, nearest
+from phonate.config.registry import nearest
 from phonate.training.callbacks._base import Callback
+from phonate.training.registries import CALLBACKS
 from phonate.training.settings import CallbackSettings, TrainingSettings
-
-CALLBACKS: Registry[type[Callback]] = Registry(
-    "callback", "phonate.training.callbacks", suffix="callback", group="phonate.callbacks"
-)
-"""Name -> a subclass of `Callback`."""
 
 
 def build_callbacks(settings: TrainingSettings) -> list[Callback]:
@@ -36,7 +32,7 @@ def build_callbacks(settings: TrainingSettings) -> list[Callback]:
 def _build(entry: CallbackSettings, index: int) -> Callback:
     place = f"training.callbacks[{index}]"
     try:
-        callback = CALLBACKS.get(entry.type)
+        callback: type[Callback] = CALLBACKS.get(entry.type)
     except InputError as error:
         raise InputError(f"{place}.type: {error}") from error
     _check_options(callback, entry.options, place)

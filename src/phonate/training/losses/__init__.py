@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from phonate.training.losses.composite import CompositeLoss as CompositeLoss
     from phonate.training.losses.composite import build_loss as build_loss
     from phonate.training.losses.manager import LossManager as LossManager
-    from phonate.training.losses.names import LOSSES as LOSSES
     from phonate.training.losses.registry import LossRegistry as LossRegistry
     from phonate.training.losses.registry import compute as compute
+    from phonate.training.registries import LOSSES as LOSSES
 
 _HOMES = {
     "CompositeLoss": "phonate.training.losses.composite",
-    "LOSSES": "phonate.training.losses.names",
+    "LOSSES": "phonate.training.registries",
     "LossManager": "phonate.training.losses.manager",
     "LossRegistry": "phonate.training.losses.registry",
     "build_loss": "phonate.training.losses.composite",

@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
-from phonate.training.losses.names import LOSSES
 from phonate.training.losses.registry import LossRegistry, apply_loss, coupling_of
 from phonate.training.optimization_settings import LossSettings
+from phonate.training.registries import LOSSES
 from phonate.training.task import Terms
 
 

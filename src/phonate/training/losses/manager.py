@@ -15,9 +15,9 @@ from phonate.config.registry import nearest
 from phonate.nn.losses._base import SumCount
 from phonate.nn.losses._stft import STFT_LOSSES
 from phonate.training.losses.composite import given, main_loss
-from phonate.training.losses.names import LOSSES
 from phonate.training.losses.registry import apply_loss, coupling_of
 from phonate.training.optimization_settings import LossSettings
+from phonate.training.registries import LOSSES
 from phonate.training.task import Coupling, Terms
 
 logger = logging.getLogger(__name__)

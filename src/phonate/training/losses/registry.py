@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from phonate.config.errors import InputError
 from phonate.nn.losses._base import SumCount, expanded
-from phonate.training.losses.names import LOSSES
+from phonate.training.registries import LOSSES
 from phonate.training.task import Coupling
 
 logger = logging.getLogger(__name__)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from phonate.config.registry import Registry
+from phonate.training.registries import OPTIMIZERS
 
 if TYPE_CHECKING:
     from phonate.training.optimizers._build import OptimizerFactory, build_optimizer
 
 __all__ = ["OPTIMIZERS", "OptimizerFactory", "build_optimizer"]
-
-OPTIMIZERS: Registry[OptimizerFactory] = Registry(
-    "optimizer", "phonate.training.optimizers", group="phonate.optimizers"
-)
-"""Name -> a function or class that takes named parameters and the settings it supports as keywords."""
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from torch import nn
 
 from phonate.config.errors import InputError
 from phonate.training.optimization_settings import OptimizerSettings
-from phonate.training.optimizers import OPTIMIZERS
+from phonate.training.registries import OPTIMIZERS
 
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
 """Takes named parameters, and keywords named as in `OptimizerSettings`; its signature lists the supported ones."""
@@ -32,7 +32,7 @@ def build_optimizer(
     Raises:
         InputError: an unknown optimizer, an option that the chosen optimizer does not support, or no parameters.
     """
-    factory = OPTIMIZERS.get(settings.type)
+    factory: OptimizerFactory = OPTIMIZERS.get(settings.type)
     keywords = _keywords(settings, factory)
     parameters = list(named_parameters)
     if not parameters:

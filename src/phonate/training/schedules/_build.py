@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from phonate.config.errors import InputError
-from phonate.config.registry import Registry
 from phonate.training.optimization_settings import SchedulerSettings
+from phonate.training.registries import SCHEDULES
 from phonate.training.schedules._base import ALL, Schedule
-
-SCHEDULES: Registry[type[Schedule]] = Registry(
-    "schedule", "phonate.training.schedules", suffix="schedule", group="phonate.schedules"
-)
-"""Name -> a subclass of `Schedule`."""
 
 
 def build_schedule(settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int) -> Schedule:
@@ -25,7 +20,7 @@ def build_schedule(settings: SchedulerSettings, peak_lr: float, total_steps: int
     Raises:
         InputError: an unknown schedule, an option that the chosen schedule does not support, or contradictory options.
     """
-    schedule = SCHEDULES.get(settings.type)
+    schedule: type[Schedule] = SCHEDULES.get(settings.type)
     _check_read(settings, schedule)
     peak = settings.max_lr or peak_lr
     if settings.min_lr > peak:

@@ -10,15 +10,12 @@ import phonate
 from phonate.config.errors import InputError
 
 _PACKAGE = Path(phonate.__file__).parent
-HOMES = {"loss": "nn/losses", "callback": "training/callbacks", "corpus": "data/corpora"}
-"""Kinds whose file may lie in the package itself, and where."""
 
 
 def scaffold(kind: str, name: str, into: str | Path = ".") -> tuple[Path, Path]:
     """Write an extension and its test.
 
-    Outside the package the file is a plug-in (`--plugin FILE`) with its test beside it. In the package's own folder for
-    that kind it is found by its file name, and the test goes to the package's tests.
+    The file is a plug-in (`--plugin FILE`) with its test beside it.
 
     Args:
         kind: loss, callback, corpus or task; each has its templates in the folder `templates`.
@@ -29,19 +26,19 @@ def scaffold(kind: str, name: str, into: str | Path = ".") -> tuple[Path, Path]:
         The paths of the extension and of its test.
 
     Raises:
-        InputError: the name is invalid, the folder doesn't fit the kind, or one of the files exists.
+        InputError: the name is invalid, the folder is phonate's own, or one of the files exists.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or keyword.iskeyword(name):
         raise InputError(f"{name!r}: a name is lower-case words joined by underscores, such as my_{kind}")
     folder = Path(into)
-    inside = folder.resolve().is_relative_to(_PACKAGE)
-    tests = _tests_of(kind, folder) if inside else folder
-    files = {folder / f"{name}.py": f"{kind}.py.jinja", tests / f"test_{name}.py": f"test_{kind}.py.jinja"}
+    if folder.resolve().is_relative_to(_PACKAGE):
+        raise InputError(f"{folder}: phonate's own folder, which takes no plug-ins; choose one outside of it")
+    files = {folder / f"{name}.py": f"{kind}.py.jinja", folder / f"test_{name}.py": f"test_{kind}.py.jinja"}
     for path in files:
         if path.exists():
             raise InputError(f"{path} exists; choose another name or remove it first")
     for path, template in files.items():
-        text = _rendered(template, kind, name, plugin=not inside)
+        text = _rendered(template, kind, name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -51,16 +48,7 @@ def scaffold(kind: str, name: str, into: str | Path = ".") -> tuple[Path, Path]:
     return extension, test
 
 
-def _tests_of(kind: str, folder: Path) -> Path:
-    home = HOMES.get(kind)
-    if home is None:
-        raise InputError(f"{folder}: a {kind} of the package is a folder; begin with a plug-in outside of it")
-    if folder.resolve() != _PACKAGE / home:
-        raise InputError(f"{folder}: the package's own {kind} files lie in {_PACKAGE / home}")
-    return _PACKAGE.parent.parent / "tests" / home.split("/")[0]
-
-
-def _rendered(template: str, kind: str, name: str, plugin: bool) -> str:
+def _rendered(template: str, kind: str, name: str) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -72,4 +60,4 @@ def _rendered(template: str, kind: str, name: str, plugin: bool) -> str:
     )
     prefix = "".join(word.capitalize() for word in name.split("_"))
     class_name = prefix if prefix.endswith(kind.capitalize()) else prefix + kind.capitalize()
-    return environment.get_template(template).render(name=name, prefix=prefix, class_name=class_name, plugin=plugin)
+    return environment.get_template(template).render(name=name, prefix=prefix, class_name=class_name)

@@ -105,6 +105,40 @@ def test_metrics_without_a_checkpoint_are_not_replaced_without_a_word(
     assert main([*arguments, "--resume", "auto"]) == 0
 
 
+@pytest.mark.parametrize(
+    "source", ["exp/night", "exp/night/", "exp/night/recipe.yaml", "exp/night/checkpoints/step-00000002"]
+)
+def test_auto_resumes_the_run_that_was_given_as_the_recipe(
+    source: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = arguments[2:-2]
+    assert main([*arguments[:-1], "exp/night"]) == 0
+    assert main(["train", source, *options, "training.max_steps=8", "--resume", "auto", "--json"]) == 0
+    outcome = json.loads(capsys.readouterr().out.partition("\n")[2])
+    assert Path(outcome["run"]) == Path("exp/night")
+    assert outcome["step"] == 8
+    assert not (tmp_path / "runs").exists()
+    assert main(["train", source, *options]) == 0  # not resumed: another run with the same recipe
+    assert (tmp_path / "runs").is_dir()
+
+
+def test_a_recipe_of_that_name_is_no_run(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "recipe.yaml").write_text(RECIPE)
+    assert main(["train", "mine", *arguments[2:-2], "--resume", "auto"]) == 0
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {"recipe.yaml"}
+    assert (tmp_path / "runs/mine/checkpoints").is_dir()
+
+
+@pytest.mark.parametrize("content", [b"4711\n", b"\0" * 40, b"\xff\xfe", b"not a number"])
+def test_a_damaged_lock_does_not_block_an_intact_run(content: bytes, arguments: list[str], tmp_path: Path) -> None:
+    assert main(arguments) == 0
+    for folder in ("run", "run/checkpoints"):
+        (tmp_path / folder / ".lock").write_bytes(content)
+    assert main([*arguments, "--resume", "auto", "training.max_steps=8"]) == 0
+    assert (tmp_path / "run/checkpoints/step-00000008").is_dir()
+
+
 HOLD = """\
 import sys
 from pathlib import Path

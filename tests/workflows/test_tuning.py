@@ -148,6 +148,8 @@ def test_more_runs_are_added_to_a_finished_search(recipe: Path) -> None:
     second = search(recipe, settings(space, n_trials=4), resume="auto")
     assert second.trials[:2] == first.trials
     assert len({one.values[LR] for one in second.trials}) == 4
+    named = phonate.train(recipe.parent / "run", resume="auto", mode="cpu")
+    assert named.run.path.parent.parent == recipe.parent / "run"
 
 
 def test_the_command_prints_the_table_and_python_returns_the_best(

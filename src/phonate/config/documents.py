@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,8 @@ class Document:
     places: dict[Key, Place] = field(repr=False)
     title: str = ""
     """What its run is called by default: the file's name, or the folder's if a run was given."""
+    path: Path | None = None
+    """The file; None for a shipped recipe, and for text that is in no file."""
 
 
 def shipped() -> list[str]:
@@ -89,7 +91,7 @@ def read(source: str | Path, empty: bool = False) -> Document:
         raise RecipeError(f"{name}: not a text file (byte {error.start} is not UTF-8)") from None
     except OSError as error:
         raise RecipeError(f"{name}: can't be read: {error.strerror or error}") from None
-    return parse(text, name, title, empty)
+    return replace(parse(text, name, title, empty), path=path if own else None)
 
 
 def _locate(source: str | Path) -> Path:

@@ -25,7 +25,7 @@ from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.comparison import changed_settings
 from phonate.training.checkpoints.loading import load, load_first_intact
-from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, save_dir
+from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, run_with, save_dir
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.tracking.log_file import log_file
@@ -63,9 +63,10 @@ def train(
 ) -> Trained:
     """Train `source` (a recipe file or a shipped name) into the folder `output`, by default `runs/<recipe>`.
 
-    `resume`: "auto" continues from the newest intact checkpoint of the run, or starts it; a run or a checkpoint folder
-    continues from there. `dry_run` only measures what the run would cost. `callbacks` are added to the recipe's. A
-    recipe with `training.tuning` is a search (`phonate.workflows.tuning`), of which the best run is returned. Raises
+    `resume`: "auto" continues from the newest intact checkpoint of the run (of `source`, where that is a run), or
+    starts it; a run or a checkpoint folder continues from there. `dry_run` only measures what the run would cost.
+    `callbacks` are added to the recipe's. A recipe with `training.tuning` is a search (`phonate.workflows.tuning`),
+    of which the best run is returned. Raises
     RecipeError, InputError, TrainingError, CheckpointError, Interrupted.
     """
     records = [load_plugin(path) for path in plugins]
@@ -84,7 +85,7 @@ def train(
     task = task_class(resolved.recipe.task)(resolved.recipe)
     if dry_run:
         _check_start(settings)
-        run = Run(Path(output) if output is not None else Path("runs") / resolved.name)
+        run = Run(run_folder(resolved, resume, output))
         return Trained(run, estimate(resolved, task, chosen, run.path), 0)
     resume = resume or settings.checkpoint.resume
     ranks = start_ranks(settings, chosen, several_phases=len(task.phases) > 1)
@@ -180,13 +181,16 @@ def start_ranks(settings: TrainingSettings, device: torch.device, several_phases
 def run_folder(resolved: Resolved, resume: str | None, output: str | Path | None) -> Path:
     """Where `train` writes: `output`, or else the run that is resumed, or runs/<recipe>.
 
+    With "auto", a recipe that is a run's own names that run.
+
     Raises InputError and CheckpointError where `resume` names nothing that can be resumed.
     """
     if output is not None:
         return Path(output)
     resume = resume or resolved.recipe.training.checkpoint.resume
     if resume in (None, "auto"):
-        return Path("runs") / resolved.name
+        own = None if resume is None else run_with(resolved.document.path)
+        return own or Path("runs") / resolved.name
     asked = Path(resume)
     if is_checkpoint(asked):
         return run_of(asked.parent)

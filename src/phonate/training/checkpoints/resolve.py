@@ -106,6 +106,16 @@ def run_of(folder: Path) -> Path:
     raise InputError(f"{folder}: no folder around it is the run of these checkpoints; name the run with --output")
 
 
+def run_with(recipe: Path | None) -> Path | None:
+    """The run that wrote the file `recipe`, into its folder or one of its checkpoints; None for any other recipe."""
+    if recipe is None or recipe.name != files.RECIPE:
+        return None
+    folder = recipe.parent
+    if is_checkpoint(folder):
+        return run_of(folder.parent)
+    return folder if (folder / "system.json").is_file() or has_checkpoint(folder) else None
+
+
 def find(where: Path, text: str) -> Path:
     """The checkpoint `text` in `where`: latest or auto, best, a step (500), a name (step-00000500), a version (v3)."""
     infos = listing.scan(where)

@@ -120,10 +120,18 @@ def _trials(experiment: Experiment, seed: int) -> Iterator[Trial]:
 
 
 def folder_of(resolved: Resolved, resume: str | None, output: str | Path | None) -> Path:
-    """The folder of a search: `output`, otherwise that of the resumed search, otherwise runs/<recipe>."""
+    """The folder of a search: `output`, otherwise that of the resumed search, otherwise runs/<recipe>.
+
+    With "auto", a recipe that is a search's own names that search.
+    """
     if output is not None:
         return Path(output)
-    return Path("runs") / resolved.name if resume in (None, "auto") else Path(str(resume))
+    if resume not in (None, "auto"):
+        return Path(str(resume))
+    recipe = resolved.document.path
+    if resume is not None and recipe is not None and (recipe.parent / TABLE).is_file():
+        return recipe.parent
+    return Path("runs") / resolved.name
 
 
 def _check(resolved: Resolved, settings: TrainingSettings) -> None:

@@ -71,12 +71,12 @@ class FolderLock:
                 return
 
     def _owner(self) -> str:
-        """The process id in the file. Anything else in it was not written by us, and is not overwritten."""
-        regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
-        content = os.pread(self._descriptor, _PID_LENGTH, 0) if regular else b"?"
-        if content and not content.isdigit():
-            raise CheckpointError(f"{self._path}: not a lock file of phonate; move it away")
-        return content.decode()
+        """The process id in the file, for the message; "" where it holds none, being new or damaged."""
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what we write must not end up elsewhere
+            raise CheckpointError(f"{self._path}: not a plain file of its own; move it away")
+        content = os.pread(self._descriptor, _PID_LENGTH, 0)
+        return content.decode() if content.isdigit() else ""
 
     def release(self) -> None:
         """Let another process in."""

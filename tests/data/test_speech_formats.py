@@ -67,9 +67,14 @@ def test_two_lists_in_a_folder_are_not_guessed_between(voice):
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="|\ufeff"), max_size=40).map(
     str.strip
 )
+SPOKEN = WORDS.filter(lambda text: any(map(str.isalpha, text)))
 
 
-@given(st.lists(WORDS.filter(bool), min_size=1, max_size=6), st.booleans(), st.sampled_from(["\n", "\r\n"]))
+@given(
+    st.lists(WORDS.filter(lambda text: any(map(str.isalpha, text))), min_size=1, max_size=6),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_without_the_separator_comes_back(tmp_path, texts, speakers, newline):
     path = tmp_path / "list.txt"

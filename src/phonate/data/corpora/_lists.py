@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +55,10 @@ PART = ("start", "end", "duration")
 """The columns that make a row a part of its file."""
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
-TABLES = (".csv", ".tsv", ".txt")
+TABLES = (".csv", ".tsv", ".txt", ".list")
 OBJECTS = (".json", ".jsonl")
+_LOOKED_AT = 20
+"""Lines of a file that are looked at for names of recordings."""
 _LONGEST_LINE = 16 * 2**20
 _LARGEST = 64 * 2**20
 _MOST_EXPANSION = 100
@@ -169,27 +173,57 @@ def list_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> Path
 
 
 def _names_recordings(file: Path) -> bool:
-    """Whether one of the first lines, of which the very first may be a header, names a recording that is there."""
+    """Whether one of the first two lines, of which the very first may be a header, or half of the first 20 name a
+    recording that is there."""
+    beside = file.suffix.lower() == ".txt" and any(file.with_suffix(end).is_file() for end in AUDIO_SUFFIXES)
+    if beside:  # the text of that recording
+        return False
+    named = [any(is_recording(file.parent, cell) for cell in cells) for cells in _first_cells(file)]
+    return any(named[:2]) or (bool(named) and 2 * sum(named) >= len(named))
+
+
+def _first_cells(file: Path) -> list[list[str]]:
+    """What may be the name of a recording in each of the first rows: the cells of a table by any separator, or what an
+    object says."""
     with file.open(encoding="utf-8-sig", errors="replace") as opened:
-        lines = [opened.readline(10_000) for _ in range(2)]
-    return any(_is_recording(file.parent, cell) for line in lines for cell in _cells(file, line.strip()))
-
-
-def _cells(file: Path, line: str) -> list[str]:
+        lines = list(islice(iter(lambda: opened.readline(10_000), ""), _LOOKED_AT))
+    filled = [line.strip() for line in lines if line.strip()]
     if file.suffix.lower() in TABLES:
-        separator = max(SEPARATORS, key=line.count)
-        return line.split(separator) if separator in line else []
+        return [
+            [cell for separator in SEPARATORS if separator in line for cell in cells_of(line, separator)]
+            for line in filled
+        ]
+    objects = [document for line in filled if isinstance(document := _document(line), dict)]
+    if len(objects) < len(filled) and file.suffix.lower() == ".json" and file.stat().st_size <= _LARGEST:
+        document = _document(file.read_text(encoding="utf-8-sig", errors="replace"))
+        samples = document.get("samples") if isinstance(document, dict) else document
+        listed = samples[:_LOOKED_AT] if isinstance(samples, list) else []
+        objects = [sample for sample in listed if isinstance(sample, dict)]
+    return [[name] if (name := audio_name(document)) else [] for document in objects]
+
+
+def _document(text: str) -> Any:
     try:
-        document = json.loads(line)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return []
-    return [name] if isinstance(document, dict) and (name := audio_name(document)) else []
+        return None
+
+
+def cells_of(line: str, separator: str) -> list[str]:
+    """The cells of a line. Only commas and semicolons need quotes around a text; between tabs and bars a quote is a
+    part of it."""
+    if separator not in ",;":
+        return [cell.strip() for cell in line.split(separator)]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
+    except csv.Error:  # a cell of over 128 KiB
+        return [cell.strip() for cell in line.split(separator)]
 
 
 def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | None, place: str) -> Row | Problem:
     """The row of a recording that a list calls `name`, from the values of the list's columns: the whole file, or the
     part between `start` and `end` or `start` and `start` plus `duration`, in seconds. A duration alone is that of the
-    whole file and is ignored in favour of its header."""
+    whole file, or of a part at its beginning (`Row.of_file`)."""
     try:
         start, end = _part(listed)
     except (TypeError, ValueError):
@@ -198,7 +232,19 @@ def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | 
     part = f"-{round(1000 * start):08d}" if as_text(listed.get("start")) else ""
     id = as_text(listed.get("id")) or id_of(name) + part
     segment = Segment(start, end, speaker, as_text(listed.get("text")))
-    return checked_row(Row(id, file, (segment,), place, start=start, end=end, split=as_text(listed.get("split"))))
+    whole = start == 0.0 and end is None
+    seconds = _seconds(listed.get("duration")) if whole else None
+    split = as_text(listed.get("split"))
+    return checked_row(Row(id, file, (segment,), place, None, start, end, split, seconds))
+
+
+def _seconds(duration: object) -> float | None:
+    """The duration of a file in seconds; None where none is given, or no sensible one."""
+    try:
+        seconds = float(as_text(duration) or 0.0)
+    except ValueError:
+        return None
+    return seconds if 0.0 < seconds < float("inf") else None
 
 
 def _part(listed: Mapping[str, object]) -> tuple[float, float | None]:
@@ -223,7 +269,10 @@ def audio_name(sample: Mapping[str, object]) -> str | None:
     return str(name) if name else None
 
 
-def _is_recording(root: Path, name: str) -> bool:
+def is_recording(root: Path, name: str) -> bool:
+    """Whether a list in `root` names a recording that is there."""
+    if not name.strip():
+        return False
     found = listed_file(root, name.strip())
     try:
         return found.suffix.lower() in AUDIO_SUFFIXES and found.is_file()

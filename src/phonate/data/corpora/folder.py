@@ -7,7 +7,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from phonate.data.manifests.rows import Problem, Row, audio_files, official_split, printable
+from phonate.data.manifests.rows import (
+    Problem,
+    Row,
+    audio_files,
+    composed,
+    in_any_form,
+    official_split,
+    printable,
+)
 
 TEXTS = (".txt", ".lab")
 _NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
@@ -37,7 +45,7 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
     splits = _split_folders([file.relative_to(path) for file in listed])
     for file in listed:
         inside = file.relative_to(path)
-        text = next((beside for end in TEXTS if (beside := file.with_suffix(end)).is_file()), None)
+        text = text_of(file)
         names = folders.setdefault(file.parent, set())
         # Of two files of one name, such as take.flac and take.wav, the second keeps its suffix in its id.
         id = printable((inside if file.stem in names else inside.with_suffix("")).as_posix())
@@ -62,7 +70,7 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
         )
     yield from unreadable
     for folder in sorted(spoken):
-        yield from _unspoken(path, folder, folders[folder])
+        yield from _unspoken(path, folder, {composed(name) for name in folders[folder]})
 
 
 def _split_folders(listed: list[Path]) -> set[Path]:
@@ -79,6 +87,16 @@ def _split(inside: Path, splits: set[Path]) -> str | None:
     return inside.parts[0] if above_speakers or inside.parent in splits else None
 
 
+def text_of(file: Path) -> Path | None:
+    """The file with the text of a recording: one of its name beside it, in whichever form of Unicode."""
+    for end in TEXTS:
+        if (beside := file.with_suffix(end)).is_file():
+            return beside
+    if file.stem.isascii():
+        return None
+    return next((found for end in TEXTS if (found := in_any_form(file.parent, f"{file.stem}{end}"))), None)
+
+
 def _read(file: Path) -> str | None:
     """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none."""
     content = file.read_text(encoding="utf-8-sig").strip()
@@ -93,6 +111,6 @@ def _unspoken(root: Path, folder: Path, recordings: set[str]) -> Iterator[Proble
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         file = Path(entry.path)
         listed = file.suffix.lower() in TEXTS and not file.name.startswith(".") and not _NOTES.fullmatch(file.name)
-        if listed and entry.is_file() and file.stem not in recordings:
+        if listed and entry.is_file() and composed(file.stem) not in recordings:
             id = printable(file.relative_to(root).with_suffix("").as_posix())
             yield Problem(id, printable(str(file)), "missing file", "a text beside which there is no recording")

@@ -5,45 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from phonate.data.corpora._lists import TABLES, list_in, listed_in, read_lines, speaker_of
-from phonate.data.corpora.csv import header_of
+from phonate.config.errors import DataError
+from phonate.data.corpora._lists import TABLES, list_in, listed_in, speaker_of
+from phonate.data.corpora.csv import Table, report_note
 from phonate.data.manifests.rows import Problem, Row, checked_row, listed_file, malformed
 
 PRIORITY = 45
 
 
 def recognises(path: Path) -> bool:
-    """Bars between two columns, or three of which the last two begin alike: `id|text|normalised text` says the same
-    twice, `id|speaker|text` does not."""
-    listed = listed_in(path, TABLES)
-    lines = [line for line in read_lines(listed) if line.strip()] if listed is not None else []
-    if not lines or "|" not in lines[0] or header_of(lines[0]) is not None:
+    """Tables without a header or a column of speakers: `id|text`, `id|text|normalised text` (the same twice),
+    `path|text|phones`."""
+    file = listed_in(path, TABLES)
+    try:
+        return file is not None and Table.read(file).of_one_speaker
+    except DataError:  # an empty list, of which the csv format says so
         return False
-    rows = [line.split("|") for line in lines]
-    # By what most rows are: a row with a column too few is a mistake in it, not another format.
-    threes = [row for row in rows if len(row) == 3]
-    if len(threes) * 2 <= len(rows):
-        return True
-    return sum(_first_word(row[1]) == _first_word(row[2]) for row in threes) * 2 >= len(threes)
-
-
-def _first_word(text: str) -> str:
-    return next(iter(text.lower().split()), "")
 
 
 def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a corpus of one speaker, who is called after the folder: `id|text`, where an id may as well be the path
-    of its recording (as in Piper's tables), or `id|text|normalised text`, of which the normalised one is taken."""
+    of its recording (as in Piper's tables), or `id|text|normalised text`, of which the normalised one is taken. A third
+    column that is empty or holds phones is not taken for a text."""
     if path.is_dir():
         path = list_in(path, TABLES) or path / "metadata.csv"
-    speaker = speaker_of(path)
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
+    table = Table.read(path)
+    roles, speaker = table.roles, speaker_of(path)
+    if roles.note is not None:
+        report_note(path, roles.note)
+    widths = {2, 3} if table.width <= 3 else {table.width}
+    for place, cells in table.rows():
+        if isinstance(cells, Problem):
+            yield cells
             continue
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) not in {2, 3}:
-            detail = f"{len(cells)} columns; LJSpeech has id|text or id|text|normalised text"
-            yield malformed(f"{path}:{number}", detail)
+        if len(cells) not in widths:
+            yield malformed(place, f"{len(cells)} columns; LJSpeech has id|text or id|text|normalised text")
             continue
-        file = listed_file(path.parent, cells[0])
-        yield checked_row(Row.clip(cells[0], file, speaker, cells[-1] or None, f"{path}:{number}"))
+        # Where a row has a column less, it is the normalised text.
+        chosen = table.of_one_speaker and roles.text is not None and roles.text < len(cells)
+        text = cells[roles.text] if chosen and roles.text is not None else cells[-1]
+        name = cells[roles.path] if table.of_one_speaker else cells[0]
+        yield checked_row(Row.clip(name, listed_file(path.parent, name), speaker, text or None, place))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.audio.quality.measures import AudioQuality
 from phonate.config.errors import DataError
 from phonate.data.manifests.outputs import is_output
+
+SLACK_SECONDS = 0.5
+"""How far the times of a corpus may be from those of its recordings: annotations are often rounded up."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Row:
     """Seconds in the file at which it ends. None: the end of the file."""
     split: str | None = None
     """The official split as the corpus names it, such as "train" or "dev-clean"; see `official_split`."""
+    listed_seconds: float | None = None
+    """How long the corpus says a whole file is."""
 
     @classmethod
     def clip(
@@ -69,6 +76,11 @@ class Row:
         """The texts of the segments in their order, with spaces between; None where there are none."""
         texts = [one.text for one in self.segments if one.text]
         return " ".join(texts) if texts else None
+
+    def of_file(self, seconds: float) -> Row:
+        """The row in a file of so many seconds: its beginning, where the corpus lists one that is clearly shorter."""
+        shorter = self.listed_seconds is not None and self.listed_seconds < seconds - SLACK_SECONDS
+        return replace(self, end=self.listed_seconds) if shorter and self.end is None else self
 
     def with_speaker(self, name: str) -> Row:
         """The same with `name` as the speaker of every segment."""
@@ -150,7 +162,7 @@ def checked_row(row: Row) -> Row | Problem:
 
 def id_of(name: str) -> str:
     """The id of a recording that has none: its name as listed, without the suffix."""
-    path = Path(name)
+    path = Path(name.replace("\\", "/"))
     try:
         return path.with_suffix("").as_posix()
     except ValueError:  # "/" and "." have no name
@@ -222,8 +234,23 @@ def one_line(text: str) -> str:
 
 
 def listed_file(root: Path, name: str) -> Path:
-    """The file that a list calls `name`: as it stands, under wavs/, or with a suffix it left out."""
-    folders = [root, root / "wavs", root / "wav", root / "audio", root / "clips"]
+    """The file that a list calls `name`: as it stands, under wavs/, or with a suffix it left out; also where the list
+    was made on Windows (`wavs\\a.wav`), or spells accents in the other way that Unicode has (NFC and NFD)."""
+    found = _listed_file(root, name)
+    if found is None and "\\" in name:
+        name = name.replace("\\", "/")
+        found = _listed_file(root, name)
+    if found is None and not name.isascii():
+        found = next(filter(None, (in_any_form(folder, name) for folder in _folders(root))), None)
+    return found or root / name
+
+
+def _folders(root: Path) -> list[Path]:
+    return [root, root / "wavs", root / "wav", root / "audio", root / "clips"]
+
+
+def _listed_file(root: Path, name: str) -> Path | None:
+    folders = _folders(root)
     for folder in folders:
         if _is_file(folder / name):
             return folder / name
@@ -232,11 +259,39 @@ def listed_file(root: Path, name: str) -> Path:
             for spelled in (suffix, suffix.upper()):
                 if _is_file(folder / f"{name}{spelled}"):
                     return folder / f"{name}{spelled}"
-    return root / name
+    return None
+
+
+def in_any_form(folder: Path, name: str) -> Path | None:
+    """The file under `folder` whose path is `name`, with or without a suffix, in whichever form of Unicode."""
+    *above, last = Path(name).parts or ("",)
+    for part in above:
+        try:
+            folder = folder / _entries(folder, folder.stat().st_mtime_ns).get(composed(part), part)
+        except (OSError, ValueError):
+            return None
+    try:
+        entries = _entries(folder, folder.stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return None
+    spellings = [last, *(f"{last}{one}" for suffix in sorted(AUDIO_SUFFIXES) for one in (suffix, suffix.upper()))]
+    files = (folder / entries[key] for one in spellings if (key := composed(one)) in entries)
+    return next(filter(_is_file, files), None)
+
+
+@lru_cache(maxsize=64)
+def _entries(folder: Path, changed: int) -> dict[str, str]:
+    """Name in one form -> name, of what is in a folder that was last changed at `changed`."""
+    return {composed(entry.name): entry.name for entry in os.scandir(folder)}
+
+
+def composed(name: str) -> str:
+    """`name` in the form of Unicode (NFC) in which names are compared."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that is too long, say, as when a list has its columns mixed up
+    except (OSError, ValueError):  # a name that is too long, say, as when a list has its columns mixed up
         return False

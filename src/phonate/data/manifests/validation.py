@@ -17,15 +17,21 @@ from phonate.audio.quality.measures import describe, describe_blocks
 from phonate.config.errors import DataError
 from phonate.data.manifests.recording import LONG_SECONDS, part_blocks, read_part
 from phonate.data.manifests.requirements import LONGEST_UNLABELLED, Requirements
-from phonate.data.manifests.rows import Checked, Problem, Row, Segment, official_split, printable
+from phonate.data.manifests.rows import (
+    SLACK_SECONDS,
+    Checked,
+    Problem,
+    Row,
+    Segment,
+    official_split,
+    printable,
+)
 from phonate.data.manifests.text_checks import has_words, speech_warnings
 from phonate.data.parallel import Progress as Progress
 from phonate.data.progress import report_progress
 
 THREADS = 4
 SILENT_SHARE = 0.5
-SLACK_SECONDS = 0.5
-"""How far a segment may reach beyond its recording: annotations are often rounded up."""
 _OVERLAP_SECONDS = 0.1
 _FAILURES = (DataError, OSError, ValueError, RuntimeError, MemoryError)
 """What decoders raise for damaged files, such as UnicodeDecodeError for a tag."""
@@ -214,7 +220,7 @@ def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Pr
     """The row with what its file holds, and warnings; or None and the one reason why it can't be used."""
     try:
         _require_labels(row, requirements)
-        info = _require_file(row)
+        row, info = _require_file(row)
         end = info.duration if row.end is None else min(row.end, info.duration)
         _require_length(end - row.start, requirements)
         _require_segments(row, end, info.duration, requirements)
@@ -246,17 +252,19 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
         _require(has_words(row.text), "no text", detail)
 
 
-def _require_file(row: Row) -> AudioInfo:
+def _require_file(row: Row) -> tuple[Row, AudioInfo]:
+    """What the file is, and the row in a file of that length."""
     name = str(row.path)
     odd = "" if printable(name) == name else ", and its name is not UTF-8: is the list saved as UTF-8?"
     _require(row.path.is_file(), "missing file", f"{name} is not there{odd}")
     _require(row.path.stat().st_size > 0, "empty file", f"{row.path} holds no bytes")
     info = probe(row.path)
+    row = row.of_file(info.duration)
     inside = 0.0 <= row.start < info.duration and (row.end is None or row.start < row.end)
     ends = row.end is None or row.end <= info.duration + SLACK_SECONDS
     part = f"seconds {row.start:g} to {row.end if row.end is not None else info.duration:g}"
     _require(inside and ends, "no such part", f"{part} of a recording of {info.duration:.3f} s; correct the times")
-    return info
+    return row, info
 
 
 def _require_length(seconds: float, requirements: Requirements) -> None:

@@ -144,7 +144,9 @@ def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, feature
             found: tuple[int, ...] = (status.st_size, status.st_mtime_ns)
         except (OSError, ValueError):  # ValueError: a name with a null byte
             found = ()
-        part = (row.channel, row.start, row.end, row.split)
+        part: tuple[object, ...] = (row.channel, row.start, row.end, row.split)
+        if row.listed_seconds is not None:
+            part = (*part, row.listed_seconds)
         entry = (row.id, os.fsencode(row.path.absolute()), row.segments, part, found)
         digest.update(repr(entry).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:24]

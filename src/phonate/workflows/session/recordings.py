@@ -233,7 +233,7 @@ def _match(
             continue
         path = os.path.realpath(row.path)
         if path in usable:
-            one = _Recording(row, usable[path])
+            one = _Recording(row.of_file(usable[path].whole_seconds), usable[path])
             why = _misfit(one, longest) or ("its recording is listed before" if path in whole else None)
             if why is not None:
                 problems.append(f"{one_line(row.place)}: {one_line(str(row.path))}: {one_line(why)}; left out")

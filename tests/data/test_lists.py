@@ -1,0 +1,240 @@
+"""Lists of recordings as other programs write them: which column is the path, the speaker and the text is decided by
+the values, whatever the list and its columns are called."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from small_corpora import corpus, rows_of, wav
+
+from phonate.config.errors import DataError
+from phonate.data.manifests.manifest import check_corpus, list_corpus
+
+TEXTS = (
+    "Author of the danger trail, Philip Steels, etc.",
+    "Not at this particular case, Tom, apologized Whittemore.",
+    "For the twentieth time that evening the two men shook hands.",
+    "Lord, but I'm glad to see you again, Phil.",
+    "Will we ever forget it.",
+    "God bless 'em, I hope I'll go on seeing them forever.",
+    "And you always want to see it in the superlative degree.",
+    "Gad, your letter came just in time.",
+)
+SPEAKERS = ("anna", "ben") * 4
+PHONES = tuple(f"ɔːθɚ ʌv ðə dˈeɪndʒɚ tɹˈeɪl {number}" for number in range(8))
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory):
+    """A folder with wavs/a0.wav to a7.wav."""
+    folder = tmp_path_factory.mktemp("lists")
+    for number in range(8):
+        wav(folder / f"wavs/a{number}.wav", hertz=200 + 10 * number)
+    return folder
+
+
+@pytest.fixture
+def voice(sounds, tmp_path):
+    """A folder of its own with the same recordings."""
+    (tmp_path / "voice").mkdir()
+    (tmp_path / "voice/wavs").symlink_to(sounds / "wavs")
+    return tmp_path / "voice"
+
+
+def lines(*columns, separator="|"):
+    return "".join(separator.join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
+
+
+PATHS = tuple(f"wavs/a{number}.wav" for number in range(8))
+IDS = tuple(f"a{number}" for number in range(8))
+ONE = ("voice",) * 8
+NUMBERS = ("0", "1") * 4
+SHORT = ("good morning everybody", "hello there", "good night", "come in", "three apples", "go on", "stop", "wait")
+RAW = ("3 apples", "4 pears", "5 plums", "6 figs", "7 nuts", "8 dates", "9 limes", "2 kiwis")
+SPOKEN = (
+    "three apples",
+    "four pears",
+    "five plums",
+    "six figs",
+    "seven nuts",
+    "eight dates",
+    "nine limes",
+    "two kiwis",
+)
+LAYOUTS = {
+    "path, text, number": (lines(PATHS, TEXTS, NUMBERS), NUMBERS, TEXTS),
+    "path, text, one number": (lines(PATHS, TEXTS, "0" * 8), "0" * 8, TEXTS),
+    "path, short text, number": (lines(PATHS, SHORT, NUMBERS), NUMBERS, SHORT),
+    "id, text, name": (lines(IDS, TEXTS, SPEAKERS), SPEAKERS, TEXTS),
+    "id, name, text": (lines(IDS, SPEAKERS, TEXTS), SPEAKERS, TEXTS),
+    "id, name, short text": (lines(IDS, SPEAKERS, SHORT), SPEAKERS, SHORT),
+    "path, number, text": (lines(PATHS, NUMBERS, TEXTS), NUMBERS, TEXTS),
+    "name, path, text": (lines(SPEAKERS, PATHS, TEXTS), SPEAKERS, TEXTS),
+    "path, text, phones": (lines(PATHS, TEXTS, PHONES), ONE, TEXTS),
+    "path, text, ARPAbet": (lines(PATHS, TEXTS, ["{HH AH0 L OW1}"] * 8), ONE, TEXTS),
+    "id, text, empty": (lines(IDS, TEXTS, [""] * 8), ONE, TEXTS),
+    "id, name, empty": (lines(IDS, SPEAKERS, [""] * 8), SPEAKERS, [None] * 8),
+    "id, raw, normalised": (lines(IDS, RAW, SPOKEN), ONE, SPOKEN),
+    "id, raw in quotes, normalised": (lines(IDS, [f"“{text}”" for text in TEXTS], TEXTS), ONE, TEXTS),
+    "id, text, text": (lines(IDS, TEXTS, TEXTS), ONE, TEXTS),
+    "GPT-SoVITS": (lines(PATHS, SPEAKERS, ["en"] * 8, TEXTS), SPEAKERS, TEXTS),
+    "GPT-SoVITS, one speaker": (lines(PATHS, ["al"] * 8, ["EN"] * 8, TEXTS), ["al"] * 8, TEXTS),
+    "id, name, phones, text": (lines(IDS, SPEAKERS, ["{HH AH0 L OW1}"] * 8, TEXTS), SPEAKERS, TEXTS),
+    "id, raw, normalised, name": (lines(IDS, TEXTS, TEXTS, SPEAKERS), SPEAKERS, TEXTS),
+    "Chinese": (lines(PATHS, [f"今天我们去公园里散步{i}次" for i in range(8)], SPEAKERS), SPEAKERS, None),
+    "tabs": (lines(PATHS, TEXTS, separator="\t"), ONE, TEXTS),
+    "tabs with speakers": (lines(PATHS, TEXTS, SPEAKERS, separator="\t"), SPEAKERS, TEXTS),
+    "commas and quotes": (lines(PATHS, [f'"{text}"' for text in TEXTS], SPEAKERS, separator=","), SPEAKERS, TEXTS),
+    "bars and semicolons": (lines(PATHS, [text.replace(",", ";") for text in TEXTS]), ONE, None),
+    "a header with bars": ("audio_file|text|speaker_name\n" + lines(PATHS, TEXTS, SPEAKERS), SPEAKERS, TEXTS),
+    "a header with tabs": ("path\tsentence\n" + lines(PATHS, TEXTS, separator="\t"), ONE, TEXTS),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["metadata.csv", "train.txt", "speakers.list", "metadata_train.csv", "train.tsv"])
+def test_columns_are_told_apart_by_their_values(voice, layout, name):
+    content, speakers, texts = LAYOUTS[layout]
+    (voice / name).write_text(content)
+    for path in (voice, voice / name):
+        rows, report = list_corpus(corpus(path))
+        assert report.format in {"csv", "ljspeech"}
+        assert [row.path.name for row in rows] == [f"a{number}.wav" for number in range(8)]
+        assert [row.speaker for row in rows] == list(speakers)
+        if texts is not None:
+            assert [row.text for row in rows] == list(texts)
+
+
+def test_a_single_line_with_a_number_behind_its_text(voice):
+    (voice / "metadata.csv").write_text("wavs/a0.wav|good morning everybody|0\n")
+    assert rows_of(corpus(voice))[0] == {"wavs/a0.wav": ("0", "good morning everybody")}
+
+
+def test_where_two_readings_are_possible_a_line_names_both(voice, caplog):
+    (voice / "metadata.csv").write_text(lines(IDS, SHORT, SPOKEN))
+    rows, _ = list_corpus(corpus(voice))
+    assert [row.text for row in rows] == list(SPOKEN)
+    (line,) = [record.getMessage() for record in caplog.records if "first line" in record.getMessage()]
+    assert "audio_path|speaker_id|text" in line
+    assert "audio_path|text|speaker_id" in line
+    (voice / "metadata.csv").write_text("audio_path|text|speaker_id\n" + lines(IDS, SHORT, SPOKEN))
+    assert [row.text for row in list_corpus(corpus(voice))[0]] == list(SHORT)
+
+
+def test_two_columns_of_texts_are_refused_with_what_to_write(voice):
+    other = [f"das ist ein anderer Satz mit der Nummer {number}, nicht?" for number in range(8)]
+    (voice / "metadata.csv").write_text(lines(IDS, TEXTS, other))
+    with pytest.raises(
+        DataError, match=r"metadata\.csv: columns 2 and 3 .* audio_path\|text or audio_path\|column2\|text"
+    ):
+        list_corpus(corpus(voice))
+    (voice / "metadata.csv").write_text("audio_path|text|german\n" + lines(IDS, TEXTS, other))
+    assert [row.text for row in list_corpus(corpus(voice))[0]] == list(TEXTS)
+
+
+def test_phones_in_the_place_of_texts_are_named(voice, caplog):
+    (voice / "train_list.txt").write_text(lines(PATHS, PHONES, NUMBERS))
+    rows, _ = list_corpus(corpus(voice))
+    assert [(row.speaker, row.text) for row in rows] == list(zip(NUMBERS, PHONES, strict=True))
+    assert "its texts are phones" in caplog.text
+
+
+def test_one_of_two_lists_is_not_the_corpus_because_the_others_texts_have_commas(voice):
+    (voice / "train.txt").write_text(lines(PATHS[:6], TEXTS[:6]))
+    (voice / "val.txt").write_text(lines(PATHS[6:], SHORT[6:]))
+    with pytest.raises(DataError, match=r"several lists of recordings \(train.txt, val.txt\)"):
+        list_corpus(corpus(voice))
+
+
+def test_a_text_beside_a_recording_is_no_list(tmp_path):
+    for name, text in (("yes", "no, yes"), ("no", "yes, no")):
+        wav(tmp_path / f"words/{name}.wav")
+        (tmp_path / f"words/{name}.txt").write_text(text)
+    rows, report = rows_of(corpus(tmp_path / "words"))
+    assert report.format == "folder"
+    assert {text for _, text in rows.values()} == {"no, yes", "yes, no"}
+
+
+def test_an_open_quote_is_named_with_the_rows_that_it_swallows(voice):
+    rows = [f'{PATHS[i]},anna,"{TEXTS[i]}"' for i in range(8)]
+    rows[2] = rows[2][:-1]
+    (voice / "metadata.csv").write_text("audio_path,speaker_id,text\n" + "\n".join(rows) + "\n")
+    _, report = check_corpus(corpus(voice))
+    (problem,) = report.refused
+    assert problem.place == f"{voice / 'metadata.csv'}:4"
+    assert "lines 4 to 5, 2 rows" in problem.detail
+    assert report.usable == 6
+
+
+def test_rows_within_a_text_are_not_swallowed_in_silence(voice):
+    rows = [f"{PATHS[i]},anna,text {i}" for i in range(8)]
+    rows[2], rows[5] = f'{PATHS[2]},anna,"text', f'{PATHS[5]},anna,text"'
+    (voice / "metadata.csv").write_text("audio_path,speaker_id,text\n" + "\n".join(rows) + "\n")
+    _, report = check_corpus(corpus(voice))
+    (problem,) = report.refused
+    assert problem.place == f"{voice / 'metadata.csv'}:4"
+    assert "4 rows" in problem.detail
+    assert report.usable == 4
+
+
+def test_names_in_another_unicode_form(tmp_path):
+    names = ("größe0", "größe1")
+    composed, decomposed = ([unicodedata.normalize(form, name) for name in names] for form in ("NFC", "NFD"))
+    assert composed != decomposed
+    folder = tmp_path / "voice"
+    for number, name in enumerate(decomposed):
+        wav(folder / f"wäv/{name}.wav", hertz=200 + 20 * number)
+    wanted = {unicodedata.normalize("NFD", f"wäv/{name}.wav") for name in names}
+    for list_name, content in {
+        "metadata.csv": "".join(f"wäv/{name}.wav|Ein Satz, größer.\n" for name in composed),
+        "train.txt": "".join(f"wäv/{name}.wav|Ein Satz, größer.\n" for name in composed),
+        "manifest.jsonl": "".join(
+            json.dumps({"audio_filepath": f"wäv/{name}.wav", "text": "Ein Satz."}) + "\n" for name in composed
+        ),
+    }.items():
+        (folder / list_name).write_text(content)
+        checked, report = check_corpus(corpus(folder))
+        assert report.usable == 2, report.refused
+        assert {unicodedata.normalize("NFD", one.row.path.relative_to(folder).as_posix()) for one in checked} == wanted
+        assert all(one.row.text for one in checked)
+        (folder / list_name).unlink()
+    for name in composed:
+        (folder / f"wäv/{name}.txt").write_text("Ein Satz.")
+    rows, report = rows_of(corpus(folder))
+    assert [text for _, text in rows.values()] == ["Ein Satz."] * 2
+    assert not report.refused
+
+
+def test_backslashes_in_lists(voice):
+    windows = [path.replace("/", "\\") for path in PATHS]
+    (voice / "metadata.csv").write_text(lines(windows, TEXTS))
+    _, report = rows_of(corpus(voice))
+    assert report.usable == 8
+    (voice / "metadata.csv").unlink()
+    samples = [{"audio_path": path, "speaker_id": "anna", "text": "Hi."} for path in windows]
+    (voice / "manifest.json").write_text(json.dumps(samples))
+    _, report = check_corpus(corpus(voice))
+    assert (report.format, report.usable) == ("json", 8)
+
+
+def test_a_list_made_on_another_machine_is_told_so(voice):
+    (voice / "metadata.csv").write_text("D:\\voices\\a0.wav|anna|Hello there.\n/home/x/a1.wav|ben|Good night.\n")
+    rows, _ = list_corpus(corpus(voice))
+    with pytest.raises(DataError, match="missing file"):
+        check_corpus(corpus(voice))
+    assert len(rows) == 2
+
+
+def test_a_duration_that_is_not_the_files_is_a_part(voice):
+    wav(voice / "long.wav", seconds=2.0)
+    rows = [
+        {"audio_filepath": "long.wav", "duration": 0.7, "text": "One."},
+        {"audio_filepath": "long.wav", "offset": 0.7, "duration": 0.8, "text": "Two."},
+        {"audio_filepath": "wavs/a0.wav", "duration": 0.4, "text": "Whole."},
+    ]
+    (voice / "manifest.json").write_text("\n".join(map(json.dumps, rows)))
+    checked, _ = check_corpus(corpus(voice))
+    assert {one.row.text: round(one.seconds, 3) for one in checked} == {"One.": 0.7, "Two.": 0.8, "Whole.": 0.4}
+    assert checked[2].row.id == "wavs/a0"

@@ -97,6 +97,45 @@ def test_librispeech_names_hold_the_speaker(tmp_path):
     assert check_corpus(corpus(tmp_path / "books", format="librispeech"))[1].reasons() == {"malformed row": 1}
 
 
+def rename(folder, names):
+    """Move ann/0.wav and so on to ann/NAME.wav, with a text beside each."""
+    for speaker in ("ann", "bob"):
+        for number, name in enumerate(names):
+            (folder / speaker / f"{number}.wav").rename(folder / speaker / f"{name}.wav")
+            (folder / speaker / f"{name}.txt").write_text(f"take {number}")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("2024-03-01", "2024-03-02", "2024-04-01"),
+        ("01-11-2024", "02-11-2024", "03-11-2024"),
+        ("555-0101-2024", "555-0102-2024", "555-0103-2024"),
+        ("1-2-3", "1-2-4", "2-2-1"),
+        ("84-121123-0000", "84-121123-0001", "84-121123-0002"),
+    ],
+)
+def test_dates_and_takes_are_no_names_of_librispeech(folder, names, caplog):
+    rename(folder, names)
+    rows, report = rows_of(corpus(folder))
+    assert report.format == "folder"
+    assert set(report.speakers) == {"ann", "bob"}
+    assert sorted(text for _, text in rows.values()) == sorted(2 * [f"take {number}" for number in range(3)])
+    assert ("data.format=librispeech" in caplog.text) == names[0].endswith("-0000")
+
+
+@pytest.mark.parametrize("above", ["84/121123", "84", "train-clean-100", "LibriSpeech/dev-other"])
+def test_folders_of_librispeech(tmp_path, above):
+    for number in range(2):
+        wav(tmp_path / f"books/{above}/84-121123-000{number}.wav", hertz=200 + 20 * number)
+        (tmp_path / f"books/{above}/84-121123-000{number}.txt").write_text(f"line {number}")
+    folders = [tmp_path / "books", tmp_path / "books" / above]
+    for path in folders:
+        rows, report = rows_of(corpus(path))
+        assert report.format == "librispeech"
+        assert rows == {f"84-121123-000{number}": ("84", f"line {number}") for number in range(2)}
+
+
 def test_the_same_samples_twice_are_warned_of(folder):
     wav(folder / "bob/copy.wav", hertz=200)
     _, report = check_corpus(corpus(folder))

@@ -97,6 +97,13 @@ def text_of(file: Path) -> Path | None:
     return next((found for end in TEXTS if (found := in_any_form(file.parent, f"{file.stem}{end}"))), None)
 
 
+def text_beside(recording: Path) -> str | None:
+    """What the file with the text of a recording holds; None where there is none. Raises OSError and
+    UnicodeDecodeError."""
+    file = text_of(recording)
+    return None if file is None else _read(file)
+
+
 def _read(file: Path) -> str | None:
     """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none."""
     content = file.read_text(encoding="utf-8-sig").strip()

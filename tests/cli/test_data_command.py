@@ -218,3 +218,38 @@ def test_conversations_are_prepared_once_for_the_command_and_for_training(tone_c
     alone = json.loads(phonate("prepare", talk, "--cache-dir", tmp_path / "cache", "--json").stdout)
     assert alone == json.loads(phonate("prepare", recipe, "--json").stdout)
     assert (alone["train"], alone["validation"]) == (1, 1)
+
+
+def test_all_recordings_of_one_speaker_in_every_action(tone_corpus, tmp_path, capsys):
+    from phonate.cli import main
+
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"task: conversion\ndata: {{path: {tone_corpus}, speaker: anna}}\n")
+
+    def said(*arguments):
+        assert main(["data", *map(str, arguments), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert said("check", tone_corpus, "data.speaker=anna")["speakers"] == {"anna": 18}
+    assert said("check", recipe)["speakers"] == {"anna": 18}
+    assert said("describe", tone_corpus, "data.speaker=7")["minutes_by_speaker"].keys() == {"7"}
+    cache = ("--cache-dir", tmp_path / "cache")
+    one, three = (
+        said("prepare", tone_corpus, *options, *cache) for options in (["data.speaker=anna"], ["data.limit=18"])
+    )
+    assert one["fingerprint"] != three["fingerprint"]
+    assert main(["data", "check", str(tone_corpus), "data.speakr=anna"]) == 2
+    assert "did you mean speaker" in capsys.readouterr().err
+
+
+def test_a_data_set_names_the_speaker_that_is_given(tone_corpus, tmp_path, caplog):
+    from phonate.data.manifests.manifest import list_corpus
+    from phonate.data.settings import VoiceData
+    from phonate.workflows.datasets.from_recordings import make_dataset
+
+    make_dataset(tone_corpus, tmp_path / "named", split=False, transcribe=None, speaker="anna")
+    rows, _ = list_corpus(VoiceData(path=str(tmp_path / "named")))
+    assert ({row.speaker for row in rows}, len(rows)) == ({"anna"}, 18)
+    assert "one speaker" not in caplog.text
+    make_dataset(tone_corpus / "anna", tmp_path / "alone", split=False, transcribe=None)
+    assert "taken to be of one speaker; name them by data.speaker" in caplog.text

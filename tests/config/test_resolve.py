@@ -479,3 +479,15 @@ def test_epochs_on_top_of_a_recipe_replace_its_steps() -> None:
     assert length("training: {epochs: 5}\n", base=steps) == (5, None)
     assert length("training: {epochs: 5, max_steps: 7}\n", base=steps) == (5, 7)
     assert length(steps.replace("{", "{epochs: 5, ", 2).replace("data: {epochs: 5, ", "data: {")) == (5, 100)
+
+
+@pytest.mark.parametrize("typed", ["007", "2024", "1688", "1e5", "true", "0x1F", "3.10"])
+def test_an_option_that_is_a_text_takes_what_was_typed(typed):
+    overrides = [f"data.path={typed}", f"data.target={typed}", f"data.speaker={typed}", "data.limit=7"]
+    resolved = resolve("conversion", overrides)
+    data = resolved.recipe.data
+    assert (data.path, data.target, data.speaker, data.limit) == (typed, typed, typed, 7)
+    assert resolve("conversion", ["data.path=x", "data.target=null"]).recipe.data.target is None
+    assert resolve("conversion", ["data.path=x", 'data.target="007"']).recipe.data.target == "007"
+    with pytest.raises(RecipeError, match="expected a whole number"):
+        resolve("conversion", ["data.path=x", "data.limit=many"])

@@ -136,6 +136,18 @@ def test_folders_of_librispeech(tmp_path, above):
         assert rows == {f"84-121123-000{number}": ("84", f"line {number}") for number in range(2)}
 
 
+def test_one_speaker_of_all_recordings(folder, tmp_path):
+    rows, report = rows_of(corpus(folder, speaker="carla"))
+    assert {speaker for speaker, _ in rows.values()} == {"carla"}
+    assert list(rows) == list(rows_of(corpus(folder))[0])
+    assert report.speakers == {"carla": 6}
+    assert prepare(corpus(folder, speaker="carla")).speakers == ["carla"]
+    assert prepare(corpus(folder)).speakers == ["ann", "bob"]
+    lines = ["ann/0.wav,ann,0,0.2", "ann/0.wav,bob,0.2,0.4", "bob/1.wav,,,"]
+    (folder / "list.csv").write_text("\n".join(["audio_path,speaker_id,start,end", *lines]))
+    assert {one.row.speaker for one in check_corpus(corpus(folder, speaker="carla"))[0]} == {"carla"}
+
+
 def test_the_same_samples_twice_are_warned_of(folder):
     wav(folder / "bob/copy.wav", hertz=200)
     _, report = check_corpus(corpus(folder))

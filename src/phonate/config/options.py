@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -90,6 +91,19 @@ def option_at(settings: type[Settings], path: tuple[str, ...]) -> Option | None:
         info = current.model_fields[part]
         current = section(info.annotation)
     return Option(path, info) if info else None
+
+
+def takes_text(settings: type[Settings], path: tuple[str, ...]) -> bool:
+    """Whether the option at `path` is a text, or null, and nothing else."""
+    option = option_at(settings, path)
+    return option is not None and _is_text(option.field.annotation)
+
+
+def _is_text(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _is_text(get_args(annotation)[0])
+    members = [part for part in get_args(annotation) if part is not NoneType]
+    return annotation is str or (get_origin(annotation) in (Union, UnionType) and all(map(_is_text, members)))
 
 
 def describe(settings: type[Settings], path: tuple[str, ...]) -> str:

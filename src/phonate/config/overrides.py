@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from phonate.config.documents import DEEPEST, Key, parse_value
@@ -21,11 +21,18 @@ class Override:
     value: Any
     source: str
     """`command line`, or `overrides` for those given in Python."""
+    typed: str | None = None
+    """What was typed on the command line."""
+
+    def for_text(self) -> Override:
+        """The override for an option that is a text: what was typed, such as 007, unless it is null."""
+        keeps = self.typed is None or self.value is None or isinstance(self.value, (str, list, dict))
+        return self if keeps else replace(self, value=self.typed)
 
 
 def parse_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> list[Override]:
     """The overrides in order. Values on the command line are YAML 1.2: `null`, `[a, b]` and `{a: 1}` work; text
-    needs no quotes, unless it looks like another value ("1234").
+    needs no quotes, and for an option that is a text neither do numbers (`Override.for_text`).
 
     Raises RecipeError when one is not `key.path=value` or its value is not YAML.
     """
@@ -41,7 +48,7 @@ def _parse(text: str) -> Override:
     if not equals:
         raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value")
     path = _path(key.strip(), COMMAND_LINE)
-    return Override(path, _value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE)
+    return Override(path, _value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE, value.strip())
 
 
 def _value(text: str, name: str) -> Any:

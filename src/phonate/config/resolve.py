@@ -21,7 +21,7 @@ from phonate.config import mistakes
 from phonate.config.documents import Document, Key, read
 from phonate.config.errors import RecipeError
 from phonate.config.layers import Layers, Origin
-from phonate.config.options import unknown_names
+from phonate.config.options import takes_text, unknown_names
 from phonate.config.overrides import Override, parse_overrides
 from phonate.config.recipe import Recipe
 from phonate.config.sections import moved_overrides
@@ -106,6 +106,7 @@ def resolve_document(
     sections = info.sections
     layers.move_sections(sections, typed)
     changes = moved_overrides(changes, sections, typed)
+    changes = [change.for_text() if takes_text(typed, change.path) else change for change in changes]
     layers.stack(typed, task_settings(task), changes)
     layers.take_synonyms(typed, info.synonyms)
     try:

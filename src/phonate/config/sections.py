@@ -52,7 +52,7 @@ def _moved_override(change: Override, sections: Sections, typed: type[Settings])
         yield replace(change, path=(*_section_of(rest[0], sections[key], typed), *rest))
     elif isinstance(change.value, Mapping):
         for name, value in change.value.items():
-            yield replace(change, path=(*_section_of(name, sections[key], typed), name), value=value)
+            yield replace(change, path=(*_section_of(name, sections[key], typed), name), value=value, typed=None)
     else:
         raise RecipeError(f"{change.source} {key}: expected a mapping (key: value)")
 

@@ -70,6 +70,8 @@ class RecordingData(Settings):
     unit: Literal["auto", "recording", "segment"] = "auto"
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
     kaldi and stm, whose lines are utterances; else recordings."""
+    speaker: str | None = None
+    """All recordings are of this speaker, whatever folders and lists say. Null: as they say."""
     drop: str | None = None
     """A file of recording ids to leave out, one per line."""
     limit: PositiveInt | None = None

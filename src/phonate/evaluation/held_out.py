@@ -59,7 +59,7 @@ def kept_for_validation(data: VoiceData, ids: Collection[str]) -> Iterator[Clip]
 def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
     """The usable recordings of another `corpus`, loaded one at a time at the sample rate of a run's `data`."""
     checked, report = check_corpus(
-        data.model_copy(update={"path": corpus, "format": "auto", "drop": None, "limit": None})
+        data.model_copy(update={"path": corpus, "format": "auto", "speaker": None, "drop": None, "limit": None})
     )
     if report.refused:
         logger.warning("%s: %d rows can't be used; phonate data check lists the reasons", corpus, len(report.refused))

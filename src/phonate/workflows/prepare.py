@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from phonate.config.errors import InputError
+from phonate.config.options import takes_text
+from phonate.config.overrides import parse_overrides
 from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import check_corpus, list_corpus
 from phonate.data.manifests.rows import Row
@@ -23,23 +25,47 @@ _START = 1 << 16
 _MESSAGES = re.compile(r'\s*[\[{].*"messages"\s*:', re.DOTALL)
 
 
-def corpus_settings(source: str, cache_dir: str | None = None) -> RecordingData:
-    """The settings of a corpus: of a recipe file (`*.yaml`), or of a folder or metadata file with defaults."""
+def corpus_settings(source: str, cache_dir: str | None = None, overrides: Sequence[str] = ()) -> RecordingData:
+    """The settings of a corpus: of a recipe file (`*.yaml`), or of a folder or metadata file with defaults, and with
+    `overrides` such as data.speaker=anna."""
     data: RecordingData
     if Path(source).suffix.lower() in {".yaml", ".yml"}:
-        read = resolve(source).recipe.data
+        read = resolve(source, overrides).recipe.data
         if not isinstance(read, RecordingData):
             raise InputError(f"{source}: its task reads no corpus of recordings; give the path of one")
         data = read
     else:
-        data = _suited(VoiceData(path=source))
+        data = _suited(VoiceData(**_data_options(overrides) | {"path": source}))
     return data if cache_dir is None else data.model_copy(update={"cache_dir": cache_dir})
 
 
 def _suited(data: VoiceData) -> RecordingData:
     """The settings for a corpus without a recipe: conversations where a recording has several speakers."""
     several = any(isinstance(row, Row) and len(row.speakers) > 1 for row in list_corpus(data)[0])
-    return ConversationData(path=data.path) if several else data
+    if not several:
+        return data
+    given = {name: getattr(data, name) for name in data.model_fields_set}
+    return ConversationData(**given)
+
+
+def speaker_option(overrides: Sequence[str]) -> str | None:
+    """The speaker that overrides give, for what is made of recordings; others would have no effect there."""
+    options = _data_options(overrides)
+    speaker = options.pop("speaker", None)
+    if options:
+        raise InputError(f"data.{next(iter(options))}: has no effect with --output; leave it out")
+    return None if speaker is None else str(speaker)
+
+
+def _data_options(overrides: Sequence[str]) -> dict[str, Any]:
+    """The options of a corpus that overrides of `data` give."""
+    options = {}
+    for change in parse_overrides(overrides):
+        if len(change.path) != 2 or change.path[0] != "data" or change.path[1] == "path":
+            key = ".".join(change.path)
+            raise InputError(f"{change.source} {key}: only options such as data.speaker; give a recipe for others")
+        options[change.path[1]] = (change.for_text() if takes_text(VoiceData, change.path[1:]) else change).value
+    return options
 
 
 def check(settings: RecordingData, progress: Progress | None = None) -> dict[str, Any]:
@@ -48,14 +74,16 @@ def check(settings: RecordingData, progress: Progress | None = None) -> dict[str
     return _each(_check, settings, progress)
 
 
-def chatml_settings(source: str) -> CloningData | None:
+def chatml_settings(source: str, overrides: Sequence[str] = ()) -> CloningData | None:
     """The settings of pairs for voice cloning: of a recipe of that task, or of a file of conversations with defaults.
     None: `source` is another corpus."""
     suffix = Path(source).suffix.lower()
     if suffix in {".yaml", ".yml"}:
-        read = resolve(source).recipe.data
+        read = resolve(source, overrides).recipe.data
         return read if isinstance(read, CloningData) else None
-    return CloningData(path=source) if suffix in {".json", ".jsonl"} and is_chatml(source) else None
+    if suffix not in {".json", ".jsonl"} or not is_chatml(source):
+        return None
+    return CloningData(**_data_options(overrides) | {"path": source})
 
 
 def is_chatml(path: str) -> bool:

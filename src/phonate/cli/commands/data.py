@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate data`."""
     parser.add_argument("action", choices=("check", "prepare", "describe"))
     parser.add_argument("path", metavar="PATH", help="a folder, a metadata file, or a recipe")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key.path=value", help="options of the corpus, such as data.speaker=anna"
+    )
     parser.add_argument("--cache-dir", metavar="D", help="where to prepare (default: ~/.cache/phonate)")
     parser.add_argument("--split", action="store_true", help="cut recordings at pauses into pieces of 2 to 14 s")
     parser.add_argument("--transcribe", action="store_true", help="transcribe recordings with Whisper")
@@ -69,7 +72,7 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
         from phonate.workflows.datasets.from_texts import build_pairs
 
         return build_pairs(args.path, args.output, progress)
-    if args.action == "check" and (pairs := prepare.chatml_settings(args.path)) is not None:
+    if args.action == "check" and (pairs := prepare.chatml_settings(args.path, args.overrides)) is not None:
         if args.page is not None:
             raise InputError("--page: not supported for conversations; leave it out")
         return prepare.check_chatml(pairs)
@@ -83,12 +86,18 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
 
         rate = SAMPLE_RATE if args.rate is None else args.rate or None
         outcome = make_dataset(
-            args.path, args.output, split=args.split, transcribe=recogniser, sample_rate=rate, progress=progress
+            args.path,
+            args.output,
+            split=args.split,
+            transcribe=recogniser,
+            sample_rate=rate,
+            progress=progress,
+            speaker=prepare.speaker_option(args.overrides),
         )
         settings, recogniser = prepare.corpus_settings(args.output), None  # its own texts need no judge
     else:
         actions = {"check": prepare.check, "prepare": prepare.prepare, "describe": prepare.describe}
-        settings = prepare.corpus_settings(args.path, args.cache_dir)
+        settings = prepare.corpus_settings(args.path, args.cache_dir, args.overrides)
         outcome = actions[args.action](settings, progress)
     if args.page is not None and (args.action != "check" or outcome["usable"]):
         from phonate.workflows.pages.worst import write_page
@@ -109,6 +118,9 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
     prepares, page, output, rate = args.action == "prepare", args.page, args.output, args.rate
     of_recordings = (args.split, args.transcribe, args.cache_dir, args.rate, args.language, args.model, args.page)
     mistakes = {
+        f"{next(iter(args.overrides), None)}: has no effect on texts; leave it out": (
+            bool(args.overrides) and _of_texts(args)
+        ),
         f"--output {output}: options for recordings have no effect on texts; leave them out": (
             _of_texts(args) and any(option not in (None, False) for option in of_recordings)
         ),

@@ -15,7 +15,7 @@ from phonate.data.datasets.settings import DatasetSettings
 from phonate.data.manifests.detection import detect_format, module_of
 from phonate.data.manifests.dropping import leave_out, limited
 from phonate.data.manifests.requirements import Requirements
-from phonate.data.manifests.rows import Checked, Problem, Row
+from phonate.data.manifests.rows import Checked, Problem, Row, Segment
 from phonate.data.manifests.transcripts import with_transcripts
 from phonate.data.manifests.units import by_segment
 from phonate.data.manifests.validation import Progress, Report, validate
@@ -42,6 +42,8 @@ def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
         return limited(leave_out(listed, settings.drop, report), settings.limit, report), report
     # The limit is of recordings, for which it also says what is transcribed; parts of them can be dropped.
     filled = with_transcripts(limited(listed, settings.limit, report), settings.transcripts)
+    if settings.speaker is not None:
+        filled = [_of_one_speaker(row, settings.speaker) for row in filled]
     return leave_out(filled, settings.drop, report), report
 
 
@@ -61,20 +63,33 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     listed = list(rows(path, **extra))
     if local:
         listed = [_with_own_speakers(row) for row in listed]
+    if settings.speaker is not None:
+        listed = [_of_one_speaker(row, settings.speaker) for row in listed]
     unit = settings.unit if corpus.unit == "auto" else corpus.unit
     unit = getattr(module_of(name), "UNIT", "recording") if unit == "auto" else unit
     if unit == "segment":
         listed = list(by_segment(listed, settings.requirements.one_speaker))
     listed = limited(leave_out(listed, corpus.drop, report), corpus.limit, report)
-    return listed if alone else [_within(row, corpus.name) for row in listed], report
+    return listed if alone else [_within(row, corpus.name, settings.speaker) for row in listed], report
 
 
-def _within(row: Row | Problem, name: str) -> Row | Problem:
-    """The row of a corpus called `name` beside others."""
+def _of_one_speaker(row: Row | Problem, speaker: str) -> Row | Problem:
+    """The row with all that is said in it by `speaker`."""
+    if isinstance(row, Problem):
+        return row
+    return (row if row.segments else replace(row, segments=(Segment(),))).with_speaker(speaker)
+
+
+def _within(row: Row | Problem, name: str, speaker: str | None) -> Row | Problem:
+    """The row of a corpus called `name` beside others; `speaker` is the one of all corpora, if there is one."""
     if isinstance(row, Problem):
         return replace(row, id=f"{name}/{row.id}") if row.id else row
     segments = tuple(
-        replace(one, id=one.id and f"{name}/{one.id}", speaker=one.speaker and f"{name}/{one.speaker}")
+        replace(
+            one,
+            id=one.id and f"{name}/{one.id}",
+            speaker=speaker or (one.speaker and f"{name}/{one.speaker}"),
+        )
         for one in row.segments
     )
     return replace(row, id=f"{name}/{row.id}", segments=segments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,8 @@ from phonate.workflows.datasets.pauses import WINDOW, Piece, Window, windows_of
 
 if TYPE_CHECKING:
     from phonate.evaluation.transcription import Recogniser
+
+logger = logging.getLogger("phonate")
 
 SAMPLE_RATE = 22050
 _WHISPER_SECONDS = 30.0
@@ -83,15 +86,18 @@ def make_dataset(
     transcribe: Recogniser | None,
     sample_rate: int | None = SAMPLE_RATE,
     progress: Progress | None = None,
+    speaker: str | None = None,
 ) -> dict[str, Any]:
     """Write the recordings of `source`, a file or a folder, to `output` as `wavs/*.flac`, with `metadata.csv`
-    (`id|text`, or with a header `id|speaker_id|text` where several folders are speakers) if they are transcribed, and
-    with `report.json`, whose content is returned.
+    (`id|text`, or with a header `id|speaker_id|text` where several folders are speakers, or a speaker is given) if they
+    are transcribed or a speaker is given, and with `report.json`, whose content is returned.
 
     Args:
         split: Segment them at pauses into pieces of 2 to 14 s; False: take them whole.
         transcribe: Transcribes the pieces; those without words are left out.
         sample_rate: Highest rate of the written files in Hz; recordings of lower rates keep theirs. None: no limit.
+        speaker: Who speaks in all of them, whatever the folders are called. None: each folder names a speaker; a
+            warning says so where that makes one of all.
 
     What is left out is in the report, with times and reasons. Raises DataError if nothing remains.
     """
@@ -105,8 +111,18 @@ def make_dataset(
         _cut(file, names[file], folder, result, split, sample_rate)
         if progress is not None:
             progress("cutting recordings" if split else "reading recordings", done, len(files))
+    speakers = _speakers(files, Path(source)) if speaker is None else dict.fromkeys(files, speaker)
     if transcribe is not None:
-        _transcribe(folder, result, transcribe, _speakers(files, Path(source)), progress)
+        _transcribe(folder, result, transcribe, speakers, progress)
+    elif speaker is not None:
+        lines = [f"{id}|{_one_line(speaker)}|\n" for id, _, _ in result.pieces]
+        (folder / "metadata.csv").write_text("".join(["id|speaker_id|text\n", *lines]), encoding="utf-8")
+    if not speakers:
+        logger.warning(
+            "%s: all of it is taken to be of one speaker; name them by data.speaker=NAME, or, where several people "
+            "speak, cut it by speakers first (phonate diarize)",
+            printable(str(source)),
+        )
     report = _report(folder, result, files, transcribe)
     (folder / "report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
     if not report["pieces"]:

@@ -85,7 +85,8 @@ def _prepare(work: Work, listed: Path) -> str:
     detector = scan(work)
     if work.config.settings.transcribe:
         detector = _transcribe(work, detector)
-    rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir)))
+    speaker = work.config.value("data", "speaker")
+    rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir), speaker=speaker))
     task = _task(work, rows)
     if work.config.value("data", "path") is not None:
         work.log.warning(

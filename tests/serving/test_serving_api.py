@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -195,6 +196,93 @@ def test_links_in_the_folder_are_not_followed(serving: Serve, wav: bytes, tmp_pa
     assert [one["id"] for one in client.get("/v1/voices").json()["data"]] == ["own"]
     assert client.delete("/v1/voices/link").status_code == 404
     assert (tmp_path / "elsewhere" / "voice.json").exists()
+
+
+DAMAGE: dict[str, tuple[str, bytes | None]] = {
+    "empty": ("voice.json", b""),
+    "cut": ("voice.json", b'{"name": "zo'),
+    "no UTF-8": ("voice.json", b"\xff\xfe{}"),
+    "a list": ("voice.json", b"[]"),
+    "keys that lack": ("voice.json", b'{"name": "zoe"}'),
+    "types": ("voice.json", b'{"name": "zoe", "text": null, "speaker": [], "consent": "", "created": "x"}'),
+    "nested": ("voice.json", b"[" * 100_000),
+    "gone": ("voice.json", None),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_voice_leaves_the_others_alone(
+    serving: Serve, wav: bytes, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = serving()
+    uploaded(client, "zoe", wav)
+    uploaded(client, "ada", wav)
+    name, content = DAMAGE[damage]
+    file = tmp_path / "voices" / "zoe" / name
+    file.unlink() if content is None else file.write_bytes(content)
+    for _ in range(2):
+        assert [one["id"] for one in client.get("/v1/voices").json()["data"]] == ["own", "ada"]
+    assert [str(file.parent) in record.message for record in caplog.records if "damaged" in record.message] == [True]
+    assert uploaded(client, "eve", wav).status_code == 201
+    assert_error(uploaded(client, "zoe", wav), 400, "delete it")
+    assert client.delete("/v1/voices/ada").status_code == 200
+    asked = client.post("/v1/audio/speech", json={**SAID, "voice": "zoe"})
+    assert_error(asked, 400, "'zoe' is damaged; delete it")
+    assert client.delete("/v1/voices/zoe").status_code == 200
+    assert uploaded(client, "zoe", wav).status_code == 201
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF", None])
+def test_a_damaged_recording_is_told_without_its_path(
+    serving: Serve, wav: bytes, tmp_path: Path, content: bytes | None
+) -> None:
+    client = serving()
+    uploaded(client, "zoe", wav)
+    file = tmp_path / "voices" / "zoe" / "reference.wav"
+    file.unlink() if content is None else file.write_bytes(content)
+    answer = client.post("/v1/audio/speech", json={**SAID, "voice": "zoe"})
+    assert_error(answer, 400, "'zoe' is damaged; delete it")
+    assert str(tmp_path) not in answer.text
+    assert client.delete("/v1/voices/zoe").status_code == 200
+
+
+def test_a_folder_of_something_else_is_no_voice(serving: Serve, wav: bytes, tmp_path: Path) -> None:
+    client = serving()
+    for name in ("voice.json", "thesis.txt"):
+        (tmp_path / "voices" / "work").mkdir(exist_ok=True)
+        (tmp_path / "voices" / "work" / name).write_text("mine")
+    assert [one["id"] for one in client.get("/v1/voices").json()["data"]] == ["own"]
+    assert client.delete("/v1/voices/work").status_code == 404
+    assert (tmp_path / "voices" / "work" / "thesis.txt").exists()
+
+
+def test_only_what_no_server_works_on_is_removed(serving: Serve, tmp_path: Path) -> None:
+    for name, hours in ((".now.part", 0.0), (".old.part", 2.0)):
+        part = tmp_path / "voices" / name
+        part.mkdir(parents=True)
+        (part / "reference.wav").write_bytes(b"")
+        os.utime(part, (time.time() - 3600 * hours,) * 2)
+    serving()
+    assert [path.name for path in (tmp_path / "voices").iterdir()] == [".now.part"]
+
+
+def test_a_voice_is_on_disk_before_it_appears(
+    serving: Serve, wav: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serving()
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append("part" if path.suffix == ".part" else path.name)
+        assert (tmp_path / "voices" / "zoe").exists() == (path.name == "voices")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert uploaded(client, "zoe", wav).status_code == 201
+    assert {*synced[:-1]} == {"voice.json", "reference.wav", "consent.wav", "part"}
+    assert synced[-2:] == ["part", "voices"]
 
 
 def test_no_folder_means_no_uploads(serving: Serve, wav: bytes) -> None:

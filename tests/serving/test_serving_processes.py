@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -21,6 +22,8 @@ import openai
 import pytest
 import soundfile
 from servers import Server, recording
+
+from phonate.serving.voices import CONSENT, VoiceStore
 
 Start = Callable[..., Server]
 SAID = {"model": "stand-in", "input": "hello", "voice": "own", "response_format": "pcm"}
@@ -236,3 +239,21 @@ def test_serving_others_without_a_key_is_warned_of(caplog: pytest.LogCaptureFixt
         caplog.clear()
         warn_if_open(host, settings)
         assert ("there is no key" in caplog.text) is warned
+
+
+def test_servers_that_start_leave_the_uploads_of_another_alone(stand_in_server: Start, tmp_path: Path) -> None:
+    folder, said = tmp_path / "voices", CONSENT.format(speaker="Zoe")
+    server = stand_in_server()
+    files = {"reference_audio": recording(5.0), "consent_audio": recording(5.0)}
+
+    def upload() -> list[int]:
+        forms = [{"name": f"zoe{number}", "speaker": "Zoe", "consent": said} for number in range(12)]
+        return [httpx.post(f"{server.url}/v1/voices", data=form, files=files).status_code for form in forms]
+
+    with ThreadPoolExecutor() as pool:
+        uploads = pool.submit(upload)
+        while not uploads.done():
+            VoiceStore(folder, 100)
+    assert uploads.result() == [201] * 12
+    whole = {"voice.json", "reference.wav", "consent.wav"}
+    assert [{file.name for file in voice.iterdir()} for voice in folder.iterdir()] == [whole] * 12

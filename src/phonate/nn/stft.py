@@ -17,7 +17,8 @@ class ShortTimeFourier(nn.Module):
     """Hann-windowed transform and its inverse. Spectra are (B, T, 2K): real parts, then imaginary parts."""
 
     window: Tensor
-    envelope: Tensor
+    cosine_N: Tensor
+    sine_N: Tensor
 
     def __init__(self, n_fft: int, hop_length: int) -> None:
         super().__init__()
@@ -25,7 +26,17 @@ class ShortTimeFourier(nn.Module):
         window = torch.hann_window(n_fft)
         self.register_buffer("window", window, persistent=False)
         self.as_products = False
-        """For export: multiply by the Fourier matrix, which every runtime can, instead of an FFT."""
+
+    def use_products(self) -> None:
+        """From now on multiply by the Fourier matrix, which every runtime can, instead of an FFT: for export.
+
+        The matrix is read from one turn of the cosine and the sine, computed here in float64: runtimes have these
+        functions in float32 alone.
+        """
+        angles_N = 2.0 * math.pi / self.n_fft * torch.arange(self.n_fft, dtype=torch.float64)
+        self.register_buffer("cosine_N", angles_N.cos().float(), persistent=False)
+        self.register_buffer("sine_N", angles_N.sin().float(), persistent=False)
+        self.as_products = True
 
     @property
     def bins(self) -> int:
@@ -40,7 +51,7 @@ class ShortTimeFourier(nn.Module):
     def _of_padded(self, padded_BN: Tensor) -> Tensor:
         """Spectra of the windows that fit into (B, N)."""
         if self.as_products:
-            analysis_KN = (_fourier(self.n_fft).to(padded_BN) * self.window)[:, None]
+            analysis_KN = (self._matrix() * self.window)[:, None]
             spectrum: Tensor = F.conv1d(padded_BN[:, None], analysis_KN, stride=self.hop_length)
             return spectrum.transpose(1, 2)
         frames_BTN = padded_BN.unfold(1, self.n_fft, self.hop_length) * self.window
@@ -50,8 +61,11 @@ class ShortTimeFourier(nn.Module):
     def inverse(self, spectrum_BTC: Tensor) -> Tensor:
         """(B, T, 2K) -> (B, (T - 1) * hop), by overlap-add, normalised by the sum of squared windows."""
         if self.as_products:
-            synthesis = (_inverse_fourier(self.n_fft).to(spectrum_BTC) * self.window)[:, None]
-            summed_BN = F.conv_transpose1d(spectrum_BTC.transpose(1, 2), synthesis, stride=self.hop_length)[:, 0]
+            share_K1 = torch.full((self.bins, 1), 2.0 / self.n_fft)  # of the sum, both halves of the spectrum
+            share_K1[0] = share_K1[-1] = 1.0 / self.n_fft
+            synthesis_CN = torch.cat((share_K1, share_K1)) * self._matrix() * self.window
+            spectrum_BCT = spectrum_BTC.transpose(1, 2)
+            summed_BN = F.conv_transpose1d(spectrum_BCT, synthesis_CN[:, None], stride=self.hop_length)[:, 0]
         else:
             summed_BN = self._summed(spectrum_BTC)
         frames = spectrum_BTC.shape[1]
@@ -59,6 +73,11 @@ class ShortTimeFourier(nn.Module):
         weight_N = self._weight(frames).to(summed_BN)
         length = (frames - 1) * self.hop_length
         return summed_BN[:, half : half + length] / weight_N[half : half + length]
+
+    def _matrix(self) -> Tensor:
+        """(2K, n_fft): the real transform. Its transpose is the inverse but for the share of each bin."""
+        turns_KN = torch.arange(self.bins)[:, None] * torch.arange(self.n_fft) % self.n_fft
+        return torch.cat((self.cosine_N[turns_KN], -self.sine_N[turns_KN]))
 
     def _summed(self, spectrum_BTC: Tensor) -> Tensor:
         """(B, T, 2K) -> (B, (T - 1) * hop + n_fft): the windowed frames, added where they overlap."""
@@ -141,23 +160,3 @@ class SynthesisStream:
         dropped = min(self._dropped, len(weight_N))
         self._dropped -= dropped
         return summed_BN[:, dropped:] / weight_N[dropped:].clamp_min(1e-8)
-
-
-def _angles(n_fft: int) -> Tensor:
-    """(K, n_fft) angles, from integers below n_fft so that they are exact."""
-    bins = torch.arange(n_fft // 2 + 1)[:, None]
-    return (2.0 * math.pi / n_fft) * ((bins * torch.arange(n_fft)) % n_fft).double()
-
-
-def _fourier(n_fft: int) -> Tensor:
-    """(2K, n_fft): the matrix of the real transform."""
-    angles = _angles(n_fft)
-    return torch.cat([angles.cos(), -angles.sin()])
-
-
-def _inverse_fourier(n_fft: int) -> Tensor:
-    """(2K, n_fft): the transposed matrix of its inverse."""
-    angles = _angles(n_fft)
-    twice = torch.full((n_fft // 2 + 1, 1), 2.0 / n_fft, dtype=torch.float64)
-    twice[0] = twice[-1] = 1.0 / n_fft
-    return torch.cat([twice * angles.cos(), -twice * angles.sin()])

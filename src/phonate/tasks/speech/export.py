@@ -48,6 +48,7 @@ _CHATTER = (
 )
 _CARD = "MODEL_CARD.md"
 _OPSET = 18
+_IR_VERSION = 8  # that of the opset; a runtime refuses files of a later one, which torch writes
 _EXAMPLE = 40  # tokens to trace with; any number runs
 _MOST = 4096
 """Tokens of a text, for the exporter, which wants a bound."""
@@ -265,4 +266,12 @@ def _converted(
             verbose=False,
         )
     assert program is not None
-    return program.model_proto
+    model: onnx.ModelProto = program.model_proto
+    model.ir_version = _IR_VERSION
+    # later than that version, and of no use: lines of our sources, with the paths of this machine
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        del value.metadata_props[:]
+    del model.graph.metadata_props[:]
+    return model

@@ -28,7 +28,7 @@ class SpokenText(nn.Module):
         super().__init__()
         self.acoustic = copy.deepcopy(acoustic).eval()
         self.vocoder = copy.deepcopy(vocoder).eval()
-        self.vocoder.fourier.as_products = True
+        self.vocoder.fourier.use_products()
         self.register_buffer("noise", noise_table(), persistent=False)
 
     def forward(self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None) -> Tensor:

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 Dtype = Literal["fp32", "fp16", "int8"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
-_SMALLEST = 1024
-"""Numbers of a tensor that is worth it."""
+_SMALLEST = 4096
+"""Numbers of a tensor that is worth it. Below are biases, and the tables of the Fourier transform."""
 _LARGEST_FP16 = float(np.finfo(np.float16).max)
 
 

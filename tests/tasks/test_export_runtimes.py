@@ -1,0 +1,198 @@
+"""What is exported as ONNX runs in every onnxruntime from the oldest supported one on, and sounds the same in each."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phonate.cli import main
+from phonate.models import VoiceTransformer
+from phonate.tasks.speech.inference import Synthesiser
+
+onnx = pytest.importorskip("onnx", reason="needs ONNX: pip install 'phonate[onnx]'")
+pytest.importorskip("onnxscript", reason="needs ONNX: pip install 'phonate[onnx]'")
+
+OLDEST = "1.17.0"
+OLDEST_IR, OLDEST_OPSET = 9, 20
+ANY = {"float", "float16", "double", "int64", "int8", "bool"}
+NUMBERS = {"float", "double", "int64"}
+OPERATORS = {
+    name: types
+    for types, names in (
+        (ANY, "Cast Concat Constant ConstantOfShape Expand Gather GatherElements GatherND Identity If Reshape"),
+        (ANY, "ScatterElements Shape Slice Split Squeeze Transpose Unsqueeze"),
+        (NUMBERS | {"int8", "bool"}, "Pad Tile"),
+        (NUMBERS, "Abs Add Clip CumSum Div Equal Greater GreaterOrEqual Less LessOrEqual MatMul Max Min Mod Mul"),
+        (NUMBERS, "Neg Pow Range ReduceMax ReduceSum Sub Where"),
+        ({"float", "double"}, "Exp Floor Gemm LayerNormalization Log Reciprocal ReduceMean Relu Round Sigmoid Sin"),
+        ({"float", "double"}, "Softmax Sqrt Tanh"),
+        ({"float"}, "Conv ConvTranspose Cos Erf"),
+        ({"float", "int64", "bool"}, "NonZero"),
+        ({"bool"}, "And Not Or"),
+    )
+    for name in names.split()
+}
+"""Of the oldest runtime on a CPU: the element types of each operator's input, of those that matter here."""
+
+Export = Callable[..., Path]
+
+
+def problems(path: Path) -> list[str]:
+    """What the oldest runtime can't do with a file."""
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    told = [f"IR version {model.ir_version}"] if model.ir_version > OLDEST_IR else []
+    told += [
+        f"opset {one.domain or 'ai.onnx'} {one.version}" for one in model.opset_import if one.version > OLDEST_OPSET
+    ]
+    told += [f"function {function.name}" for function in model.functions]
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.input, *graph.output)}
+    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for node in graph.node:
+        operand = node.input[node.op_type == "Where"] if node.input else node.output[0]
+        kind = onnx.TensorProto.DataType.Name(types[operand]).lower()
+        if node.domain or kind not in OPERATORS.get(node.op_type, ()):
+            told.append(f"{node.domain}{node.op_type} of {kind}")
+    return told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"positions": "rotary", "norm": "pre", "activation": "gelu", "stride": 2, "post_net_layers": 2}],
+    ids=["default", "recipe"],
+)
+def test_a_converter_has_what_the_oldest_runtime_has(options: dict[str, Any], tmp_path: Path) -> None:
+    model = VoiceTransformer(20, 16, 2, 1, n_speakers=3, **options)
+    assert problems(model.export_to_onnx(tmp_path / "model.onnx")) == []
+
+
+@pytest.fixture
+def voice() -> Synthesiser:
+    """The voice that comes with phonate, its networks exchanged for tiny ones."""
+    import torch
+
+    from phonate.nn.vocoder.generator import Vocoder
+    from phonate.tasks.speech.models.parallel import ParallelModel
+
+    voice = Synthesiser.load("base/voice")
+    torch.manual_seed(0)
+    tokens, voices = len(voice.inventory), len(voice.speakers)
+    voice.model = ParallelModel(tokens, voices, voice.data.audio.n_mels, 16, 1, 1, 1, 0.0, 0.0).eval()
+    voice.render.network = Vocoder.of(voice.processor, 16, 1, postfilter=0.1).eval()
+    return voice
+
+
+@pytest.fixture
+def export(voice: Synthesiser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
+    """Exports `voice`; returns the ONNX file, also of a page."""
+    from phonate.tasks.speech import export as export_module
+
+    monkeypatch.setattr(Synthesiser, "load", lambda *_: voice)
+
+    def pageless(name: str, synthesiser: Synthesiser, model: bytes, *_: object) -> str:
+        (tmp_path / "model.onnx").write_bytes(model)
+        return ""
+
+    monkeypatch.setattr(export_module, "page", pageless)
+    monkeypatch.setattr(export_module, "find_runtime", lambda _: object())
+
+    def exported(form: str, dtype: str = "fp32") -> Path:
+        if form == "piper":
+            symbols = (*voice.inventory.symbols[:10], "a", "h", "l", "ə")
+            voice.inventory = replace(voice.inventory, phonemizer_name="espeak", symbols=symbols)
+        target = tmp_path / {"onnx": "model.onnx", "piper": "model.onnx", "browser": "model.html"}[form]
+        words = ["checkpoints", "export", "base/voice", "--format", form, "--dtype", dtype, "-o", str(target)]
+        assert main(words) == 0
+        return tmp_path / "model.onnx"
+
+    return exported
+
+
+def test_nothing_that_runtimes_lack_is_computed_in_float64(voice: Synthesiser) -> None:
+    """As `problems`, without the half minute that torch takes to export a voice."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from phonate.tasks.speech.exporting.graph import SpokenText
+
+    doubles: set[str] = set()
+
+    class Operators(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(isinstance(given, torch.Tensor) and given.dtype == torch.float64 for given in args):
+                doubles.add(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    graph = SpokenText(voice.model, voice.render.network)
+    with torch.no_grad(), Operators():
+        graph(torch.ones(1, 9, dtype=torch.long), torch.ones(3), torch.zeros(1, dtype=torch.long))
+    assert "cumsum" in doubles  # of the phase
+    assert not doubles & {"cos", "convolution", "erf"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "dtype"), [("onnx", "fp32"), ("piper", "fp16"), ("browser", "int8")])
+def test_a_voice_has_what_the_oldest_runtime_has(export: Export, form: str, dtype: str) -> None:
+    path = export(form, dtype)
+    assert problems(path) == []
+    assert str(Path(__file__).parents[2]).encode() not in path.read_bytes(), "a file tells where it was made"
+
+
+def installed(folder: Path, *packages: str) -> Path:
+    """`folder`, with packages in it. Skips where no index of packages is reached."""
+    words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), "--only-binary", ":all:", *packages]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    if ran.returncode:
+        pytest.skip(f"needs {' '.join(packages)} from PyPI: {ran.stderr.strip().splitlines()[-1]}")
+    return folder
+
+
+_SPEAK = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np, onnxruntime
+assert onnxruntime.__file__.startswith(sys.argv[1])
+session = onnxruntime.InferenceSession(sys.argv[2], providers=["CPUExecutionProvider"])
+known = dict(np.load(sys.argv[3]))
+given = {one.name: known[one.name] for one in session.get_inputs()}
+np.save(sys.argv[4], session.run(None, given)[0].ravel())
+print(onnxruntime.__version__)
+"""
+
+
+@pytest.mark.slow
+def test_a_voice_sounds_the_same_in_the_oldest_and_the_newest_runtime(tmp_path: Path) -> None:
+    if sys.version_info >= (3, 13):
+        pytest.skip(f"onnxruntime {OLDEST} has no build for this Python")
+    assert main(["checkpoints", "export", "base/voice", "--format", "onnx", "-o", str(tmp_path / "model.onnx")]) == 0
+    voice = Synthesiser.load("base/voice")
+    tokens = voice.inventory.ids(next(voice.sentences("The kettle began to whistle.")))
+    np.savez(tmp_path / "given.npz", input=[tokens], scales=np.ones(3, np.float32), sid=[0])
+    sounds, versions = [], []
+    for name, packages in {"oldest": [f"onnxruntime=={OLDEST}", "numpy<2"], "newest": ["onnxruntime"]}.items():
+        folder, sound = installed(tmp_path / name, *packages), tmp_path / f"{name}.npy"
+        words = [
+            sys.executable,
+            "-S",
+            "-c",
+            _SPEAK,
+            *map(str, (folder, tmp_path / "model.onnx", tmp_path / "given.npz", sound)),
+        ]
+        ran = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        sounds.append(np.load(sound))
+        versions.append(ran.stdout.strip())
+    assert versions[0] == OLDEST
+    assert re.match(r"1\.\d\d|[2-9]", versions[1])
+    assert np.abs(sounds[0] - sounds[1]).max() <= 1e-4
+    voice.prosody_rules = False
+    assert np.abs(sounds[0] - voice.speak("The kettle began to whistle.")).max() <= 1e-3

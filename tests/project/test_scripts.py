@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,3 +43,28 @@ def test_imports_exist(path: Path) -> None:
             assert node.module is not None
             missing = {alias.name for alias in node.names} - names_of(node.module)
             assert not missing, f"{node.module} has no {', '.join(sorted(missing))}"
+
+
+def recorder(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The script that records behaviour, as a user starts it."""
+    words = [sys.executable, ROOT / "scripts" / "record_behaviour.py", *arguments]
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        ({"vocoder": {"metrics": [{"loss": "0x1p+0"}], "weights": {"a": "12"}}}, None),
+        ({"vocoder": {"metrics": [{"loss": "0x1p+1"}], "weights": {"a": "12"}}}, "vocoder/metrics/0/loss"),
+        ({"vocoder": {"metrics": [], "weights": {"a": "12"}}}, "vocoder/metrics/0"),
+        ({"vocoder": {"metrics": [{"loss": "0x1p+0"}], "weights": {}}}, "vocoder/weights/a"),
+        ({}, "vocoder"),
+    ],
+)
+def test_records_of_behaviour_are_compared(tmp_path: Path, other: dict[str, Any], line: str | None) -> None:
+    one = {"vocoder": {"metrics": [{"loss": "0x1p+0"}], "weights": {"a": "12"}}}
+    for name, record in (("one", one), ("other", other)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
+    ran = recorder("--compare", tmp_path / "one.json", tmp_path / "other.json")
+    assert ran.returncode == (line is not None)
+    assert ran.stdout.startswith(f"{line}: " if line else "no difference")

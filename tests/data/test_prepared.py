@@ -125,7 +125,7 @@ def test_a_killed_preparation_leaves_nothing_that_counts(folder, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "to_cuts", stop)
+    monkeypatch.setattr(module, "cut_document", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus(folder))
     monkeypatch.undo()

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
+from phonate.config.packages import optional_package
 from phonate.data.corpora._lists import first_object, json_lines
+from phonate.data.datasets.names import LHOTSE
 from phonate.data.manifests.rows import Problem, Row, Segment, as_text, checked_row, malformed
 
 NOT_LHOTSE = (
@@ -33,12 +35,18 @@ def _is_cut(path: Path) -> bool:
 def cutset_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a manifest of cuts, each with its supervisions as segments. Audio that comes from a command or an
     address is refused: a manifest is data, and may neither run a shell nor use the network."""
+    require_lhotse(path)
     # Lhotse runs a "path" that begins with pipe: in a shell, and opens addresses; an absolute path is neither.
     path = path.resolve()
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected a CutSet manifest (.jsonl or .jsonl.gz)")
     for place, entry in _entries(path):
         yield entry if isinstance(entry, Problem) else _read(entry, path, place)
+
+
+def require_lhotse(path: Path) -> None:
+    """Raise MissingPackageError unless Lhotse is installed, which reads its own manifests."""
+    optional_package("lhotse", f"{path}: a manifest of Lhotse", LHOTSE)
 
 
 def _entries(path: Path) -> Iterable[tuple[str, Any]]:

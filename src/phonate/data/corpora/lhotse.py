@@ -9,7 +9,7 @@ from typing import Any
 
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import first_object, json_lines, speaker_of
-from phonate.data.corpora.cutset import NOT_LHOTSE, row_of_cut
+from phonate.data.corpora.cutset import NOT_LHOTSE, require_lhotse, row_of_cut
 from phonate.data.manifests.rows import Problem, Row, malformed, official_split
 
 _ENDS = (".jsonl", ".jsonl.gz")
@@ -29,6 +29,7 @@ def lhotse_rows(path: Path) -> Iterator[Row | Problem]:
     """A row for each recording, with its supervisions as segments; where these are of single channels of several, a
     row for each channel. `path` is a folder with `*recordings*.jsonl[.gz]` and `*supervisions*.jsonl[.gz]`, or one of
     these files. Where no supervision has a speaker there is one, called after the folder."""
+    require_lhotse(path)
     pairs = manifest_pairs(path if path.is_dir() else path.parent)
     if path.is_file():
         pairs = [pair for pair in pairs if path in pair]

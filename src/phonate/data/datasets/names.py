@@ -7,6 +7,9 @@ import importlib.util
 import re
 from pathlib import Path
 
+LHOTSE = "'phonate[lhotse]'"
+"""What to install for Lhotse's recipes and manifests."""
+
 PARTS: dict[str, tuple[str, dict[str, object]]] = {
     "mini_librispeech": ("librispeech", {"dataset_parts": "mini_librispeech"}),
 }
@@ -20,9 +23,10 @@ _FUNCTION = re.compile(r"\bprepare_(\w+)")
 
 @functools.cache
 def recipe_names() -> list[str]:
-    """The valid names in `datasets`: each X with a function `lhotse.recipes.prepare_X`, and the names in PARTS."""
+    """The valid names in `datasets`: each X with a function `lhotse.recipes.prepare_X`, and the names in PARTS; none
+    without Lhotse."""
     spec = importlib.util.find_spec("lhotse")
     if spec is None or spec.origin is None:
-        return sorted(PARTS)
+        return []
     exported = (Path(spec.origin).parent / "recipes" / "__init__.py").read_text(encoding="utf-8")
     return sorted({*_FUNCTION.findall(exported), *PARTS})

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 from phonate.audio.kaldi_settings import KaldiSettings
 from phonate.config.registry import nearest
 from phonate.config.settings import Settings
-from phonate.data.datasets.names import recipe_names
+from phonate.data.datasets.names import LHOTSE, recipe_names
 
 _ONE_MODEL = "features must be the same for all corpora; set it in global_config (data.audio)"
 _ONE_STORE = "all corpora are prepared together; set it in global_config (data)"
@@ -52,6 +52,8 @@ class DatasetSettings(Settings):
     def _known(self) -> Self:
         if not self.name or "/" in self.name:
             raise ValueError(f"name {self.name!r}: must not be empty or contain /")
+        if self.path is None and not recipe_names():
+            raise ValueError(f"{self.name}: no path, and its recipe needs Lhotse; pip install {LHOTSE}")
         if self.path is None and self.name not in recipe_names():
             raise ValueError(f"no path, and Lhotse has no recipe {self.name!r}; {nearest(self.name, recipe_names())}")
         given = [key for key in ("corpus_dir", "output_dir", "force_download") if getattr(self, key) is not None]

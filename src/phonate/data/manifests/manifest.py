@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from phonate.config.errors import DataError
-from phonate.data.datasets.names import LOCAL_SPEAKERS
+from phonate.config.packages import optional_package
+from phonate.data.datasets.names import LHOTSE, LOCAL_SPEAKERS
 from phonate.data.datasets.recipes import manifests_of
 from phonate.data.datasets.settings import DatasetSettings
 from phonate.data.manifests.detection import detect_format, module_of
@@ -123,43 +124,50 @@ def read_corpus(settings: RecordingData, progress: Progress | None = None) -> tu
 
 
 def to_cuts(recordings: Sequence[Checked]) -> CutSet:
-    """A CutSet with a cut for each row, and a supervision for each of its segments."""
-    from lhotse import CutSet
+    """A CutSet with a cut for each row, and a supervision for each of its segments.
 
-    return CutSet.from_cuts(_cut(one) for one in recordings)
+    Raises MissingPackageError without Lhotse.
+    """
+    lhotse = optional_package("lhotse", "a CutSet", LHOTSE)
+    return cast("CutSet", lhotse.CutSet.from_dicts(cut_document(one) for one in recordings))
 
 
-def _cut(one: Checked) -> Any:
-    from lhotse import Recording, SupervisionSegment
-    from lhotse.audio import AudioSource
-
-    row, channels = one.row, list(range(one.channels))
-    start = round(row.start * one.sample_rate) / one.sample_rate
-    samples = round((start + one.seconds) * one.sample_rate)
-    recording = Recording(
-        id=row.id,
-        sources=[AudioSource("file", channels, str(row.path.resolve()))],
-        sampling_rate=one.sample_rate,
-        num_samples=samples,  # up to the end of the row: what the file holds after it is not known here
-        duration=samples / one.sample_rate,
-    )
-    cut = recording.to_cut()
-    if row.channel is not None and len(channels) > 1:
-        cut = cut.with_channels(row.channel)
-    if row.start > 0:
-        cut = cut.truncate(offset=start, preserve_id=True)
-    cut.id = row.id
+def cut_document(one: Checked) -> dict[str, Any]:
+    """A row as Lhotse writes a cut, with a supervision for each segment. (Without Lhotse: every training writes cuts,
+    and few install it.)"""
+    row, rate, channels = one.row, one.sample_rate, list(range(one.channels))
+    first = round(row.start * rate)
+    samples = round((first / rate + one.seconds) * rate)
+    duration = (samples - first) / rate
+    mono = row.channel is not None or len(channels) == 1
+    channel: int | list[int] = (row.channel or 0) if mono else channels
     segments = one.segments
-    cut.supervisions = [
-        SupervisionSegment(
-            id=row.id if len(segments) == 1 else f"{row.id}-{number}",
-            recording_id=row.id,
-            start=segment.start,
-            duration=(cut.duration if segment.end is None else min(segment.end, cut.duration)) - segment.start,
-            channel=channels if len(channels) > 1 and row.channel is None else row.channel or 0,
-            text=segment.text,
-            speaker=segment.speaker,
-        )
+    supervisions = [
+        {
+            "id": row.id if len(segments) == 1 else f"{row.id}-{number}",
+            "recording_id": row.id,
+            "start": segment.start,
+            "duration": (duration if segment.end is None else min(segment.end, duration)) - segment.start,
+            "channel": channel,
+            **({} if segment.text is None else {"text": segment.text}),
+            **({} if segment.speaker is None else {"speaker": segment.speaker}),
+        }
         for number, segment in enumerate(segments)
     ]
-    return cut
+    recording = {
+        "id": row.id,
+        "sources": [{"type": "file", "channels": channels, "source": str(row.path.resolve())}],
+        "sampling_rate": rate,
+        "num_samples": samples,  # up to the end of the row: what the file holds after it is not known here
+        "duration": samples / rate,
+        "channel_ids": channels,
+    }
+    return {
+        "id": row.id,
+        "start": first / rate,
+        "duration": duration,
+        "channel": channel,
+        "supervisions": supervisions,
+        "recording": recording,
+        "type": "MonoCut" if mono else "MultiCut",
+    }

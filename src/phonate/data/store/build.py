@@ -18,7 +18,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import DataError
 from phonate.data.features import Features
-from phonate.data.manifests.manifest import to_cuts
+from phonate.data.manifests.manifest import cut_document
 from phonate.data.manifests.recording import LONG_SECONDS, part_blocks, read_part
 from phonate.data.manifests.rows import Checked, official_split
 from phonate.data.manifests.validation import Progress, Report
@@ -51,8 +51,7 @@ def build(
                     (progress or report_progress)("computing features", done, len(checked))
             index_of(checked, writer).save(beside)
             with gzip.open(beside / "cuts.jsonl.gz", "wt", encoding="ascii") as manifest:
-                # Not by Lhotse's own writer, which can't write names that are not UTF-8.
-                manifest.writelines(json.dumps(cut.to_dict()) + "\n" for cut in to_cuts(checked))
+                manifest.writelines(json.dumps(cut_document(one)) + "\n" for one in checked)
             (beside / REPORT).write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
     except OSError as error:
         raise DataError(_explained(error, folder.parent)) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from phonate.config.errors import DataError, InputError
 
@@ -70,15 +69,14 @@ def divide(folder: Path) -> Divided:
 
 def _by_speaker(folder: Path) -> dict[str, list[_Recording]]:
     """The usable recordings of each speaker, in the corpus's order."""
-    from phonate.data.corpora import read_corpus
+    from phonate.data.manifests.manifest import check_corpus
     from phonate.data.settings import VoiceData
 
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; give one with a sub-folder of recordings for each speaker")
-    cuts, _ = read_corpus(VoiceData(path=str(folder), format="folder"))
+    checked, _ = check_corpus(VoiceData(path=str(folder), format="folder"))
     speakers: dict[str, list[_Recording]] = {}
-    cut: Any
-    for cut in cuts:
-        recording = _Recording(Path(cut.recording.sources[0].source), cut.duration)
-        speakers.setdefault(cut.supervisions[0].speaker, []).append(recording)
+    for one in checked:
+        recording = _Recording(one.row.path.resolve(), one.seconds)
+        speakers.setdefault(str(one.row.segments[0].speaker), []).append(recording)
     return speakers

@@ -8,6 +8,9 @@ import pytest
 import torch
 from processes import final, finish, last_step, rows, start, wait_for
 
+from phonate.compute import distributed
+from phonate.config.errors import InputError
+
 pytestmark = pytest.mark.slow
 
 
@@ -105,6 +108,14 @@ def test_accelerate_launch_starts_the_ranks_too(tmp_path, runs):
     assert rows(tmp_path / "run") == rows(reference)
     ours, theirs = final(tmp_path / "run"), final(reference)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
+
+
+@pytest.mark.parametrize("engine", ["fsdp", "deepspeed"])
+def test_an_engine_that_is_not_used_is_refused(engine, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(f"ACCELERATE_USE_{engine.upper()}", "true")
+    with pytest.raises(InputError, match=f"leave --use_{engine} out"):
+        distributed.start(torch.device("cpu"))
 
 
 def test_another_number_of_processes_than_the_recipe_wants(tmp_path):

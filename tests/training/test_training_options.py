@@ -181,24 +181,19 @@ def matmul_precision(tmp_path, monkeypatch):
 
 
 def ranks(monkeypatch, **options):
-    """What accelerate is asked for when two processes were started."""
-    import accelerate
-
+    """What torch is asked for when two processes were started."""
     asked = {}
-
-    class Accelerator:
-        process_index, num_processes = 0, 2
-
-        def __init__(self, cpu, mixed_precision, dynamo_backend, kwargs_handlers):
-            assert (mixed_precision, dynamo_backend) == ("no", "no")
-            for handler in kwargs_handlers:
-                asked.update(vars(handler))
-
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(accelerate, "Accelerator", Accelerator)
+    monkeypatch.setattr(
+        torch.distributed, "init_process_group", lambda backend, **others: asked.update(backend=backend, **others)
+    )
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
     monkeypatch.setattr(torch.distributed, "new_group", lambda **_: None)
     monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: True)
-    workflow.start_ranks(settings(distributed=options), torch.device("cpu"), several_phases=False)
+    monkeypatch.setattr(distributed, "DistributedDataParallel", lambda module, **switches: asked.update(switches))
+    workflow.start_ranks(settings(distributed=options), torch.device("cpu"), several_phases=False).wrap(
+        torch.nn.Linear(1, 1)
+    )
     return asked
 
 

@@ -1,7 +1,7 @@
 """Distributed start-up, and the small messages that ranks exchange.
 
 Small host-side numbers (counts, sums of metrics, stop flags) use a gloo group of their own, so that they
-never synchronise a GPU. Gradients are reduced by DistributedDataParallel, which accelerate sets up.
+never synchronise a GPU. Gradients are reduced by DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from phonate.config.errors import InputError
 
@@ -31,7 +32,8 @@ class Ranks:
 
     rank: int = 0
     world_size: int = 1
-    accelerator: Any = field(default=None, repr=False)
+    device: torch.device = field(default=torch.device("cpu"), repr=False)
+    ddp: Mapping[str, Any] = field(default_factory=dict, repr=False)
     control: Any = field(default=None, repr=False)
     patient: Any = field(default=None, repr=False)
 
@@ -77,7 +79,10 @@ class Ranks:
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """`module` in DistributedDataParallel, so that its gradients are averaged over the ranks."""
-        return module if self.accelerator is None else self.accelerator.prepare_model(module)
+        if self.world_size == 1 or not any(one.requires_grad for one in module.parameters()):
+            return module
+        gpu = [self.device.index] if self.device.type == "cuda" else None
+        return DistributedDataParallel(module, device_ids=gpu, **self.ddp)
 
     def close(self) -> None:
         """Leave the group, so that the process can end."""
@@ -111,24 +116,19 @@ def start(
                 "torchrun --nproc_per_node=N -m phonate train ..."
             )
         return Ranks()
-    # accelerate takes seconds to import: only runs of several processes pay for it.
-    from accelerate import Accelerator
-    from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
-
+    for engine in ("FSDP", "DEEPSPEED"):
+        if os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true":
+            raise InputError(
+                f"accelerate launch asks for {engine}, and phonate trains with DistributedDataParallel; leave "
+                f"--use_{engine.lower()} out"
+            )
     timeout = timedelta(minutes=timeout_minutes)
-    accelerator = Accelerator(
-        cpu=device.type == "cpu",
-        # what its launcher leaves in the environment must not come before the recipe's precision and compile_model
-        mixed_precision="no",
-        dynamo_backend="no",
-        kwargs_handlers=[
-            InitProcessGroupKwargs(backend=backend, timeout=timeout),
-            DistributedDataParallelKwargs(**dict(ddp or {})),
-        ],
-    )
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(backend, timeout=timeout)
     control = dist.new_group(backend="gloo", timeout=timeout)
     patient = dist.new_group(backend="gloo", timeout=PATIENCE)
-    return Ranks(accelerator.process_index, accelerator.num_processes, accelerator, control, patient)
+    return Ranks(dist.get_rank(), world_size, device, dict(ddp or {}), control, patient)
 
 
 def _backend(asked: str, device: torch.device) -> str:

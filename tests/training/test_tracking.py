@@ -307,6 +307,24 @@ def test_tensorboard_is_imported_at_the_first_metric(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [(True, "error"), ("auto", "pip install 'phonate[tensorboard]'"), (False, "")],
+)
+def test_tensorboard_that_is_missing_is_said_in_one_line(setting, said, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    settings = PLAIN.model_copy(update={"tensorboard": setting})
+    if said == "error":
+        with pytest.raises(MissingPackageError, match=r"pip install 'phonate\[tensorboard\]'"):
+            build_stream(settings, tmp_path, {}, 10)
+        return
+    with caplog.at_level("INFO", "phonate"):
+        build_stream(settings, tmp_path, {}, 10).close()
+    assert said in caplog.text
+    assert len(caplog.records) == bool(said)
+    assert not (tmp_path / "events").exists()
+
+
 # ------------------------------------------------------------------------- W&B
 
 

@@ -63,8 +63,8 @@ class LoggingSettings(Settings):
 
     interval: PositiveInt = 50
     """Optimizer steps between reports of training metrics."""
-    tensorboard: bool = True
-    """Write TensorBoard events to RUN/events."""
+    tensorboard: bool | Literal["auto"] = "auto"
+    """Write TensorBoard events to RUN/events. auto: where tensorboard is installed (phonate[tensorboard])."""
     wandb: bool = False
     """Report to Weights & Biases (needs phonate[wandb])."""
     wandb_interval: PositiveInt = 10

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from phonate.training.settings import LoggingSettings
+from phonate.training.tracking import tensorboard
 from phonate.training.tracking.console import ConsoleSink
 from phonate.training.tracking.jsonl import JsonLines
 from phonate.training.tracking.previews import PreviewFolder
 from phonate.training.tracking.stream import MetricStream, Sink
+
+log = logging.getLogger("phonate")
 
 
 def check_trackers(settings: LoggingSettings) -> None:
@@ -19,10 +23,7 @@ def check_trackers(settings: LoggingSettings) -> None:
         from phonate.training.tracking import wandb
 
         wandb.require()
-    if settings.tensorboard:
-        from phonate.training.tracking import tensorboard
-
-        tensorboard.require()
+    tensorboard.enabled(settings.tensorboard)
 
 
 def build_stream(
@@ -60,10 +61,10 @@ def build_stream(
         from phonate.training.tracking.wandb import WeightsAndBiases
 
         sinks.append(WeightsAndBiases(settings, run_path, names, hyperparameters, resume_step is not None))
-    if settings.tensorboard:
-        from phonate.training.tracking.tensorboard import TensorBoard
-
-        sinks.append(TensorBoard(run_path / "events", names, resume_step))
+    if tensorboard.enabled(settings.tensorboard):
+        sinks.append(tensorboard.TensorBoard(run_path / "events", names, resume_step))
+    elif settings.tensorboard:
+        log.info("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
     sinks.append(PreviewFolder(run_path / "previews"))
     sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step))
     sinks.append(ConsoleSink(total_steps, verbosity or settings.verbosity))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from phonate.config.errors import TrainingError
 from phonate.training.tracking.stream import Sink
-from phonate.training.tracking.tensorboard import grey
 
 if TYPE_CHECKING:
     from phonate.training.task import Preview
@@ -22,8 +23,6 @@ class PreviewFolder(Sink):
 
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
         """Write audio and images."""
-        from PIL import Image
-
         from phonate.audio.decoding import write_audio
         from phonate.training.task import Sound
 
@@ -34,9 +33,32 @@ class PreviewFolder(Sink):
                 if isinstance(preview, Sound):
                     write_audio(target.with_name(target.name + ".flac"), preview.waveform, preview.sample_rate)
                 else:
-                    Image.fromarray(grey(preview.values)).save(target.with_name(target.name + ".png"))
+                    target.with_name(target.name + ".png").write_bytes(png(grey(preview.values)))
         except OSError as error:
             raise TrainingError(
                 f"{self.folder}: can't write previews: {error.strerror}; fix this, then --resume; or set "
                 "training.validation.previews=false"
             ) from error
+
+
+def grey(values: Any) -> Any:
+    """A (height, width) array scaled to bytes, 0 darkest, with low frequencies at the bottom."""
+    import numpy as np
+
+    low, high = float(np.min(values)), float(np.max(values))
+    return (255 * (values[::-1] - low) / max(high - low, 1e-12)).astype(np.uint8)
+
+
+def png(pixels_HW: Any, palette: Any = None) -> bytes:
+    """A (height, width) array of bytes as a PNG file: shades of grey, or numbers in `palette` (256, 3)."""
+    height, width = pixels_HW.shape
+    colour_type = 0 if palette is None else 3
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels_HW)  # each begins with its filter: none
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0))]
+    chunks += [] if palette is None else [(b"PLTE", palette.tobytes())]
+    chunks += [(b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    packed = (
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)

@@ -1,8 +1,4 @@
-"""RUN/events for TensorBoard.
-
-accelerate's tracker would write the same events, but importing accelerate takes seconds, and its tracker supports
-neither audio nor images nor resumed runs.
-"""
+"""RUN/events for TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from phonate.config.errors import MissingPackageError, TrainingError
 from phonate.training.tracking.stream import Sink, tag
@@ -21,12 +17,18 @@ if TYPE_CHECKING:
     from phonate.training.task import Preview
 
 
-def require() -> None:
-    """Raise MissingPackageError unless tensorboard is installed."""
-    if importlib.util.find_spec("tensorboard") is None:
+def enabled(setting: bool | Literal["auto"]) -> bool:
+    """Whether `training.logging.tensorboard` lets events be written. Raises MissingPackageError if it is true, and
+    tensorboard is not installed."""
+    if not setting:
+        return False
+    installed = importlib.util.find_spec("tensorboard") is not None
+    if setting is True and not installed:
         raise MissingPackageError(
-            "training.logging.tensorboard: tensorboard is not installed; pip install tensorboard, or set it to false"
+            "training.logging.tensorboard: tensorboard is not installed; pip install 'phonate[tensorboard]', or set it "
+            "to auto or false"
         )
+    return installed
 
 
 class EventFile:
@@ -76,7 +78,6 @@ class TensorBoard(Sink):
     """
 
     def __init__(self, folder: Path, names: Mapping[str, str], resume_step: int | None = None) -> None:
-        require()
         self.folder = folder
         self.names = names
         self._purge_step = None if resume_step is None else resume_step + 1
@@ -109,6 +110,7 @@ class TensorBoard(Sink):
         from torch.utils.tensorboard.summary import audio, image
 
         from phonate.training.task import Sound
+        from phonate.training.tracking.previews import grey
 
         for name, preview in previews.items():
             if isinstance(preview, Sound):
@@ -121,11 +123,3 @@ class TensorBoard(Sink):
         """Close the event file."""
         if self._file is not None:
             self._file.close()
-
-
-def grey(values: Any) -> Any:
-    """A (height, width) array scaled to bytes, 0 darkest, with low frequencies at the bottom."""
-    import numpy as np
-
-    low, high = float(np.min(values)), float(np.max(values))
-    return (255 * (values[::-1] - low) / max(high - low, 1e-12)).astype(np.uint8)

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Diarize, and print or write the turns."""
     from phonate.config.errors import InputError
+    from phonate.config.packages import optional_package
     from phonate.workflows.load import load
 
     for path in filter(None, (args.output, args.plot, args.page)):  # checked before the work starts
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"{path}: the folder {Path(path).parent} does not exist; create it first")
     if args.plot and Path(args.plot).suffix.lower() not in PICTURES:
         raise InputError(f"--plot {args.plot}: the suffix must be one of {', '.join(PICTURES)}")
+    if args.plot:
+        optional_package("matplotlib", "--plot", "'phonate[plots]'")
     if args.stream:
         for name in ("speakers", "min_speakers", "max_speakers", "stitching", "plot", "page", "json"):
             if getattr(args, name) is not None and getattr(args, name) is not False:

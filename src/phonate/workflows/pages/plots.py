@@ -1,6 +1,6 @@
 """Pictures for reports: charts as inline SVG, spectrograms as PNG and sounds as FLAC, all inside one HTML file.
 
-Matplotlib draws the charts. Their colours become CSS variables, so that a chart follows the page's light or dark theme.
+The colours of a chart are CSS variables, so that it follows the page's light or dark theme.
 """
 
 from __future__ import annotations
@@ -8,48 +8,36 @@ from __future__ import annotations
 import base64
 import io
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from phonate.training.tracking.previews import grey, png
 
 WIDTH, HEIGHT = 480, 230  # of a chart, in SVG units; so are the lengths below
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 24, 14, 32
+_PLOT_WIDTH, _PLOT_HEIGHT = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 _MARK_WIDTH, _MARK_HEIGHT = 110, 14
 _MIN_BAR = 1.5  # so that one recording among thousands is visible
-_DOT = 7.0
-_PER_INCH = 72
+_DOT = 3.5
+_PAD, _TEXT = 8, 12
 
 _MAX_POINTS = 400
 _LOG_RATIO = 30.0
 _MIN_BINS, _MAX_BINS = 5, 24
+_X_TICKS, _Y_TICKS = 7, 6
 _ROUND = (1, 2, 2.5, 5, 10)
+_SERIES = 4
+"""Number of the page's colours for series, `--s0` and so on."""
 
-_SERIES = ("#000001", "#000002", "#000003", "#000004")
-_SOFT, _FAINT, _CARD = "#000005", "#000006", "#000007"
-_VARIABLES = {
-    **{colour: f"var(--s{number})" for number, colour in enumerate(_SERIES)},
-    _SOFT: "var(--soft)",
-    _FAINT: "var(--faint)",
-    _CARD: "var(--card)",
-}
-"""Colours given to matplotlib, each unique, and the CSS variables that take their place in the SVG."""
-
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "phonate",  # the same chart gives the same bytes
-    "font.family": "DejaVu Sans",
-    "font.size": 12,
-    "path.simplify": False,
-    "text.parse_math": False,
-}
+_MAGMA = bytes.fromhex(
+    "000004 090720 1a1042 311165 4a1079 621980 792282 912b81 aa337d c23b75 d9466b ec5860 f7725c fc8e64 feaa74 fec68a "
+    "fde2a3 fcfdbf"
+)
+"""Every fifteenth colour of matplotlib's magma, from dark to bright."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +48,99 @@ class Series:
     xs: Sequence[float]
     ys: Sequence[float]
     dots: bool = False
+
+
+class _Chart:
+    """An SVG chart, drawn from back to front.
+
+    Args:
+        label: Read out by screen readers.
+        xs: Limits of the horizontal axis.
+        ys: Limits of the vertical axis.
+        log: Whether the vertical axis is logarithmic.
+    """
+
+    def __init__(self, label: str, xs: tuple[float, float], ys: tuple[float, float], log: bool = False) -> None:
+        self._parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">']
+        self._xs, self._log = xs, log
+        low, high = self._scaled(ys[0]), self._scaled(ys[1])
+        self._low, self._span = low, high - low
+
+    def _scaled(self, value: float) -> float:
+        return math.log(value) if self._log else value
+
+    def share(self, x: float) -> float:
+        """Where `x` is between the axis's limits, from 0 to 1."""
+        return (x - self._xs[0]) / (self._xs[1] - self._xs[0])
+
+    def _x(self, value: float) -> float:
+        return _LEFT + self.share(value) * _PLOT_WIDTH
+
+    def _y(self, value: float) -> float:
+        return HEIGHT - _BOTTOM - (self._scaled(value) - self._low) / self._span * _PLOT_HEIGHT
+
+    def _path(self, points: Iterable[tuple[float, float]], style: str, end: str = "") -> None:
+        d = " L ".join(f"{_short(x)} {_short(y)}" for x, y in points)
+        self._parts.append(f'<path d="M {d} {end}" style="{style}"/>')
+
+    def _text(self, x: float, y: float, text: str, anchor: str, style: str = "") -> None:
+        style = f"fill: var(--soft); font-size: {_TEXT}px; text-anchor: {anchor}{style}"
+        self._parts.append(f'<text style="{style}" x="{_short(x)}" y="{_short(y)}">{escape(text)}</text>')
+
+    def axes(self, x_ticks: Iterable[tuple[float, str]], y_ticks: Iterable[float]) -> None:
+        """The base line, a grid line for each of `y_ticks`, and the texts of both."""
+        for value in y_ticks:
+            y = self._y(value)
+            self._path([(_LEFT, y), (WIDTH - _RIGHT, y)], "stroke: var(--faint); stroke-width: 1")
+            self._text(_LEFT - _PAD, y + 0.35 * _TEXT, f"{value:.4g}", "end")
+        for value, text in x_ticks:
+            self._text(self._x(value), HEIGHT - _BOTTOM + _PAD + 0.8 * _TEXT, text, "middle")
+        base = HEIGHT - _BOTTOM
+        self._path([(_LEFT, base), (WIDTH - _RIGHT, base)], "stroke: var(--soft); stroke-width: 1")
+
+    def area(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], colour: int, alpha: float) -> None:
+        """The shaded area between two lines."""
+        edge = [*zip(xs, low, strict=True), *reversed([*zip(xs, high, strict=True)])]
+        points = [(self._x(x), self._y(y)) for x, y in edge]
+        self._path(points, f"fill: var(--s{colour}); opacity: {alpha}", "z ")
+
+    def bar(self, start: float, end: float, height: float, title: str) -> None:
+        """A bar from 0 to `height`; `title` is shown when it is pointed at."""
+        left, right, top, base = self._x(start), self._x(end), self._y(height), self._y(0.0)
+        self._parts.append(f'<g class="pointed"><title>{escape(title)}</title> ')
+        corners = [(left, base), (right, base), (right, top), (left, top)]
+        self._path(corners, "fill: var(--s0); stroke: var(--card)", "z ")
+        self._parts.append("</g>")
+
+    def line(self, series: Series, colour: int) -> None:
+        """A line through the points; where it has dots, each has a title."""
+        points = [(self._x(x), self._y(y)) for x, y in zip(series.xs, series.ys, strict=True)]
+        round_ends = "stroke-linecap: round; stroke-linejoin: round"
+        self._path(points, f"fill: none; stroke: var(--s{colour}); stroke-width: 2; {round_ends}")
+        if series.dots or len(points) == 1:
+            for (x, y), step, value in zip(points, series.xs, series.ys, strict=True):
+                title = escape(f"{series.name} at step {step:,.0f}: {value:.5g}")
+                circle = f'<circle cx="{_short(x)}" cy="{_short(y)}" r="{_DOT}" style="fill: var(--s{colour})"/>'
+                self._parts.append(f'<g class="pointed"><title>{title}</title> {circle}</g>')
+
+    def marks(self, marks: Sequence[tuple[float, str]]) -> None:
+        """Labelled vertical lines; labels of close neighbours go one below the other."""
+        last, row = -math.inf, 0
+        for value, text in sorted(marks):
+            if not self._xs[0] <= value <= self._xs[1]:
+                continue
+            share, x = self.share(value), self._x(value)
+            row = (row + 1) % 3 if (share - last) * _PLOT_WIDTH < _MARK_WIDTH else 0
+            last = share
+            top = _TOP + _MARK_HEIGHT * row
+            self._path([(x, HEIGHT - _BOTTOM), (x, top)], "stroke: var(--soft); stroke-width: 1; stroke-dasharray: 4 4")
+            anchor, shift = ("end", -5) if share > 0.75 else ("start", 5)
+            halo = "; paint-order: stroke; stroke: var(--card); stroke-width: 4px"
+            self._text(x + shift, top + 0.8 * _TEXT, text, anchor, halo)
+
+    def svg(self) -> str:
+        """The SVG element."""
+        return "".join([*self._parts, "</svg>"])
 
 
 def line_chart(series: Sequence[Series], label: str, marks: Sequence[tuple[float, str]] = (), log: bool = False) -> str:
@@ -74,42 +155,32 @@ def line_chart(series: Sequence[Series], label: str, marks: Sequence[tuple[float
     Returns:
         The SVG element; "" when there is nothing to draw.
     """
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
     drawn = [thinned for one in series if (thinned := _thinned(one)).xs]
     if not drawn:
         return ""
     xs = [x for one in drawn for x in one.xs]
     ys = [y for one in drawn for y in one.ys]
+    first, last = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1
     low, high, log = _limits(min(ys), max(ys), log)
-
-    def draw(axes: Axes) -> None:
-        axes.set_xlim(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1)
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        if log:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if high / low < 1e4 else (1.0,)))
-        else:
-            axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.set_ylim(low, high)
-        _draw_marks(axes, marks)
-        for number, one in enumerate(drawn):
-            _draw_series(axes, one, _SERIES[number % len(_SERIES)])
-
-    return _svg(label, draw)
+    chart = _Chart(label, (first, last), (low, high), log)
+    steps = [(x, _number(x)) for x in _ticks(first, last, _X_TICKS, whole=True)]
+    chart.axes(steps, _log_ticks(low, high) if log else _ticks(low, high, _Y_TICKS))
+    chart.marks(marks)
+    for number, one in enumerate(drawn):
+        chart.line(one, number % _SERIES)
+    return chart.svg()
 
 
 def bins(values: Sequence[float]) -> tuple[list[float], list[int]]:
     """Histogram bins at round numbers: edges (N + 1,), and the count (N,) of `values` between them."""
-    from matplotlib.ticker import MaxNLocator
-
     low, high = min(values), max(values)
     if math.isclose(low, high, rel_tol=1e-3):
         low, high = low - (abs(low) * 0.05 or 0.5), high + (abs(high) * 0.05 or 0.5)
     most = min(_MAX_BINS, max(_MIN_BINS, round(2 * math.sqrt(len(values)))))
-    edges = MaxNLocator(most, steps=_ROUND).tick_values(low, high)
+    step = _step(low, high, most)
+    edges = [number * step for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
     counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)  # the last edge may be a rounding too low
-    return [float(edge) for edge in edges], counts.tolist()
+    return edges, counts.tolist()
 
 
 def bar_chart(
@@ -135,28 +206,19 @@ def bar_chart(
     """
     if not sum(counts):
         return ""
-    from matplotlib.ticker import MaxNLocator
-
     reached = [edges[0], edges[-1], *(value for value, _ in marks), *(span or ())]
+    low, high = min(reached), max(reached)
     most = max(counts) * (1.2 if marks else 1.06)
-    shortest = most * _MIN_BAR / (HEIGHT - _TOP - _BOTTOM)
-
-    def draw(axes: Axes) -> None:
-        axes.set_xlim(min(reached), max(reached))
-        axes.set_ylim(0.0, most)
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=_ROUND))
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        if span:
-            axes.axvspan(*span, facecolor=_SERIES[1], alpha=0.16, linewidth=0)
-        for start, end, count in zip(edges[:-1], edges[1:], counts, strict=True):
-            if count:
-                title = f"{_number(start)} to {_number(end)}{unit and ' '}{unit}: {count:,} recording"
-                height = max(count, shortest)
-                (bar,) = axes.bar(start, height, end - start, align="edge", color=_SERIES[0], edgecolor=_CARD)
-                bar.set_gid(f"{title}{'s' if count != 1 else ''}")
-        _draw_marks(axes, marks)
-
-    return _svg(label, draw)
+    chart = _Chart(label, (low, high), (0.0, most))
+    chart.axes([(x, _number(x)) for x in _ticks(low, high, _X_TICKS)], _ticks(0.0, most, _Y_TICKS, whole=True))
+    if span:
+        chart.area(span, (0.0, 0.0), (most, most), 1, 0.16)
+    for start, end, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        if count:
+            title = f"{_number(start)} to {_number(end)}{unit and ' '}{unit}: {count:,} recording{'s' * (count != 1)}"
+            chart.bar(start, end, max(count, most * _MIN_BAR / _PLOT_HEIGHT), title)
+    chart.marks(marks)
+    return chart.svg()
 
 
 def band_chart(
@@ -175,99 +237,43 @@ def band_chart(
         label: read out by screen readers.
         marks: labelled vertical lines, as (place, text).
     """
-    from matplotlib.ticker import MaxNLocator
-
     values = [*middle, *(value for one in bounds or () for value in one)]
     margin = (max(values) - min(values)) * 0.06 or 0.5
-
-    def draw(axes: Axes) -> None:
-        axes.set_xlim(-1.0, len(middle))
-        axes.set_ylim(min(values) - margin, max(values) + 3 * margin)  # with room for the marks' texts
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        if bounds is not None:
-            axes.fill_between(range(len(middle)), *bounds, color=_SERIES[0], alpha=0.18, linewidth=0)
-        _draw_marks(axes, marks)
-        _draw_series(axes, Series(label, range(len(middle)), middle), _SERIES[0])
-        axes.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
-
-    return _svg(label, draw)
+    low, high = min(values) - margin, max(values) + 3 * margin  # with room for the marks' texts
+    chart = _Chart(label, (-1.0, len(middle)), (low, high))
+    chart.axes(ticks, _ticks(low, high, _Y_TICKS))
+    if bounds is not None:
+        chart.area(range(len(middle)), *bounds, 0, 0.18)
+    chart.marks(marks)
+    chart.line(Series(label, range(len(middle)), middle), 0)
+    return chart.svg()
 
 
-def _svg(label: str, draw: Callable[[Axes], None]) -> str:
-    """What `draw` puts on axes as an SVG element; the `gid` of an artist becomes its title, shown when pointed at."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(WIDTH / _PER_INCH, HEIGHT / _PER_INCH))
-        size = ((WIDTH - _LEFT - _RIGHT) / WIDTH, (HEIGHT - _TOP - _BOTTOM) / HEIGHT)
-        axes = figure.add_axes((_LEFT / WIDTH, _BOTTOM / HEIGHT, *size))
-        _style(axes)
-        draw(axes)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-        for artist in figure.findobj():
-            artist.set_clip_on(False)
-        written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True)
-    drawn = written.getvalue().partition('<g id="figure_1">')[2].rpartition("</g>")[0]  # without a style for the page
-    drawn = re.sub(r'<g id="([^"]* [^"]*)">', r'<g class="pointed"><title>\1</title>', drawn)
-    drawn = re.sub(r' id="[^"]*"', "", drawn)
-    drawn = re.sub(r' transform="rotate\(-0 [^"]*"', "", re.sub(r"\s*\n\s*", " ", drawn))
-    drawn = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), drawn)
-    for colour, variable in _VARIABLES.items():
-        drawn = drawn.replace(colour, variable)
-    start = f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
-    return f"{start}{drawn}</svg>"
+def _step(low: float, high: float, most: int, whole: bool = False) -> float:
+    """A round number, at most `most` of which lie between two values."""
+    least = max((high - low) / most, 1.0 if whole else 0.0)
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(
+        step for one in (*_ROUND, 20) if (step := one * power) >= least * (1 - 1e-9) and not (whole and step % 1)
+    )
 
 
-def _style(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter
-
-    for side in ("left", "right", "top"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_SOFT)
-    axes.grid(axis="y", color=_FAINT, linewidth=1)
-    axes.set_axisbelow(True)
-    axes.tick_params(left=False, bottom=False, labelcolor=_SOFT, pad=8)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
+def _ticks(low: float, high: float, most: int, whole: bool = False) -> list[float]:
+    """Multiples of a round number from `low` to `high`."""
+    step = _step(low, high, most, whole)
+    return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def _draw_series(axes: Axes, series: Series, colour: str) -> None:
-    axes.plot(series.xs, series.ys, color=colour, linewidth=2, solid_capstyle="round", solid_joinstyle="round")
-    if series.dots or len(series.xs) == 1:
-        for x, y in zip(series.xs, series.ys, strict=True):
-            # A line of no length with round ends, because matplotlib's markers can't have a title each.
-            title = f"{series.name} at step {x:,.0f}: {y:.5g}"
-            axes.plot([x, x], [y, y], color=colour, linewidth=_DOT, solid_capstyle="round", gid=title)
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten from `low` to `high`; over few of them, three times these as well."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    factors = (1.0, 3.0) if high / low < 1e4 else (1.0,)
+    return [tick for power in powers for one in factors if low <= (tick := one * 10.0**power) <= high]
 
 
-def _draw_marks(axes: Axes, marks: Sequence[tuple[float, str]]) -> None:
-    """Labelled vertical lines; labels of close neighbours go one below the other."""
-    low, high = axes.get_xlim()
-    plot = WIDTH - _LEFT - _RIGHT
-    last, row = -math.inf, 0
-    for value, text in sorted(marks):
-        if not low <= value <= high:
-            continue
-        x = (value - low) / (high - low)
-        row = (row + 1) % 3 if (x - last) * plot < _MARK_WIDTH else 0
-        last = x
-        top = 1.0 - _MARK_HEIGHT * row / (HEIGHT - _TOP - _BOTTOM)
-        axes.axvline(value, 0.0, top, color=_SOFT, linewidth=1, dashes=(4, 4))
-        side, shift = ("right", -5) if x > 0.75 else ("left", 5)
-        axes.annotate(
-            text,
-            (x, top),
-            (shift, 0),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            horizontalalignment=side,
-            verticalalignment="top",
-            color=_SOFT,
-            bbox={"facecolor": _CARD, "edgecolor": "none", "pad": 1},
-        )
+def _short(length: float) -> str:
+    """A length with at most two decimals."""
+    return f"{length:.2f}".rstrip("0").rstrip(".")
 
 
 def _thinned(series: Series) -> Series:
@@ -295,11 +301,10 @@ def _number(value: float) -> str:
 
 def spectrogram_png(values: NDArray[np.floating]) -> bytes:
     """A picture of a (frequencies, frames) array, low frequencies at the bottom, dark to bright."""
-    from matplotlib.image import imsave
-
-    picture = io.BytesIO()
-    imsave(picture, values, cmap="magma", origin="lower", format="png")
-    return picture.getvalue()
+    colours = np.frombuffer(_MAGMA, dtype=np.uint8).reshape(-1, 3).T
+    places = np.linspace(0, 255, colours.shape[1])
+    palette = np.stack([np.interp(np.arange(256), places, one) for one in colours], axis=1).round().astype(np.uint8)
+    return png(grey(values), palette)
 
 
 def sound_url(waveform: NDArray[np.floating], sample_rate: int) -> str:

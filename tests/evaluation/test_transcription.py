@@ -12,8 +12,6 @@ from phonate.config.errors import MissingPackageError
 from phonate.config.packages import optional_package
 from phonate.evaluation.transcription import character_error_rate, plain, word_error_rate
 
-pytest.importorskip("jiwer")
-
 
 def test_known_rates() -> None:
     assert word_error_rate(["the cat sat", "on a mat"], ["the cat", "on the mat"]) == pytest.approx(2 / 6)

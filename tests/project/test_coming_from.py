@@ -35,7 +35,6 @@ from sounds import SAMPLE_RATE, voiced_tone
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
-pytest.importorskip("jiwer", reason="needs error rates: pip install jiwer")
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "coming-from.md"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -32,8 +31,6 @@ BY_LOSS = {
     ],
 )
 def test_an_option_without_effect_is_refused(recipe: str, option: str, value: Any) -> None:
-    if recipe == "recognition" and find_spec("jiwer") is None:
-        pytest.skip("needs error rates: pip install jiwer")
     changes = {"data.path": "nowhere", **(BY_LOSS if recipe.startswith("speech") else {}), option: value}
     resolved = resolve(recipe, changes).recipe
     name = "data.augmentation" if "augmentation" in option else option

@@ -82,7 +82,6 @@ def conversion(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def recognition(folder: Path) -> Path:
-    pytest.importorskip("jiwer", reason="needs error rates: pip install jiwer")
     model = {"model.width": 32, "model.layers": 1, "model.kernel": 5, "model.beam": 2, "training.max_steps": 30}
     train("recognition", settings(folder / "voices", folder / "cache", **model), output=folder / "recognition")
     return folder / "recognition"

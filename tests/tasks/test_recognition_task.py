@@ -29,8 +29,6 @@ from phonate.workflows.evaluate import evaluate
 from phonate.workflows.pages.report import write_report
 from phonate.workflows.train import train
 
-pytest.importorskip("jiwer", reason="needs error rates: pip install jiwer")
-
 PAGE = Path(__file__).parents[2] / "docs" / "recognition.md"
 SAMPLE_RATE = 16000
 SOUNDS = {"a": (120, 800, 1300), "e": (150, 450, 2200), "o": (110, 450, 800), "u": (210, 320, 2900)}

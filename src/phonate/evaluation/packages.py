@@ -1,13 +1,31 @@
-"""Stand-ins for packages that those of evaluation import without needing them."""
+"""Judges that may be missing, and stand-ins for packages that those of evaluation import without needing them."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import logging
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+from phonate.config.errors import InputError
+
+logger = logging.getLogger("phonate")
+
+T = TypeVar("T")
+
+
+def judge_of(columns: str, make: Callable[[], T]) -> T | None:
+    """What `make` returns; None where its package or model is not installed: a warning says which columns are left out,
+    and what to install for them."""
+    try:
+        return make()
+    except InputError as error:
+        logger.warning("not judged: %s: %s", columns, error)
+        return None
 
 
 @contextmanager

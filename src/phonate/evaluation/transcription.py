@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.whisper import SAMPLE_RATE, load_whisper
-from phonate.config.packages import optional_package
 
 
 @dataclass(frozen=True)
@@ -95,20 +94,30 @@ def word_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> flo
 
 def word_edits(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
     """Word edits (substitutions, insertions, deletions) and reference words of all pairs, after `plain`."""
-    return _edits("process_words", references, hypotheses)
+    return _edits(str.split, references, hypotheses)
 
 
 def character_edits(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
     """Character edits and reference characters of all pairs, after `plain`."""
-    return _edits("process_characters", references, hypotheses)
+    return _edits(list, references, hypotheses)
 
 
-def _edits(measure: str, references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
+def _edits(units: Callable[[str], list[str]], references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
     normal = [plain(text) for text in references]
     if not normal or not all(normal):
         raise ValueError("an error rate needs reference texts with at least one word each")
-    found = getattr(optional_package("jiwer", "error rates"), measure)(normal, [plain(text) for text in hypotheses])
-    return (
-        found.substitutions + found.insertions + found.deletions,
-        found.hits + found.substitutions + found.deletions,
-    )
+    pairs = [(units(text), units(plain(heard))) for text, heard in zip(normal, hypotheses, strict=True)]
+    return sum(edit_distance(text, heard) for text, heard in pairs), sum(len(text) for text, _ in pairs)
+
+
+def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
+    """The fewest substitutions, insertions and deletions that make `other` of `one` (Levenshtein)."""
+    numbers = {unit: number for number, unit in enumerate({*one, *other})}
+    other_N = np.array([numbers[unit] for unit in other], dtype=np.int64)
+    place_N = np.arange(len(other) + 1)
+    cost_N = place_N  # of making the first N units of `other` of nothing
+    for row, unit in enumerate(one, start=1):
+        replaced_N = np.minimum(cost_N[:-1] + (other_N != numbers[unit]), cost_N[1:] + 1)
+        # An insertion costs one more than the place before: a running minimum, counted from the first place.
+        cost_N = np.minimum.accumulate(np.concatenate([[row], replaced_N]) - place_N) + place_N
+    return int(cost_N[-1])

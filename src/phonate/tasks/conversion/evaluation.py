@@ -53,6 +53,7 @@ SOUNDS = 4
 """Number of sources with sounds of every system in the report."""
 _CONVERTED = "converted"
 _MEDIAN_F0 = Column("median F0", "Hz")
+_MISSING = "not installed"
 _LEGEND = (
     "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
     "share nearer to the target's profile than to that of their own speaker; first: share for which the target's "
@@ -79,7 +80,8 @@ def evaluate(
     targets, sources, rest = _divided(converter, clips)
     judges = Judges(converter)
     sources, texts, refused = _with_references(judges, sources)
-    know_speakers(judges, sources, rest, targets)
+    if judges.speakers is not None:
+        know_speakers(judges, sources, rest, targets)
     pairs = _pairs(sources, texts, targets)
     made, results = _Systems(converter, targets), dict[str, dict[str, float]]()
     items: dict[str, dict[str, Any]] = {}
@@ -108,9 +110,9 @@ def evaluate(
         "speakers": len({source.clip.speaker for source in sources}),
         "target_clips": sum(len(wanted.clips) for wanted in targets),
         "ranked_among": len({*judges.profiles, *(wanted.name for wanted in targets)}),
-        "speaker_judge": "resemblyzer",
-        "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}",
-        "naturalness": "not judged: distillmos is not installed" if judges.naturalness is None else "distillmos",
+        "speaker_judge": "resemblyzer" if judges.speakers else _MISSING,
+        "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}" if judges.recogniser else _MISSING,
+        "naturalness": "distillmos" if judges.naturalness else _MISSING,
         "trained_on": overlap and overlap.recordings,
         "references_refused": refused,
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
@@ -161,7 +163,8 @@ def _by_target(items: Iterable[Mapping[str, Any]], targets: Sequence[Wanted], ra
         return {}
     scores: dict[str, list[float]] = {}
     for item in items:
-        scores.setdefault(item["target"], []).append(item["pair"])
+        if "pair" in item:
+            scores.setdefault(item["target"], []).append(item["pair"])
     return {
         "similarity_by_target": {name: round(float(np.mean(of_one)), 3) for name, of_one in sorted(scores.items())},
         "seconds_given": {
@@ -243,8 +246,8 @@ def _copy(converter: Converter, waveform: FloatArray) -> FloatArray:
 class Heard:
     """What the judges hear in a waveform, whoever it is to sound like."""
 
-    voice: Embedding
-    words: str
+    voice: Embedding | None
+    words: str | None
     mos: float | None
     f0: float | None
 
@@ -262,30 +265,31 @@ def hear(judges: Judges, waveform: FloatArray, share: float) -> Heard:
 def compared(judges: Judges, pair: Pair, heard: Heard) -> dict[str, Any]:
     """The metrics of one system for one pair."""
     wanted, source = pair.wanted, pair.source
-    to_target = [float(heard.voice @ one) for one in wanted.profiles]
-    others = {name: float(heard.voice @ one) for name, one in judges.profiles.items() if name != wanted.name}
-    to_own, to_others = others[source.clip.speaker], max(others.values())
-    return {
-        "speaker": source.clip.speaker,
-        "target": wanted.name,
-        "pair": similarity(heard.voice, wanted.embeddings),
-        "own": similarity(heard.voice, source.own),
-        "closer": float(np.mean([one > to_own for one in to_target])),
-        "first": float(np.mean([one > to_others for one in to_target])),
-        "cer": character_error_rate([pair.text], [heard.words]),
-        "mos": heard.mos,
-        "f0": heard.f0,
-        "reference": plain(pair.text),
-        "heard": plain(heard.words),
-    }
+    item: dict[str, Any] = {"speaker": source.clip.speaker, "target": wanted.name, "mos": heard.mos, "f0": heard.f0}
+    if heard.voice is not None:
+        to_target = [float(heard.voice @ one) for one in wanted.profiles]
+        others = {name: float(heard.voice @ one) for name, one in judges.profiles.items() if name != wanted.name}
+        to_own, to_others = others[source.clip.speaker], max(others.values())
+        item |= {
+            "pair": similarity(heard.voice, wanted.embeddings),
+            "own": similarity(heard.voice, source.own),
+            "closer": float(np.mean([one > to_own for one in to_target])),
+            "first": float(np.mean([one > to_others for one in to_target])),
+        }
+    if heard.words is not None:
+        item["cer"] = character_error_rate([pair.text], [heard.words])
+        item |= {"reference": plain(pair.text), "heard": plain(heard.words)}
+    return item
 
 
 def summary(items: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The metrics of a system over all pairs."""
-    texts = [(item["reference"], item["heard"]) for item in items]
-    metrics = {name: float(np.mean([item[name] for item in items])) for name in ("pair", "own", "closer", "first")}
-    metrics["cer"] = character_error_rate(*zip(*texts, strict=True))
-    metrics["wer"] = word_error_rate(*zip(*texts, strict=True))
+    names = [name for name in ("pair", "own", "closer", "first") if name in items[0]]
+    metrics = {name: float(np.mean([item[name] for item in items])) for name in names}
+    if "heard" in items[0]:
+        texts = [(item["reference"], item["heard"]) for item in items]
+        metrics["cer"] = character_error_rate(*zip(*texts, strict=True))
+        metrics["wer"] = word_error_rate(*zip(*texts, strict=True))
     metrics |= _mean_mos([item["mos"] for item in items])
     return {**metrics, **_median_pitch([item["f0"] for item in items])}
 

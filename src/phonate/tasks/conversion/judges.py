@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from phonate.audio.whisper import weights_fingerprint, whisper_model
 from phonate.config.errors import DataError
 from phonate.evaluation.held_out import Clip
 from phonate.evaluation.naturalness import NaturalnessJudge
+from phonate.evaluation.packages import judge_of
 from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge, profiles
 from phonate.evaluation.transcription import Recogniser, plain
 from phonate.tasks.conversion.inference import Converter, Target
@@ -67,25 +67,28 @@ class Pair:
 
 
 class Judges:
-    """The judges of an evaluation, with profiles of all speakers."""
+    """The judges of an evaluation, None where they are not installed, with profiles of all speakers."""
 
     def __init__(self, converter: Converter) -> None:
         self.rate = converter.sample_rate
-        self.speakers = SpeakerJudge()
+        self.speakers = judge_of("similarity, closer, first", SpeakerJudge)
         content = converter.inference_metadata["content"] if converter.extractor.data.content == "whisper" else ""
         # Must not be the recogniser whose features are the content.
-        self.recogniser = independent_recogniser(content)
-        self.naturalness = NaturalnessJudge() if importlib.util.find_spec("distillmos") is not None else None
-        """Predicts listeners' scores, if it is installed."""
+        self.recogniser = judge_of("wer, cer", lambda: independent_recogniser(content))
+        self.naturalness = judge_of("mos", NaturalnessJudge)
         self.profiles: dict[str, Embedding] = {}
         """Profile of every speaker but a single target."""
 
     def embed(self, waveform: FloatArray, name: str) -> Embedding:
         """Speaker embedding (256,) of a recording (N,)."""
+        assert self.speakers is not None
         return self.speakers.embed(waveform, self.rate, name)
 
-    def embed_made(self, waveform: FloatArray) -> Embedding:
-        """Speaker embedding (256,) of a converted waveform (N,); zeros if there is no speech in it."""
+    def embed_made(self, waveform: FloatArray) -> Embedding | None:
+        """Speaker embedding (256,) of a converted waveform (N,); zeros if there is no speech in it, None without
+        profiles to compare it with."""
+        if not self.profiles:
+            return None
         try:
             return self.embed(waveform, "")
         except DataError:
@@ -97,9 +100,9 @@ class Judges:
             return None
         return self.naturalness.score_made(waveform, self.rate, "the sound")
 
-    def transcribe(self, waveform: FloatArray) -> str:
+    def transcribe(self, waveform: FloatArray) -> str | None:
         """Transcript of a waveform (N,)."""
-        return self.recogniser.transcribe(waveform, self.rate)
+        return None if self.recogniser is None else self.recogniser.transcribe(waveform, self.rate)
 
 
 def independent_recogniser(encoder: str) -> Recogniser:
@@ -110,7 +113,7 @@ def independent_recogniser(encoder: str) -> Recogniser:
 
 
 def reference(judges: Judges, clip: Clip) -> str:
-    """The words of a clip: its text, or else its transcript by the recogniser.
+    """The words of a clip: its text, or else its transcript by the recogniser; "" without either.
 
     Raises DataError if there are no words, or if the transcript is too short for the speech in the clip (recognisers
     sometimes stop after the first words).
@@ -118,6 +121,8 @@ def reference(judges: Judges, clip: Clip) -> str:
     if plain(clip.text):
         return clip.text
     text = judges.transcribe(clip.waveform)
+    if text is None:
+        return ""
     if not plain(text):
         raise DataError(f"{clip.id}: no words were recognised")
     seconds = speech_seconds(clip.waveform, judges.rate)

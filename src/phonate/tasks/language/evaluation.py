@@ -22,6 +22,7 @@ from phonate.config.errors import InputError
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.reading import read_dialogues, warn_refused
 from phonate.evaluation.answers import AnswerScores
+from phonate.evaluation.packages import judge_of
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.language import model as models
 from phonate.tasks.language.answers import FREQUENT, LEGEND, Questions, most_frequent_response
@@ -46,13 +47,13 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None, b
 
     `device`: such as "cuda:0"; None: the GPU, where there is one. `base`: as for `Generator.load`.
 
-    Raises InputError if there is no text, and MissingPackageError if there are responses to compare answers with, but
-    not the packages for it.
+    Raises InputError if there is no text.
     """
     generator = Generator.load(run, base=base)
     corpus = Corpus(generator.recipe.data)
     dialogues = corpus.dialogues[1] if data is None else read_dialogues(data, corpus.data.documents).dialogues
-    answer_scores = AnswerScores() if any(not one.is_plain for one in dialogues) else None
+    answered = any(not one.is_plain for one in dialogues)
+    answer_scores = judge_of("BLEU, ROUGE of answers", AnswerScores) if answered else None
     held_out = _dataset(generator, corpus, dialogues, data)
     if not held_out.rows:
         raise InputError(f"{run}: no validation texts (data.validation); give texts by --data")

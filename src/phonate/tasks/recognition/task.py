@@ -16,7 +16,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from phonate.config.packages import optional_package
 from phonate.evaluation.transcription import character_edits, word_edits
 from phonate.tasks.recognition.corpus import Corpus
 from phonate.tasks.recognition.dataset import RecognitionDataset
@@ -35,7 +34,6 @@ class RecognitionTask(Task):
     def __init__(self, recipe: RecognitionRecipe) -> None:
         require_own_loss(recipe.training.loss, "recognition")
         self.recipe = recipe
-        optional_package("jiwer", "word error rates of recognition", "jiwer")  # now, not after the first thousand steps
 
     @cached_property
     def corpus(self) -> Corpus:

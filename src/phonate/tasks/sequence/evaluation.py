@@ -22,6 +22,7 @@ from phonate.config.errors import InputError
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.reading import warn_refused
 from phonate.evaluation.answers import AnswerScores
+from phonate.evaluation.packages import judge_of
 from phonate.evaluation.tables import Column, Evaluation
 from phonate.tasks.sequence.corpus import Corpus, ItemMaker
 from phonate.tasks.sequence.dataset import IGNORED, Item, SequenceDataset
@@ -52,7 +53,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
 
     `device`: such as "cuda:0"; None: the GPU if there is one.
 
-    Raises InputError if there are no rows, MissingPackageError without the packages for BLEU and ROUGE.
+    Raises InputError if there are no rows.
     """
     generator = SequenceGenerator.load(run)
     corpus = Corpus(generator.recipe)
@@ -60,16 +61,17 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     items = _items(generator, rows, data or generator.recipe.data.path)
     where = choose(device=device) if device else torch.device("cuda" if torch.cuda.is_available() else "cpu")
     pairs = [item.row for item in items if item.row is not None and not item.row.is_plain]
-    scorer = AnswerScores() if pairs and generator.model.decoder is not None else None
+    with_text = bool(pairs) and generator.model.decoder is not None
+    scorer = judge_of("BLEU, ROUGE", AnswerScores) if with_text else None
     systems: dict[str, dict[str, float]] = {}
     if pairs:
-        systems = _baselines(generator, corpus, pairs, scorer)
+        systems = _baselines(corpus, pairs, scorer, with_text)
     written: list[str] = []
     for name, system in (("untrained", _untrained(generator)), ("trained", generator)):
         logger.info("evaluating: %s (%d rows)", name, len(items))
         system.to(where)
         systems[name] = _token_figures(system, items)
-        if scorer is not None:
+        if with_text:
             written = system.answers(pairs)
             systems[name] |= _text_figures(scorer, [one.response.text for one in pairs], written)
     notes = {
@@ -93,13 +95,13 @@ def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) ->
 
 
 def _baselines(
-    generator: SequenceGenerator, corpus: Corpus, pairs: Sequence[Dialogue], scorer: AnswerScores | None
+    corpus: Corpus, pairs: Sequence[Dialogue], scorer: AnswerScores | None, with_text: bool
 ) -> dict[str, dict[str, float]]:
     """The results of the baselines that need no model."""
     answers = Counter(one.response.text for one in corpus.dialogues[0] if not one.is_plain).most_common(1)
     frequent = [answers[0][0] if answers else ""] * len(pairs)
     references = [one.response.text for one in pairs]
-    if scorer is None:
+    if not with_text:
         return {FREQUENT: {"accuracy": _share(references, frequent)}}
     return {
         COPY: _text_figures(scorer, references, [one.prompt[-1].text for one in pairs]),
@@ -133,8 +135,9 @@ def _token_figures(generator: SequenceGenerator, items: Sequence[Item]) -> dict[
     return {"perplexity": math.exp(min(nll / count, 700.0)), "accuracy": right / count}
 
 
-def _text_figures(scorer: AnswerScores, references: Sequence[str], written: Sequence[str]) -> dict[str, float]:
-    return {"exact_match": _share(references, written), **scorer.of_all(references, written)}
+def _text_figures(scorer: AnswerScores | None, references: Sequence[str], written: Sequence[str]) -> dict[str, float]:
+    scores = {} if scorer is None else scorer.of_all(references, written)
+    return {"exact_match": _share(references, written), **scores}
 
 
 def _share(references: Sequence[str], written: Sequence[str]) -> float:

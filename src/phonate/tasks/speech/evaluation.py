@@ -21,7 +21,6 @@ from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.text_checks import has_words
 from phonate.data.progress import track
-from phonate.evaluation.distances import distances
 from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.speech.inference import Synthesiser
@@ -34,6 +33,7 @@ MOST = 200
 SOUNDS = 6
 """Number of texts with sounds of every system in the report."""
 _SPOKEN = "synthesised"
+_MISSING = "not installed"
 _LEGEND = (
     "wer, cer: errors of the recogniser; skipped, repeated: words omitted or said again; mos: predicted mean opinion "
     "score, 1 to 5; speaker: cosine of voices with the natural recording; mcd: mel cepstral distortion in dB; f0: "
@@ -85,9 +85,9 @@ def evaluate(
         "texts": len(clips),
         "words": sum(len(clip.text.split()) for clip in clips),
         "seconds": round(made / synthesiser.sample_rate, 1),
-        "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}",
-        "naturalness": "distillmos",
-        "speaker_judge": "resemblyzer",
+        "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}" if judges.recogniser else _MISSING,
+        "naturalness": "distillmos" if judges.naturalness else _MISSING,
+        "speaker_judge": "resemblyzer" if judges.speakers else _MISSING,
     }
     return Evaluation("speech", results, _SPOKEN, _LEGEND, notes, items, sounds, synthesiser.sample_rate)
 
@@ -136,20 +136,21 @@ def _judge(
     """Metrics of one system's `waveforms`, and the values of each."""
     items: dict[str, dict[str, Any]] = {}
     for clip, waveform in track("judging", list(zip(clips, waveforms, strict=True))):
-        heard = judges.recogniser.transcribe(waveform, rate)
         natural = isinstance(clip, Clip) and waveform is clip.waveform
-        score = judges.naturalness.score if natural else judges.naturalness.score_made
-        items[clip.id] = {
-            "text": clip.text,
-            "heard": heard,
-            "mos": score(waveform, rate, clip.id),
-            **judges.word_errors([clip.text], [heard]),
-        }
+        items[clip.id] = {"text": clip.text}
+        if judges.recogniser is not None:
+            heard = judges.recogniser.transcribe(waveform, rate)
+            items[clip.id] |= {"heard": heard, **judges.word_errors([clip.text], [heard])}
+        if judges.naturalness is not None:
+            score = judges.naturalness.score if natural else judges.naturalness.score_made
+            items[clip.id]["mos"] = score(waveform, rate, clip.id)
         if isinstance(clip, Clip):
             items[clip.id]["seconds"] = len(waveform) / len(clip.waveform)
             if not natural:
                 items[clip.id] |= _against(judges, clip, waveform, rate)
-    metrics = judges.word_errors([clip.text for clip in clips], [item["heard"] for item in items.values()])
+    metrics: dict[str, float] = {}
+    if judges.recogniser is not None:
+        metrics = judges.word_errors([clip.text for clip in clips], [item["heard"] for item in items.values()])
     for name in ("mos", "speaker", "mcd", "f0", "voicing", "seconds"):
         values = [item[name] for item in items.values() if item.get(name) is not None]
         if values:
@@ -159,15 +160,19 @@ def _judge(
 
 def _against(judges: Judges, clip: Clip, waveform: FloatArray, rate: int) -> dict[str, float | None]:
     """Distances from the natural recording; None if one can't be measured."""
+    measured: dict[str, float | None] = {}
     try:
-        found = distances(waveform, clip.waveform, rate, clip.id)
-        voices = [judges.speakers.embed(sound, rate, clip.id) for sound in (waveform, clip.waveform)]
+        if judges.speakers is not None:
+            made, recorded = (judges.speakers.embed(sound, rate, clip.id) for sound in (waveform, clip.waveform))
+            measured["speaker"] = float(made @ recorded)
+        if judges.distances is not None:
+            found = judges.distances(waveform, clip.waveform, rate, clip.id)
+            measured |= {
+                "mcd": found.mel_cepstral_distortion,
+                "f0": None if math.isnan(found.f0_rmse) else found.f0_rmse,
+                "voicing": found.voicing_error,
+            }
     except DataError as error:
         logger.warning("%s", error)
         return {}
-    return {
-        "speaker": float(voices[0] @ voices[1]),
-        "mcd": found.mel_cepstral_distortion,
-        "f0": None if math.isnan(found.f0_rmse) else found.f0_rmse,
-        "voicing": found.voicing_error,
-    }
+    return measured

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,34 +11,52 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.config.language_codes import is_english, primary
+from phonate.config.packages import optional_package
+from phonate.evaluation.distances import Distances, distances
 from phonate.evaluation.held_out import Sentence
 from phonate.evaluation.naturalness import NaturalnessJudge
+from phonate.evaluation.packages import judge_of
 from phonate.evaluation.speaker_similarity import SpeakerJudge
 from phonate.evaluation.transcription import Recogniser, character_error_rate, word_edits, word_error_rate
 from phonate.evaluation.words import WordErrors, count
 from phonate.tasks.speech.settings import SpeechRecipe
 
 INSTALL_JUDGES = "pip install 'phonate[eval]' && pip install --no-deps distillmos xls-r-sqa"
+_WORD_PACKAGES = ("jiwer", "rapidfuzz", "whisper_normalizer")
 WORD_WEIGHT = 5.0
 """MOS points subtracted in `quality` per unit of WER: 20 % of wrong words cost one point."""
 
 
 class Judges:
-    """The judges."""
+    """The judges, None where they are not installed."""
 
     def __init__(self, language: str) -> None:
         self.english = is_english(language)
-        self.recogniser = Recogniser("tiny.en", "en") if self.english else Recogniser("base", primary(language))
+        self.recogniser = judge_of("wer, cer", self._recogniser(language))
+
+    def _recogniser(self, language: str) -> Callable[[], Recogniser]:
+        def make() -> Recogniser:
+            for package in _WORD_PACKAGES if self.english else ():
+                optional_package(package, "word errors")
+            return Recogniser("tiny.en", "en") if self.english else Recogniser("base", primary(language))
+
+        return make
 
     @cached_property
-    def naturalness(self) -> NaturalnessJudge:
+    def naturalness(self) -> NaturalnessJudge | None:
         """Predicts listeners' scores."""
-        return NaturalnessJudge()
+        return judge_of("mos", NaturalnessJudge)
 
     @cached_property
-    def speakers(self) -> SpeakerJudge:
+    def speakers(self) -> SpeakerJudge | None:
         """Compares voices."""
-        return SpeakerJudge()
+        return judge_of("speaker", SpeakerJudge)
+
+    @cached_property
+    def distances(self) -> Callable[..., Distances] | None:
+        """Compares recordings of one text frame by frame."""
+        needed = judge_of("mcd, f0, voicing", lambda: optional_package("librosa", "aligning two recordings"))
+        return None if needed is None else distances
 
     def word_edits(self, texts: Sequence[str], heard: Sequence[str]) -> tuple[int, int]:
         """Word edits, and words of the texts."""
@@ -58,7 +76,7 @@ class Judges:
 
 def missing_judges() -> list[str]:
     """Packages that judging English needs and that are not installed."""
-    packages = ("faster_whisper", "jiwer", "whisper_normalizer", "distillmos", "xls_r_sqa")
+    packages = ("faster_whisper", *_WORD_PACKAGES, "distillmos", "xls_r_sqa")
     return [name for name in packages if importlib.util.find_spec(name) is None]
 
 
@@ -90,10 +108,11 @@ def judged(
         waveforms: One array (samples,) for each of them.
         rate: Samples per second.
     """
-    heard = [judges.recogniser.transcribe(waveform, rate) for waveform in waveforms]
-    scores = [
-        judges.naturalness.score_made(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)
-    ]
+    recogniser, naturalness = judges.recogniser, judges.naturalness
+    assert recogniser is not None, "check_judges"
+    assert naturalness is not None, "check_judges"
+    heard = [recogniser.transcribe(waveform, rate) for waveform in waveforms]
+    scores = [naturalness.score_made(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)]
     return {
         "wer": judges.word_edits([clip.text for clip in clips], heard),
         "mos": (float(np.sum(scores)), len(scores)),

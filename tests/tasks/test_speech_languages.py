@@ -52,6 +52,16 @@ def test_a_language_brings_its_phones_and_its_aligner(tmp_path: Path) -> None:
     assert "training.init_from" not in scratch.changes, "null stays"
 
 
+@pytest.mark.parametrize("phonemes", ["espeak", "characters"])
+def test_english_in_other_phones_brings_its_aligner_and_says_so(tmp_path: Path, phonemes: str) -> None:
+    found = chosen(noises(tmp_path / "few", 1.0), f"data.phonemes={phonemes}")
+    assert found.changes["data.durations"] == "learnt"
+    assert found.reason.startswith(f"data.phonemes={phonemes}: durations from an aligner that is trained first")
+    own = chosen(tmp_path / "few", f"data.phonemes={phonemes}", "data.durations=mfa")
+    assert "data.durations" not in own.changes
+    assert "data.durations" not in chosen(tmp_path / "few").changes
+
+
 @pytest.mark.parametrize("option", ["data.language=de", "data.phonemes=characters"])
 def test_where_phones_differ_all_of_the_base_is_trained(tmp_path: Path, option: str) -> None:
     few = chosen(noises(tmp_path / "few", 1.0), option)

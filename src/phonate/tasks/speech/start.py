@@ -73,17 +73,17 @@ def start(recipe: SpeechRecipe) -> Start | None:
 
 
 def _of_language(recipe: SpeechRecipe) -> Start:
-    """What a language other than English needs."""
+    """What a language other than English needs, and English in other phones than pocketsphinx aligns."""
     data, changes, reasons = recipe.data, dict[str, Any](), []
-    if is_english(data.language):
-        return Start({}, "")
-    if data.phonemes == "english":
+    english = is_english(data.language)
+    if data.phonemes == "english" and not english:
         changes["data.phonemes"] = "espeak"
         reasons.append("espeak's phones")
-    if data.durations == "pocketsphinx":
+    if data.durations == "pocketsphinx" and not (english and data.phonemes == "english"):
         changes["data.durations"] = "learnt"
         reasons.append("durations from an aligner that is trained first")
-    return Start(changes, f"{data.language}: {', '.join(reasons)}" if reasons else "")
+    what = f"data.phonemes={data.phonemes}" if english else data.language
+    return Start(changes, f"{what}: {', '.join(reasons)}" if reasons else "")
 
 
 def _of_judges(recipe: SpeechRecipe) -> Start:

@@ -157,6 +157,15 @@ def test_mixed_mode_says_why_it_falls_back(caplog):
     assert "Falling back to CPU: no device has 20.0 GB free" in caplog.text
 
 
+def test_a_machine_without_a_gpu_needs_no_word_about_it(caplog, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    forget_fallbacks()
+    with caplog.at_level(logging.INFO, "phonate"):
+        assert ResourceDetector(Table()).select_best_device("mixed") == "cpu"
+        assert str(devices.choose("mixed", probe=Table())) == "cpu"
+    assert not caplog.text
+
+
 def test_cpu_mode_never_looks_at_gpus():
     table = two()
     assert ResourceDetector(table).select_best_device("cpu") == "cpu"

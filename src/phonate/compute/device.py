@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 import torch
@@ -49,7 +48,8 @@ def _without_gpu(mode: Mode, found: list[Gpu]) -> torch.device:
         )
     if mode != "mixed":
         raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
-    log_fallback(f"no CUDA devices available{unused}", logging.WARNING if found else logging.INFO)
+    if found:
+        log_fallback(f"no CUDA devices available{unused}")
     return torch.device("cpu")
 
 

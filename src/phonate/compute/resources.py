@@ -102,7 +102,8 @@ class ResourceDetector:
     ) -> str:
         """A GPU with `min_memory_gb` free: "cuda:N", or "mps" on a Mac.
 
-        Without one, mode "mixed" logs why and returns "cpu". Mode "cpu" returns it without looking at GPUs.
+        Without one, mode "mixed" returns "cpu", and logs why where there are GPUs. Mode "cpu" returns it without a look
+        at them.
 
         Args:
             mode: gpu, cpu or mixed.
@@ -130,7 +131,8 @@ class ResourceDetector:
         why = _shortage(gpus, min_memory_gb)
         if mode == "gpu":
             raise NoDeviceError(f"GPU mode requested but {why}; {_remedy(gpus)}")
-        log_fallback(why)
+        if gpus:
+            log_fallback(why)
         return "cpu"
 
     def text(self) -> str:
@@ -152,11 +154,11 @@ class ResourceDetector:
 _reported: set[str] = set()
 
 
-def log_fallback(reason: str, level: int = logging.INFO) -> None:
-    """Log why the CPU is used instead of a GPU: each reason once, however many runs a command trains."""
+def log_fallback(reason: str) -> None:
+    """Log why the CPU is used although there is a GPU: each reason once, however many runs a command trains."""
     if reason not in _reported:
         _reported.add(reason)
-        logger.log(level, "Falling back to CPU: %s", reason)
+        logger.warning("Falling back to CPU: %s", reason)
 
 
 def forget_fallbacks() -> None:

@@ -28,7 +28,7 @@ from phonate.text.phonemes import Word
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.manifest import problems
 from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE
-from phonate.workflows.train import _started
+from phonate.workflows.train import settled
 
 PACKAGE = Path(phonate.__file__).parent
 TEXT = "The baker sold a yellow boat. Nobody knew why."
@@ -247,21 +247,21 @@ def test_a_recipe_of_ones_own_is_not_overruled(tmp_path: Path) -> None:
     """What an edited copy of the recipe sets stays, what it leaves as it was follows from the recordings."""
     path = corpus(tmp_path / "mine", 4, 2.0)
     copy = resolve("speech", [f"data.path={path}"])
-    plain, reason = _started("speech", [f"data.path={path}"])
+    plain, reason = settled("speech", [f"data.path={path}"])
     assert plain.recipe.training.max_steps == 150
     assert "set otherwise" not in reason
     (tmp_path / "copy.yaml").write_text(copy.to_yaml())
-    same, reason = _started(tmp_path / "copy.yaml", [])
+    same, reason = settled(tmp_path / "copy.yaml", [])
     assert same.recipe == plain.recipe
     assert "set otherwise" not in reason
     edited = copy.to_yaml().replace("max_steps: 3200", "max_steps: 5000").replace("decay: 0.999", "decay: 0.9999")
     (tmp_path / "edited.yaml").write_text(edited)
-    started, reason = _started(tmp_path / "edited.yaml", [])
+    started, reason = settled(tmp_path / "edited.yaml", [])
     training = started.recipe.training
     assert (training.max_steps, training.ema.decay) == (5000, 0.9999)
     assert (training.init_from, training.scheduler.warmup_steps) == (BASE_VOICE, 7)
     assert reason.endswith("; set otherwise: training.ema, training.max_steps")
-    epochs, reason = _started("speech", [f"data.path={path}", "training.epochs=3"])
+    epochs, reason = settled("speech", [f"data.path={path}", "training.epochs=3"])
     assert (epochs.recipe.training.max_steps, epochs.recipe.training.epochs) == (None, 3)
     assert reason.endswith("; set otherwise: training.max_steps")
 

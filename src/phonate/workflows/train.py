@@ -71,7 +71,7 @@ def train(
     """
     records = [load_plugin(path) for path in plugins]
     transcribed = transcribe(resolve(source, overrides).recipe.data)
-    resolved, reason = _started(source, overrides)
+    resolved, reason = settled(source, overrides)
     settings: TrainingSettings = resolved.recipe.training
     if settings.tuning.library is not None and not dry_run:
         search = tune(source, overrides, resume=resume, mode=mode, device=device, output=output, plugins=plugins)
@@ -120,7 +120,7 @@ def _check_start(settings: TrainingSettings) -> None:
             raise InputError(f"training.init_from: {error}") from error
 
 
-def _started(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Resolved, str]:
+def settled(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Resolved, str]:
     """The recipe with what it leaves to the data, and one line about that; "" where it leaves nothing."""
     resolved = resolve(source, overrides)
     info = task_info(resolved.recipe.task)
@@ -135,10 +135,10 @@ def _started(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -
     otherwise = sorted(name for name in own if _value(resolved, name) != start.changes[name])
     reason = start.reason + (f"; set otherwise: {', '.join(otherwise)}" if start.reason and otherwise else "")
     changes = {name: value for name, value in start.changes.items() if name not in own}
-    settled = {name: changes.pop(name) for name in ("training.init_from",) if name in changes}
+    fixed = {name: changes.pop(name) for name in ("training.init_from",) if name in changes}
     if isinstance(overrides, Mapping):
-        return resolve(source, {**changes, **overrides, **settled}), reason
-    return resolve(source, [*_written(changes), *overrides, *_written(settled)]), reason
+        return resolve(source, {**changes, **overrides, **fixed}), reason
+    return resolve(source, [*_written(changes), *overrides, *_written(fixed)]), reason
 
 
 def _is_own(resolved: Resolved, name: str) -> bool:

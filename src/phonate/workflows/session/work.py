@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import shutil
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from phonate.workflows.session.config import SessionConfig
 from phonate.workflows.session.demonstration import SAMPLE
 from phonate.workflows.session.log import SessionLog
 from phonate.workflows.session.state import SessionState
-from phonate.workflows.train import train
+from phonate.workflows.train import settled, train
 
 MODEL, VOCODER = "model", "vocoder"
 """Names of runs."""
@@ -64,7 +65,12 @@ class Work:
 
     def check(self, resolved: Resolved) -> None:
         """Raise InputError for what the recipe's task can't do, before hours of other work."""
-        task_class(resolved.recipe.task)(resolved.recipe)
+        with tempfile.TemporaryDirectory() as folder:
+            recipe = Path(folder) / f"{MODEL}.yaml"
+            recipe.write_text(resolved.to_yaml(), encoding="utf-8")
+            # As training will start it, but for what the recordings decide, which are not listed yet.
+            final, _ = settled(recipe, {"training.init_from": None})
+        task_class(final.recipe.task)(final.recipe)
 
     def train(self, resolved: Resolved, name: str) -> Path:
         """Train a recipe into the session's folder `name` on the session's device; returns the run.

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import metadata, packages_distributions
+from importlib.metadata import PackageNotFoundError, distribution, distributions, metadata, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,7 @@ def test_every_import_is_declared() -> None:
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 imported.add(str(node.module).partition(".")[0])
     foreign = imported - set(sys.stdlib_module_names) - {"phonate"}
-    assert {"PIL", "torch"} <= foreign
+    assert {"numpy", "torch"} <= foreign
     homes["pydantic_core"] = ["pydantic"]  # its own compiled half, of one exact version
     undeclared = {name for name in foreign if not {name_of(one) for one in homes.get(name, [name])} & declared}
     assert not undeclared
@@ -132,22 +132,99 @@ def test_the_ci_script_is_ready_to_run() -> None:
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
 
 
+ALLOWED_MEGABYTES = 400
+"""Of required packages beside torch and what torch requires."""
+
+USE = """
+import sys
+from pathlib import Path
+import soundfile
+import phonate
+from phonate.cli import main
+
+voice = phonate.load("base/voice")
+for number, text in enumerate(["Good morning to you all.", "The train is late again today.", "We had rice and beans.",
+                               "She sells shells by the sea.", "It rained the whole week."]):
+    folder = Path("clips") / ("ann" if number % 2 else "ben")
+    folder.mkdir(parents=True, exist_ok=True)
+    soundfile.write(folder / f"{number}.wav", voice.speak(text), voice.sample_rate)
+    (folder / f"{number}.txt").write_text(text)
+few = ["data.path=clips", "training.max_steps=1", "size=tiny"]
+for command in (
+    ["speak", "Hello.", "-o", "hello.wav"],
+    ["train", "speech", *few, "--output", "runs/speech"],
+    ["train", "conversion", *few, "--output", "runs/conversion"],
+    ["train", "recognition", *few, "--output", "runs/recognition"],
+    ["train", "vocoder", *few, "--output", "runs/vocoder"],
+    ["evaluate", "runs/recognition"],
+    ["report", "runs/speech"],
+):
+    code = main(command)
+    assert code == 0, (code, command)
+"""
+
+
+def torch_alone(folder: Path) -> None:
+    """A folder with links to the installed torch and what torch requires, and to nothing else."""
+    folder.mkdir()
+    waiting, names = ["torch"], set()
+    while waiting:
+        name = waiting.pop()
+        if name in names:
+            continue
+        names.add(name)
+        try:
+            found = distribution(name)
+        except PackageNotFoundError:  # for other systems
+            continue
+        waiting += [name_of(one) for one in found.requires or () if "extra ==" not in one]
+        for top in {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(Path(str(found.locate_file(top))).resolve())
+
+
+def disk_megabytes(packages: Path) -> dict[str, float]:
+    """What each package in a folder takes on disk (1024^2 bytes, as du counts)."""
+    sizes = {}
+    for found in distributions(path=[str(packages)]):
+        files = {Path(str(file.locate())) for file in found.files or ()}
+        sizes[name_of(found.name)] = sum(file.stat().st_blocks for file in files if file.is_file()) * 512 / 2**20
+    return sizes
+
+
 @pytest.mark.slow
-def test_a_wheel_speaks_and_lacks_no_file(tmp_path: Path) -> None:
-    """What `pip install phonate` brings, away from the checkout: every file of the package, and a voice."""
+def test_a_plain_install_speaks_trains_and_reports(tmp_path: Path) -> None:
+    """The wheel and what it requires today: nothing of the checkout, of an extra or of constraints.txt."""
     source = tmp_path / "source"
     shutil.copytree(ROOT / "src/phonate", source / "src/phonate", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--target", tmp_path / "site", source], check=True)
-    installed = {file.relative_to(tmp_path / "site") for file in (tmp_path / "site/phonate").rglob("*.*")}
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path / "wheel", source], cwd=tmp_path, check=True
+    )
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (packages,) = tmp_path.glob("venv/lib/python*/site-packages")
+    torch_alone(tmp_path / "torch")
+    (packages / "torch.pth").write_text(f"{tmp_path / 'torch'}\n")
+    python = tmp_path / "venv/bin/python"
+    subprocess.run([*pip, "--python", python, "install", *(tmp_path / "wheel").iterdir()], cwd=tmp_path, check=True)
+
+    installed = {file.relative_to(packages) for file in (packages / "phonate").rglob("*.*")}
     written = {file.relative_to(source / "src") for file in (source / "src/phonate").rglob("*.*")}
     assert written <= installed
+    sizes = disk_megabytes(packages)
+    del sizes["phonate"]
+    report = f"{sum(sizes.values()):.0f} MB: " + ", ".join(
+        f"{name} {size:.1f}" for name, size in sorted(sizes.items(), key=lambda one: -one[1])
+    )
+    print(report)
+    assert {"numpy", "av"} <= set(sizes)
+    assert sum(sizes.values()) <= ALLOWED_MEGABYTES, report
 
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
-    code = "import phonate.cli; print(phonate.__file__); phonate.cli.main(['speak', 'Hello.', '-o', 'x.wav'])"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith(str(tmp_path / "site"))
-    assert soundfile.info(tmp_path / "x.wav").duration > 0.3
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment |= {"HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ran = subprocess.run([python, "-c", USE], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert soundfile.info(tmp_path / "hello.wav").duration > 0.3
+    assert (tmp_path / "runs/speech/report.html").stat().st_size > 10_000

@@ -53,7 +53,6 @@ def serving(tmp_path: Path) -> Iterator[Serve]:
 @pytest.fixture(scope="session")
 def small_voice(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the task speech with two voices."""
-    pytest.importorskip("pocketsphinx", reason="needs forced alignment: pip install 'phonate[align]'")
     from small_voice import small_run
 
     return small_run(tmp_path_factory.mktemp("voice"))

@@ -236,7 +236,6 @@ def test_a_recipe_written_out_in_full_is_read_again(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_from_recordings_to_a_file(espeak: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Training learns, a resumed run goes on, and `phonate speak` writes speech."""
-    pytest.importorskip("pocketsphinx", reason="needs forced alignment: pip install 'phonate[align]'")
     made = embedded_corpus.make(tmp_path / "made", embedded_corpus.SPEAKERS[:1], 6)
     voice = made.folder / embedded_corpus.SPEAKERS[0].name
     rows = [f"{number:02d}|{text}" for number, text in enumerate(embedded_corpus.SENTENCES[:6])]

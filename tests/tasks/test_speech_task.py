@@ -79,7 +79,6 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def folder(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `voice/`, LJSpeech's layout, of one speaker."""
-    pytest.importorskip("pocketsphinx", reason="needs forced alignment: pip install 'phonate[align]'")
     folder = tmp_path_factory.mktemp("speech")
     made = embedded_corpus.make(folder / "made", embedded_corpus.SPEAKERS[:1], SENTENCES)
     (folder / "voice").mkdir()

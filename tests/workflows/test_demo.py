@@ -31,7 +31,7 @@ from phonate.workflows.demo.recordings import divide
 from phonate.workflows.demo.speech import RECORDINGS, train_speech
 from phonate.workflows.demo.training import Limit, Machine, Training
 
-JUDGES = ("pocketsphinx", "faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
+JUDGES = ("faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
 
 def phonate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -525,7 +525,6 @@ def test_looking_does_not_train(place, capsys):
 
 @pytest.mark.slow
 def test_recordings_with_texts_become_a_voice(place, recordings):
-    pytest.importorskip("pocketsphinx", reason="needs pocketsphinx: pip install 'phonate[align]'")
     source = recordings / "tts_en_kathleen"
     rows = (source / "metadata.csv").read_text("utf-8").splitlines()[200:212]
     (place / "recordings/wavs").mkdir(parents=True)

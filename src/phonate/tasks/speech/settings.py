@@ -26,9 +26,9 @@ class SpeechData(SpokenData):
     language: str = "en-us"
     """Language of the texts, as espeak calls it."""
     durations: Literal["pocketsphinx", "mfa", "learnt", "espeak"] = "pocketsphinx"
-    """Where the durations of phones come from: forced alignment with pocketsphinx (English; needs phonate[align]),
-    TextGrids of the Montreal Forced Aligner (`alignments`; needs phonate[align]), an aligner that is trained on the
-    corpus first (any language, needs nothing), or the TextGrids that lie beside speech that espeak made."""
+    """Where the durations of phones come from: forced alignment with pocketsphinx (English phones; with others, learnt
+    takes its place), TextGrids of the Montreal Forced Aligner (`alignments`), an aligner that is trained on the corpus
+    first (any language), or the TextGrids that lie beside speech that espeak made."""
     alignments: str | None = None
     """The folder of TextGrids for `durations: mfa`, one a recording, called after its id; sub-folders are looked
     into."""

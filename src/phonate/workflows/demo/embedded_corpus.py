@@ -176,7 +176,7 @@ def say(jobs: Sequence[Job], alignments: bool = False) -> None:
     """Write each file (22,050 Hz, mono); with `alignments` also a TextGrid beside it, with the exact sample at which
     each word and each phone begins. The same call writes the same bytes.
 
-    Raises MissingPackageError without espeakng-loader (and praatio, for alignments).
+    Raises MissingPackageError without espeakng-loader.
     """
     if importlib.util.find_spec("espeakng_loader") is None:
         raise MissingPackageError(
@@ -205,7 +205,7 @@ def make(
     """Write `folder/speakers/<speaker>/<nn>.wav` and `folder/unseen/guest-<nn>.wav` by `say`, with a TextGrid beside
     each where `alignments` are wished.
 
-    `sentences` takes the first so many of each speaker's. Raises MissingPackageError without espeakng-loader and
+    `sentences` takes the first so many of each speaker's. Raises MissingPackageError without espeakng-loader, and
     InputError when there are fewer sentences than asked for.
     """
     if sentences is not None and not 1 <= sentences <= len(SENTENCES):

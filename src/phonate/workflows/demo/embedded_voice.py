@@ -80,7 +80,7 @@ def make(folder: Path, count: int = 500, unseen: int = 40, speaker: Speaker = SP
     """Write `folder/wavs/<nnnn>.wav`, 22,050 Hz, mono, each with a TextGrid of its phones beside it, and
     `folder/metadata.csv` (`id|text`).
 
-    The same call writes the same bytes. Raises MissingPackageError without espeakng-loader and praatio.
+    The same call writes the same bytes. Raises MissingPackageError without espeakng-loader.
     """
     texts = sentences(count + unseen)
     spoken = {f"{number:04d}": text for number, text in enumerate(texts[:count])}

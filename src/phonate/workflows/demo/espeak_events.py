@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonate.config.errors import MissingPackageError, PhonateError
+from phonate.config.errors import PhonateError
 
 PHONEME_EVENTS = 0x0001 | 0x0002
 """espeakINITIALIZE_PHONEME_EVENTS and espeakINITIALIZE_PHONEME_IPA of speak_lib.h."""
@@ -64,13 +64,9 @@ def read_events(events: ctypes._Pointer[EventStruct], text: str) -> list[Event]:
 
 def write_textgrid(path: Path, events: Sequence[Event], samples: int, sample_rate: int) -> None:
     """Write the tiers `words` and `phones` for Praat. Phones tile the whole recording, pauses being empty; a word
-    lasts from its first phone to the end of its last. Raises MissingPackageError without praatio."""
-    try:
-        from praatio.textgrid import IntervalTier, Textgrid
-    except ImportError as error:
-        raise MissingPackageError(
-            "TextGrids are written by praatio, which is not installed; pip install 'phonate[align]'"
-        ) from error
+    lasts from its first phone to the end of its last."""
+    from praatio.textgrid import IntervalTier, Textgrid
+
     phones = [event for event in events if not event.is_word]
     tiled = [(0, phones[0].sample, ""), *_until_the_next(phones, samples)]
     words = []

@@ -75,7 +75,7 @@ def train_speech(
     if synthetic:
         _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say, synthetic=True)
     else:
-        adapted = ["speech", *corpus, *texts, _UNJUDGED, *_aligner()]
+        adapted = ["speech", *corpus, *texts, _UNJUDGED]
         chosen = start(resolve("speech", adapted[1:]).recipe)
         from_base = chosen is not None and chosen.changes["training.init_from"] is not None
         if from_base:
@@ -155,11 +155,6 @@ def _add_base(output: Path) -> None:
     Run(output).write_json(LISTENING, compared.model_dump())
 
 
-def _aligner() -> list[str]:
-    """Overrides for where pocketsphinx is not installed."""
-    return [] if importlib.util.find_spec("pocketsphinx") else ["data.durations=learnt"]
-
-
 def _train_from_scratch(
     corpus: list[str], texts: list[str], output: Path, limit: Limit, machine: Machine, say: Say, synthetic: bool = False
 ) -> None:
@@ -171,9 +166,8 @@ def _train_from_scratch(
     say("\n2. an acoustic model: text to mel spectrogram")
     recipe = ["speech", *corpus, *texts, plain, _UNJUDGED, "training.init_from=null", "training.batch_size=8"]
     recipe.append(f"data.vocoder={quoted(vocoder)}")
-    # espeak-ng reports when each phone begins
-    exact = ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]
-    recipe += exact if synthetic else _aligner()
+    if synthetic:  # espeak-ng reports when each phone begins
+        recipe += ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]
     Training(recipe, output, machine).stopped_and_resumed(limit, 1.0 - _VOCODER_SHARE, say)
 
 

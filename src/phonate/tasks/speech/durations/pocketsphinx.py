@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.config.errors import DataError, MissingPackageError
+from phonate.config.errors import DataError
 from phonate.tasks.speech.durations.boundaries import Durations, frames_between
 from phonate.text.phonemes import Word
 
@@ -30,13 +30,8 @@ class PocketsphinxAligner:
 
     def __init__(self, vocabulary: Sequence[Sequence[Word]]) -> None:
         """`vocabulary`: the words of all recordings to be aligned."""
-        try:
-            import pocketsphinx
-        except ImportError as error:
-            raise MissingPackageError(
-                "durations: pocketsphinx needs the package pocketsphinx, which is not installed; "
-                "pip install 'phonate[align]'"
-            ) from error
+        import pocketsphinx
+
         self._names: dict[tuple[str, ...], str] = {}
         for words in vocabulary:
             for word in words:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonate.config.errors import DataError, MissingPackageError
+from phonate.config.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,9 @@ class Grid:
 
 
 def read(path: Path) -> Grid:
-    """The two tiers of a file. Raises DataError for an invalid file, and MissingPackageError without praatio."""
-    try:
-        from praatio.textgrid import openTextgrid
-    except ImportError as error:
-        raise MissingPackageError(
-            "TextGrids are read by praatio, which is not installed; pip install 'phonate[align]'"
-        ) from error
+    """The two tiers of a file. Raises DataError for an invalid file."""
+    from praatio.textgrid import openTextgrid
+
     try:
         grid = openTextgrid(str(path), includeEmptyIntervals=False, reportingMode="silence")
     except Exception as error:  # praatio raises various errors for damaged files

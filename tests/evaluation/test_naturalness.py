@@ -14,6 +14,7 @@ import pytest
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.evaluation.naturalness import LOWEST, NaturalnessJudge
+from phonate.evaluation.packages import judge_of
 
 RATE = 16000
 needs_judge = pytest.mark.skipif(
@@ -108,3 +109,13 @@ def test_without_its_packages_the_command_is_named(absent: str, monkeypatch: pyt
     with pytest.raises(MissingPackageError, match=f"{absent}.*pip install --no-deps distillmos xls-r-sqa"):
         NaturalnessJudge()
     assert "torchaudio" not in sys.modules or find_spec("torchaudio")
+
+
+def test_a_judge_that_is_missing_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    assert judge_of("mos", NaturalnessJudge) is None
+    (line,) = caplog.messages
+    assert "mos" in line
+    assert "pip install --no-deps distillmos xls-r-sqa" in line

@@ -100,6 +100,16 @@ def test_figures_tell_conversion_from_copy_and_from_blur(voice: list[float], clo
     assert metrics["cer"] == pytest.approx(1 / 11)
 
 
+def test_judges_that_are_missing_leave_their_columns_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    judges = FakeJudges()
+    judges.profiles = {}
+    judges.recogniser = None
+    monkeypatch.setattr(FakeJudges, "transcribe", Judges.transcribe)
+    pair = Pair(Source(Clip("b0", "ben", "", np.zeros(4))), "", Wanted("anna", [], [], "anna"), "b0")
+    item = compared(judges, pair, hear(judges, np.zeros(22050, np.float32), 1.0))
+    assert summary([item]) == {"mos": 1.0}
+
+
 def test_a_profile_has_unit_length() -> None:
     assert np.linalg.norm(profile([np.array([1.0, 0.0]), np.array([0.0, 1.0])], [1.0, 2.0])) == pytest.approx(1.0)
 

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray, read_audio, resample
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.data.dialogues.dialogue import Audio
 from phonate.data.progress import track
 from phonate.evaluation.calibration import Calibration, calibrate
+from phonate.evaluation.packages import judge_of
 from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge
 from phonate.evaluation.tables import Column, Evaluation
 from phonate.evaluation.transcription import Recogniser, character_edits, plain, word_edits
@@ -59,7 +60,8 @@ class _Language:
 
     code: str | None
     """As Whisper names it; None: unknown, so that words are not judged."""
-    calibration: Calibration
+    calibration: Calibration | None
+    """None: voices are not judged."""
     recogniser: Recogniser | None = field(repr=False)
 
 
@@ -91,8 +93,8 @@ def evaluate(
     """
     cloner = VoiceCloner.load(run, device=device, dtype=dtype, codec=codec, base=base)
     pairs = _pairs(cloner, _samples(run, data, cloner))
-    judge = SpeakerJudge()
-    voices = _Voices(judge, cloner.sample_rate)
+    judge = judge_of("similarity, likeness, accepted", SpeakerJudge)
+    voices = None if judge is None else _Voices(judge, cloner.sample_rate)
     languages = {
         script: _language(script, [pair for pair in pairs if pair.script == script], voices, cloner.sample_rate)
         for script in sorted({pair.script for pair in pairs})
@@ -104,7 +106,7 @@ def evaluate(
             Reference(pair.reference, cloner.sample_rate, pair.sample.reference_text), pair.sample.target_text
         ),
     }
-    results: dict[str, dict[str, float]] = {_OTHER: _floor(pairs, voices, languages)}
+    results: dict[str, dict[str, float]] = {} if voices is None else {_OTHER: _floor(pairs, voices, languages)}
     items: dict[str, dict[str, Any]] = {}
     sounds: dict[str, dict[str, FloatArray]] = {
         pair.sample.id: {"reference": pair.reference} for pair in pairs[:SOUNDS]
@@ -119,10 +121,10 @@ def evaluate(
     notes = {
         "pairs": len(pairs),
         "speakers": len({pair.sample.speaker for pair in pairs}),
-        "speaker_judge": "resemblyzer",
+        "speaker_judge": "resemblyzer" if judge else "not installed",
         "languages": {
             language.code or script: {
-                "calibration": asdict(language.calibration),
+                "calibration": language.calibration and asdict(language.calibration),
                 "recogniser": language.recogniser.name if language.recogniser else f"none; {_advice()}",
             }
             for script, language in languages.items()
@@ -195,16 +197,20 @@ class _Voices:
             return None
 
 
-def _language(script: str, pairs: Sequence[_Pair], voices: _Voices, rate: int) -> _Language:
+def _language(script: str, pairs: Sequence[_Pair], voices: _Voices | None, rate: int) -> _Language:
+    recogniser = _recogniser(script, pairs, rate)
+    calibration = None if voices is None else _calibration(pairs, voices)
+    return _Language(recogniser.language if recogniser else None, calibration, recogniser)
+
+
+def _calibration(pairs: Sequence[_Pair], voices: _Voices) -> Calibration:
     by_speaker: dict[str, dict[Audio, Embedding]] = {}
     for pair in pairs:
         own = by_speaker.setdefault(str(pair.sample.speaker), {})
         for audio, waveform in ((pair.sample.reference, pair.reference), (pair.sample.target, pair.target)):
             if len(own) < MOST_OF_A_SPEAKER:
                 own[audio] = voices.of(audio, waveform)
-    calibration = calibrate({name: list(own.values()) for name, own in by_speaker.items()})
-    recogniser = _recogniser(script, pairs, rate)
-    return _Language(recogniser.language if recogniser else None, calibration, recogniser)
+    return calibrate({name: list(own.values()) for name, own in by_speaker.items()})
 
 
 def _recogniser(script: str, pairs: Sequence[_Pair], rate: int) -> Recogniser | None:
@@ -212,6 +218,9 @@ def _recogniser(script: str, pairs: Sequence[_Pair], rate: int) -> Recogniser | 
     the English one. None: there is no model for the language."""
     try:
         multilingual = Recogniser(MULTILINGUAL)
+    except MissingPackageError as error:
+        logger.warning("not judged: cer, wer: %s", error)
+        return None
     except InputError:
         logger.warning("words are judged in English only; %s", _advice())
         return Recogniser(ENGLISH) if script == "LATIN" else None
@@ -240,7 +249,7 @@ def _judged(
     name: str,
     pairs: Sequence[_Pair],
     made: Sequence[FloatArray],
-    voices: _Voices,
+    voices: _Voices | None,
     languages: Mapping[str, _Language],
     rate: int,
 ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
@@ -250,7 +259,8 @@ def _judged(
     for pair, waveform in track(f"{name}: judging", list(zip(pairs, made, strict=True))):
         language = languages[pair.script]
         item: dict[str, Any] = {"speaker": pair.sample.speaker}
-        item |= _likeness(_cosine(pair, voices.made(waveform), voices), language.calibration)
+        if voices is not None:
+            item |= _likeness(_cosine(pair, voices.made(waveform), voices), language.calibration)
         item["seconds"] = len(waveform) / len(pair.target)
         if language.recogniser is not None and plain(pair.sample.target_text):
             heard = language.recogniser.transcribe(waveform, rate)
@@ -270,7 +280,8 @@ def _cosine(pair: _Pair, voice: Embedding | None, voices: _Voices) -> float:
     return 0.0 if voice is None else float(voice @ voices.of(pair.sample.reference, pair.reference))
 
 
-def _likeness(cosine: float, calibration: Calibration) -> dict[str, float]:
+def _likeness(cosine: float, calibration: Calibration | None) -> dict[str, float]:
+    assert calibration is not None  # where there are voices
     return {
         "similarity": cosine,
         "likeness": calibration.scaled(cosine),

@@ -157,6 +157,7 @@ for command in (
     ["train", "recognition", *few, "--output", "runs/recognition"],
     ["train", "vocoder", *few, "--output", "runs/vocoder"],
     ["evaluate", "runs/recognition"],
+    ["evaluate", "runs/speech"],
     ["report", "runs/speech"],
 ):
     code = main(command)

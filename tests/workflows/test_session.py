@@ -10,6 +10,7 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -20,8 +21,11 @@ from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.speech import judges, start
+from phonate.tasks.speech.task import SpeechTask
 from phonate.workflows.session import log as session_log
 from phonate.workflows.session.config import read_config
+from phonate.workflows.session.work import Work
 from sessions import make_recordings, make_texts, messages, read_log, write_config
 from sounds import SAMPLE_RATE, voiced_tone
 
@@ -521,6 +525,16 @@ def test_looking_does_not_train(place, capsys):
     assert main(["session", "--check-voice-data", "--voice-data-dir", "nowhere"]) == 1
     assert "❌ No voice data found in: nowhere" in capsys.readouterr().out
     assert not (place / "training/output").exists()
+
+
+def test_missing_judges_do_not_end_a_session_before_it_begins(monkeypatch):
+    for module in (judges, start):
+        monkeypatch.setattr(module, "missing_judges", lambda: ["distillmos"])
+    shipped = resolve("speech", ["data.path=nowhere"])
+    assert shipped.recipe.data.judged
+    with pytest.raises(InputError, match="pip install --no-deps distillmos"):
+        SpeechTask(shipped.recipe)
+    Work.check(SimpleNamespace(), shipped)
 
 
 @pytest.mark.slow

@@ -61,6 +61,26 @@ def test_rttm_beside_its_recordings(meetings):
     assert report.speakers == {"ann": 2, "bob": 1}
 
 
+@pytest.mark.parametrize("name", ["call (2)", "board meeting 1", "a  b", "take_1 b"])
+def test_spaces_of_a_recordings_name_are_underscores_in_its_annotation(tmp_path, name):
+    wav(tmp_path / f"calls/{name}.wav", 2.0)
+    written = "_".join(name.split())  # as phonate diarize does
+    (tmp_path / "calls/calls.rttm").write_text(f"SPEAKER {written} 1 0.5 1.0 <NA> <NA> ann <NA> <NA>\n")
+    checked, report = check_corpus(conversations(tmp_path / "calls"))
+    assert [spans(one.segments) for one in checked] == [[(0.5, 1.5, "ann")]]
+    assert not report.refused
+
+
+def test_lines_of_rttm_with_spaces_in_a_name_are_told_so(meetings):
+    for name in ("x", "y"):
+        (meetings / f"{name}.rttm").write_text(f"SPEAKER my call {name} 1 0.5 1.0 <NA> <NA> ann <NA> <NA>\n")
+    _, report = check_corpus(conversations(meetings))
+    long = [problem for problem in report.refused if "12 fields, RTTM has 10" in problem.detail]
+    assert [problem.place for problem in long] == [f"{meetings / name}.rttm:1" for name in ("x", "y")]
+    assert "write _ for them" in long[0].detail
+    assert report.usable == 2
+
+
 def test_rttm_is_indexed_with_all_segments(meetings):
     index = prepare(conversations(meetings)).index
     first = index.id[:].index("m1")

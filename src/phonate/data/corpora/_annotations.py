@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError
-from phonate.data.manifests.rows import Problem, Segment, audio_files, official_split, printable
+from phonate.data.manifests.rows import Problem, Segment, audio_files, composed, official_split, printable
 
 
 class Recordings:
@@ -25,14 +26,20 @@ class Recordings:
         for stem, files in self._files.items():
             short.setdefault(stem.partition(".")[0], []).extend(files)
         self._files = short | self._files
+        self._alike: dict[str, list[Path]] = {}
+        for stem, files in self._files.items():
+            self._alike.setdefault(_plain(stem), []).extend(files)
 
     def _unreadable(self, folder: Path, error: OSError) -> None:
         place = printable(str(folder))
         self.problems.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
 
+    def _named(self, name: str) -> list[Path]:
+        return self._files.get(name) or list(dict.fromkeys(self._alike.get(_plain(name), ())))
+
     def find(self, name: str, place: str) -> Path | Problem:
-        """The file of the recording `name`, or why there is none."""
-        found = self._files.get(name, [])
+        """The file of the recording `name`, in which `_` may stand for a space, or why there is none."""
+        found = self._named(name)
         if len(found) == 1:
             return found[0]
         root = printable(str(self.root))
@@ -43,10 +50,15 @@ class Recordings:
 
     def others(self, names: Collection[str]) -> Iterator[Problem]:
         """A problem for each recording that none of `names` stands for."""
-        known = {file for name in names for file in self._files.get(name, [])}
+        known = {file for name in names for file in self._named(name)}
         for file in sorted({file for files in self._files.values() for file in files} - known):
             place = printable(str(file))
             yield Problem(printable(file.stem), place, "no annotation", "the recording is in no annotation file")
+
+
+def _plain(name: str) -> str:
+    """The name with `_` for spaces, which annotations can't hold, and in one form of Unicode."""
+    return re.sub(r"[\s_]+", "_", composed(name))
 
 
 def annotation_files(path: Path, suffix: str) -> list[Path]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.annotations.rttm import speaker_line
+from phonate.data.annotations.rttm import FIELDS, SpeakerTurn, speaker_line
 from phonate.data.annotations.uem import Region, uem_region
 from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, split_of
 from phonate.data.corpora._lists import read_lines
@@ -75,16 +75,22 @@ def _read(file: Path, root: Path, found: dict[str, _Recording]) -> Iterator[Prob
             if not _TYPE.fullmatch(fields[0]):
                 yield malformed(place, f"not RTTM; expected {_LINE}; correct or remove the line")
             continue
+        spoken: tuple[str, SpeakerTurn] | None = None
+        mistake: str | None = None
+        try:
+            spoken = speaker_line(fields)
+        except ValueError as error:
+            mistake = f"{error}; correct it"
+            if len(fields) > FIELDS:  # whose recording can't be told
+                yield malformed(place, mistake)
+                continue
         recording = found.setdefault(fields[1], _Recording(place, split, file))
         if recording.file != file:
             raise DataError(
                 f"{place}: {fields[1]} is in {recording.file.name} too; give the file that is meant as data.path"
             )
-        try:
-            spoken = speaker_line(fields)
-        except ValueError as error:
-            recording.bad.append(Problem(fields[1], place, "malformed row", f"{error}; correct it"))
-            continue
+        if mistake is not None:
+            recording.bad.append(Problem(fields[1], place, "malformed row", mistake))
         if spoken is not None:
             channel, turn = spoken
             recording.segments.append(Segment(turn.start, turn.end, turn.speaker))

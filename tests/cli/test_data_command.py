@@ -253,3 +253,31 @@ def test_a_data_set_names_the_speaker_that_is_given(tone_corpus, tmp_path, caplo
     assert "one speaker" not in caplog.text
     make_dataset(tone_corpus / "anna", tmp_path / "alone", split=False, transcribe=None)
     assert "taken to be of one speaker; name them by data.speaker" in caplog.text
+
+
+@pytest.mark.parametrize("task", ["recognition", "speech"])
+def test_the_check_of_a_recipe_refuses_what_its_training_leaves_out(tone_corpus, tmp_path, task):
+    """A text of 700 words, and one without a word of the language, in recordings of a second."""
+    import importlib
+
+    from phonate.config.resolve import resolve
+    from phonate.workflows.prepare import check, corpus_settings
+
+    files = sorted(tone_corpus.rglob("*.wav"))[:6]
+    texts = ["good morning", "fine day", "word " * 700, "今日", "go home", "come in"]
+    lines = [f"{file}|anna|{text}\n" for file, text in zip(files, texts, strict=True)]
+    (tmp_path / "list.csv").write_text("audio_path|speaker_id|text\n" + "".join(lines))
+    recipe = tmp_path / "recipe.yaml"
+    own = "phonemes: characters, durations: learnt, aligner_steps: 2, " if task == "speech" else ""
+    recipe.write_text(
+        f"task: {task}\n"
+        f"data: {{path: {tmp_path / 'list.csv'}, {own}cache_dir: {tmp_path / 'cache'}, validation: 0.2}}\n"
+        + ("training: {init_from: null}\n" if task == "speech" else "")
+    )
+    report = check(corpus_settings(str(recipe)))
+    corpus = importlib.import_module(f"phonate.tasks.{task}.corpus").Corpus(resolve(recipe).recipe.data)
+    trained = [*corpus.positions("train"), *corpus.positions("validation")]
+    assert report["usable"] == len(trained)
+    names = {corpus.prepared.index.id[position] for position in trained}
+    assert names.isdisjoint(problem["id"] for problem in report["refused"])
+    assert report["reasons"]["too short for its text"] == 1

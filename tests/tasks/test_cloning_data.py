@@ -308,3 +308,24 @@ def test_real_pairs(recordings: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     report = check_pairs(CloningData(path=str(recordings / "voice_ar_commands" / "chatml.json"))).report
     assert report.reasons() == {"missing file": 90}
     assert "it is relative to" in report.refused[0].detail
+
+
+def test_data_check_of_a_recipe_refuses_texts_that_its_model_can_not_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
+    from higgs import small_model_folder
+
+    good, other = recording(tmp_path / "good.wav"), recording(tmp_path / "other.wav", seed=1)
+    texts = ["enough words to speak", "word " * 700, "words with <|eot_id|> in them"]
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row(good, other, text)) for text in texts))
+    small_model_folder(tmp_path / "model")
+    (tmp_path / "recipe.yaml").write_text(
+        f"task: cloning\nmodel: {{name: {tmp_path / 'model'}}}\ndata: {{path: {tmp_path / 'rows.jsonl'}}}\n"
+    )
+    assert main(["data", "check", str(tmp_path / "recipe.yaml"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["usable"], report["listed"]) == (1, 3)
+    details = " ".join(problem["detail"] for problem in report["refused"])
+    assert "over data.max_tokens 512" in details
+    assert "special token" in details

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
@@ -21,6 +22,9 @@ from phonate.data.datasets.settings import DatasetSettings
 from phonate.data.manifests.requirements import ConversationRequirements, Requirements
 
 _FORMATS = "audiofolder csv cutset folder huggingface json kaldi lhotse librispeech ljspeech rttm stm"
+if TYPE_CHECKING:
+    from phonate.data.manifests.rows import Checked, Problem
+
 CORPORA: Registry[object] = Registry(
     "corpus format",
     {name: f"phonate.data.corpora.{name}:{name}_rows" for name in _FORMATS.split()},
@@ -142,6 +146,16 @@ class RecordingData(Settings):
     def requirements(self) -> Requirements:
         """What the task requires of a recording: here, that it can be read."""
         return Requirements(min_seconds=self.audio.min_seconds, max_seconds=self.audio.max_seconds)
+
+    @property
+    def held_out_splits(self) -> tuple[str, ...]:
+        """The official splits that are not trained on."""
+        return ("validation", "test") if self.validation > 0 else ("test",)
+
+    def refusals(self, recordings: Sequence[Checked]) -> list[Problem]:
+        """Those recordings that meet the requirements and can't be trained on all the same, such as a text that is
+        longer than its recording: what training itself leaves out, by the same functions. Here: none."""
+        return []
 
     @property
     def feature_name(self) -> str:

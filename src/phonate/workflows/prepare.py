@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, PhonateError
 from phonate.config.options import takes_text
 from phonate.config.overrides import parse_overrides
 from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import check_corpus, list_corpus
-from phonate.data.manifests.rows import Row
-from phonate.data.manifests.validation import Progress, validate
+from phonate.data.manifests.rows import Row, official_split
+from phonate.data.manifests.validation import Progress, of_trained_speakers, validate
 from phonate.data.settings import ConversationData, RecordingData, VoiceData
 from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.workflows.datasets.transcripts import transcribe
+
+logger = logging.getLogger("phonate")
 
 FURTHER = "further"
 _START = 1 << 16
@@ -74,16 +77,16 @@ def check(settings: RecordingData, progress: Progress | None = None) -> dict[str
     return _each(_check, settings, progress)
 
 
-def chatml_settings(source: str, overrides: Sequence[str] = ()) -> CloningData | None:
-    """The settings of pairs for voice cloning: of a recipe of that task, or of a file of conversations with defaults.
-    None: `source` is another corpus."""
+def chatml_settings(source: str, overrides: Sequence[str] = ()) -> tuple[CloningData, str | None] | None:
+    """The settings of pairs for voice cloning, and the model: of a recipe of that task, or of a file of conversations
+    with defaults and no model. None: `source` is another corpus."""
     suffix = Path(source).suffix.lower()
     if suffix in {".yaml", ".yml"}:
-        read = resolve(source, overrides).recipe.data
-        return read if isinstance(read, CloningData) else None
+        recipe = resolve(source, overrides).recipe
+        return (recipe.data, recipe.model.name) if isinstance(recipe.data, CloningData) else None
     if suffix not in {".json", ".jsonl"} or not is_chatml(source):
         return None
-    return CloningData(**_data_options(overrides) | {"path": source})
+    return CloningData(**_data_options(overrides) | {"path": source}), None
 
 
 def is_chatml(path: str) -> bool:
@@ -95,11 +98,23 @@ def is_chatml(path: str) -> bool:
         return False
 
 
-def check_chatml(settings: CloningData) -> dict[str, Any]:
-    """Look at every pair and recording; returns the report, which may be one of refusals alone."""
+def check_chatml(settings: CloningData, model: str | None) -> dict[str, Any]:
+    """Look at every pair and recording, and at their texts as a model's tokenizer writes them; returns the report,
+    which may be one of refusals alone."""
     from phonate.tasks.cloning.pairs.checking import check_pairs
 
-    return check_pairs(settings).report.to_json()
+    checked = check_pairs(settings)
+    if model is not None:
+        from phonate.tasks.cloning.dataset import check_scripts
+        from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
+
+        try:
+            tokenizer = CloningTokenizer.load(model)
+        except PhonateError as error:
+            logger.warning("texts are not compared with the model's limits: %s", error)
+        else:
+            check_scripts(checked, tokenizer, settings)
+    return checked.report.to_json()
 
 
 def _each(
@@ -116,7 +131,14 @@ def _each(
 
 def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]:
     rows, report = list_corpus(settings)
-    validate(rows, settings.requirements, report, progress)
+    usable = validate(rows, settings.requirements, report, progress)
+    if usable and settings.requirements.trained_speaker:
+        usable = of_trained_speakers(usable, report, settings.held_out_splits)
+    refused = settings.refusals([one for one in usable if official_split(one.row.split) != "test"])
+    if refused:
+        names = {problem.id for problem in refused}
+        report.refused += refused
+        report.recount(one for one in usable if one.row.id not in names)
     return report.to_json()
 
 

@@ -75,7 +75,7 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
     if args.action == "check" and (pairs := prepare.chatml_settings(args.path, args.overrides)) is not None:
         if args.page is not None:
             raise InputError("--page: not supported for conversations; leave it out")
-        return prepare.check_chatml(pairs)
+        return prepare.check_chatml(*pairs)
     recogniser = None
     if args.transcribe:
         from phonate.workflows.datasets.from_recordings import recogniser as load_recogniser

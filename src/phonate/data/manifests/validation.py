@@ -63,11 +63,13 @@ class Report:
     over_limit: int = 0
     """Rows that `data.limit` leaves out; they are not among the listed."""
 
-    def reset(self) -> None:
-        """Forget what was counted of usable recordings."""
+    def recount(self, usable: Iterable[Checked]) -> None:
+        """Count the usable recordings anew."""
         self.usable = self.segments = 0
         self.seconds = self.speech_seconds = self.overlap_seconds = 0.0
         self.speakers = {}
+        for one in usable:
+            _add(one, self)
 
     def reasons(self) -> dict[str, int]:
         """How many rows were refused for which reason, most frequent first."""
@@ -182,9 +184,7 @@ def of_trained_speakers(usable: Sequence[Checked], report: Report, held_out: Col
         detail = f"{unknown[0]} is only in the official split {one.row.split}, and this model learns single voices"
         report.refused.append(Problem(one.row.id, one.row.place, "speaker not in training", printable(detail)))
     if len(kept) < len(usable):
-        report.reset()
-        for one in kept:
-            _add(one, report)
+        report.recount(kept)
     return kept
 
 

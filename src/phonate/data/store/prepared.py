@@ -78,7 +78,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         checked = validate(rows, settings.requirements, report, progress, settings.threads)
         report.require_usable()
         if settings.requirements.trained_speaker:
-            checked = of_trained_speakers(checked, report, _held_out(settings))
+            checked = of_trained_speakers(checked, report, settings.held_out_splits)
         build(folder, checked, report, stored, progress, settings.threads)
     verify(folder)
     try:
@@ -123,17 +123,12 @@ def _cache(settings: RecordingData, folder: Path, index: Index, features: Featur
     return ComputedFeatures(folder, index, features, hold=settings.storage == "memory")
 
 
-def _held_out(settings: RecordingData) -> tuple[str, ...]:
-    """The official splits that are not trained on."""
-    return ("validation", "test") if settings.validation > 0 else ("test",)
-
-
 def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, features: Features) -> str:
     """A hash of the rows, the path, size and time of each recording, and the feature settings."""
     name = "waveform" if isinstance(features, Unstored) else settings.feature_name
     facts: tuple[object, ...] = (FORMAT, name, features.fingerprint, settings.requirements)
     if settings.requirements.trained_speaker:
-        facts = (*facts, _held_out(settings))
+        facts = (*facts, settings.held_out_splits)
     digest = hashlib.sha256(repr(facts).encode())
     for row in rows:
         if isinstance(row, Problem):

@@ -21,6 +21,7 @@ from phonate.tasks.cloning.pairs.checking import MALFORMED, CheckedPairs, check_
 from phonate.tasks.cloning.pairs.samples import CloningSample
 from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.text.arabic import normalise_arabic
+from phonate.text.arabic_settings import ArabicText
 
 if TYPE_CHECKING:
     from phonate.audio.higgs_codec import HiggsCodec
@@ -56,7 +57,7 @@ class Corpus:
     @cached_property
     def _splits(self) -> tuple[list[CloningSample], list[CloningSample]]:
         facts = self.checked.facts
-        samples = [self._normalised(sample) for sample in self.checked.samples]
+        samples = [normalised(sample, self.data.arabic) for sample in self.checked.samples]
         contents = [[facts[sample.target].digest] for sample in samples]
         train, validation = split_by_contents(samples, contents, self.data.validation)
         logger.info("%s: %d pairs for training, %d for validation", self.data.path, len(train), len(validation))
@@ -100,13 +101,15 @@ class Corpus:
         codec.to("cpu")  # its work is done, and a GPU's memory is for the model
         return store
 
-    def _normalised(self, sample: CloningSample) -> CloningSample:
-        said, arabic = sample.reference_text, self.data.arabic
-        return replace(
-            sample,
-            reference_text=None if said is None else normalise_arabic(said, arabic) or None,
-            target_text=normalise_arabic(sample.target_text, arabic),
-        )
+
+def normalised(sample: CloningSample, arabic: ArabicText) -> CloningSample:
+    """The sample with texts as `data.arabic` says."""
+    said = sample.reference_text
+    return replace(
+        sample,
+        reference_text=None if said is None else normalise_arabic(said, arabic) or None,
+        target_text=normalise_arabic(sample.target_text, arabic),
+    )
 
 
 def encode(codec: HiggsCodec, audio: Audio) -> Codes:

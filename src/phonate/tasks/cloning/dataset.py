@@ -21,10 +21,11 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches.packing import pack
 from phonate.data.dialogues.reading import Refused, warn_refused
-from phonate.tasks.cloning.corpus import Corpus
+from phonate.tasks.cloning.corpus import Corpus, normalised
 from phonate.tasks.cloning.network.dual_ffn import sequence_layout
 from phonate.tasks.cloning.network.hearing import Hearing
 from phonate.tasks.cloning.network.memory import Load
+from phonate.tasks.cloning.pairs.checking import CheckedPairs
 from phonate.tasks.cloning.pairs.samples import CloningSample
 from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.tasks.cloning.sequences.sequence import (
@@ -35,7 +36,7 @@ from phonate.tasks.cloning.sequences.sequence import (
     TrainingSequence,
     training_sequence,
 )
-from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
+from phonate.tasks.cloning.sequences.tokens import CloningTokenizer, Script
 from phonate.training.task import Batch
 
 
@@ -238,13 +239,28 @@ def _example(
     corpus: Corpus, sample: CloningSample, tokenizer: CloningTokenizer, data: CloningData, hearing: Hearing | None
 ) -> Example:
     """Raises InputError for a text that can't be written, or is too long."""
+    script = script_of(sample, tokenizer, data)
+    codes = corpus.codes(sample.reference), corpus.codes(sample.target)
+    heard = None if hearing is None else hearing(sample.reference, len(codes[0]))
+    return Example(sample.id, sample.speaker, script, *codes, heard=heard)
+
+
+def check_scripts(checked: CheckedPairs, tokenizer: CloningTokenizer, data: CloningData) -> None:
+    """Refuse, in the report, the pairs whose texts training leaves out, as the model's tokenizer writes them."""
+    for sample in checked.samples:
+        try:
+            script_of(normalised(sample, data.arabic), tokenizer, data)
+        except InputError as error:
+            checked.refuse(sample, "text", str(error))
+
+
+def script_of(sample: CloningSample, tokenizer: CloningTokenizer, data: CloningData) -> Script:
+    """The texts of a sample as tokens. Raises InputError for one that can't be written, or is too long."""
     script = tokenizer.script(sample.reference_text, sample.target_text, sample.system)
     tokens = script.target_text.stop - script.target_text.start
     if tokens > data.max_tokens:
         raise InputError(f"a text of {tokens} tokens, over data.max_tokens {data.max_tokens}; raise it")
-    codes = corpus.codes(sample.reference), corpus.codes(sample.target)
-    heard = None if hearing is None else hearing(sample.reference, len(codes[0]))
-    return Example(sample.id, sample.speaker, script, *codes, heard=heard)
+    return script
 
 
 def _joined(arrays: Sequence[NDArray[np.int64]]) -> Tensor:

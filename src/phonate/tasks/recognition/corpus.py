@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,12 +11,13 @@ import numpy as np
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.dropping import warn_left_out
+from phonate.data.manifests.rows import Checked, Problem
 from phonate.data.store.index import SPLITS
 from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.data.store.splits import split_speakers
 from phonate.tasks.recognition.model import reduced
 from phonate.tasks.recognition.settings import RecognitionData
-from phonate.tasks.recognition.symbols import Symbols, Wording
+from phonate.tasks.recognition.symbols import Symbols, Wording, letters_of
 
 
 class Corpus:
@@ -29,15 +31,9 @@ class Corpus:
     @cached_property
     def wordings(self) -> list[str]:
         """The words of each recording; "" where nothing can be said."""
-        index, wording = self.prepared.index, Wording(self.data.language)
-        said: list[str] = []
-        refused: list[str] = []
-        for position in range(len(index)):
-            try:
-                said.append(wording(index.text[position]))
-            except InputError as error:
-                refused.append(f"{index.id[position]}: {error}")
-                said.append("")
+        index = self.prepared.index
+        said, reasons = wordings_of([index.text[position] for position in range(len(index))], self.data)
+        refused = [f"{index.id[position]}: {reason}" for position, reason in reasons.items()]
         if len(refused) == len(said):
             raise DataError(f"{self.data.path}: no recording has a text; the first: {refused[0]}")
         warn_left_out("have no text that can be spoken", refused)
@@ -74,15 +70,42 @@ class Corpus:
         return usable
 
     def _fits(self, position: int) -> bool:
-        """Whether the model has a frame for each letter, and one more between two that are the same, which a blank has
-        to part, even when the recording is played at its fastest."""
-        ids = self.symbols.ids(self.wordings[position])
-        needed = len(ids) + sum(one == two for one, two in itertools.pairwise(ids))
-        frames = int(self.prepared.index.frames[position]) / self._fastest
-        return bool(reduced(int(frames)) >= needed)
+        return fits(self.wordings[position], int(self.prepared.index.frames[position]), self.data)
 
-    @property
-    def _fastest(self) -> float:
-        augmentation = self.data.augmentation
-        stretch = augmentation.time_stretch if augmentation is not None else None
-        return max(1.0, self.data.speed[1] if self.data.speed else 1.0) * max(1.0, stretch[1] if stretch else 1.0)
+
+def wordings_of(texts: Iterable[str], data: RecognitionData) -> tuple[list[str], dict[int, str]]:
+    """The words of each text, "" where nothing can be said; and why, by position."""
+    wording = Wording(data.language)
+    said: list[str] = []
+    reasons: dict[int, str] = {}
+    for position, text in enumerate(texts):
+        try:
+            said.append(wording(text))
+        except InputError as error:
+            reasons[position] = str(error)
+            said.append("")
+    return said, reasons
+
+
+def fits(wording: str, frames: int, data: RecognitionData) -> bool:
+    """Whether the model has a frame for each letter, and one more between two that are the same, which a blank has to
+    part, even when the recording of so many frames is played at its fastest."""
+    letters = letters_of(wording)
+    needed = len(letters) + sum(one == two for one, two in itertools.pairwise(letters))
+    stretch = data.augmentation.time_stretch if data.augmentation is not None else None
+    fastest = max(1.0, data.speed[1] if data.speed else 1.0) * max(1.0, stretch[1] if stretch else 1.0)
+    return bool(reduced(int(frames / fastest)) >= needed)
+
+
+def refusals(recordings: Sequence[Checked], data: RecognitionData) -> list[Problem]:
+    """The recordings whose texts can't be spoken, or are longer than they are."""
+    said, reasons = wordings_of([one.row.text or "" for one in recordings], data)
+    processor, rate = AudioProcessor(data.audio), data.audio.sample_rate
+    problems: list[Problem] = []
+    for position, (one, wording) in enumerate(zip(recordings, said, strict=True)):
+        if position in reasons:
+            problems.append(Problem(one.row.id, one.row.place, "no text", reasons[position]))
+        elif not fits(wording, processor.frames(round(one.seconds * rate)), data):
+            detail = f"{one.seconds:.1f} s are too short for the {len(wording)} letters of its text"
+            problems.append(Problem(one.row.id, one.row.place, "too short for its text", detail))
+    return problems

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -12,6 +13,9 @@ from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
 from phonate.data.settings import SpokenData
 from phonate.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from phonate.data.manifests.rows import Checked, Problem
 
 
 class RecognitionData(SpokenData):
@@ -26,6 +30,12 @@ class RecognitionData(SpokenData):
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
     """Slowest and fastest speed at which a training recording is played, drawn anew each time; pitch and formants move
     with it, as if another person spoke. 1.1 is a tenth faster. Null: as recorded."""
+
+    def refusals(self, recordings: Sequence[Checked]) -> list[Problem]:
+        """Texts that can't be spoken, or are longer than their recordings."""
+        from phonate.tasks.recognition.corpus import refusals  # imports torch
+
+        return refusals(recordings, self)
 
     @model_validator(mode="after")
     def _slowest_first(self) -> Self:

@@ -50,7 +50,7 @@ class Symbols:
     @classmethod
     def of(cls, wordings: Iterable[str], language: str) -> Symbols:
         """The letters that occur in `wordings`, in the order of their code points."""
-        found = {letter for wording in wordings for letter in _apart(wording)} - {_SPACE}
+        found = {letter for wording in wordings for letter in letters_of(wording)} - {_SPACE}
         return cls((_SPACE, *sorted(found)), language)
 
     @classmethod
@@ -68,7 +68,7 @@ class Symbols:
     def ids(self, wording: str) -> list[int]:
         """The ids of the letters of a wording. Raises InputError naming an unknown letter."""
         try:
-            return [self._numbers[letter] for letter in _apart(wording)]
+            return [self._numbers[letter] for letter in letters_of(wording)]
         except KeyError as error:
             raise InputError(f"{error.args[0]!r} in {wording[:60]!r} is not a letter of this recogniser") from None
 
@@ -82,5 +82,6 @@ class Symbols:
         return {letter: number for number, letter in enumerate(self.letters, start=1)}
 
 
-def _apart(wording: str) -> str:
+def letters_of(wording: str) -> str:
+    """The letters of a wording, accents as letters of their own."""
     return unicodedata.normalize("NFD", wording)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -13,15 +13,16 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.dropping import warn_left_out
+from phonate.data.manifests.rows import Checked, Problem
 from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.tasks.speech.durations import textgrids
 from phonate.tasks.speech.durations.boundaries import Aligner, Durations
 from phonate.tasks.speech.durations.textgrid import TextGridTimes
 from phonate.tasks.speech.durations.textgrids import Found
-from phonate.tasks.speech.settings import SpeechData
+from phonate.tasks.speech.settings import SpeechData, phonemes_of
 from phonate.text.inventory import Inventory
-from phonate.text.phonemes import Word, phonemizer
+from phonate.text.phonemes import Phonemizer, Word, phonemizer
 
 _VERSION = 3  # raise it when durations are computed otherwise
 
@@ -74,14 +75,8 @@ class Corpus:
     def _written(self) -> list[list[Word]]:
         """The words of each text."""
         texts, ids = self.prepared.index.text, self.prepared.index.id
-        words: list[list[Word]] = []
-        refused: list[str] = []
-        for position in range(len(texts)):
-            try:
-                words.append(self.phonemizer(texts[position]))
-            except InputError as error:
-                refused.append(f"{ids[position]}: {error}")
-                words.append([])
+        words, reasons = words_of([texts[position] for position in range(len(texts))], self.phonemizer)
+        refused = [f"{ids[position]}: {reason}" for position, reason in reasons.items()]
         if len(refused) == len(words):
             raise DataError(f"{self.data.path}: no recording has a text; the first: {refused[0]}")
         warn_left_out("have no text that can be spoken", refused)
@@ -113,6 +108,7 @@ class Corpus:
             if not words:
                 return np.zeros((0, 1), dtype=np.float32)
             try:
+                _require_frames(words, int(self.prepared.index.frames[position]))
                 found = align(position, words)
             except DataError as error:
                 failed.append(f"{self.prepared.index.id[position]}: {error}")
@@ -183,6 +179,42 @@ class Corpus:
             return aligner(waveform, audio.sample_rate, words, frames, audio.frames_per_second)
 
         return align
+
+
+def words_of(texts: Iterable[str], phonemizer: Phonemizer) -> tuple[list[list[Word]], dict[int, str]]:
+    """The words of each text, none where nothing can be spoken; and why, by position."""
+    words: list[list[Word]] = []
+    reasons: dict[int, str] = {}
+    for position, text in enumerate(texts):
+        try:
+            words.append(phonemizer(text))
+        except InputError as error:
+            reasons[position] = str(error)
+            words.append([])
+    return words, reasons
+
+
+def refusals(recordings: Sequence[Checked], data: SpeechData) -> list[Problem]:
+    """The recordings whose texts can't be spoken, or have more phones than the recording has frames."""
+    words, reasons = words_of([one.row.text or "" for one in recordings], phonemizer(phonemes_of(data), data.language))
+    processor, rate = AudioProcessor(data.audio), data.audio.sample_rate
+    problems: list[Problem] = []
+    for position, one in enumerate(recordings):
+        if position in reasons:
+            problems.append(Problem(one.row.id, one.row.place, "no text", reasons[position]))
+            continue
+        try:
+            _require_frames(words[position], processor.frames(round(one.seconds * rate)))
+        except DataError as error:
+            problems.append(Problem(one.row.id, one.row.place, "too short for its text", str(error)))
+    return problems
+
+
+def _require_frames(words: Sequence[Word], frames: int) -> None:
+    """Raise DataError where a recording has fewer frames than its text has phones: no aligner can fit them in."""
+    phones = sum(len(word.phones) for word in words)
+    if phones > frames:
+        raise DataError(f"its {frames} frames are too short for the {phones} phones of its text")
 
 
 def _never(position: int) -> FloatArray:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
@@ -16,6 +16,9 @@ from phonate.data.manifests.requirements import Requirements
 from phonate.data.settings import SpokenData
 from phonate.training.best import NEWEST
 from phonate.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from phonate.data.manifests.rows import Checked, Problem
 
 
 class SpeechData(SpokenData):
@@ -44,6 +47,17 @@ class SpeechData(SpokenData):
     def requirements(self) -> Requirements:
         """Clips of one named speaker who is in training, with a text."""
         return replace(super().requirements, trained_speaker=True)
+
+    def refusals(self, recordings: Sequence[Checked]) -> list[Problem]:
+        """Texts that can't be spoken, or are longer than their recordings."""
+        from phonate.tasks.speech.corpus import refusals  # imports torch
+
+        return refusals(recordings, self)
+
+
+def phonemes_of(data: SpeechData) -> Literal["english", "espeak", "characters"]:
+    """What makes phones of texts in the language of `data`: English ones are known for English alone."""
+    return "espeak" if data.phonemes == "english" and not is_english(data.language) else data.phonemes
 
 
 class SpeechModel(Settings):

@@ -29,7 +29,7 @@ from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.rendering.renderer import start_of_vocoder
 from phonate.tasks.speech.judges import INSTALL_JUDGES, missing_judges
-from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
+from phonate.tasks.speech.settings import SpeechData, SpeechRecipe, phonemes_of
 from phonate.training.best import NEWEST
 from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.checkpoints.trained import open_trained
@@ -76,8 +76,8 @@ def _of_language(recipe: SpeechRecipe) -> Start:
     """What a language other than English needs, and English in other phones than pocketsphinx aligns."""
     data, changes, reasons = recipe.data, dict[str, Any](), []
     english = is_english(data.language)
-    if data.phonemes == "english" and not english:
-        changes["data.phonemes"] = "espeak"
+    if (phonemes := phonemes_of(data)) != data.phonemes:
+        changes["data.phonemes"] = phonemes
         reasons.append("espeak's phones")
     if data.durations == "pocketsphinx" and not (english and data.phonemes == "english"):
         changes["data.durations"] = "learnt"

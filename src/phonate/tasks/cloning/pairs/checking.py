@@ -32,6 +32,16 @@ class CheckedPairs:
     facts: dict[Audio, AudioFacts]
     """Of their recordings."""
 
+    def refuse(self, sample: CloningSample, reason: str, detail: str) -> None:
+        """Count a sample as one that can't be used."""
+        report = self.report
+        report.refused.append(Problem(sample.id, sample.id, reason, printable(detail)))
+        report.usable -= 1
+        report.seconds -= self.facts[sample.target].quality.duration
+        if sample.speaker is not None:
+            report.speakers[sample.speaker] -= 1
+            report.speakers = {name: count for name, count in report.speakers.items() if count}
+
 
 def check_pairs(data: CloningData, remembered: Path | None = None) -> CheckedPairs:
     """Read all rows at `data.path`, decode all their recordings in several threads, and apply the limits of `data`.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import logging
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -14,18 +17,25 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
+from phonate.audio.containers import AUDIO_SUFFIXES as AUDIO_SUFFIXES
+from phonate.audio.containers import USUAL_SUFFIXES as USUAL_SUFFIXES
+from phonate.audio.containers import VIDEO_SUFFIXES as VIDEO_SUFFIXES
+from phonate.audio.containers import recognised
 from phonate.audio.readers import Reader, cut_short, opened
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, plain_file
+
+logger = logging.getLogger("phonate")
 
 FloatArray = npt.NDArray[np.float32]
-
-AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aac"})
-"""Suffixes, in lower case, of the files that are taken for recordings."""
 
 _SUBTYPES = {".wav": "PCM_16", ".flac": "PCM_16"}
 _LARGEST = 2.0**31  # full scale is 1; only integers that were never scaled are larger, and squares stay finite
 _SLACK_SECONDS = 0.05  # a manifest's end may be rounded
-_BLOCK_SECONDS = 30.0
+BLOCK_SECONDS = 30.0
+_SILENT_BLOCK = 2**18
+_JUDGED_SECONDS, _JUDGED_SAMPLES = 10.0, 8192
+_CANCELLED = 0.1
+"""Share of the power that is left by the mean of channels that cancel each other: two of a correlation under -0.9."""
 
 
 @dataclass(frozen=True)
@@ -36,26 +46,60 @@ class AudioInfo:
     sample_rate: int
     channels: int
     format: str
+    remarks: tuple[str, ...] = ()
+    """What is unusual about the file and was mended, one line each."""
 
 
-def probe(path: str | Path) -> AudioInfo:
-    """Length, rate, channels and format of a recording.
+class Recording:
+    """An open recording. `open_recording` opens one."""
 
-    Nothing is decoded, except where the header gives no length (.aac, streamed FLAC): such a file is decoded block by
-    block.
+    def __init__(self, path: Path, reader: Reader) -> None:
+        self._path, self._reader = path, reader
+        self.sample_rate = reader.rate
+        """Hz."""
+        self.remarks = reader.remarks
+        """What is unusual about the file and was mended, one line each. What is known only of the samples comes once
+        the first are read."""
+
+    def info(self) -> AudioInfo:
+        """Length, rate, channels and format. Decodes the recording where its header gives no length."""
+        return _info(self._path, self._reader)
+
+    def blocks(
+        self, offset: float = 0.0, duration: float | None = None, channel: int | None = None
+    ) -> Iterator[FloatArray]:
+        """The waveform as blocks (samples,) at the recording's own rate. Arguments and errors as for `read_audio`."""
+        return _checked_blocks(self._path, self._reader, offset, duration, channel)
+
+
+@contextmanager
+def open_recording(path: str | Path) -> Iterator[Recording]:
+    """Open a recording, for those who want to know more of it than its samples.
 
     Raises DataError for a file that is missing, not audio, empty, or cut short.
     """
     path = Path(path)
     with opened(path) as reader:
-        return _info(path, reader)
+        yield Recording(path, reader)
+
+
+def probe(path: str | Path) -> AudioInfo:
+    """Length, rate, channels and format of a recording.
+
+    Nothing is decoded, except where the header gives no length (.aac, .webm, streamed FLAC): such a file is decoded
+    block by block.
+
+    Raises DataError for a file that is missing, not audio, empty, or cut short.
+    """
+    with open_recording(path) as recording:
+        return recording.info()
 
 
 def _info(path: Path, reader: Reader) -> AudioInfo:
     frames = sum(map(len, reader.blocks())) if reader.frames is None else reader.frames
     if not frames:
         raise DataError(f"{path}: holds no samples; remove it or export it again")
-    return AudioInfo(frames / reader.rate, reader.rate, reader.channels, reader.format)
+    return AudioInfo(frames / reader.rate, reader.rate, reader.channels, reader.format, tuple(reader.remarks))
 
 
 def read_audio(
@@ -69,8 +113,10 @@ def read_audio(
 
     Args:
         sample_rate: Resample to this rate in Hz (soxr, HQ); by default the recording's own.
-        offset, duration: Seconds. mp3, m4a and aac are decoded from their start.
-        channel: Number of the channel to read; by default the mean of all.
+        offset, duration: Seconds of the time that a player shows. Compressed formats but Ogg and FLAC are decoded from
+            their start.
+        channel: Number of the channel to read; by default the mean of all, or one of them where they cancel each
+            other, with a warning.
 
     Returns:
         waveform (samples,), float32, and its sample rate.
@@ -79,18 +125,28 @@ def read_audio(
         DataError: the file is missing, unreadable, empty or cut short, has no such channel, holds samples that are not
             sound (NaN, infinite, over 2^31 times full scale), or ends before the part asked for.
     """
-    path = Path(path)
-    with opened(path) as reader:
-        waveform, rate = _joined(_checked_blocks(path, reader, offset, duration, channel)), reader.rate
+    with open_recording(path) as recording:
+        blocks = recording.blocks(offset, duration, channel)
+        waveform, rate = joined(_remarking(path, recording, blocks)), recording.sample_rate
     if sample_rate is not None and sample_rate != rate:
         waveform, rate = resample(waveform, rate, sample_rate), sample_rate
     return waveform, rate
 
 
+def is_recording(path: Path) -> bool:
+    """Whether a file is called as recordings are, or its first bytes are those of one."""
+    if not path.is_file():
+        return False
+    if path.suffix.lower() in AUDIO_SUFFIXES:
+        return True
+    with path.open("rb") as file:
+        return recognised(file.read(64))
+
+
 def sample_rate_of(path: str | Path) -> int:
     """The recording's own sample rate in Hz. Raises DataError as `probe` does."""
-    with opened(Path(path)) as reader:
-        return reader.rate
+    with open_recording(path) as recording:
+        return recording.sample_rate
 
 
 def read_blocks(
@@ -99,7 +155,7 @@ def read_blocks(
     start: float = 0.0,
     stop: float | None = None,
     channel: int | None = None,
-    block_seconds: float = _BLOCK_SECONDS,
+    block_seconds: float = BLOCK_SECONDS,
 ) -> Iterator[FloatArray]:
     """The waveform of a recording, or of its seconds `start` to `stop`, as blocks (samples,) of `block_seconds`, the
     last one shorter.
@@ -108,14 +164,14 @@ def read_blocks(
     where the rate is changed. The other arguments and the errors are those of `read_audio`; an error may come after
     blocks were read.
     """
-    path = Path(path)
     if start < 0 or (stop is not None and stop <= start):
         end = "the end" if stop is None else f"{stop:g}"
         raise DataError(f"{path}: seconds {start:g} to {end} are not a part of a recording; correct its row")
-    with opened(path) as reader:
-        rate = reader.rate if sample_rate is None else sample_rate
-        blocks = _checked_blocks(path, reader, start, None if stop is None else stop - start, channel)
-        yield from _regrouped(resampled(blocks, reader.rate, rate), max(1, round(block_seconds * rate)))
+    with open_recording(path) as recording:
+        rate = recording.sample_rate if sample_rate is None else sample_rate
+        blocks = recording.blocks(start, None if stop is None else stop - start, channel)
+        blocks = resampled(_remarking(path, recording, blocks), recording.sample_rate, rate)
+        yield from regrouped(blocks, max(1, round(block_seconds * rate)))
 
 
 def read_start(path: str | Path, seconds: float, sample_rate: int | None = None) -> tuple[FloatArray, AudioInfo]:
@@ -128,18 +184,26 @@ def read_start(path: str | Path, seconds: float, sample_rate: int | None = None)
     """
     path = Path(path)
     with opened(path) as reader:
-        rate = reader.rate
-        if reader.frames is not None:
-            info = _info(path, reader)
-            whole = info.duration <= seconds
-            waveform = _joined(_checked_blocks(path, reader, 0.0, None if whole else seconds, None))
-        else:
-            info = probe(path)
-            waveform = _joined(_checked_blocks(path, reader, 0.0, min(seconds, info.duration), None))
+        recording, rate = Recording(path, reader), reader.rate
+        info = _info(path, reader) if reader.frames is not None else probe(path)
+        whole = reader.frames is not None and info.duration <= seconds
+        waveform = joined(recording.blocks(0.0, None if whole else min(seconds, info.duration)))
+        info = replace(info, remarks=tuple(reader.remarks))
     return (waveform if sample_rate in (None, rate) else resample(waveform, rate, sample_rate)), info
 
 
-def _joined(blocks: Iterator[FloatArray]) -> FloatArray:
+def _remarking(path: str | Path, recording: Recording, blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
+    """The blocks, with a line in the log for each remark."""
+    said = 0
+    for block in blocks:
+        for remark in recording.remarks[said:]:
+            logger.warning("%s: %s", path, remark)
+        said = len(recording.remarks)
+        yield block
+
+
+def joined(blocks: Iterable[FloatArray]) -> FloatArray:
+    """Blocks (samples,) as one waveform (samples,)."""
     parts = list(blocks)
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -158,8 +222,8 @@ def _checked_blocks(
     else:
         start, count = _span(path, reader.frames, rate, offset, duration)
     held = 0
-    for samples in reader.blocks(start):
-        part = _one_channel(samples if count is None else samples[: count - held], channel)
+    for samples in _mono(path, reader, start, channel):
+        part = samples if count is None else samples[: count - held]
         _require_sound(path, part, rate, start + held)
         held += len(part)
         yield part
@@ -194,11 +258,66 @@ def _span(path: Path, frames: int, rate: int, offset: float, duration: float | N
     return start, min(end, frames) - start
 
 
-def _one_channel(samples: FloatArray, channel: int | None) -> FloatArray:
-    """(samples, channels) -> (samples,): one channel, or the mean of all."""
-    if samples.shape[1] == 1 or channel is not None:
-        return samples[:, channel or 0]
+def _mono(path: Path, reader: Reader, start: int, channel: int | None) -> Iterator[FloatArray]:
+    """Blocks (samples,) from sample `start` on: one channel, or the mean of all unless they cancel each other."""
+    blocks = reader.blocks(start)
+    if reader.channels == 1 or channel is not None:
+        for samples in blocks:
+            yield samples[:, channel or 0]
+        return
+    # Told by the beginning of the recording, so that a part of it is mixed as the whole is.
+    silent, first = 0, list[FloatArray]()
+    if start:
+        with opened(path) as another:
+            choice = _cancelling(_first_sound(another.blocks(), reader.rate)[1])
+    else:
+        silent, first = _first_sound(blocks, reader.rate)
+        choice = _cancelling(first)
+    if choice is not None:
+        reader.remarks.append(
+            f"its channels cancel each other (correlation {choice[1]:.2f}); channel {choice[0]} alone is used"
+        )
+    for begin in range(0, silent, _SILENT_BLOCK):
+        yield np.zeros(min(_SILENT_BLOCK, silent - begin), np.float32)
+    for samples in chain(first, blocks):
+        yield _mean(samples) if choice is None else samples[:, choice[0]]
+
+
+def _mean(samples: FloatArray) -> FloatArray:
+    """(samples, channels) -> (samples,)"""
+    if samples.shape[1] == 2:  # the same to the bit, and several times faster
+        return np.asarray((samples[:, 0] + samples[:, 1]) / np.float32(2.0))
     return np.asarray(samples.mean(axis=1))
+
+
+def _first_sound(blocks: Iterator[FloatArray], rate: int) -> tuple[int, list[FloatArray]]:
+    """Samples of digital silence at the beginning, and blocks (samples, channels) of about 10 s behind it."""
+    silent, sounding, count = 0, list[FloatArray](), 0
+    for samples in blocks:
+        if not sounding and not samples[:_JUDGED_SAMPLES].any() and not samples.any():
+            silent += len(samples)
+            continue
+        sounding.append(samples)
+        count += len(samples)
+        if count >= _JUDGED_SECONDS * rate:
+            break
+    return silent, sounding
+
+
+def _cancelling(blocks: list[FloatArray]) -> tuple[int, float] | None:
+    """The first loud channel, and its correlation with the others, where the mean of all is much quieter than channels
+    that have nothing in common would leave it; None where it is not."""
+    if not blocks:
+        return None
+    step = max(1, sum(map(len, blocks)) // _JUDGED_SAMPLES)
+    samples = np.concatenate([block[::step] for block in blocks]).astype(np.float64)
+    channels = samples.shape[1]
+    mean, power = samples.mean(axis=1), samples.var(axis=0)
+    if not channels**2 * mean.var() < _CANCELLED * power.sum():  # also where samples are NaN
+        return None
+    chosen = int(np.argmax(power >= 0.5 * power.max()))
+    others = channels * mean - samples[:, chosen]
+    return chosen, float(np.corrcoef(samples[:, chosen], others)[0, 1])
 
 
 def resample(waveform: FloatArray, rate: float, new_rate: float) -> FloatArray:
@@ -219,7 +338,7 @@ def resampled(
     yield stream.resample_chunk(np.zeros(0, np.float32), last=True)
 
 
-def _regrouped(blocks: Iterator[FloatArray], size: int) -> Iterator[FloatArray]:
+def regrouped(blocks: Iterator[FloatArray], size: int) -> Iterator[FloatArray]:
     """The same samples in blocks of `size`, the last one shorter."""
     held = np.zeros(0, np.float32)
     for block in blocks:
@@ -243,7 +362,7 @@ def _encodable(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in _SUBTYPES:
         raise InputError(f"{path}: only {' and '.join(sorted(_SUBTYPES))} can be written; give the file such a suffix")
-    return path
+    return plain_file(path)
 
 
 MADE = "AI-generated by phonate"

@@ -1,22 +1,24 @@
 """Recordings opened for reading, block by block. What a header promises is never taken as a size to allocate.
 
-libsndfile reads most formats, FFmpeg (through PyAV) reads m4a, aac and webm.
+libsndfile reads WAV, AIFF, FLAC, MP3, Ogg Vorbis and Opus, FFmpeg (through PyAV) all else; `containers` tells which.
 """
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
+import soxr
 
-from phonate.audio import containers
+from phonate.audio.containers import FLAC, MP3, OTHER, Kind, Part, parts
 from phonate.audio.mpg123 import quiet
 from phonate.config.errors import DataError
 
@@ -25,12 +27,16 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float32]
 
-# FFmpeg is given the container's name instead of guessing it: a text file that looks like a playlist would
-# otherwise make it open other files and addresses.
-_AV_CONTAINERS = {".m4a": "mov", ".aac": "aac", ".webm": "matroska"}
 _LOWEST_RATE, _HIGHEST_RATE = 1_000, 1_000_000  # Hz
 _UNKNOWN = 2**62  # libsndfile reports more frames than this when a header, such as a streamed FLAC's, gives none
 _BLOCK = 2**18  # samples of each channel that are decoded at once
+_EARLY_SECONDS, _JITTER_SECONDS = 0.01, 0.03
+"""By which the times of the first and of later packets may differ from the samples before them: WebM rounds to
+milliseconds, and the clocks of recorders are not those of their microphones."""
+_RESTART_SECONDS = 1.0
+"""Times that go back by more begin anew."""
+_LONGEST_HOLE = 3600.0
+"""Seconds. Longer ones come from clocks that do not begin with the recording."""
 
 
 class Reader(Protocol):
@@ -45,6 +51,8 @@ class Reader(Protocol):
     """Samples of each channel that the header promises; None where it does not say."""
     slack: int
     """Samples by which the promise may exceed what is there: codecs round a length to their own frames."""
+    remarks: list[str]
+    """What is unusual about the file, and was mended."""
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         """Blocks (samples, channels) from sample `start` to the end of the file."""
@@ -58,17 +66,34 @@ def opened(path: Path) -> Iterator[Reader]:
     Raises DataError for a file that is missing, empty, not audio, or cut short, or whose sample rate is implausible.
     """
     _check_file(path)
-    container = _AV_CONTAINERS.get(path.suffix.lower())
-    with _opened_soundfile(path) if container is None else _opened_av(path, container) as reader:
+    try:
+        files = parts(path)
+    except OSError as error:
+        raise DataError(f"{path}: can't be read ({error.strerror}); see who may read it") from error
+    with _opened_part(path, files[0], len(files) == 1) as reader:
+        yield reader if len(files) == 1 else _JoinedReader(path, files, reader)
+
+
+@contextmanager
+def _opened_part(path: Path, part: Part, only: bool = True) -> Iterator[Reader]:
+    """Open one of the files that a file consists of."""
+    kind = part.kind
+    # by its bytes where that is enough: decoders are faster with files of their own
+    source = None if only and part.length_at is None else _Range(path, part)
+    reading = _opened_soundfile(path, part, source) if kind.demuxer is None else _opened_av(path, part, kind, source)
+    with source or nullcontext(), reading as reader:
         if not _LOWEST_RATE <= reader.rate <= _HIGHEST_RATE:
             raise DataError(f"{path}: {reader.rate} samples per second is not a plausible rate; export it again")
+        if part.unknown_length:
+            reader.remarks.append("its header has no length; it is read to the end of the file")
         yield reader
 
 
-def cut_short(path: Path, promised: float | None, held: float) -> DataError:
-    """The error for a recording that ends early; lengths in seconds, `promised` None when the header gives none."""
+def cut_short(path: Path, promised: float | None, held: float | None) -> DataError:
+    """The error for a recording that ends early; lengths in seconds, None where they are not known."""
     whole = "its end is missing" if promised is None else f"the header says {promised:.2f} s"
-    return DataError(f"{path}: cut short: {whole}, {held:.2f} s are there; copy or export it again")
+    there = "" if held is None else f", {held:.2f} s are there"
+    return DataError(f"{path}: cut short: {whole}{there}; copy or export it again")
 
 
 def _check_file(path: Path) -> None:
@@ -80,22 +105,60 @@ def _check_file(path: Path) -> None:
         raise DataError(f"{path}: the file is empty; copy it again")
 
 
+class _Range(io.RawIOBase):
+    """A part of a file as a file; the length of a WAV that says 0 is what it is."""
+
+    def __init__(self, path: Path, part: Part) -> None:
+        self._file: BinaryIO = path.open("rb", buffering=0)
+        self._start, self._size, self._at = part.start, part.end - part.start, 0
+        self._length_at = None if part.length_at is None else part.length_at - part.start
+        if self._length_at is not None:
+            self._length = min(self._size - self._length_at - 4, 0xFFFFFFFE).to_bytes(4, "little")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence])
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        self._file.seek(self._start + self._at)
+        content = bytearray(self._file.read(min(len(buffer), max(0, self._size - self._at))))
+        if self._length_at is not None:
+            for number, byte in enumerate(self._length, self._length_at - self._at):
+                if 0 <= number < len(content):
+                    content[number] = byte
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 class _SoundfileReader:
     slack = 0
 
-    def __init__(self, path: Path, file: soundfile.SoundFile) -> None:
+    def __init__(self, part: Part, file: soundfile.SoundFile) -> None:
         self._file = file
         self.rate: int = file.samplerate
         self.channels: int = file.channels
         self.format = str(file.format)
         self.frames: int | None = file.frames
-        if self.format == "MP3" and not containers.mp3_has_length(path):
+        self.remarks: list[str] = []
+        if self.format == "MP3" and not part.counted:
             self.frames = None
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         # An MP3 frame needs bits of frames before it: after a seek libsndfile decodes the first ones wrongly.
         skip = start if self.format == "MP3" else 0
-        if start > skip:
+        # Opus is sought to 0, too: where its first page begins late, libsndfile is late by as much until then.
+        if start > skip or self._file.subtype == "OPUS":
             self._file.seek(start)
         while len(block := self._read()):
             if skip < len(block):
@@ -109,75 +172,182 @@ class _SoundfileReader:
         return block
 
 
-def _soundfile(path: Path) -> soundfile.SoundFile:
-    with quiet() if path.suffix.lower() == ".mp3" else nullcontext():
-        return soundfile.SoundFile(os.fsencode(path))  # bytes: names need not be UTF-8
-
-
 @contextmanager
-def _opened_soundfile(path: Path) -> Iterator[Reader]:
+def _opened_soundfile(path: Path, part: Part, source: _Range | None) -> Iterator[Reader]:
     try:
-        with _soundfile(path) as file:
-            missing = containers.missing_share(path)
-            if missing is not None:
+        # Within `quiet`, for libmpg123 notes what it sees when it opens a file. Bytes: names need not be UTF-8.
+        with quiet() if part.kind in (MP3, OTHER) else nullcontext():
+            file = soundfile.SoundFile(os.fsencode(path) if source is None else source)
+        with file:
+            if part.missing is not None:
                 length = file.frames / file.samplerate
-                raise cut_short(path, length / (1 - missing) if missing < 1 else None, length)
+                raise cut_short(path, length / (1 - part.missing) if part.missing < 1 else None, length)
             if file.frames == 0:
                 raise DataError(f"{path}: holds no samples; remove it or export it again")
-            if file.frames < _UNKNOWN:
-                yield _SoundfileReader(path, file)
+            if part.kind is not FLAC or file.frames < _UNKNOWN:
+                yield _SoundfileReader(part, file)
             else:  # libsndfile can't read a FLAC that was written into a pipe
-                with _opened_av(path, str(file.format).lower()) as reader:
+                with _opened_av(path, part, Kind("FLAC", "flac"), source) as reader:
                     yield reader
-    except soundfile.LibsndfileError as error:
-        # what libsndfile says of any MP3 that it can't decode; the file was just looked at
-        absent = error.error_string.startswith("File does not exist")
-        reason = "damaged, or of another format" if absent else error.error_string.rstrip(".")
-        raise DataError(
-            f"{path}: not readable as audio ({reason}); is it really {path.suffix.lower() or 'audio'}? Convert it to "
-            "WAV or FLAC"
-        ) from error
+    except (soundfile.LibsndfileError, TypeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: soundfile.LibsndfileError | TypeError) -> DataError:
+    if isinstance(error, TypeError):  # what soundfile says of the suffix .raw
+        return DataError(f"{path}: not readable as audio (raw samples have no header); convert it to WAV or FLAC")
+    # what libsndfile says of any MP3 that it can't decode; the file was just looked at
+    absent = error.error_string.startswith("File does not exist")
+    reason = "damaged, or of another format" if absent else error.error_string.rstrip(".")
+    return DataError(
+        f"{path}: not readable as audio ({reason}); is it really {path.suffix.lower() or 'audio'}? Convert it to WAV "
+        "or FLAC"
+    )
 
 
 class _AVReader:
-    def __init__(self, container: av.container.InputContainer, trusted: bool) -> None:
-        self._container = container
+    def __init__(self, path: Path, container: av.container.InputContainer, kind: Kind) -> None:
+        self._path, self._container, self._kind = path, container, kind
         self._stream = container.streams.audio[0]
         context = self._stream.codec_context
         self.rate: int = context.sample_rate
         self.channels: int = context.channels
-        self.format: str = context.name.upper()
+        self.frames: int | None = None
+        self.format: str = "OGG" if kind.demuxer == "ogg" else context.name.upper()
         # A bare AAC stream has no header: FFmpeg's length for it is a guess from the bit rate.
-        duration, unit = self._stream.duration, self._stream.time_base
-        self.frames = round(float(duration * unit) * self.rate) if trusted and duration and unit else None
+        duration, unit, start = self._stream.duration, self._stream.time_base, self._stream.start_time or 0
+        if kind.promises and duration and unit:
+            self.frames = round(float((duration + max(0, start)) * unit) * self.rate)
         self.slack = round(0.05 * self.rate)
+        self.remarks: list[str] = []
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
+        skip = start
+        for block in self._blocks():
+            if skip < len(block):
+                yield block[skip:]
+            skip = max(0, skip - len(block))
+
+    def _blocks(self) -> Iterator[FloatArray]:
+        """All blocks, at the times of their packets: a player is silent where there are none."""
         import av
 
-        resampler = av.AudioResampler(format="fltp", rate=self.rate)
-        skip = start
+        resampler: av.AudioResampler | None = None
+        run, at, origin = None, 0, 0  # the run's format; samples so far; where time 0 is
         for frame in chain(self._container.decode(self._stream), [None]):
-            for part in resampler.resample(frame):
-                block = part.to_ndarray().T.astype(np.float32, copy=False)
-                if skip < len(block):
-                    yield block[skip:]
-                skip = max(0, skip - len(block))
+            form = frame and (frame.format.name, frame.layout.nb_channels, frame.sample_rate)
+            pieces = []
+            if resampler is not None and form != run:
+                pieces += resampler.resample(None)
+            if frame is not None:
+                if form != run:
+                    self._check_channels(frame, at)
+                    resampler, run = av.AudioResampler(format="fltp", rate=self.rate), form
+                if self._kind.timed and frame.pts is not None and frame.time_base is not None:
+                    gap = round(float(frame.pts * frame.time_base) * self.rate) - origin - at
+                    if gap > _LONGEST_HOLE * self.rate:
+                        raise DataError(
+                            f"{self._path}: its times go from {at / self.rate:.2f} to {(at + gap) / self.rate:.2f} s; "
+                            "convert it to WAV or FLAC"
+                        )
+                    if gap > (_JITTER_SECONDS if at else _EARLY_SECONDS) * self.rate:
+                        yield from _silence(gap, self.channels)
+                        at += gap
+                    elif gap < -_RESTART_SECONDS * self.rate:  # nothing is left out
+                        origin += gap
+                assert resampler is not None
+                pieces += resampler.resample(frame)
+            for piece in pieces:
+                at += piece.samples
+                yield piece.to_ndarray().T.astype(np.float32, copy=False)
+
+    def _check_channels(self, frame: av.AudioFrame, at: int) -> None:
+        channels = frame.layout.nb_channels
+        if channels != self.channels:
+            raise DataError(
+                f"{self._path}: from {at / self.rate:.2f} s on it has {channels} instead of {self.channels} channels; "
+                "cut it there, or convert it to WAV or FLAC"
+            )
+
+
+def _silence(samples: int, channels: int) -> Iterator[FloatArray]:
+    for start in range(0, samples, _BLOCK):
+        yield np.zeros((min(_BLOCK, samples - start), channels), np.float32)
 
 
 @contextmanager
-def _opened_av(path: Path, container: str) -> Iterator[Reader]:
+def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Iterator[Reader]:
     import av
     import av.error
 
+    if part.missing is not None:
+        raise cut_short(path, None, None)
     try:
-        with av.open(str(path), format=container, options={"protocol_whitelist": "file"}) as opened_file:
+        options = {"protocol_whitelist": "file"}
+        with av.open(str(path) if source is None else source, "r", format=kind.demuxer, options=options) as opened_file:
             # A header cut in the middle lists streams that have no decoder or no rate.
             streams = [stream for stream in opened_file.streams.audio if stream.codec_context]
             if not streams or not streams[0].codec_context.sample_rate:
                 raise DataError(f"{path}: has no audio that can be decoded; remove it or export it again")
-            yield _AVReader(opened_file, trusted=container == "mov")
+            yield _AVReader(path, opened_file, kind)
     except av.error.FFmpegError as error:
         raise DataError(
             f"{path}: not readable as audio ({error.strerror}); copy it again, or convert it to WAV or FLAC"
         ) from error
+
+
+class _JoinedReader:
+    """Files that were joined end to end, each read by itself, at the rate of the first."""
+
+    slack = 0
+
+    def __init__(self, path: Path, files: Sequence[Part], first: Reader) -> None:
+        self._path, self._files = path, files
+        self.rate, self.channels, self.format = first.rate, first.channels, first.format
+        self.frames: int | None = None
+        self.remarks: list[str] = [f"{len(files)} files were joined in it; all are read"]
+        held: int | None = 0
+        for number in range(len(files)):
+            with self._opened(number) as reader:
+                self.channels = max(self.channels, reader.channels)
+                same = reader.frames is not None and reader.rate == self.rate
+                held = held + reader.frames if held is not None and same and reader.frames is not None else None
+        self.frames = held
+
+    @contextmanager
+    def _opened(self, number: int) -> Iterator[Reader]:
+        """One of the files; errors say which."""
+        try:
+            with _opened_part(self._path, self._files[number], only=False) as reader:
+                yield reader
+        except DataError as error:
+            reason = str(error).removeprefix(f"{self._path}: ")
+            place = f"file {number + 1} of {len(self._files)} that were joined in it"
+            raise DataError(f"{self._path}: {place}, from byte {self._files[number].start} on: {reason}") from error
+
+    def blocks(self, start: int = 0) -> Iterator[FloatArray]:
+        skip = start
+        for number in range(len(self._files)):
+            with self._opened(number) as reader:
+                for block in self._adapted(number, reader):
+                    if skip < len(block):
+                        yield block[skip:]
+                    skip = max(0, skip - len(block))
+
+    def _adapted(self, number: int, reader: Reader) -> Iterator[FloatArray]:
+        """The blocks of one of the files, at the rate and with the channels of all."""
+        if reader.channels not in (1, self.channels):
+            raise DataError(f"{self._path}: has {reader.channels} channels, another has {self.channels}; cut it there")
+        stream = soxr.ResampleStream(reader.rate, self.rate, reader.channels, dtype="float32")
+        left = reader.frames  # a codec's own padding behind the length that the header gives is not part of it
+        for block in chain(reader.blocks(), [np.zeros((0, reader.channels), np.float32)]):
+            last = not len(block)
+            if left is not None:
+                block, left = block[:left], left - len(block[:left])
+            if reader.rate != self.rate:
+                block = stream.resample_chunk(np.ascontiguousarray(block), last=last)
+            if len(block):
+                yield np.broadcast_to(block, (len(block), self.channels))
+        if left is not None and left > reader.slack:
+            promised = reader.frames or 0
+            raise cut_short(self._path, promised / reader.rate, (promised - left) / reader.rate)

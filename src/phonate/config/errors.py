@@ -67,3 +67,11 @@ class Interrupted(PhonateError):
         self.checkpoint = checkpoint
         self.command = command
         self.exit_code = 128 + signal_number
+
+
+def plain_file(path: Path) -> Path:
+    """`path`, where a file can be put in place whole: nothing is there, or a plain file. Raises InputError for a pipe
+    or a device, which would be replaced, and what reads it would wait for ever."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is a folder, a pipe or a device; give the name of a file")
+    return path

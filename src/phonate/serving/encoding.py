@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -83,9 +84,11 @@ def encoded(chunks: Iterable[FloatArray], sample_rate: int, name: str, whole: bo
 def _written(chunks: Iterable[FloatArray], sample_rate: int, chosen: Format, file: Any) -> Iterator[None]:
     """Write a file; yields after each chunk and after the end."""
     container, stream = _opened(file, sample_rate, chosen)
+    at = 0
     with container:
         for chunk in chunks:
-            container.mux(stream.encode(_frame(chunk, sample_rate)))
+            container.mux(stream.encode(_frame(chunk, sample_rate, at)))
+            at += len(chunk)
             yield
         container.mux(stream.encode(None))
     yield
@@ -102,11 +105,12 @@ def _opened(file: Any, sample_rate: int, chosen: Format) -> tuple[Any, Any]:
     return container, stream
 
 
-def _frame(chunk: FloatArray, sample_rate: int) -> Any:
+def _frame(chunk: FloatArray, sample_rate: int, at: int) -> Any:
+    """A frame that begins at sample `at`: without a time Opus would begin late by what its encoder puts before it."""
     import av
 
     frame = av.AudioFrame.from_ndarray(_integers(chunk)[None], format="s16", layout="mono")
-    frame.sample_rate = sample_rate
+    frame.sample_rate, frame.pts, frame.time_base = sample_rate, at, Fraction(1, sample_rate)
     return frame
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import multiprocessing
 import queue
-import re
 import resource
 import tempfile
 import time
@@ -20,19 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from phonate.audio.containers import recognised
 from phonate.audio.decoding import FloatArray, read_blocks, sample_rate_of
 from phonate.config.errors import DataError, InputError, PhonateError
 
 FORMATS_READ = "WAV, FLAC, MP3, Ogg, Opus, M4A, AAC or WebM"
-_SIGNATURES = (
-    (re.compile(rb"RIFF....WAVE", re.DOTALL), ".wav"),
-    (re.compile(rb"fLaC"), ".flac"),
-    (re.compile(rb"OggS"), ".ogg"),
-    (re.compile(rb"\x1aE\xdf\xa3"), ".webm"),
-    (re.compile(rb"....ftyp", re.DOTALL), ".m4a"),
-    (re.compile(rb"\xff[\xf0\xf1\xf8\xf9]"), ".aac"),
-    (re.compile(rb"ID3|\xff[\xe2-\xfb]"), ".mp3"),
-)
 _MEMORY = 2 * 2**30
 """Bytes of address space beyond what a process has at its start."""
 _CLOCK = 3.0
@@ -79,10 +70,9 @@ class Decoders:
 
         Raises InputError where it is of no known format, can't be decoded in time, is longer, or has no sound.
         """
-        suffix = _suffix(recording)
-        if suffix is None:
+        if not recognised(recording[:64]):
             raise InputError(f"{name}: not a recording that can be read; send {FORMATS_READ}")
-        with tempfile.NamedTemporaryFile(prefix="phonate-", suffix=suffix) as file:
+        with tempfile.NamedTemporaryFile(prefix="phonate-") as file:
             file.write(recording)
             file.flush()
             found = self._decoded(Path(file.name), limit, seconds)
@@ -109,11 +99,6 @@ class Decoders:
             self._free.put(None)
             if decoder is not None:
                 decoder.end()
-
-
-def _suffix(recording: bytes) -> str | None:
-    """The suffix of the format that a file's first bytes tell."""
-    return next((suffix for signature, suffix in _SIGNATURES if signature.match(recording)), None)
 
 
 class _Decoder:

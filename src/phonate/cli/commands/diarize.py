@@ -41,13 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diarize, and print or write the turns."""
-    from phonate.config.errors import InputError
+    from phonate.config.errors import InputError, plain_file
     from phonate.config.packages import optional_package
     from phonate.workflows.load import load
 
     for path in filter(None, (args.output, args.plot, args.page)):  # checked before the work starts
         if not Path(path).absolute().parent.is_dir():
             raise InputError(f"{path}: the folder {Path(path).parent} does not exist; create it first")
+        plain_file(Path(path))
     if args.plot and Path(args.plot).suffix.lower() not in PICTURES:
         raise InputError(f"--plot {args.plot}: the suffix must be one of {', '.join(PICTURES)}")
     if args.plot:

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, plain_file
 
 _LONGEST = 7 * 24 * 3600.0
 
@@ -51,7 +51,7 @@ def require_field(value: str, what: str) -> str:
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
     """Write a text file atomically. Raises InputError if it can't be written."""
-    path = Path(path)
+    path = plain_file(Path(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         try:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, plain_file
 from phonate.data.manifests.rows import printable
 
 
@@ -30,7 +30,7 @@ def render(template: str, page: Mapping[str, Any], package: str = "phonate.workf
 
 def write_page(path: str | Path, text: str) -> Path:
     """Write a page, which appears whole or not at all; returns its path. Raises InputError if it can't be written."""
-    path = Path(path)
+    path = plain_file(Path(path))
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -98,7 +98,7 @@ def as_reference(
 
 
 def _read_open(file: BinaryIO) -> tuple[NDArray[np.float32], int]:
-    with tempfile.NamedTemporaryFile(suffix=Path(str(getattr(file, "name", ""))).suffix) as copy:
+    with tempfile.NamedTemporaryFile() as copy:
         copy.write(file.read())
         copy.flush()
         return read_audio(copy.name)

@@ -1,0 +1,295 @@
+"""Files as other programs leave them: joined, of any name, late, with holes, without a length."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import soundfile
+
+from phonate.audio.decoding import probe, read_audio, read_blocks, read_start, writable, write_audio
+from phonate.audio.live import file_sink
+from phonate.config.errors import DataError, InputError
+from phonate.data.annotations import write_rttm
+from phonate.serving.encoding import encoded
+from phonate.workflows.pages.rendering import write_page
+
+RATE = 16_000
+SNDFILE = {
+    "ogg": "OGG",
+    "opus": "OGG",
+    "mp3": "MP3",
+    "flac": "FLAC",
+    "wav": "WAV",
+    "aiff": "AIFF",
+    "au": "AU",
+    "caf": "CAF",
+}
+FFMPEG = {  # container, codec, whether its samples are exactly those that were given
+    "m4a": ("ipod", "aac"),
+    "alac.m4a": ("ipod", "alac"),
+    "aac": ("adts", "aac"),
+    "webm": ("webm", "libopus"),
+    "mka": ("matroska", "flac"),
+    "oga": ("ogg", "flac"),
+    "wma": ("asf", "wmav2"),
+    "lame.mp3": ("mp3", "libmp3lame"),
+    "mp3.wav": ("wav", "libmp3lame"),
+    "wv": ("wv", "wavpack"),
+}
+
+
+def tone(seconds: float, pitch: float = 400.0, rate: int = RATE) -> np.ndarray:
+    """A rising tone that gets louder, so that a shift in time shows. (samples,)"""
+    time = np.arange(round(seconds * rate)) / rate
+    sound = (0.1 + 0.3 * time / seconds) * np.sin(2 * np.pi * (pitch + 150 * time) * time)
+    return sound.astype(np.float32)
+
+
+def write(
+    path: Path, samples: np.ndarray, rate: int = RATE, late: float = 0.0, hole: tuple[float, float] | None = None
+) -> Path:
+    """Write samples (n,) or (n, channels) in the form that the name's ending says. `late`, `hole`: packets from `late`
+    seconds on, without those in the hole."""
+    ending = path.name.split(".", 1)[1]
+    if ending in SNDFILE:
+        subtype = "OPUS" if ending == "opus" else None
+        soundfile.write(path, samples, rate, format=SNDFILE[ending], subtype=subtype)
+        return path
+    form, codec = FFMPEG[ending]
+    samples = samples.reshape(len(samples), -1)
+    with av.open(str(path), "w", format=form) as file:
+        layout = "mono" if samples.shape[1] == 1 else "stereo"
+        stream = file.add_stream(codec, rate=48_000 if codec == "libopus" else rate, layout=layout)
+        if codec == "wmav2":
+            stream.bit_rate = 48_000
+        packed = np.ascontiguousarray(np.round(samples * 32767).astype(np.int16).reshape(1, -1))
+        frame = av.AudioFrame.from_ndarray(packed, "s16", layout)
+        frame.sample_rate, frame.pts, frame.time_base = rate, 0, Fraction(1, rate)
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
+            at = float(packet.pts * packet.time_base) if packet.pts is not None else 0.0
+            if hole is not None and hole[0] <= at < hole[1]:
+                continue
+            shift = round(late / packet.time_base)
+            if shift:
+                packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+            file.mux(packet)
+    return path
+
+
+def joined(path: Path, *files: Path) -> Path:
+    path.write_bytes(b"".join(file.read_bytes() for file in files))
+    return path
+
+
+def onset(samples: np.ndarray, level: float = 0.05) -> int:
+    return int(np.argmax(np.abs(samples) > level))
+
+
+@pytest.mark.parametrize(
+    "ending", ["mp3", "lame.mp3", "ogg", "opus", "oga", "flac", "wav", "aiff", "au", "caf", "m4a", "webm", "mka", "wma"]
+)
+def test_all_of_joined_files_is_read(tmp_path: Path, ending: str) -> None:
+    first, second = write(tmp_path / f"a.{ending}", tone(1.0)), write(tmp_path / f"b.{ending}", tone(1.4, 900.0))
+    path = joined(tmp_path / f"ab.{ending}", first, second, first)
+    whole, rate = read_audio(path)
+    parts = [read_audio(one)[0] for one in (first, second, first)]
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
+    assert probe(path).duration == pytest.approx(3.4, abs=0.25)
+    np.testing.assert_array_equal(np.concatenate(list(read_blocks(path, block_seconds=0.3))), whole)
+    np.testing.assert_array_equal(read_audio(path, None, 0.8, 0.5)[0], whole[round(0.8 * rate) : round(1.3 * rate)])
+    start, info = read_start(path, 1.2)
+    np.testing.assert_array_equal(start, whole[: round(1.2 * rate)])
+    assert info.duration == pytest.approx(len(whole) / rate)
+
+
+def test_adts_parts_follow_each_other(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{name}.aac", tone(1.0, pitch)) for name, pitch in (("a", 400.0), ("b", 900.0))]
+    joint, single = read_audio(joined(tmp_path / "ab.aac", *files))[0], read_audio(files[0])[0]
+    assert len(joint) == 2 * len(single)
+
+
+@pytest.mark.parametrize("ending", ["mp3", "lame.mp3", "ogg", "opus", "flac", "wav", "m4a"])
+def test_joined_files_may_differ_in_rate_and_channels(tmp_path: Path, ending: str) -> None:
+    first = write(tmp_path / f"a.{ending}", tone(1.0))
+    stereo = np.stack([tone(1.0, 900.0, 24_000), np.zeros(24_000, np.float32)], axis=1)
+    second = write(tmp_path / f"b.{ending}", stereo, 24_000)
+    whole, rate = read_audio(joined(tmp_path / f"ab.{ending}", first, second))
+    assert len(whole) / rate == pytest.approx(2.0, abs=0.05)
+    assert np.sqrt(np.square(whole[rate + 800 :]).mean()) == pytest.approx(
+        0.5 * np.sqrt(np.square(tone(1.0)).mean()), rel=0.1
+    )
+    spectrum = np.abs(np.fft.rfft(whole[rate + rate // 4 : rate + 3 * rate // 4]))
+    assert 2 * np.argmax(spectrum) == pytest.approx(900 + 150, abs=80)
+
+
+@pytest.mark.parametrize("ending", ["mp3", "ogg", "flac", "wav"])
+def test_what_of_joined_files_can_not_be_read_is_named(tmp_path: Path, ending: str) -> None:
+    first, second = write(tmp_path / f"a.{ending}", tone(1.0)), write(tmp_path / f"b.{ending}", tone(1.0))
+    second.write_bytes(second.read_bytes()[:-600])
+    with pytest.raises(
+        DataError, match=rf"ab\.{ending}: .*file 2 of 2 .*cut short|ab\.{ending}: file 2 of 2 .*not readable"
+    ):
+        read_audio(joined(tmp_path / f"ab.{ending}", first, second))
+
+
+def test_tags_at_the_end_are_no_second_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mp3", tone(1.0))
+    whole = read_audio(path)[0]
+    path.write_bytes(path.read_bytes() + b"APETAGEX" + bytes(40) + b"TAG" + bytes(125))
+    np.testing.assert_array_equal(read_audio(path)[0], whole)
+
+
+@pytest.mark.parametrize("ending", [*SNDFILE, *FFMPEG])
+@pytest.mark.parametrize("name", ["take", "take.txt", "take.m4a", "take.aac", "take.wav"])
+def test_the_bytes_tell_the_kind_whatever_the_name(tmp_path: Path, ending: str, name: str) -> None:
+    path = write(tmp_path / f"a.{ending}", tone(1.0))
+    whole, rate = read_audio(path)
+    renamed = path.rename(tmp_path / name)
+    np.testing.assert_array_equal(read_audio(renamed)[0], whole)
+    assert len(whole) / rate == pytest.approx(1.0, abs=0.2)
+
+
+@pytest.mark.parametrize("ending", ["wav", "flac", "aiff", "ogg", "mp3", "caf", "au"])
+def test_both_decoders_agree(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"a.{ending}", tone(2.0))
+    ours, rate = read_audio(path)
+    with av.open(str(path)) as file:
+        theirs = np.concatenate([frame.to_ndarray().reshape(-1) for frame in file.decode(audio=0)])
+    theirs = theirs / 32768 if theirs.dtype == np.int16 else theirs
+    padding = 1024 if ending == "ogg" else 0  # PyAV leaves what fills the last block of Vorbis
+    assert -0.001 * rate <= len(theirs) - len(ours) <= 0.001 * rate + padding
+    assert abs(onset(ours) - onset(theirs)) <= 0.001 * rate
+    count = min(len(ours), len(theirs))
+    np.testing.assert_allclose(ours[:count], theirs[:count], atol=2e-3)
+
+
+@pytest.mark.parametrize("ending", ["m4a", "webm", "mka"])
+def test_a_late_start_is_silence(tmp_path: Path, ending: str) -> None:
+    plain = read_audio(write(tmp_path / f"a.{ending}", tone(2.0)))[0]
+    path = write(tmp_path / f"late.{ending}", tone(2.0), late=1.5)
+    late, rate = read_audio(path)
+    assert onset(late) - onset(plain) == pytest.approx(1.5 * rate, abs=0.01 * rate)
+    assert not late[: rate // 2].any()
+    assert probe(path).duration == pytest.approx(len(late) / rate)
+    np.testing.assert_array_equal(read_audio(path, None, 1.0, 1.0)[0], late[rate : 2 * rate])
+    np.testing.assert_array_equal(np.concatenate(list(read_blocks(path, block_seconds=0.3))), late)
+
+
+@pytest.mark.parametrize("ending", ["webm", "mka"])
+def test_a_hole_is_silence(tmp_path: Path, ending: str) -> None:
+    """A recorder that was paused goes on with its clock."""
+    plain, rate = read_audio(write(tmp_path / f"a.{ending}", tone(4.0)))
+    paused, _ = read_audio(write(tmp_path / f"paused.{ending}", tone(4.0), hole=(1.0, 2.5)))
+    assert len(paused) == pytest.approx(len(plain), abs=0.01 * rate)
+    assert not paused[round(1.3 * rate) : round(2.3 * rate)].any()
+    part = plain[3 * rate : 3 * rate + rate // 2]
+    shifts = range(-rate // 200, rate // 200)
+    best = max(shifts, key=lambda shift: float(np.dot(part, paused[3 * rate + shift :][: len(part)])))
+    assert abs(best) <= rate // 1000
+
+
+def test_times_that_no_recording_has_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "live.webm", tone(1.0), late=1e6)
+    with pytest.raises(DataError, match=r"live\.webm: its times go from 0\.00 to 1000000"):
+        read_audio(path)
+
+
+@pytest.mark.parametrize("length", [0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000, 0x80000000, 0], ids=hex)
+@pytest.mark.parametrize("riff", [None, 36, 0])
+def test_a_wav_without_a_length_is_read_to_its_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, length: int, riff: int | None
+) -> None:
+    path = write(tmp_path / "piped.wav", tone(1.0))
+    expected, content = read_audio(path)[0], bytearray(path.read_bytes())
+    content[4:8], content[40:44] = struct.pack("<I", length if riff is None else riff), struct.pack("<I", length)
+    path.write_bytes(content)
+    with caplog.at_level(logging.WARNING, "phonate"):
+        np.testing.assert_array_equal(read_audio(path)[0], expected)
+    assert "piped.wav: its header has no length" in caplog.text
+    assert probe(path).duration == 1.0
+    np.testing.assert_array_equal(read_audio(path, None, 0.5, 0.25)[0], expected[RATE // 2 : 3 * RATE // 4])
+
+
+def test_a_wav_of_no_samples_is_still_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "none.wav", np.zeros(0, np.float32))
+    path.write_bytes(path.read_bytes() + b"LIST" + struct.pack("<I", 4) + b"INFO")
+    with pytest.raises(DataError, match="holds no samples"):
+        read_audio(path)
+
+
+@pytest.mark.parametrize("ending", ["wav", "aiff", "au", "caf", "ogg", "flac", "mka", "m4a", "webm", "wma"])
+def test_what_is_cut_short_is_refused(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"cut.{ending}", tone(2.0))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with pytest.raises(DataError, match=r"cut\..*(cut short|not readable)"):
+        read_audio(path)
+
+
+@pytest.mark.parametrize("ending", ["wav", "flac", "m4a"])
+@pytest.mark.parametrize("noise", [0.0, 0.0003])
+def test_of_channels_that_cancel_each_other_one_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ending: str, noise: float
+) -> None:
+    sound = np.concatenate([np.zeros(RATE, np.float32), tone(3.0)])
+    hiss = noise * np.random.default_rng(0).standard_normal((len(sound), 2))
+    path = write(tmp_path / f"inverted.{ending}", np.stack([sound, -sound], axis=1) + hiss)
+    with caplog.at_level(logging.WARNING, "phonate"):
+        waveform, rate = read_audio(path)
+    assert "channels cancel each other (correlation -1.00); channel 0 alone is used" in caplog.text
+    one = read_audio(path, channel=0)[0]
+    np.testing.assert_array_equal(waveform, one)
+    np.testing.assert_array_equal(read_audio(path, None, 2.0, 1.0)[0], one[2 * rate : 3 * rate])
+    np.testing.assert_array_equal(np.concatenate(list(read_blocks(path, block_seconds=0.7))), one)
+    np.testing.assert_array_equal(read_start(path, 2.0)[0], one[: 2 * rate])
+
+
+@pytest.mark.parametrize(
+    "right",
+    [lambda x: x, lambda x: 0 * x, lambda x: -0.4 * x, lambda x: x[::-1]],
+    ids=["equal", "silent", "partly", "other"],
+)
+def test_other_channels_are_averaged(tmp_path: Path, caplog: pytest.LogCaptureFixture, right: object) -> None:
+    sound = tone(2.0)
+    both = np.stack([sound, right(sound)], axis=1)  # type: ignore[operator]
+    path = tmp_path / "stereo.wav"
+    soundfile.write(path, both, RATE, subtype="FLOAT")
+    np.testing.assert_array_equal(read_audio(path)[0], both.mean(axis=1))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", ["aac", "opus", "mp3", "flac", "wav"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_the_server_sends_is_read_at_its_times(tmp_path: Path, name: str, whole: bool) -> None:
+    sound = np.concatenate([np.zeros(RATE, np.float32), tone(1.5)[8000:], np.zeros(RATE // 2, np.float32)])
+    path = tmp_path / "reply"
+    path.write_bytes(b"".join(encoded(np.array_split(sound, 9), RATE, name, whole)))
+    waveform, rate = read_audio(path, RATE)
+    padding = {"aac": 1024, "mp3": 0 if whole else 1105}.get(name, 0)  # raw frames can't say what was put before them
+    assert onset(waveform) - onset(sound) == pytest.approx(padding, abs=RATE // 1000)
+    assert len(waveform) == pytest.approx(len(sound) + padding, abs=0 if not padding else 1300)
+    assert rate == RATE
+
+
+def test_a_pipe_or_a_device_is_neither_read_nor_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.wav"
+    os.mkfifo(pipe)
+    with pytest.raises(DataError, match=r"pipe\.wav: is a folder, a pipe or a device"):
+        read_audio(pipe)
+    for write_to in (
+        lambda: writable(pipe),
+        lambda: write_audio(pipe, tone(1.0), RATE),
+        lambda: file_sink(pipe, RATE).__enter__(),
+        lambda: write_rttm(pipe, {}),
+        lambda: write_page(pipe, "text"),
+    ):
+        with pytest.raises(InputError, match=r"pipe\.wav: is a folder, a pipe or a device"):
+            write_to()
+    assert pipe.is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe.wav"]

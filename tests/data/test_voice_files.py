@@ -17,8 +17,12 @@ import soundfile
 
 import phonate
 from phonate.config.errors import DataError, InputError
+from phonate.data.manifests.manifest import list_corpus
+from phonate.data.manifests.requirements import Requirements
 from phonate.data.manifests.rows import audio_files
+from phonate.data.manifests.validation import Report, validate
 from phonate.data.parallel import map_files
+from phonate.data.settings import VoiceData
 from phonate.data.voices.extraction import extract_features
 from phonate.data.voices.files import VoiceDataDetector
 from phonate.data.voices.profile import voice_profile, write_profile
@@ -86,11 +90,18 @@ def test_recordings_in_any_case_and_depth_are_found(tmp_path):
         (tmp_path / name).write_bytes(b"12345678")
     detector = phonate.VoiceDataDetector(tmp_path)
     assert detector.has_voice_data()
-    assert [path.name for path in detector.get_voice_files()] == ["a.WAV", "b.Mp3", "d.OGG", "c.flac", "e.m4a"]
+    assert [path.name for path in detector.get_voice_files()] == [
+        "a.WAV",
+        "b.Mp3",
+        "d.OGG",
+        "c.flac",
+        "e.m4a",
+        "g.aiff",
+    ]
     assert detector.get_stats() == {
-        "total_files": 5,
-        "total_size_mb": 40 / 1024**2,
-        "formats": {".wav": 1, ".mp3": 1, ".flac": 1, ".ogg": 1, ".m4a": 1},
+        "total_files": 6,
+        "total_size_mb": 48 / 1024**2,
+        "formats": {".wav": 1, ".mp3": 1, ".flac": 1, ".ogg": 1, ".m4a": 1, ".aiff": 1},
     }
 
 
@@ -590,3 +601,36 @@ def test_ctrl_c_ends_the_processes_after_their_item_and_without_a_word(tmp_path,
     )
     out, err = process.communicate(timeout=30)  # a batch of sixteen takes longer
     assert (out, err, process.returncode) == ("stopped\n", "", 0)
+
+
+def test_all_who_read_folders_take_the_same_files_for_recordings(tmp_path):
+    """By their suffix, whatever it is; what can't be read is refused by name."""
+    sound = tone(3.0)
+    for name in ("a.wav", "b.aiff", "c.au", "d.caf", "e.oga", "f.m4b", "g.sph"):
+        soundfile.write(tmp_path / "take", sound, RATE, format="NIST" if name == "g.sph" else "FLAC", subtype="PCM_16")
+        (tmp_path / "take").rename(tmp_path / name)
+    (tmp_path / "h.amr").write_bytes(b"no sound" * 100)
+    (tmp_path / "notes.pdf").write_bytes(b"no recording")
+    names = [*"abcdefgh"]
+    assert [path.stem for path in VoiceDataDetector(tmp_path).get_voice_files()] == names
+    rows, _ = list_corpus(VoiceData(path=str(tmp_path)))
+    assert [row.id for row in rows] == names
+    report = Report("", "")
+    assert [one.row.id for one in validate(rows, Requirements(), report)] == names[:-1]
+    files, voices = validate_voice_files(VoiceDataDetector(tmp_path))
+    assert [file.path.stem for file in files] == names[:-1]
+    for refused in (report.refused, voices.refused):
+        assert [(Path(one.place).name, one.reason) for one in refused] == [("h.amr", "unreadable")]
+        assert "not readable as audio" in refused[0].detail
+
+
+def test_recordings_whose_channels_cancel_each_other_are_used_and_named(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.stack([tone(3.0), -tone(3.0)], axis=1), RATE)
+    rows, _ = list_corpus(VoiceData(path=str(tmp_path)))
+    report = Report("", "")
+    (checked,) = validate(rows, Requirements(), report)
+    assert checked.quality.peak > 0.1
+    files, voices = validate_voice_files(VoiceDataDetector(tmp_path))
+    assert len(files) == 1
+    for warnings in (report.warnings, voices.warnings):
+        assert "channels cancel each other" in warnings[0].detail

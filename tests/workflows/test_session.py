@@ -162,14 +162,14 @@ def test_texts_of_long_recordings_are_not_learnt_from_their_beginnings(place):
 
 def test_what_a_list_names_in_vain_and_what_it_leaves_out_is_told(place):
     folder = make_recordings(place / "recordings", clips=2)
-    soundfile.write(folder / "other.aiff", voiced_tone(2.5, 150.0, (700.0,), 1), SAMPLE_RATE)
-    rows = ["audio_path,speaker_id", "anna/00.wav,anna", "ben/00.wav,ben", "ben/77.wav,ben", "other.aiff,ben"]
+    soundfile.write(folder / "other.take", voiced_tone(2.5, 150.0, (700.0,), 1), SAMPLE_RATE, format="WAV")
+    rows = ["audio_path,speaker_id", "anna/00.wav,anna", "ben/00.wav,ben", "ben/77.wav,ben", "other.take,ben"]
     (folder / "metadata.csv").write_text("\n".join(rows) + "\n")
     done, document, _ = run(voice_mode="voice")
     assert done
     warnings = "\n".join(messages(document, "WARNING"))
     assert "ben/77.wav: no such file; left out" in warnings
-    assert "other.aiff: not a .wav, .mp3, .flac, .ogg, .m4a file in this folder; left out" in warnings
+    assert "other.take: has no suffix of a recording, or is in another folder; left out" in warnings
     assert "anna/01.wav: not in the list of recordings; left out" in warnings
     assert len(next((place / "training/output").glob("session_*/recordings.jsonl")).read_text().splitlines()) == 2
 

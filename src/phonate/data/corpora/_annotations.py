@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from phonate.audio.decoding import probe
+from phonate.audio.decoding import VIDEO_SUFFIXES, probe
 from phonate.config.errors import DataError
 from phonate.data.manifests.rows import Problem, Segment, audio_files, composed, official_split, printable
 
@@ -40,6 +40,8 @@ class Recordings:
     def find(self, name: str, place: str) -> Path | Problem:
         """The file of the recording `name`, in which `_` may stand for a space, or why there is none."""
         found = self._named(name)
+        if len(found) > 1:  # a video beside its sound
+            found = [file for file in found if file.suffix.lower() not in VIDEO_SUFFIXES] or found
         if len(found) == 1:
             return found[0]
         root = printable(str(self.root))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from phonate.audio.decoding import AUDIO_SUFFIXES
+from phonate.audio.decoding import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.audio.quality.measures import AudioQuality
 from phonate.config.errors import DataError
 from phonate.data.manifests.outputs import is_output
@@ -125,6 +125,8 @@ class Checked:
     content: bytes
     """A digest of its samples."""
     quality: AudioQuality
+    remarks: tuple[str, ...] = ()
+    """What is unusual about the file and was mended."""
 
     @property
     def segments(self) -> list[Segment]:
@@ -233,6 +235,10 @@ def one_line(text: str) -> str:
     return printable(escaped)
 
 
+_LIKELY = sorted({*USUAL_SUFFIXES, ".aac", ".opus"})
+"""Suffixes that are tried first, so that long lists are read fast."""
+
+
 def listed_file(root: Path, name: str) -> Path:
     """The file that a list calls `name`: as it stands, under wavs/, or with a suffix it left out; also where the list
     was made on Windows (`wavs\\a.wav`), or spells accents in the other way that Unicode has (NFC and NFD)."""
@@ -254,11 +260,12 @@ def _listed_file(root: Path, name: str) -> Path | None:
     for folder in folders:
         if _is_file(folder / name):
             return folder / name
-    for folder in folders:
-        for suffix in sorted(AUDIO_SUFFIXES):
-            for spelled in (suffix, suffix.upper()):
-                if _is_file(folder / f"{name}{spelled}"):
-                    return folder / f"{name}{spelled}"
+    for suffixes in (_LIKELY, sorted(AUDIO_SUFFIXES.difference(_LIKELY))):
+        for folder in folders:
+            for suffix in suffixes:
+                for spelled in (suffix, suffix.upper()):
+                    if _is_file(folder / f"{name}{spelled}"):
+                        return folder / f"{name}{spelled}"
     return None
 
 
@@ -274,7 +281,10 @@ def in_any_form(folder: Path, name: str) -> Path | None:
         entries = _entries(folder, folder.stat().st_mtime_ns)
     except (OSError, ValueError):
         return None
-    spellings = [last, *(f"{last}{one}" for suffix in sorted(AUDIO_SUFFIXES) for one in (suffix, suffix.upper()))]
+    spellings = [
+        last,
+        *(f"{last}{one}" for suffix in (*_LIKELY, *sorted(AUDIO_SUFFIXES)) for one in (suffix, suffix.upper())),
+    ]
     files = (folder / entries[key] for one in spellings if (key := composed(one)) in entries)
     return next(filter(_is_file, files), None)
 

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any
 
-import numpy as np
-
-from phonate.audio.decoding import AudioInfo, probe
+from phonate.audio.decoding import BLOCK_SECONDS, AudioInfo, FloatArray, joined, open_recording, probe, regrouped
 from phonate.audio.quality.measures import describe, describe_blocks
 from phonate.config.errors import DataError
-from phonate.data.manifests.recording import LONG_SECONDS, part_blocks, read_part
+from phonate.data.manifests.recording import LONG_SECONDS, blocks_of
 from phonate.data.manifests.requirements import LONGEST_UNLABELLED, Requirements
 from phonate.data.manifests.rows import (
     SLACK_SECONDS,
@@ -302,28 +300,29 @@ def _require_segments(row: Row, end: float, duration: float, requirements: Requi
 
 def _read(row: Row, info: AudioInfo, seconds: float) -> Checked:
     """The row with its length, quality and digest; a long one is read in blocks."""
-    digest = hashlib.blake2b(digest_size=16)
-    if seconds <= LONG_SECONDS:
-        waveform, rate = read_part(row)
-        digest.update(waveform.tobytes())
-        samples, quality = len(waveform), describe(waveform, rate)
-    else:
-        samples = 0
+    digest, samples, rate = hashlib.blake2b(digest_size=16), 0, info.sample_rate
 
-        def blocks() -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
-            nonlocal samples
-            for block in part_blocks(row):
-                digest.update(block.tobytes())
-                samples += len(block)
-                yield block
+    def counted(blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
+        nonlocal samples
+        for block in blocks:
+            digest.update(block.tobytes())
+            samples += len(block)
+            yield block
 
-        rate = info.sample_rate
-        quality = describe_blocks(blocks(), rate)
-    return Checked(row, samples / rate, info.sample_rate, info.channels, digest.digest(), quality)
+    with open_recording(row.path) as recording:
+        blocks = counted(blocks_of(row, recording))
+        if seconds <= LONG_SECONDS:
+            quality = describe(joined(blocks), rate)
+        else:
+            quality = describe_blocks(regrouped(blocks, round(BLOCK_SECONDS * rate)), rate)
+    remarks = tuple(recording.remarks)
+    return Checked(row, samples / rate, rate, info.channels, digest.digest(), quality, remarks)
 
 
 def _warnings(checked: Checked) -> Iterator[Problem]:
     row = checked.row
+    for remark in checked.remarks:
+        yield Problem(row.id, row.place, "unusual file", printable(remark))
     if checked.quality.silence_share > SILENT_SHARE:
         detail = f"{100 * checked.quality.silence_share:.0f} % of it is silence"
         yield Problem(row.id, row.place, "mostly silent", detail)

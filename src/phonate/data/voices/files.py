@@ -7,20 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from phonate.audio.decoding import probe
+from phonate.audio.decoding import AUDIO_SUFFIXES, USUAL_SUFFIXES, probe
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.rows import Problem, audio_files, printable
 from phonate.data.parallel import Progress, map_files
 from phonate.data.progress import Stage
 
-VOICE_FORMATS = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
-"""Suffixes of voice recordings, in lower case; files may have them in any."""
 _MIB = 1024**2
 _CONTAINERS = {
     ".wav": {"WAV", "WAVEX", "RF64", "W64"},
     ".mp3": {"MP3", "MPEG"},
     ".flac": {"FLAC"},
     ".ogg": {"OGG"},
+    ".aiff": {"AIFF"},
 }
 
 
@@ -34,7 +33,8 @@ class VoiceDataDetector:
         voice_data_dir: the folder; it need not exist.
     """
 
-    supported_formats = VOICE_FORMATS
+    supported_formats = (*USUAL_SUFFIXES, *sorted(AUDIO_SUFFIXES.difference(USUAL_SUFFIXES)))
+    """Suffixes of recordings, in lower case; files may have them in any."""
 
     def __init__(self, voice_data_dir: str | Path) -> None:
         self.voice_data_dir = Path(voice_data_dir)
@@ -56,7 +56,7 @@ class VoiceDataDetector:
         return {
             "total_files": len(files),
             "total_size_mb": sum(map(_size, files)) / _MIB,
-            "formats": {suffix: counts[suffix] for suffix in VOICE_FORMATS if suffix in counts},
+            "formats": {suffix: counts[suffix] for suffix in self.supported_formats if suffix in counts},
         }
 
     def validate_formats(self, progress: Progress | None = None) -> list[Problem]:
@@ -74,7 +74,7 @@ class VoiceDataDetector:
             lines += [f"  Total files: {stats['total_files']}", f"  Total size: {stats['total_size_mb']:.2f} MB"]
             lines += ["  Formats:", *(f"    {suffix}: {count} files" for suffix, count in stats["formats"].items())]
         else:
-            lines += [f"❌ No voice data found in: {folder}", "", f"Supported formats: {', '.join(VOICE_FORMATS)}"]
+            lines += [f"❌ No voice data found in: {folder}", "", f"Supported formats: {', '.join(USUAL_SUFFIXES)}"]
         return "\n".join(lines)
 
     def _walk(self) -> Iterator[Path]:
@@ -83,7 +83,7 @@ class VoiceDataDetector:
             raise InputError(f"{self.voice_data_dir}: is a file; give the folder that it is in")
         if not self.voice_data_dir.exists():
             return iter(())
-        return audio_files(self.voice_data_dir, VOICE_FORMATS, self._passed_over)
+        return audio_files(self.voice_data_dir, unreadable=self._passed_over)
 
     def _passed_over(self, folder: Path, error: OSError) -> None:
         name = printable(str(folder))

@@ -46,6 +46,8 @@ class VoiceFile:
     """What the quality is judged by."""
     format: str
     """What the file holds, such as "WAV", whatever its suffix says."""
+    remarks: tuple[str, ...] = ()
+    """What is unusual about it and was mended."""
 
 
 def validate_voice_files(
@@ -94,7 +96,16 @@ def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
     if float(waveform.std()) < _NO_SIGNAL:
         return Problem(name, name, "silent", "a constant level (DC offset) and no sound; record it again")
     return VoiceFile(
-        path, seconds, info.duration, info.sample_rate, info.channels, quality, tuple(lowered_by), levels, info.format
+        path,
+        seconds,
+        info.duration,
+        info.sample_rate,
+        info.channels,
+        quality,
+        tuple(lowered_by),
+        levels,
+        info.format,
+        info.remarks,
     )
 
 
@@ -117,6 +128,8 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
 def _warnings(file: VoiceFile) -> Iterator[Problem]:
     """Warnings about a recording that is used."""
     name = printable(str(file.path))
+    for remark in file.remarks:
+        yield Problem(name, name, "unusual file", printable(remark))
     if file.seconds < file.whole_seconds:
         detail = f"{file.whole_seconds:.1f} s, only the first {file.seconds:g} are used; cut it at pauses to use all"
         yield Problem(name, name, "too long", detail)

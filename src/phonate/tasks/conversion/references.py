@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from phonate.audio.decoding import AUDIO_SUFFIXES, FloatArray
+from phonate.audio.decoding import USUAL_SUFFIXES, FloatArray
 from phonate.audio.whisper import FEATURES_PER_SECOND
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.dropping import warn_left_out
@@ -49,7 +49,7 @@ def reference_files(path: str | Path) -> list[Path]:
     if not Path(path).is_dir():
         return [Path(path)]
     if not (found := list(audio_files(Path(path)))):
-        raise InputError(f"{path}: holds no recordings ({', '.join(sorted(AUDIO_SUFFIXES))})")
+        raise InputError(f"{path}: holds no recordings ({', '.join(USUAL_SUFFIXES)}, ...)")
     return found
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phonate.audio.decoding import (
-    AUDIO_SUFFIXES,
+    USUAL_SUFFIXES,
     FloatArray,
+    is_recording,
     read_audio,
     read_blocks,
     resample,
@@ -134,13 +135,11 @@ def make_dataset(
 
 
 def _recordings(source: Path) -> list[Path]:
-    if source.is_file() and source.suffix.lower() in AUDIO_SUFFIXES:
+    if is_recording(source):
         return [source]
     if not source.is_dir():
         found = "not a recording" if source.exists() else "no such file or folder"
-        raise DataError(
-            f"{source}: {found}; give a recording ({', '.join(sorted(AUDIO_SUFFIXES))}), or a folder of them"
-        )
+        raise DataError(f"{source}: {found}; give a recording ({', '.join(USUAL_SUFFIXES)}, ...), or a folder of them")
     files = list(audio_files(source))
     if not files:
         raise DataError(f"{source}: no recordings in this folder; give a recording, or a folder of recordings")

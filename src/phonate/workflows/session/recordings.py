@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from phonate.audio.decoding import read_start, write_audio
+from phonate.audio.decoding import USUAL_SUFFIXES, read_start, write_audio
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import Resolved
 from phonate.data.manifests.manifest import list_corpus
@@ -18,7 +18,7 @@ from phonate.data.manifests.rows import Problem, Row, official_split, one_line, 
 from phonate.data.manifests.validation import Report
 from phonate.data.settings import VoiceData
 from phonate.data.voices.extraction import Extracted, extract_features
-from phonate.data.voices.files import VOICE_FORMATS, VoiceDataDetector
+from phonate.data.voices.files import VoiceDataDetector
 from phonate.data.voices.profile import voice_profile, write_profile
 from phonate.data.voices.validation import VoiceFile, validate_voice_files
 from phonate.workflows.pages.voice_page import write_voice_page
@@ -109,7 +109,7 @@ def scan(work: Work) -> VoiceDataDetector:
     stats = detector.get_stats()
     if not stats["total_files"]:
         raise DataError(
-            f"No voice data found in: {one_line(str(work.voice_data_dir))}; put {', '.join(VOICE_FORMATS)} files "
+            f"No voice data found in: {one_line(str(work.voice_data_dir))}; put {', '.join(USUAL_SUFFIXES)} files "
             "there, name another folder with --voice-data-dir, or train on texts with --voice-mode text"
         )
     work.log.success(f"Found {stats['total_files']} voice files ({stats['total_size_mb']:.2f} MB)")
@@ -244,7 +244,7 @@ def _match(
                 whole.add(path)
         elif path not in known:
             exists = os.path.isfile(path)
-            why = f"not a {', '.join(VOICE_FORMATS)} file in this folder" if exists else "no such file"
+            why = "has no suffix of a recording, or is in another folder" if exists else "no such file"
             problems.append(f"{one_line(row.place)}: {one_line(str(row.path))}: {why}; left out")
     listed = {os.path.realpath(row.path) for row in rows if isinstance(row, Row)}
     unlisted = [file for path, file in usable.items() if path not in listed]

@@ -261,6 +261,16 @@ def test_stm_numbers_of_channels_and_one_channel_alone(talks):
     assert {one.row.id: one.row.channel for one in checked} == {"call-00001000": 1, "talk-00000500": None}
 
 
+def test_alternatives_and_marks_of_stm_are_no_words(talks, caplog):
+    line = "talk 1 ann 0.5 1.5 <o,f0,male> i { wanna / want to / @ } go (%hesitation) home %uh 5 %\n"
+    (talks / "stm/dev.stm").write_text(
+        line + "talk 1 ann 2 2.5 { @ / uh } yes  indeed\ntalk 1 ann 2.5 3 a  plain text\n"
+    )
+    checked, _ = check_corpus(corpus(talks))
+    assert [one.row.text for one in checked] == ["i wanna go home 5 %", "yes indeed", "a  plain text"]
+    assert "2 texts hold alternatives" in caplog.text
+
+
 def test_a_recording_with_a_bad_line_of_stm_is_refused(talks):
     with (talks / "stm/dev.stm").open("a") as file:
         file.write("call A bob 1.0 0.5 wrong\n")

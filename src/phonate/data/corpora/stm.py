@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.annotations._lines import seconds
 from phonate.data.corpora._annotations import Recordings, annotation_files, is_stereo, ordered, root_of, split_of
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, Segment, checked_row
+from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, printable
+
+logger = logging.getLogger("phonate")
 
 PRIORITY = 60
 UNIT = "segment"
 """A line is an utterance."""
 _CHANNELS = {"a": 0, "b": 1, "1": 0, "2": 1}
 _SIDES = (("a", "b"), ("1", "2"))
+_ALTERNATIVES = re.compile(r"\{\s([^{}]*)\}")
+_MARKS = re.compile(r"\([^()]*\)|(?<!\S)(@|%\w+)(?!\S)")
+"""Optional words, and what is no word."""
 _IGNORED = "ignore_time_segment_in_scoring"
 
 
@@ -50,6 +58,7 @@ def _rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Prob
     found: dict[tuple[str, str], list[Segment]] = {}
     places: dict[str, str] = {}
     bad: dict[str, Problem] = {}
+    marked = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith(";"):
             continue
@@ -62,6 +71,9 @@ def _rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Prob
             bad.setdefault(name, Problem(name, place, "malformed row", detail))
             continue
         found.setdefault((name, channel.lower()), []).extend([segment] if segment is not None else [])
+        marked += segment is not None and (segment.text or "") not in line
+    if marked:
+        report_marks(file, marked)
     yield from bad.values()
     several = {name for name, _ in found if any({(name, one), (name, two)} <= found.keys() for one, two in _SIDES)}
     for (name, channel), segments in found.items():
@@ -78,6 +90,16 @@ def _rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Prob
         yield checked_row(Row(id, audio, ordered(segments), places[name], side, split=split_of(file, root)))
 
 
+@cache
+def report_marks(file: Path, count: int) -> None:
+    """Says, once, what is not taken of the texts of a file."""
+    logger.warning(
+        "%s: %d texts hold alternatives, optional words or marks; of these only first alternatives are taken",
+        printable(str(file)),
+        count,
+    )
+
+
 def _segment(line: str) -> tuple[str, Segment | None]:
     """Channel and segment of a line; None for one that is to be ignored."""
     _, channel, speaker, begin, finish, *rest = line.split(maxsplit=5)
@@ -89,4 +111,14 @@ def _segment(line: str) -> tuple[str, Segment | None]:
         raise ValueError(line)
     if _IGNORED in text.lower():
         return channel, None
-    return channel, Segment(start, end, speaker, text or None)
+    return channel, Segment(start, end, speaker, spoken(text) or None)
+
+
+def spoken(text: str) -> str:
+    """The words of a transcript as sclite writes it: the first of alternatives (`{ wanna / want to / @ }`, where `@` is
+    nothing), without optional words and marks (`(uh)`, `(%hesitation)`, `%hesitation`)."""
+    plain = text
+    while (first := _ALTERNATIVES.sub(lambda found: f" {found[1].split(' / ')[0]} ", plain)) != plain:
+        plain = first  # alternatives may hold others
+    plain = _MARKS.sub(" ", plain)
+    return text if plain == text else " ".join(plain.split())

@@ -83,6 +83,18 @@ LAYOUTS = {
     "GPT-SoVITS, one speaker": (lines(PATHS, ["al"] * 8, ["EN"] * 8, TEXTS), ["al"] * 8, TEXTS),
     "id, name, phones, text": (lines(IDS, SPEAKERS, ["{HH AH0 L OW1}"] * 8, TEXTS), SPEAKERS, TEXTS),
     "id, raw, normalised, name": (lines(IDS, TEXTS, TEXTS, SPEAKERS), SPEAKERS, TEXTS),
+    "path, name, seconds": (
+        lines(PATHS, SPEAKERS, [f"{3.2 + 0.13 * i:.3f}" for i in range(8)]),
+        SPEAKERS,
+        [None] * 8,
+    ),
+    "path, mel, text": (lines(PATHS, [f"mels/a{i}.npy" for i in range(8)], TEXTS), ONE, TEXTS),
+    "path, seconds, text": (lines(PATHS, [f"{3.2 + 0.13 * i:.3f}" for i in range(8)], TEXTS), ONE, TEXTS),
+    "Bert-VITS2": (
+        lines(PATHS, SPEAKERS, ["EN"] * 8, TEXTS, ["_ hh ah l ow _"] * 8, ["0 1 2 0"] * 8, ["1 2 2"] * 8),
+        SPEAKERS,
+        TEXTS,
+    ),
     "Chinese": (lines(PATHS, [f"今天我们去公园里散步{i}次" for i in range(8)], SPEAKERS), SPEAKERS, None),
     "tabs": (lines(PATHS, TEXTS, separator="\t"), ONE, TEXTS),
     "tabs with speakers": (lines(PATHS, TEXTS, SPEAKERS, separator="\t"), SPEAKERS, TEXTS),

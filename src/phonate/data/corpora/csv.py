@@ -40,6 +40,10 @@ _UNSPACED = re.compile("[\u0e00-\u0eff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _PHONES = re.compile(r"[ˈˌːɪʊɑʌɒɜɐɚɝɹɾʃʒɡʔʁ]|^\{.*\}$|\b[A-Z]{2}[012]\b")
 """Marks and letters of IPA that hardly any orthography has, and ARPAbet."""
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4})?|auto|all_[a-z]{2}")
+_FRACTION = re.compile(r"\d+[.,]\d+")
+_FILE = re.compile(r"\S+\.[A-Za-z]\w{1,4}")
+_FEWEST_LETTERS = 2.5
+"""Of a word, in the mean; phones with spaces between have fewer."""
 _NUMBERS = re.compile(r"-?\d+([ .,]-?\d+)*")
 
 
@@ -215,6 +219,13 @@ class _Column:
         """Whether its values are no longer than names are."""
         self.varied = self.distinct >= 0.9
         """Whether nearly every row has a value of its own."""
+        self.is_measured = self.varied and len(self.filled) > 1 and (self.all_are(_FRACTION) or self.all_are(_FILE))
+        """Whether it holds durations or names of files, one a row."""
+
+    @property
+    def letters(self) -> float:
+        """Letters of a word."""
+        return sum(len(cell) for cell in self.filled) / max(1.0, self.words * len(self.filled)) - 1
 
     def holds(self, pattern: re.Pattern[str]) -> bool:
         """Whether at least half of the cells hold a match."""
@@ -241,7 +252,7 @@ def _roles(rows: Sequence[Sequence[str]], root: Path, separator: str) -> Roles:
     columns = [_Column(at, [row[at] for row in rows]) for at in range(width) if at != path]
     filled = [one for one in columns if one.filled]
     phones = [one for one in filled if one.holds(_PHONES)]
-    plain = [one for one in filled if one not in phones]
+    plain = [one for one in filled if one not in phones and not one.is_measured]
     if width > 3:
         plain = _without_side_columns(plain)
     if not plain:
@@ -254,7 +265,7 @@ def _roles(rows: Sequence[Sequence[str]], root: Path, separator: str) -> Roles:
         if label and len(phones) == 1:
             return _of_phones(path, one, phones[0])
         if label and len(columns) > 1 and not phones:  # a column of texts that is empty
-            return Roles(path, one.at, next(other.at for other in columns if other not in filled))
+            return Roles(path, one.at, next((other.at for other in columns if other not in filled), None))
         return Roles(path, None, one.at)
     if len(plain) == 2:
         return _of_two(path, separator, *plain)
@@ -271,7 +282,9 @@ def _without_side_columns(columns: list[_Column]) -> list[_Column]:
     if languages and (short or len(languages) > 1):
         rarest = min(languages, key=lambda one: (len(set(one.filled)), -one.at))
         columns = [one for one in columns if one is not rarest]
-    return [one for one in columns if not (one.numbers and one.words > 1.5)]
+    columns = [one for one in columns if not (one.numbers and one.words > 1.5)]
+    words = [one for one in columns if not one.short and one.letters >= _FEWEST_LETTERS]
+    return [one for one in columns if one.short or one in words or not words]
 
 
 def _of_two(path: int, separator: str, one: _Column, other: _Column) -> Roles:
@@ -293,7 +306,8 @@ def _of_two(path: int, separator: str, one: _Column, other: _Column) -> Roles:
         return swapped
     if (repeated and not one.numbered) or (one.varied and one.words >= 2.5 and other.words <= 1.5):
         return _noted(swapped, usual, separator)
-    return _noted(usual, swapped, separator) if several and one.varied and not one.numbered else usual
+    unlikely = several and one.varied and (one.numbers or not one.numbered)
+    return _noted(usual, swapped, separator) if unlikely else usual
 
 
 def _said_twice(one: _Column, other: _Column) -> bool:

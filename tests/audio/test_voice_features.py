@@ -42,11 +42,13 @@ def assert_as_librosa(samples: np.ndarray) -> None:
         )
 
 
+@pytest.mark.slow  # librosa is compiled at its first use
 @pytest.mark.parametrize("seconds", [0.05, 2.0, 7.77])
 def test_features_are_librosas(seconds):
     assert_as_librosa(voice(seconds))
 
 
+@pytest.mark.slow
 def test_features_of_real_speech_are_librosas(recordings):
     import librosa
 

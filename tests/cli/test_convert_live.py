@@ -18,10 +18,12 @@ import numpy as np
 import pytest
 import soundfile
 
+import phonate_process
 from phonate.audio.decoding import read_audio
 from phonate.cli import main
 from phonate.workflows.live import _run
 from phonate.workflows.train import train
+from phonate_process import Process
 
 RATE = 22050
 SMALL = {
@@ -49,8 +51,7 @@ def runs(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def phonate(folder: Path, *arguments: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "phonate", "convert", "live", *arguments]
-    return subprocess.run(command, cwd=folder, input=given, capture_output=True, check=False)
+    return phonate_process.run("convert", "live", *arguments, cwd=folder, input=given, text=False)
 
 
 Refused = Callable[[tuple[str, ...], bytes], str]
@@ -94,8 +95,8 @@ def test_a_file_and_a_pipe_give_the_same_sound(runs: Path) -> None:
 @pytest.mark.slow
 def test_sound_comes_out_before_the_input_has_ended(runs: Path) -> None:
     """As from a microphone: a second goes in, its conversion comes out but for the latency; the pipe stays open."""
-    command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "-"]
-    with subprocess.Popen(command, cwd=runs, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    command = ["convert", "live", "-", "--live", "-o", "-"]
+    with Process(*command, cwd=runs, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         source, _ = soundfile.read(runs / "in.wav", dtype="int16")
         blocks = 40
         process.stdin.write(source[: blocks * 512].astype("<i2").tobytes())
@@ -122,8 +123,8 @@ def test_another_rate_is_resampled(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
-    command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "partial.wav"]
-    with subprocess.Popen(command, cwd=runs, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    command = ["convert", "live", "-", "--live", "-o", "partial.wav"]
+    with Process(*command, cwd=runs, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdin.write(bytes(40000))
         process.stdin.flush()
         for line in process.stderr:
@@ -240,11 +241,10 @@ class OutputStream:
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_recording_from_a_pipe_and_keeps_it(runs: Path) -> None:
-    command = [sys.executable, "-m", "phonate", "convert", "live", "-", "--live", "-o", "piped.wav"]
+    command = ["convert", "live", "-", "--live", "-o", "piped.wav"]
     source, _ = soundfile.read(runs / "in.wav", dtype="int16")
-    with subprocess.Popen(
-        command, cwd=runs, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with Process(*command, cwd=runs, **streams) as process:
         for line in process.stderr:
             if b"behind the input" in line:
                 break
@@ -262,11 +262,9 @@ def test_ctrl_c_ends_a_recording_from_a_pipe_and_keeps_it(runs: Path) -> None:
 def test_ctrl_c_ends_a_recording_from_a_microphone_and_keeps_it(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "sounddevice.py").write_text(FAKE_SOUNDDEVICE)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "phonate", "convert", "live", "microphone", "--live", "-o", "said.wav"]
+    command = ["convert", "live", "microphone", "--live", "-o", "said.wav"]
     environment = {**os.environ, "PYTHONPATH": path}
-    with subprocess.Popen(
-        command, cwd=runs, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with Process(*command, cwd=runs, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         for line in process.stderr:
             if b"behind the input" in line:
                 break
@@ -277,15 +275,10 @@ def test_ctrl_c_ends_a_recording_from_a_microphone_and_keeps_it(runs: Path, tmp_
     assert said.startswith(b"said.wav: ")
     assert complained.count(b"some of its sound is lost") == 1
     assert soundfile.info(runs / "said.wav").duration > 0.3
-    done = subprocess.run(
-        [*command[:-4], "in.wav", "--live", "-o", "loudspeaker"],
-        cwd=runs,
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
+    arguments = ("in.wav", "--live", "-o", "loudspeaker")
+    done = phonate_process.run("convert", "live", *arguments, cwd=runs, env=environment)
     assert done.returncode == 2
-    assert b"no loudspeaker can be opened at 22050 Hz (Error querying device -1)" in done.stderr
+    assert "no loudspeaker can be opened at 22050 Hz (Error querying device -1)" in done.stderr
 
 
 def test_late_blocks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

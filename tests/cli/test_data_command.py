@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import soundfile
 
+import phonate_process
+
 
 def phonate(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "phonate", "data", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=env)
+    return phonate_process.run("data", *arguments, env=env)
 
 
 def test_check_names_what_it_refuses_and_prints_nothing_else(tone_corpus, tmp_path):

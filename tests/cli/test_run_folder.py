@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import phonate_process
 from phonate.cli import main
 from phonate.training.checkpoints import lock
 from phonate.workflows.scaffold.scaffold import scaffold
@@ -55,12 +56,11 @@ def test_a_failed_start_does_not_block_the_corrected_command(
 def test_a_run_whose_plugin_is_missing_names_it(arguments: list[str], tmp_path: Path) -> None:
     """Without it, its task is unknown: in another process, where nothing has loaded it."""
     assert main(arguments) == 0
-    command = [sys.executable, "-m", "phonate", "evaluate", "run"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = phonate_process.run("evaluate", "run", cwd=tmp_path)
     assert done.returncode == 2
     plugin = Path(arguments[3]).resolve()
     assert f"its run was trained with --plugin {plugin}; give that here, too" in done.stderr
-    done = subprocess.run([*command, "--plugin", plugin], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = phonate_process.run("evaluate", "run", "--plugin", plugin, cwd=tmp_path)
     assert "--plugin" not in done.stderr
 
 

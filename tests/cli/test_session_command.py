@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from phonate.training.checkpoints.resolve import has_checkpoint
+from phonate_process import Process
 from sessions import make_recordings, messages, read_log, write_config
 
 LONG = """
@@ -50,11 +51,8 @@ def default_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def start(*more: str, before: tuple[str, ...] = ()) -> subprocess.Popen:
-    command = [*before, sys.executable, "-m", "phonate", "session", "--device", "cpu", *more]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=default_signals
-    )
+def start(*more: str) -> subprocess.Popen:
+    return Process("session", "--device", "cpu", *more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def the_log(output: Path) -> dict | None:
@@ -70,7 +68,7 @@ def wait_for(output: Path, process: subprocess.Popen, text: str) -> None:
         document = the_log(output)
         if document and any(text in entry["message"] for entry in document["log"]):
             return
-        time.sleep(0.002)
+        time.sleep(0.005)
     process.kill()
     raise AssertionError(process.communicate(timeout=SECONDS)[0])
 
@@ -152,7 +150,10 @@ def test_a_terminal_that_is_closed_costs_nothing(place):
 @pytest.mark.slow
 def test_closing_the_terminal_under_nohup_ends_nothing(place):
     output = place / "training/output"
-    with start(before=("nohup",)) as process:
+    command = ["nohup", sys.executable, "-m", "phonate", "session", "--device", "cpu"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=default_signals
+    ) as process:
         wait_for(output, process, "step ")
         process.send_signal(signal.SIGHUP)
         wait_for(output, process, "step 60/")
@@ -165,10 +166,9 @@ def test_closing_the_terminal_under_nohup_ends_nothing(place):
 def test_lines_meant_for_a_file_are_not_shown_beside_the_bar_instead(place):
     write_config(place / "training/config.yaml")
     screen, terminal = pty.openpty()
-    command = [sys.executable, "-m", "phonate", "session", "--device", "cpu"]
     with (
         Path("said").open("w") as said,
-        subprocess.Popen(command, stdin=terminal, stdout=said, stderr=terminal) as process,
+        Process("session", "--device", "cpu", stdin=terminal, stdout=said, stderr=terminal) as process,
     ):
         os.close(terminal)
         shown = b""

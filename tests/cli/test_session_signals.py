@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+import phonate_process
 from phonate.cli import main
 from phonate.training.checkpoints.resolve import has_checkpoint
+from phonate_process import Process
 from sessions import make_recordings, make_texts, messages, write_config
 
 WITH_VOCODER = """
@@ -47,17 +49,8 @@ def configure(steps: int, vocoder: str = "null") -> None:
     Path("training/config.yaml").write_text(WITH_VOCODER.format(steps=steps, vocoder=vocoder))
 
 
-def default_signals() -> None:
-    """For a child process: a shell starts programs in its background with some signals ignored."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-
-
 def start(*more: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "phonate", "session", "--device", "cpu", *more]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=default_signals
-    )
+    return Process("session", "--device", "cpu", *more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def the_log() -> dict:
@@ -177,13 +170,7 @@ def test_a_running_session_is_not_resumed(place):
     configure(100000)
     with start() as process:
         wait_for(process, STEPPED)
-        refused = subprocess.run(
-            [sys.executable, "-m", "phonate", "session", "--resume"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
+        refused = phonate_process.run("session", "--resume", timeout=SECONDS)
         stop(process)
     assert refused.returncode == 2
     assert "the session is still running (process " in refused.stderr
@@ -255,10 +242,8 @@ def catches(pid: int, number: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc of Linux")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_before_the_first_step_of_phonate_train(place, number, code):
-    command = [sys.executable, "-m", "phonate", "train", "conversion", "size=tiny", "data.path=recordings"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=default_signals
-    ) as process:
+    command = ["train", "conversion", "size=tiny", "data.path=recordings"]
+    with Process(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while not catches(process.pid, signal.SIGTERM):
             assert process.poll() is None
             time.sleep(0.01)

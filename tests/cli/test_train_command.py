@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import phonate_process
 from phonate.cli import main
 from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
@@ -72,8 +71,8 @@ def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: 
 
 
 def test_metric_lines_are_shown_once(arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "phonate", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = phonate_process.run(*arguments)
+    assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
     shown = [line for line in done.stderr.splitlines() if line.startswith("step 2/8")]
     assert len(shown) == 1, done.stderr

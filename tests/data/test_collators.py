@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from small_corpora import RATE, tone
 
+import phonate_process
 from phonate.audio.decoding import write_audio
 from phonate.config.errors import InputError
 from phonate.data.batches.collators import COLLATORS, Collator, with_collator
@@ -32,16 +30,10 @@ COLLATORS.register("louder", Louder)
 
 
 def phonate_train(folder, *options):
-    command = [sys.executable, "-m", "phonate", "train", "vocoder", "size=tiny", "data.path=corpus", *options]
+    command = ["train", "vocoder", "size=tiny", "data.path=corpus", *options]
     limits = ["data.cache_dir=cache", "training.max_steps=2", "training.batch_size=2", "training.early_stopping=null"]
-    return subprocess.run(
-        [*command, *limits, "training.validation.interval=2", "--device", "cpu", "--output", "run"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ},
-        timeout=300,
-    )
+    command += [*limits, "training.validation.interval=2", "--device", "cpu", "--output", "run"]
+    return phonate_process.run(*command, cwd=folder)
 
 
 def test_a_collator_of_a_plug_in_makes_the_batches(tmp_path):

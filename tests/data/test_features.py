@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from small_corpora import RATE, corpus, tone
 
+import phonate_process
 from phonate.audio.decoding import write_audio
 from phonate.config.errors import InputError
 from phonate.config.registry import load_plugin
@@ -127,10 +125,8 @@ def test_a_task_of_a_plug_in_trains_on_its_features(quiet, plugin, tmp_path):
         "training": {"max_steps": 2, "batch_size": 2, "validation": {"interval": 2}, "early_stopping": None},
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-    command = [sys.executable, "-m", "phonate", "train", "recipe.yaml", "--plugin", "codes.py", "--output", "run"]
-    done = subprocess.run(
-        [*command, "--device", "cpu"], cwd=tmp_path, capture_output=True, text=True, env={**os.environ}, timeout=120
-    )
+    command = ["train", "recipe.yaml", "--plugin", "codes.py", "--output", "run", "--device", "cpu"]
+    done = phonate_process.run(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     losses = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert losses[-1]["step"] == 2

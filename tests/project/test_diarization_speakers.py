@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def make(folder: Path, cache: Path) -> str:
     """Make a small one; returns a digest of all files."""
-    options = ["--speakers", "12", "--sentences", "3", "--conversations", "6", "--cache-dir", str(cache)]
+    options = ["--speakers", "12", "--sentences", "2", "--conversations", "6", "--cache-dir", str(cache)]
     subprocess.run(
         [sys.executable, str(ROOT / "benchmarks/diarization_speakers.py"), str(folder), *options],
         check=True,

@@ -134,6 +134,7 @@ def test_configurations_can_be_read(code: str, tmp_path: Path) -> None:
     assert config.recipe(name, {"data.path": "recordings"}).recipe.task in ("conversion", "language")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [code for mark, kind, code in BLOCKS if (mark, kind) == ("session", "python")])
 def test_python_runs(code: str, tmp_path: Path) -> None:
     lay_out(tmp_path)

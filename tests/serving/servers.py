@@ -17,6 +17,8 @@ import numpy as np
 import soundfile
 from fastapi.testclient import TestClient
 
+from phonate_process import Process
+
 STAND_IN = Path(__file__).with_name("stand_in.py")
 
 Serve = Callable[..., TestClient]
@@ -36,12 +38,11 @@ class Server:
 
     def __init__(self, *command: str, **environment: str) -> None:
         self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            [sys.executable, *command],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-        )
+        options: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "env": {**os.environ, **environment}}
+        if command[:2] == ("-m", "phonate"):
+            self.process: subprocess.Popen = Process(*command[2:], **options)
+        else:
+            self.process = subprocess.Popen([sys.executable, *command], **options)
         self._begun = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -136,6 +136,6 @@ def test_hostile_uploads_are_answered(serving: Serve, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_hostile_uploads_are_answered(serving: Serve, folder: Path) -> None:
-    answers = fuzz(serving, folder, 10_000, seed=2)
+def test_thousands_of_hostile_uploads_are_answered(serving: Serve, folder: Path) -> None:
+    answers = fuzz(serving, folder, 3_000, seed=2)
     assert {200, 201, 400, 404} <= set(answers)

@@ -16,6 +16,7 @@ import soundfile
 import torch
 
 import phonate
+import phonate_process
 from phonate.audio.pitch import f0
 from phonate.cli import main
 from phonate.config.errors import InputError
@@ -121,8 +122,7 @@ def test_a_text_file_is_spoken_by_standard_input(tmp_path: Path, capsys: pytest.
 
 
 def test_standard_input_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "phonate", "speak", "-", "-o", str(tmp_path / "said.wav")]
-    done = subprocess.run(command, input=b"caf\xe9", capture_output=True, check=False)
+    done = phonate_process.run("speak", "-", "-o", tmp_path / "said.wav", input=b"caf\xe9", text=False)
     assert done.returncode == 2
     assert b"standard input is not UTF-8" in done.stderr
 

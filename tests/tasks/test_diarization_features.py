@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import soundfile
 import torch
 from safetensors.torch import load_file
 
+import phonate_process
 from meetings import VOICES, write_meetings
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
@@ -144,18 +142,11 @@ def test_statistics_are_the_same_on_all_ranks_and_after_a_resume(folder: Path, t
     }
     found = []
     for ranks in (1, 2):
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
         run = tmp_path / str(ranks)
         changes = settings(folder, **{**simulated, "data.cache_dir": str(tmp_path / f"cache{ranks}")})
         overrides = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
-        command = [sys.executable, *launcher, "-m", "phonate", "train", str(folder / "recipe.yaml"), *overrides]
-        done = subprocess.run(
-            [*command, "--mode", "cpu", "--output", str(run)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["train", folder / "recipe.yaml", *overrides, "--mode", "cpu", "--output", run]
+        done = phonate_process.run_ranks(ranks, *command)
         assert done.returncode == 0, done.stdout + done.stderr
         found.append(load_file(run / "checkpoints" / "step-00000004" / "weights.safetensors"))
     shutil.rmtree(tmp_path / "1" / "checkpoints" / "step-00000004")

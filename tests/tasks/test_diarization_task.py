@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import phonate_process
 from meetings import write_meetings
 from phonate.cli import main
 from phonate.config.errors import InputError
@@ -400,16 +398,9 @@ def test_two_ranks_learn_what_one_learns(folder: Path, tmp_path: Path, label_typ
     overrides = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
     runs = {}
     for ranks in (1, 2):
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
         run = tmp_path / str(ranks)
-        command = [sys.executable, *launcher, "-m", "phonate", "train", str(folder / "recipe.yaml"), *overrides]
-        done = subprocess.run(
-            [*command, "--mode", "cpu", "--output", str(run)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["train", folder / "recipe.yaml", *overrides, "--mode", "cpu", "--output", run]
+        done = phonate_process.run_ranks(ranks, *command)
         assert done.returncode == 0, done.stdout + done.stderr
         runs[ranks] = run
     one, two = (lines(runs[ranks], "train") for ranks in (1, 2))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import phonate_process
 from documents import DATA, MINIMAL, MODEL, TRAINING
 from phonate.config.errors import RecipeError
 from phonate.config.resolve import resolve
@@ -28,9 +27,8 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, recipe: str, *overrides: str) -> dict[str, Any]:
     """`phonate train` in `folder`; the last line of the run's metrics for validation."""
-    command = [sys.executable, "-m", "phonate", "train", recipe, *overrides, "--mode", "cpu"]
     environment = {**os.environ, "WANDB_MODE": "offline", "XDG_CACHE_HOME": str(folder / "cache")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = phonate_process.run("train", recipe, *overrides, "--mode", "cpu", cwd=folder, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     metrics = (folder / "runs" / recipe.removesuffix(".yaml") / "metrics.jsonl").read_text().splitlines()
     found: dict[str, Any] = [one for one in map(json.loads, metrics) if one["split"] == "validation"][-1]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+import phonate_process
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
@@ -392,11 +392,11 @@ def test_the_command_generates_the_same_text_from_the_same_seed(run: Path, capsy
 
 @pytest.mark.slow
 def test_the_command_reads_its_standard_input(run: Path) -> None:
-    command = [sys.executable, "-m", "phonate", "generate", str(run), "-", "--max-tokens", "4", "--json"]
-    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
-    done = subprocess.run(command, input="Gr\u00fcn".encode(), capture_output=True, env=strict, check=True)
+    command = ["generate", str(run), "-", "--max-tokens", "4", "--json"]
+    strict: dict[str, Any] = {"env": {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}, "text": False}
+    done = phonate_process.run(*command, input="Gr\u00fcn".encode(), **strict)
     assert json.loads(done.stdout)["prompt"] == "Gr\u00fcn"
-    done = subprocess.run(command, input=b"Gr\xfcn", capture_output=True, env=strict, check=False)
+    done = phonate_process.run(*command, input=b"Gr\xfcn", **strict)
     assert (done.returncode, done.stderr) == (2, b"error: the prompt is not UTF-8\n")
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import phonate_process
 from phonate.cli import main
 from wandb_files import history, offline_file, records
 
@@ -35,10 +34,7 @@ def voice(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> list[st
 
 
 def trained(recipe: str, output: Path, *overrides: str) -> Path:
-    command = [sys.executable, "-m", "phonate", "train", recipe, *SHORT, *overrides]
-    done = subprocess.run(
-        [*command, "--device", "cpu", "--output", str(output)], capture_output=True, text=True, check=False
-    )
+    done = phonate_process.run("train", recipe, *SHORT, *overrides, "--device", "cpu", "--output", output)
     assert done.returncode == 0, done.stderr[-2000:]
     return offline_file(output)
 

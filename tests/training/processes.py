@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from phonate_process import Process, run_ranks
+
 HERE = Path(__file__).parent
 PLUGIN = HERE / "plugin_task.py"
 
@@ -40,23 +42,36 @@ def start(
 
     `launcher` is the module, with its arguments, that starts the processes; torchrun where there are several `ranks`.
     """
+    command, options = _prepared(run, overrides, plugin, env)
+    if ranks > 1 and not launcher:
+        launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+    if not launcher:
+        return Process(*command, **options)
+    return subprocess.Popen([sys.executable, "-m", *launcher, "-m", "phonate", *command], **options)
+
+
+def _prepared(
+    run: Path, overrides: Sequence[str], plugin: Path, env: dict[str, str] | None
+) -> tuple[list[str], dict[str, Any]]:
+    """The arguments of `phonate`, and the options of its process."""
     run.parent.mkdir(parents=True, exist_ok=True)
     recipe = run.parent / "plugin.yaml"
     recipe.write_text("task: plugin\n")
-    if ranks > 1 and not launcher:
-        launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
-    command = [sys.executable, *(["-m", *launcher] if launcher else []), "-m", "phonate", "--plugin", str(plugin)]
-    command += ["train", str(recipe), *EVERYTHING, *overrides]
+    command = ["--plugin", str(plugin), "train", str(recipe), *EVERYTHING, *overrides]
     command += ["--output", str(run), "--resume", "auto", "--mode", "cpu"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
     log = (run.parent / "output.txt").open("ab")
-    return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+    return command, {"env": environment, "stdout": log, "stderr": subprocess.STDOUT}
 
 
 def finish(run: Path, *overrides: str, timeout: float = 180, **options: Any) -> None:
-    """Train to the end; fails with the process's output when it fails. `options` are those of `start`."""
-    process = start(run, *overrides, **options)
-    code = process.wait(timeout)
+    """Train to the end; fails with the process's output when it fails. `options` are those of `start`, but for what
+    starts several ranks: they have torchrun's environment without it."""
+    if options.get("ranks", 1) > 1 and "launcher" not in options:
+        command, streams = _prepared(run, overrides, options.get("plugin", PLUGIN), options.get("env"))
+        code = run_ranks(options["ranks"], *command, timeout=timeout, **streams).returncode
+    else:
+        code = start(run, *overrides, **options).wait(timeout)
     assert code == 0, (run.parent / "output.txt").read_text()[-4000:]
 
 

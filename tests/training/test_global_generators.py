@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from processes import HERE, final, rows
+
+import phonate_process
 
 PLUGIN = f"""
 import random, sys
@@ -36,9 +36,9 @@ training:
 
 
 def train(run: Path, *further: str) -> None:
-    command = [sys.executable, "-m", "phonate", "--plugin", "drawing.py", "train", "drawing.yaml", "--mode", "cpu"]
+    command = ["--plugin", "drawing.py", "train", "drawing.yaml", "--mode", "cpu"]
     command += ["--output", run.name, *further]
-    done = subprocess.run(command, cwd=run.parent, capture_output=True, text=True, timeout=300, check=False)
+    done = phonate_process.run(*command, cwd=run.parent)
     assert done.returncode == 0, done.stderr
 
 

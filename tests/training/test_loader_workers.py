@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import soundfile
 
+import phonate_process
 from phonate.data.parallel import FEW
 from sounds import SAMPLE_RATE, voiced_tone
 
@@ -35,11 +34,11 @@ def test_a_fresh_cache_is_filled_before_workers_start(
     many_recordings: Path, tmp_path: Path, recipe: str, options: list[str]
 ) -> None:
     command = [
-        sys.executable, "-m", "phonate", "train", recipe, "size=tiny", f"data.path={many_recordings}",
+        "train", recipe, "size=tiny", f"data.path={many_recordings}",
         f"data.cache_dir={tmp_path / 'cache'}", "training.max_steps=1", "training.batch_size=2",
         "training.scheduler.warmup_steps=0",
         "training.performance.num_workers=2", "--device", "cpu", "--output", str(tmp_path / "run"), *options,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    done = phonate_process.run(*command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list((tmp_path / "run" / "checkpoints").glob("step-*"))

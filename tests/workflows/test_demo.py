@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import soundfile
 
+import phonate_process
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import list_corpus
@@ -35,14 +36,7 @@ JUDGES = ("faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
 
 def phonate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "phonate", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "XDG_CACHE_HOME": str(cwd / "cache")},
-    )
+    return phonate_process.run(*arguments, cwd=cwd, env={**os.environ, "XDG_CACHE_HOME": str(cwd / "cache")})
 
 
 @pytest.mark.slow

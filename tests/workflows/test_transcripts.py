@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 
+import phonate_process
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.data.manifests.manifest import list_corpus
@@ -63,14 +63,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 
 def phonate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "phonate", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "XDG_CACHE_HOME": str(cwd / "cache")},
-    )
+    return phonate_process.run(*arguments, cwd=cwd, env={**os.environ, "XDG_CACHE_HOME": str(cwd / "cache")})
 
 
 def test_the_words_are_those_that_are_spoken_and_nothing_is_written_into_the_folder(voice: Path) -> None:

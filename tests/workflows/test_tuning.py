@@ -7,8 +7,6 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+import phonate_process
+from phonate_process import Process
 
 pytest.importorskip("optuna", reason="needs optuna: pip install 'phonate[tuning]'")
 
@@ -120,9 +121,9 @@ def test_a_killed_search_goes_on_with_the_run_that_it_was_in(recipe: Path) -> No
     run = recipe.parent / "run"
     changes = settings({LR: {"low": 1e-4, "high": 1e-2, "log": True}}, n_trials=3) | {"training.max_steps": 40}
     arguments = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
-    command = [sys.executable, "-m", "phonate", "--plugin", str(PLUGIN), "train", str(recipe), *arguments]
+    command = ["--plugin", str(PLUGIN), "train", str(recipe), *arguments]
     command += ["--output", str(run), "--mode", "cpu", "--resume", "auto"]
-    process = subprocess.Popen(command, env={**os.environ, "SLOW_DATA": "0.02"})
+    process = Process(*command, env={**os.environ, "SLOW_DATA": "0.02"})
     interrupted = run / "trials/trial-0001"
     while not (interrupted / "checkpoints/step-00000008").is_dir():
         assert process.poll() is None
@@ -130,7 +131,7 @@ def test_a_killed_search_goes_on_with_the_run_that_it_was_in(recipe: Path) -> No
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
     stopped_at = resolve(interrupted / "recipe.yaml").recipe.training.optimizer.lr
-    assert subprocess.run(command, check=False).returncode == 0
+    assert phonate_process.run(*command).returncode == 0
     table = list(csv.DictReader((run / "trials.csv").open(encoding="utf-8")))
     assert sorted(row["run"] for row in table) == [f"trials/trial-{number:04d}" for number in range(3)]
     again = next(row for row in table if row["run"] == "trials/trial-0001")

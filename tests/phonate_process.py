@@ -1,0 +1,202 @@
+"""`phonate ...` as a process of its own, without the seconds in which each process imports the same packages.
+
+A server that has imported them is started once per test worker; each process is a fork of it, with its own environment,
+folder, streams and signals. For tests of what a process imports or when it begins, start a Python of their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+IMPORTED = (
+    "lhotse",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
+    "scipy.signal",
+    "scipy.stats",
+    "phonate.cli.commands.data",
+    "phonate.cli.commands.session",
+    "phonate.cli.commands.train",
+    "phonate.serving.app",
+    "phonate.tasks.conversion.inference",
+    "phonate.tasks.conversion.task",
+    "phonate.tasks.diarization.task",
+    "phonate.tasks.language.settings",
+    "phonate.tasks.speech.task",
+    "phonate.tasks.vocoder.task",
+    "phonate.training.trainer",
+    "phonate.workflows.live",
+    "phonate.workflows.pages.report",
+    "phonate.workflows.pages.voice_page",
+    "phonate.workflows.session.recordings",
+    "phonate.workflows.session.session",
+    "phonate.workflows.train",
+)
+"""What most processes of the tests need."""
+SET_CHILD_SUBREAPER = 36
+
+
+class Process(subprocess.Popen):
+    """A `subprocess.Popen` of `phonate ARGUMENTS`, a child of this process like any other.
+
+    Its signals are those of an interactive shell, whatever started the tests.
+    """
+
+    def __init__(self, *arguments: object, **options: Any) -> None:
+        super().__init__([sys.executable, "-m", "phonate", *map(str, arguments)], **options)
+
+    def _execute_child(
+        self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
+        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *_,
+    ) -> None:  # fmt: skip
+        assert (preexec_fn, pass_fds, shell) == (None, (), False), "what a fork of the server can't do"
+        folder = os.path.abspath(cwd or ".")
+        text = json.dumps({"arguments": args[3:], "folder": folder, "environment": dict(env or os.environ)}).encode()
+        streams = [number if stream == -1 else stream for number, stream in enumerate((p2cread, c2pwrite, errwrite))]
+        connection = _server(os.getpid())
+        with _as_parent_of_orphans():
+            socket.send_fds(connection, [len(text).to_bytes(8, "little")], streams)
+            connection.sendall(text)
+            self.pid = int.from_bytes(connection.recv(8), "little")
+        assert self.pid, "the server of processes has ended"
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+
+
+def run_ranks(ranks: int, *arguments: object, **options: Any) -> subprocess.CompletedProcess[Any]:
+    """Run `phonate ARGUMENTS` on several ranks, with the environment that torchrun gives them; what the first says."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {**(options.pop("env", None) or os.environ), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    environment |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    numbered = [{**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    others = [
+        Process(*arguments, env=one, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for one in numbered[1:]
+    ]
+    try:
+        return run(*arguments, env=numbered[0], **options)
+    finally:
+        for process in others:
+            process.kill() if sys.exc_info()[0] else process.wait(60)
+
+
+def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[Any]:
+    """Run `phonate ARGUMENTS` to its end, as `subprocess.run` does; both outputs are captured."""
+    given, timeout = options.pop("input", None), options.pop("timeout", 300)
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+    with Process(*arguments, stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, **options) as process:
+        try:
+            shown, said = process.communicate(given, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, shown, said)
+
+
+@contextlib.contextmanager
+def _as_parent_of_orphans():
+    """Processes whose parent ends meanwhile become children of this one."""
+    prctl = ctypes.CDLL(None).prctl  # of Linux
+    prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@functools.cache
+def _server(_: int) -> socket.socket:
+    """The connection with the server, which ends with this process."""
+    here, there = socket.socketpair()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(Path(__file__)), str(there.fileno())]
+    subprocess.Popen(command, env=environment, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL, cwd="/")
+    there.close()
+    return here
+
+
+# --- in the server
+
+
+def serve(connection: socket.socket) -> None:
+    """Fork a process for each request until the other side ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    while True:
+        head, streams, _, _ = socket.recv_fds(connection, 8, 3)
+        if not head:
+            return
+        size, text = int.from_bytes(head, "little"), b""
+        while len(text) < size:
+            text += connection.recv(size - len(text))
+        ready, tell = os.pipe()
+        between = os.fork()
+        if between == 0:  # ends at once, so that the process becomes the test's
+            if pid := os.fork():
+                os.write(tell, pid.to_bytes(8, "little"))
+                os._exit(0)
+            connection.close()
+            os.close(ready)
+            os.close(tell)
+            _be_phonate(json.loads(text), streams)
+        os.close(tell)
+        os.waitpid(between, 0)
+        connection.sendall(os.read(ready, 8))
+        for stream in [ready, *streams]:
+            os.close(stream)
+
+
+def _be_phonate(request: dict[str, Any], streams: list[int]) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, max(streams) + 1)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    encoding, _, errors = os.environ.get("PYTHONIOENCODING", "utf-8").partition(":")
+    sys.stdin = sys.__stdin__ = open(0, encoding=encoding, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding=encoding, errors=errors or "strict", closefd=False)  # noqa: SIM115
+    sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through="PYTHONUNBUFFERED" in os.environ)
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.path[0] = request["folder"]
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.argv = ["phonate", *request["arguments"]]
+    code = 1
+    try:
+        runpy.run_module("phonate", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - as Python prints it
+        sys.excepthook(*sys.exc_info())
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -18,9 +18,10 @@ help:  ## Show this list
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("phonate needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@# Compiling all that comes along takes half a minute; what is imported is compiled then.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[all,dev]'
 	@# These require torchaudio, which must not come along: they use nothing of it for what they are asked here.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps distillmos xls-r-sqa
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt --no-deps distillmos xls-r-sqa
 	@touch $@
 
 $(BENCH): $(READY)
@@ -37,8 +38,8 @@ setup: $(READY)  ## Make .venv with everything that development needs
 demo: $(READY)  ## Train a voice, stop, resume, speak, report (DATA=folder: your recordings; LANGUAGE=de; TASK=conversion)
 	$(BIN)/phonate demo $(if $(DATA),--data '$(subst ','\'',$(DATA))') $(if $(TASK),--task $(TASK)) $(if $(filter command,$(origin LANGUAGE)),--language $(LANGUAGE))
 
-test: $(READY)  ## Run the tests that take under ten minutes together
-	$(PYTEST) -m 'not slow and not gpu'
+test: $(READY)  ## Run the tests that take under five minutes together; prints the ten slowest
+	$(PYTEST) -m 'not slow and not gpu' --durations=10
 
 test-all: $(READY)  ## Run every test that this machine can run
 	$(PYTEST)

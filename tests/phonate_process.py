@@ -58,10 +58,12 @@ class Process(subprocess.Popen):
     def __init__(self, *arguments: object, **options: Any) -> None:
         super().__init__([sys.executable, "-m", "phonate", *map(str, arguments)], **options)
 
-    def _execute_child(
-        self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
-        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *_,
-    ) -> None:  # fmt: skip
+    def _execute_child(self, *given: Any) -> None:
+        if sys.platform != "linux":
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        args, _, preexec_fn, _, pass_fds, cwd, env, _, _, shell, *pipes = given
+        p2cread, _, _, c2pwrite, _, errwrite, *_ = pipes
         assert (preexec_fn, pass_fds, shell) == (None, (), False), "what a fork of the server can't do"
         folder = os.path.abspath(cwd or ".")
         text = json.dumps({"arguments": args[3:], "folder": folder, "environment": dict(env or os.environ)}).encode()
@@ -73,7 +75,7 @@ class Process(subprocess.Popen):
             self.pid = int.from_bytes(connection.recv(8), "little")
         assert self.pid, "the server of processes has ended"
         self._child_created = True
-        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+        self._close_pipe_fds(*pipes[:6])
 
 
 def run_ranks(ranks: int, *arguments: object, **options: Any) -> subprocess.CompletedProcess[Any]:
@@ -110,7 +112,7 @@ def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[Any]:
 @contextlib.contextmanager
 def _as_parent_of_orphans():
     """Processes whose parent ends meanwhile become children of this one."""
-    prctl = ctypes.CDLL(None).prctl  # of Linux
+    prctl = ctypes.CDLL(None).prctl
     prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         yield

@@ -163,7 +163,7 @@ def test_counts_are_known_before_the_model_runs(folder: Path) -> None:
     norm = sum(float(p.detach().square().sum()) for p in network.parameters() if p.requires_grad)
     assert float(terms["l2"][0].detach()) / counted["l2"] == pytest.approx(norm, rel=1e-5)
     assert set(terms) <= {*task.loss_weights(0)}
-    assert task.validation_metrics == set(terms)
+    assert {one.name for one in task.metrics} == set(terms)
 
 
 def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path) -> None:

@@ -225,7 +225,7 @@ def test_every_label_type_is_scored(folder: Path, label_type: str) -> None:
     assert 0 <= right <= counted <= 10 * seconds + len(samples.ids)
     assert 0 <= sums["miss"][0] <= sums["miss"][1] <= 2 * seconds
     assert sums["der"][0] == pytest.approx(sum(sums[name][0] for name in ("miss", "false_alarm", "confusion")))
-    assert set(sums) <= (task.validation_metrics or set())
+    assert set(sums) <= {one.name for one in task.metrics}
 
 
 @pytest.mark.parametrize("feature_type", ["fbank", "mfcc", "spectrogram"])
@@ -253,8 +253,9 @@ def test_what_the_task_says_of_itself(folder: Path) -> None:
     """Metrics by which checkpoints can be chosen, couplings, and what makes a resume wrong."""
     task = task_of(folder)
     assert task.coupling is Coupling.NONE
-    assert task.higher_is_better == {"accuracy"}
-    assert task.validation_metrics == {"bce_with_logits", "accuracy", "der", "miss", "false_alarm", "confusion"}
+    assert [one.name for one in task.metrics if one.better == "higher"] == ["accuracy"]
+    names = {"bce_with_logits", "accuracy", "der", "miss", "false_alarm", "confusion"}
+    assert {one.name for one in task.metrics} == names
     assert task_of(folder, **{"training.loss.auxiliary": {"contrastive": 0.1}}).coupling is Coupling.MICRO_BATCH
     exported = dict(task.inference_metadata(model_of(task)))
     assert json.loads(json.dumps(exported)) == exported

@@ -196,7 +196,10 @@ def test_counts_are_known_from_the_batch(folder: Path) -> None:
             "training.loss.main: mse does not compare logits with classes",
         ),
         ({"training.loss.main": "nll"}, "training.loss.main: nll does not compare logits with classes"),
-        ({"training.validation.metric_for_best_model": "val_accuracy"}, "greater_is_better"),
+        (
+            {"training.validation": {"metric_for_best_model": "val_accuracy", "greater_is_better": False}},
+            "greater_is_better=false contradicts",
+        ),
     ],
 )
 def test_settings_that_make_no_sense(folder: Path, tmp_path: Path, changes: dict[str, Any], told: str) -> None:

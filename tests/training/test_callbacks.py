@@ -436,7 +436,7 @@ def test_in_the_trainer_all_of_them_resume_to_the_same_run(tmp_path):
         CallbackSettings(type="pruning", options={"amount": 0.4, "start": 2, "end": 8, "interval": 3}),
         CallbackSettings(type="freeze_layers", options={"patterns": ["*.bias"], "until_step": 6}),
         CallbackSettings(type="gradient_clipping", options={"max_norm": 0.5}),
-        CallbackSettings(type="dynamic_lr", options={"patience": 1, "factor": 0.7, "mode": "max"}),
+        CallbackSettings(type="dynamic_lr", options={"patience": 1, "factor": 0.7}),
         CallbackSettings(type="lr_monitor", options={"interval": 1}),
         CallbackSettings(type="early_stopping", options={"patience": 50}),
     )

@@ -7,6 +7,7 @@ from small_tasks import Nothing, RegressionTask
 from test_trainer import same, settings, train, weights
 
 from phonate.config.errors import InputError, RecipeError
+from phonate.config.metrics import Metric, losses
 from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS, TaskEntry
 from phonate.training.callbacks import CALLBACKS
@@ -30,21 +31,15 @@ def options(**changes):
     return {"max_steps": 40, "validation": {"interval": 2}, "checkpoint": {"interval": 2}, **changes}
 
 
-@pytest.mark.parametrize(
-    ("validation", "said"),
-    [
-        ({}, r"selected by val_loss; set training\.validation\.metric_for_best_model=val_quality"),
-        ({"metric_for_best_model": "quality"}, r"minimum quality; set training\.validation\.greater_is_better=true"),
-    ],
-)
-def test_the_metric_that_chooses_the_best_must_be_the_watched_one(tmp_path, validation, said):
+def test_the_metric_that_chooses_the_best_must_be_the_watched_one(tmp_path):
+    said = r"selected by val_loss; set training\.validation\.metric_for_best_model=val_quality"
     listed = [{"type": "early_stopping", "options": BY_QUALITY}]
     for asked in ({"early_stopping": BY_QUALITY}, {"callbacks": listed}):
         with pytest.raises(InputError, match=said):
-            settings(validation=validation, **asked)
+            settings(**asked)
     callback = CALLBACKS.get("early_stopping")(**BY_QUALITY)
     with pytest.raises(InputError, match=said):
-        train(tmp_path / "given", Judged(), validation=validation, callbacks=[callback])
+        train(tmp_path / "given", Judged(), callbacks=[callback])
 
 
 def test_the_option_to_set_is_the_one_that_chooses():
@@ -83,6 +78,8 @@ def test_the_mistake_is_told_with_the_recipes_line(tmp_path, monkeypatch):
 
 class Stale(RegressionTask):
     """Its weights hardly move, and its quality never does."""
+
+    metrics = (*losses(["mse", "size"]), Metric("quality", "higher"))
 
     def evaluate(self, model, dataset, positions):
         return {"quality": (1.0, 1)}

@@ -11,7 +11,7 @@ from test_trainer import lines, train
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
-from phonate.training.task import Coupling
+from phonate.training.task import Coupling, losses
 
 
 class Curriculum(RegressionTask):
@@ -97,7 +97,12 @@ class Judged(RegressionTask):
 
 def test_a_tasks_metrics_are_ratios_of_sums_and_what_follows_from_them(tmp_path):
     task = Judged()
-    trainer = train(tmp_path / "run", task, max_steps=2, validation={"metric_for_best_model": "val_double"})
+    trainer = train(
+        tmp_path / "run",
+        task,
+        max_steps=2,
+        validation={"metric_for_best_model": "val_double", "greater_is_better": False},
+    )
     last = lines(tmp_path / "run", "validation")[-1]
     mean = float(task.dataset("validation").lengths.mean())
     assert last["length"] == pytest.approx(mean)
@@ -158,7 +163,7 @@ def test_one_micro_batch_on_one_rank_is_never_counted_beforehand(tmp_path):
 class Declared(Judged):
     """A task that knows what its validation reports."""
 
-    validation_metrics = frozenset({"mse", "size", "length", "never", "perplexity", "double"})
+    metrics = losses(["mse", "size", "length", "never", "perplexity", "double"])
 
 
 @pytest.mark.parametrize(

@@ -243,9 +243,17 @@ def hyper(**more):
     return {"optimizer": {"lr": 0.5, "weight_decay": 0.0}, "scheduler": {"type": "constant"}, "max_steps": 60, **more}
 
 
-def stops(tmp_path, name, **early):
+class Rising(RegressionTask):
+    """A metric that it does not declare rises at every validation."""
+
+    def evaluate(self, model, dataset, positions):
+        self.count_of_validations = getattr(self, "count_of_validations", 0) + 1
+        return {"rising": (float(self.count_of_validations), 1.0)}
+
+
+def stops(tmp_path, name, task=RegressionTask, **early):
     changes = hyper(validation={"interval": 1}, early_stopping={"patience": 3, **early})
-    return train(tmp_path / name, **changes).step
+    return train(tmp_path / name, task(), **changes).step
 
 
 def validated(tmp_path, name, **changes):
@@ -288,8 +296,11 @@ def metric_for_best_model(tmp_path, m):
 
 
 def greater_is_better(tmp_path, m):
+    """Of a metric that no task declares."""
+    best = {"metric_for_best_model": "rising", "interval": 4}
     first, second = (
-        train(tmp_path / str(flag), max_steps=40, validation={"greater_is_better": flag}) for flag in (0, 1)
+        train(tmp_path / str(flag), Rising(), max_steps=12, validation={**best, "greater_is_better": bool(flag)})
+        for flag in (0, 1)
     )
     return first.progress.best.step != second.progress.best.step
 
@@ -546,12 +557,12 @@ def tuning_search_space(tmp_path, monkeypatch):
 
 
 def tuning_direction(tmp_path, monkeypatch):
-    """What learns is best, or worst."""
-    best = [
-        search(tmp_path / direction, n_trials=4, pruning=False, direction=direction).best.values[RATE]
+    """The lowest or the highest of a metric that the task does not declare."""
+    lowest, highest = (
+        search(tmp_path / direction, n_trials=4, pruning=False, metric="weight", direction=direction)
         for direction in ("minimize", "maximize")
-    ]
-    return best == [1e-2, 0.0]
+    )
+    return lowest.best.metric < highest.best.metric
 
 
 def tuning_pruning(tmp_path, monkeypatch):
@@ -599,8 +610,9 @@ OBSERVED = {
     ),
     "scheduler.mode": lambda t, m: differ(
         t,
-        {"scheduler": PLATEAU, "validation": {"interval": 1}},
-        {"scheduler": {**PLATEAU, "mode": "max"}, "validation": {"interval": 1}},
+        {"scheduler": {**PLATEAU, "metric": "rising", "mode": "min"}, "validation": {"interval": 1}},
+        {"scheduler": {**PLATEAU, "metric": "rising", "mode": "max"}, "validation": {"interval": 1}},
+        task=Rising,
         what=rates,
     ),
     "scheduler.metric": plateau_metric,
@@ -641,7 +653,8 @@ OBSERVED = {
     "early_stopping.metric": early_metric,
     "early_stopping.min_delta": lambda t, m: stops(t, "a") != stops(t, "b", min_delta=100.0),
     "early_stopping.mode": lambda t, m: (
-        stops(t, "a", patience=2) != stops(t, "b", patience=2, mode="max", restore_best_weights=False)
+        stops(t, "a", Rising, metric="rising", mode="min", restore_best_weights=False)
+        < stops(t, "b", Rising, metric="rising", mode="max", restore_best_weights=False)
     ),
     "early_stopping.restore_best_weights": restore_best_weights,
     "checkpoint.save_dir": lambda t, m: (
@@ -773,7 +786,8 @@ OBSERVED = {
     "tuning.search_space": tuning_search_space,
     "tuning.n_trials": lambda t, m: len(search(t / "a", n_trials=3).trials) == 3,
     "tuning.metric": lambda t, m: (
-        search(t / "a", n_trials=2, metric="weight").best.metric != search(t / "b", n_trials=2).best.metric
+        search(t / "a", n_trials=2, metric="weight", direction="minimize").best.metric
+        != search(t / "b", n_trials=2).best.metric
     ),
     "tuning.direction": tuning_direction,
     "tuning.pruning": tuning_pruning,

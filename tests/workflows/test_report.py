@@ -14,7 +14,8 @@ from matplotlib.image import imsave
 
 from pages import Page, assert_self_contained
 from phonate.config.errors import InputError
-from phonate.evaluation.tables import Column, Evaluation
+from phonate.config.metrics import Metric
+from phonate.evaluation.tables import Evaluation
 from phonate.training.checkpoints import CheckpointManager
 from phonate.training.settings import CheckpointConfig
 from phonate.workflows.pages.plots import Series, line_chart
@@ -129,7 +130,7 @@ def test_shares_are_per_cent_and_a_task_names_its_own_columns(run: Path) -> None
         "conversion",
         {"natural": {"wer": 0.0714, "f0": 120.0, "own_score": 3.0}},
         focus="natural",
-        columns={"f0": Column("median F0", "Hz")},
+        columns={"f0": Metric("f0", "", "Hz", "median F0")},
     )
     (run / "evaluation.json").write_text(json.dumps(found.document()))
     text = " ".join(page_of(run).text.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import importlib.util
 import json
 import os
@@ -23,8 +24,10 @@ pytest.importorskip("optuna", reason="needs optuna: pip install 'phonate[tuning]
 import phonate
 from phonate.cli import main
 from phonate.config.errors import InputError, MissingPackageError, RecipeError, TrainingError
+from phonate.config.metrics import Metric
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
+from phonate.config.tasks import TASKS, TaskInfo
 from phonate.training.tuning import RangeSettings
 from phonate.workflows.tuning import search as searches
 from phonate.workflows.tuning.ray_search import _space
@@ -55,7 +58,8 @@ def settings(space: dict[str, Any], **tuning: Any) -> dict[str, Any]:
 
 
 def search(recipe: Path, changes: dict[str, Any], **options: Any) -> searches.Search:
-    return tune(recipe, changes, plugins=[PLUGIN], mode="cpu", output=recipe.parent / "run", **options)
+    options = {"plugins": [PLUGIN], **options}
+    return tune(recipe, changes, mode="cpu", output=recipe.parent / "run", **options)
 
 
 def test_a_search_finds_what_learns(recipe: Path) -> None:
@@ -110,10 +114,21 @@ def test_hopeless_runs_are_stopped_at_a_validation(recipe: Path) -> None:
     assert any(one.values[LR] == 0.0 for one in kept.trials[5:])
 
 
-def test_maximising_takes_the_highest(recipe: Path) -> None:
-    found = search(recipe, settings({LR: [1e-2, 0.0]}, n_trials=4, direction="maximize", pruning=False))
+def test_a_metric_that_is_better_when_higher_is_maximised(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = dataclasses.replace(TASKS.find("plugin"), info=TaskInfo(metrics=(Metric("weight", "higher"),)))
+    monkeypatch.setattr(TASKS, "_registered", {**TASKS._registered, "plugin": declared})
+    changes = settings({LR: [1e-2, 0.0]}, n_trials=4, metric="val_weight", pruning=False)
+    found = search(recipe, changes, plugins=[])
     assert {one.values[LR] for one in found.trials} == {1e-2, 0.0}
-    assert found.best.values[LR] == 0.0
+    assert found.best.metric == max(one.metric for one in found.trials if one.metric is not None)
+    assert found.rows()[0][0] == found.best.run
+    best = resolve(recipe.parent / "run" / "best.yaml").recipe.training
+    assert best.optimizer.lr == found.best.values[LR]
+
+
+def test_a_search_asks_for_a_direction_that_nobody_declares(recipe: Path) -> None:
+    with pytest.raises(InputError, match=r"weight.*set training\.tuning\.direction to minimize or maximize"):
+        search(recipe, settings({LR: [1e-2, 0.0]}, metric="weight"))
 
 
 @pytest.mark.slow
@@ -197,7 +212,7 @@ def test_mistakes_are_found_before_anything_is_trained(recipe: Path, monkeypatch
         search(recipe, settings({}))
     with pytest.raises(RecipeError, match="must be below high"):
         search(recipe, settings({LR: {"low": 1.0, "high": 0.1}}))
-    with pytest.raises(TrainingError, match=r"training.tuning.metric: validation reports no metric 'val_los'"):
+    with pytest.raises(InputError, match=r"training.tuning.metric: .*val_los.*training.tuning.direction"):
         search(recipe, settings({LR: [1e-2]}, metric="val_los", n_trials=3))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="without torchrun"):

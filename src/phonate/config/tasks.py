@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from phonate.config.errors import InputError
+from phonate.config.metrics import Metric
 from phonate.config.registry import Registry, load, public_object
 from phonate.config.settings import Settings
 
@@ -94,6 +95,8 @@ class TaskInfo:
     none itself."""
     start: Reference | None = None
     """`start(recipe) -> Start | None`: options that a recipe leaves to the data, chosen before training."""
+    metrics: tuple[Metric, ...] | None = None
+    """What its validation may report besides loss terms. None: not declared here (`Task.metrics` may)."""
     facts: Reference | None = None
     """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
 

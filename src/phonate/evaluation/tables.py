@@ -3,65 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from phonate.audio.decoding import FloatArray
+from phonate.config.metrics import Metric, by_name
 
-Better = Literal["lower", "higher", ""]
-ARROWS = {"lower": "↓", "higher": "↑", "": ""}
+if TYPE_CHECKING:
+    from phonate.audio.decoding import FloatArray
 
-
-@dataclass(frozen=True)
-class Column:
-    """Display format of a metric."""
-
-    label: str
-    unit: str = ""
-    """With the unit %, a share (0..1) is shown in percent."""
-    better: Better = ""
-    """The better direction, if any."""
-
-    @property
-    def heading(self) -> str:
-        """Label, unit and better direction, such as `WER % ↓`."""
-        return " ".join(part for part in (self.label, self.unit, ARROWS[self.better]) if part)
-
-    def cell(self, value: float | None) -> str:
-        """Format a value without its unit; a missing value is a dash."""
-        if value is None:
-            return "–"
-        if self.unit == "%":
-            return f"{100 * value:.1f}"
-        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 10 else f"{value:.3g}"
-
-
-COLUMNS = {
-    "wer": Column("WER", "%", "lower"),
-    "cer": Column("CER", "%", "lower"),
-    "skipped": Column("skipped", "words", "lower"),
-    "repeated": Column("repeated", "words", "lower"),
-    "mos": Column("MOS", "1–5", "higher"),
-    "speaker": Column("speaker similarity", "", "higher"),
-    "mcd": Column("MCD", "dB", "lower"),
-    "f0": Column("F0 error", "cents", "lower"),
-    "voicing": Column("voicing error", "%", "lower"),
-    "seconds": Column("length", "× natural"),
-    "rtf": Column("RTF", "", "lower"),
-    "pair": Column("similarity to target", "", "higher"),
-    "own": Column("similarity to source", "", "lower"),
-    "closer": Column("closer to target", "%", "higher"),
-    "first": Column("target ranks first", "%", "higher"),
-    "perplexity": Column("perplexity", "per token", "lower"),
-    "character_perplexity": Column("perplexity", "per character", "lower"),
-    "bits_per_character": Column("bits", "per character", "lower"),
-}
+SHARED = by_name(
+    Metric("wer", "lower", "%", "WER"),
+    Metric("cer", "lower", "%", "CER"),
+    Metric("skipped", "lower", "words", "skipped"),
+    Metric("repeated", "lower", "words", "repeated"),
+    Metric("mos", "higher", "1–5", "MOS"),
+    Metric("speaker", "higher", "", "speaker similarity"),
+    Metric("mcd", "lower", "dB", "MCD"),
+    Metric("f0", "lower", "cents", "F0 error"),
+    Metric("voicing", "lower", "%", "voicing error"),
+    Metric("seconds", "", "× natural", "length"),
+    Metric("rtf", "lower", "", "RTF"),
+    Metric("pair", "higher", "", "similarity to target"),
+    Metric("own", "lower", "", "similarity to source"),
+    Metric("closer", "higher", "%", "closer to target"),
+    Metric("first", "higher", "%", "target ranks first"),
+    Metric("perplexity", "lower", "per token", "perplexity"),
+    Metric("character_perplexity", "lower", "per character", "perplexity"),
+    Metric("bits_per_character", "lower", "per character", "bits"),
+)
 """Metrics shared by several tasks."""
 
 
-def column(metric: str, own: Mapping[str, Column] | None = None) -> Column:
-    """Display format of `metric`: from `own`, from `COLUMNS`, or its name."""
-    return (own or {}).get(metric) or COLUMNS.get(metric) or Column(metric.replace("_", " "))
+def described(name: str, own: Mapping[str, Metric] | None = None) -> Metric:
+    """The metric `name`: from `own`, from `SHARED`, or its name alone."""
+    return (own or {}).get(name) or SHARED.get(name) or Metric(name, "")
 
 
 @dataclass(frozen=True)
@@ -83,8 +58,8 @@ class Evaluation:
     """Item -> system -> waveform (samples,): a few examples for the report."""
     sample_rate: int = 0
     """Sample rate of the sounds in Hz."""
-    columns: dict[str, Column] = field(default_factory=dict)
-    """Metric -> display format, if it differs from `COLUMNS`."""
+    columns: Mapping[str, Metric] = field(default_factory=dict)
+    """Metrics by name that are not `SHARED`, or differ."""
 
     def document(self) -> dict[str, Any]:
         """The figures as JSON."""
@@ -95,16 +70,16 @@ class Evaluation:
             "legend": self.legend,
             "notes": self.notes,
             "items": self.items,
-            "columns": {metric: asdict(column(metric, self.columns)) for metric in self.metrics},
+            "columns": {name: described(name, self.columns).document() for name in self.metrics},
         }
 
     def header(self, metrics: Sequence[str] | None = None) -> list[str]:
         """Column headings with units and better direction, for those of `metrics` that were measured."""
-        return ["system", *(column(metric, self.columns).heading for metric in self._shown(metrics))]
+        return ["system", *(described(metric, self.columns).heading for metric in self._shown(metrics))]
 
     def rows(self, metrics: Sequence[str] | None = None) -> list[list[str]]:
         """Cells of the table; a missing metric is a dash."""
-        shown = {metric: column(metric, self.columns) for metric in self._shown(metrics)}
+        shown = {metric: described(metric, self.columns) for metric in self._shown(metrics)}
         return [
             [name, *(one.cell(values.get(metric)) for metric, one in shown.items())]
             for name, values in self.systems.items()

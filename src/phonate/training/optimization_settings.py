@@ -86,8 +86,9 @@ class SchedulerSettings(Settings):
     """Factor of exponential (null: 0.95), step and plateau (null: 0.1)."""
     patience: NonNegativeInt = 5
     """Validations without improvement before plateau multiplies the rate by `gamma`."""
-    mode: Literal["min", "max"] = "min"
-    """Whether a lower (min) or higher (max) value of plateau's metric is better."""
+    mode: Literal["min", "max"] | None = None
+    """Whether a lower (min) or higher (max) value of plateau's metric is better. Null: as the task declares; losses
+    are better when lower."""
     metric: str = "val_loss"
     """The metric that plateau monitors."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from phonate.config.errors import CheckpointError
+from phonate.config.metrics import Better, plain
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.state import Parts, Progress, Weights, collect, restore
 from phonate.training.steps.meter import Meters
@@ -26,6 +28,7 @@ class Saver:
         train_step: Whose losses must be finite before anything is saved.
         run_name: The run's name, for the metadata.
         recipe_yaml: The resolved recipe. Empty: a run without one.
+        directions: The better direction of metrics besides loss terms, where it is known.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Saver:
         train_step: TrainStep,
         run_name: str,
         recipe_yaml: str,
+        directions: Mapping[str, Better],
     ) -> None:
         self.checkpoints = checkpoints
         self.parts = parts
@@ -47,6 +51,7 @@ class Saver:
         self.train_step = train_step
         self.run_name = run_name
         self.recipe_yaml = recipe_yaml
+        self.directions = directions
         self._saved_step = -1
 
     def save(self, is_best: bool = False) -> bool:
@@ -75,6 +80,7 @@ class Saver:
             architecture=str(model),
             best_metric=None if best.value is None else (best.metric, best.value),
             greater_is_better=best.greater_is_better,
+            directions={**{plain(name): "lower" for name in training}, **self.directions},
             is_best=is_best,
             export=self.weights.task.inference_metadata(model),
         )

@@ -14,9 +14,9 @@ from pydantic import (
     model_validator,
 )
 
+from phonate.config.metrics import NEWEST, plain
 from phonate.config.registry import Named
 from phonate.config.settings import Settings
-from phonate.training.best import NEWEST
 from phonate.training.optimization_settings import (
     Interval,
     LossSettings,
@@ -35,10 +35,10 @@ class ValidationSettings(Settings):
     batch_size: PositiveInt | None = None
     """Items per batch. Null: as in training."""
     metric_for_best_model: str = "val_loss"
-    """The metric that selects the best checkpoint: val_loss, val_<term>, or a metric of the task's evaluation; step,
-    with `greater_is_better`, selects the newest one, where no metric tells (an adversarial loss, say)."""
-    greater_is_better: bool = False
-    """Whether higher values of that metric are better."""
+    """The metric that selects the best checkpoint: val_loss, val_<term>, or a metric of the task's evaluation; step
+    selects the newest one, where no metric tells (an adversarial loss, say)."""
+    greater_is_better: bool | None = None
+    """Whether higher values of that metric are better. Null: as the task declares; losses are better when lower."""
     previews: bool = True
     """Send the task's audio and images to the trackers after each validation."""
 
@@ -52,8 +52,8 @@ class EarlyStoppingSettings(Settings):
     """The monitored metric."""
     min_delta: NonNegativeFloat = 1e-6
     """Smallest change that counts as an improvement."""
-    mode: Literal["min", "max"] = "min"
-    """Whether lower (min) or higher (max) is better."""
+    mode: Literal["min", "max"] | None = None
+    """Whether lower (min) or higher (max) is better. Null: as the task declares; losses are better when lower."""
     restore_best_weights: bool = True
     """Restore the weights of the best validation at the end."""
 
@@ -312,27 +312,21 @@ class TrainingSettings(Settings):
         """The metric that selects the best checkpoint."""
         return self.checkpoint.monitor_metric or self.validation.metric_for_best_model
 
-    def restore_conflict(self, metric: str, mode: str) -> str | None:
+    def restore_conflict(self, metric: str) -> str | None:
         """Why early stopping on `metric` can't restore the best weights. None: it can.
 
         A run has one best checkpoint, selected by `best_metric`; the newest has the weights of the end already.
         """
         if self.best_metric == NEWEST:
             return None
-        best, best_mode = self.best_metric, "max" if self.validation.greater_is_better else "min"
-        if metric.removeprefix("val_") != best.removeprefix("val_"):
+        best = self.best_metric
+        if plain(metric) != plain(best):
             chooser = (
                 "checkpoint.monitor_metric" if self.checkpoint.monitor_metric else "validation.metric_for_best_model"
             )
             return (
                 f"early_stopping monitors {metric}, but the best checkpoint, whose weights it restores, is selected "
                 f"by {best}; set training.{chooser}={metric}, or restore_best_weights to false"
-            )
-        if mode != best_mode:
-            return (
-                f"early_stopping has mode {mode}, but the best checkpoint, whose weights it restores, has the "
-                f"{best_mode}imum {best}; set training.validation.greater_is_better={str(mode == 'max').lower()}, "
-                "or restore_best_weights to false"
             )
         return None
 
@@ -348,8 +342,8 @@ class TrainingSettings(Settings):
         if self.early_stopping is not None:
             stopping.append(self.early_stopping.model_dump())
         for options in stopping:
-            conflict = self.restore_conflict(str(options.get("metric", "val_loss")), str(options.get("mode", "min")))
-            if conflict and options.get("restore_best_weights", True) and options.get("mode", "min") in {"min", "max"}:
+            conflict = self.restore_conflict(str(options.get("metric", "val_loss")))
+            if conflict and options.get("restore_best_weights", True):
                 raise ValueError(conflict)
         if self.fixed_projection and any(entry.type == "feature_redraw" for entry in self.callbacks):
             raise ValueError("fixed_projection keeps the features that the callback feature_redraw redraws; drop one")

@@ -18,12 +18,11 @@ from phonate.config.documents import parse
 from phonate.config.errors import InputError
 from phonate.data.batches.collators import with_collator
 from phonate.data.batches.loading import BatchSource, MicroBatch
-from phonate.training.best import NEWEST
 from phonate.training.callbacks import Callback
-from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.callbacks.feature_redraw import FeatureRedrawCallback, redrawable, redrawn_by_default
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.loading import load
+from phonate.training.metrics import watches
 from phonate.training.profiling.stages import InterbatchProfiler
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
@@ -209,12 +208,6 @@ def check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
             "training.performance.split_by_length: the loss of an item depends on the other items of its batch, which "
             "can't be split; set it to false"
         )
-    best = settings.best_metric
-    if best.removeprefix("val_") in {NEWEST, *task.higher_is_better} and not settings.validation.greater_is_better:
-        raise InputError(
-            f"training.validation.greater_is_better: the best checkpoint is selected by {best}, which is better when "
-            "higher; set it to true"
-        )
 
 
 def check_watched(settings: TrainingSettings, callbacks: Sequence[Callback], validated: bool) -> None:
@@ -226,7 +219,7 @@ def check_watched(settings: TrainingSettings, callbacks: Sequence[Callback], val
         waiting.append("training.scheduler.type: plateau")
     if settings.early_stopping is not None:
         waiting.append("training.early_stopping")
-    elif watching := {type(one).__name__ for one in callbacks if isinstance(getattr(one, "watch", None), MetricWatch)}:
+    elif watching := {type(one).__name__ for one in callbacks if watches([one])}:
         waiting.append(f"training.callbacks: {', '.join(sorted(watching))}")
     if settings.checkpoint.save_best_only:
         waiting.append("training.checkpoint.save_best_only")

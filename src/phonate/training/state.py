@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
-from phonate.training.best import Best
 from phonate.training.checkpoints import Checkpoint
 from phonate.training.checkpoints.comparison import changed_settings, misfits
+from phonate.training.metrics import Best
 from phonate.training.steps.ema import EMA
 from phonate.training.task import Stateful, Task
 

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from phonate.config.metrics import Metric, losses
 from phonate.data.batches.dataset import Batch, Dataset
 from phonate.training.optimization_settings import OptimizerSettings
 
@@ -26,6 +27,7 @@ __all__ = [
     "Count",
     "Coupling",
     "Dataset",
+    "Metric",
     "Phase",
     "Picture",
     "Preview",
@@ -35,6 +37,7 @@ __all__ = [
     "Task",
     "Terms",
     "all_parameters",
+    "losses",
     "move",
     "parameters_of",
 ]
@@ -182,15 +185,12 @@ class Task(ABC):
         return None
 
     @property
-    def higher_is_better(self) -> frozenset[str]:
-        """Validation metrics that improve upwards. Selecting the lowest of them as the best checkpoint is refused."""
-        return frozenset()
+    def metrics(self) -> Sequence[Metric] | None:
+        """Every metric that validation may report besides `loss`: loss terms (`losses`), `evaluate`, `derived`.
 
-    @property
-    def validation_metrics(self) -> frozenset[str] | None:
-        """Every metric that validation may report besides `loss`: loss terms, `evaluate`, `derived`.
-
-        With it, settings that name an unknown metric are refused before training; None: at the first validation.
+        With it, settings that name an unknown metric, or contradict its direction, are refused before training. None:
+        loss terms are better when lower, settings must state the direction of others, and unknown ones are refused at
+        the first validation.
         """
         return None
 

@@ -23,11 +23,12 @@ from torch import Tensor
 from phonate.compute.distributed import Ranks
 from phonate.compute.memory import return_freed_pages
 from phonate.config.errors import InputError, Interrupted, TrainingError
-from phonate.training.best import Best
+from phonate.config.metrics import plain
 from phonate.training.callbacks import Callback, CallbackList, build_callbacks
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.memory.manager import memory_manager
 from phonate.training.memory.recovery import memory_error
+from phonate.training.metrics import Best, UnknownMetricError, directed
 from phonate.training.optimization_settings import Interval
 from phonate.training.reporting import Reporter, describe, report_profile
 from phonate.training.run import Run
@@ -56,7 +57,7 @@ from phonate.training.steps.phases import build_phases
 from phonate.training.steps.step import StepHooks, TrainStep, no_mark
 from phonate.training.task import Dataset, Task
 from phonate.training.tracking import build_stream, check_trackers
-from phonate.training.validation import UnknownMetricError, Validator, wanted_metrics
+from phonate.training.validation import Validator
 
 logger = logging.getLogger(__name__)
 
@@ -78,16 +79,17 @@ class Trainer:
         recipe_yaml: str = "",
     ) -> None:
         self.task = task
-        self.settings = settings
         self.run = run
         self.device = device or torch.device("cpu")
         self.ranks = ranks or Ranks()
         self.recipe_yaml = recipe_yaml
         check_task(task, settings, self.ranks)
         check_trackers(settings.logging)
-        wanted = build_callbacks(settings)  # what is wrong with them is said before the corpus is read
+        configured = build_callbacks(settings)  # what is wrong with them is said before the corpus is read
+        settings, self.metric_options = directed(settings, task.metrics, [*configured, *callbacks])
+        self.settings = settings
         self.progress = Progress(
-            best=Best(settings.best_metric, settings.validation.greater_is_better),
+            best=Best(settings.best_metric, bool(settings.validation.greater_is_better)),
             averaged_is_better=settings.ema is not None and settings.ema.validate_with != "raw",
         )
 
@@ -106,7 +108,7 @@ class Trainer:
         self.steps_per_epoch = math.ceil(train.steps(0) / settings.gradient_accumulation_steps)
         self.total_steps = settings.max_steps or settings.epochs * self.steps_per_epoch
         self.phases = build_phases(task, self.model, settings, self.device, self.total_steps, self.steps_per_epoch)
-        own = with_own_callbacks(wanted, settings, self.model, run, self.ranks.rank)
+        own = with_own_callbacks(configured, settings, self.model, run, self.ranks.rank)
         self.callbacks = CallbackList([*own, *callbacks])
         check_watched(settings, self.callbacks.callbacks, validated=validation is not None)
         self.memory = memory_manager(self.device) if settings.performance.memory_management else None
@@ -145,9 +147,8 @@ class Trainer:
         )
 
     def _build_validator(self, source: Source, dataset: Dataset | None) -> Validator:
-        """Raises InputError where the task can tell already that a setting names no metric of its validation."""
-        wanted = wanted_metrics(self.task, self.settings, self.phases, self.callbacks.callbacks)
-        return Validator(self.train_step, source, dataset, self.ema, self.signals, wanted, self.reporter.show)
+        options, show = self.metric_options, self.reporter.show
+        return Validator(self.train_step, source, dataset, self.ema, self.signals, options, show)
 
     def _build_saver(self) -> Saver:
         """The parts of the run's state, by their names in a checkpoint, and what saves them."""
@@ -164,7 +165,9 @@ class Trainer:
             "task": self.task.own_state,
         }
         state = (parts, self.progress, weights, self.meters)
-        return Saver(self.checkpoints, *state, self.train_step, self.run.name, self.recipe_yaml)
+        known = {plain(one.name): one.better for one in self.metric_options if one.better}
+        known |= {one.name: one.better for one in self.task.metrics or () if one.better}
+        return Saver(self.checkpoints, *state, self.train_step, self.run.name, self.recipe_yaml, known)
 
     # ----------------------------------------------------- what callbacks see
 

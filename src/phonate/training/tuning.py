@@ -57,8 +57,8 @@ class TuningSettings(Settings):
     """Number of runs, including those stopped early."""
     metric: str = "val_loss"
     """The validation metric to optimise; the best value of each run counts."""
-    direction: Literal["minimize", "maximize"] = "minimize"
-    """Whether lower or higher is better."""
+    direction: Literal["minimize", "maximize"] | None = None
+    """Whether lower or higher is better. Null: as the task declares; losses are better when lower."""
     pruning: bool = True
     """Stop a run when its metric is worse than the median of earlier runs at the same step (from the 6th run on)."""
 

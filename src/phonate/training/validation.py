@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from phonate.compute.memory import out_of_memory
-from phonate.config.errors import InputError
+from phonate.config.metrics import LOSS, NEWEST, plain
 from phonate.data.batches.loading import MicroBatch
-from phonate.training.best import NEWEST, Best
-from phonate.training.callbacks import Callback
-from phonate.training.callbacks._watch import MetricWatch
 from phonate.training.memory.recovery import MicroBatchState
-from phonate.training.settings import TrainingSettings
+from phonate.training.metrics import Best, MetricOption, check_measured
 from phonate.training.setup import Source
 from phonate.training.signals import Signals, StopNow
 from phonate.training.steps.ema import EMA
 from phonate.training.steps.generators import seed_torch
 from phonate.training.steps.meter import Meter
-from phonate.training.steps.phases import Phases
 from phonate.training.steps.step import TrainStep
-from phonate.training.task import Dataset, Preview, Task, Terms
+from phonate.training.task import Dataset, Preview, Terms
 
 logger = logging.getLogger(__name__)
-
-
-class UnknownMetricError(InputError):
-    """A setting names a metric that validation does not report."""
 
 
 @dataclass(frozen=True)
@@ -47,47 +38,6 @@ class Validation:
         return {**{f"val_{name}": value for name, value in self.metrics.items()}, **self.metrics}
 
 
-@dataclass(frozen=True)
-class WantedMetric:
-    """A metric that a setting names."""
-
-    setting: str
-    name: str
-
-
-def wanted_metrics(
-    task: Task, settings: TrainingSettings, phases: Phases, callbacks: Sequence[Callback]
-) -> list[WantedMetric]:
-    """The validation metrics that the best checkpoint, schedules and callbacks depend on.
-
-    Raises UnknownMetricError for one that the task's `validation_metrics` do not have.
-    """
-    best = "checkpoint.monitor_metric" if settings.checkpoint.monitor_metric else "validation.metric_for_best_model"
-    wanted = [] if settings.best_metric == NEWEST else [WantedMetric(f"training.{best}", settings.best_metric)]
-    wanted += [
-        WantedMetric("training.scheduler.metric", one.metric)
-        for one in phases.schedules.values()
-        if one.metric is not None
-    ]
-    watches = [getattr(callback, "watch", None) for callback in callbacks]
-    wanted += [WantedMetric(one.setting, one.metric) for one in watches if isinstance(one, MetricWatch)]
-    if task.validation_metrics is not None:
-        check_metrics(wanted, {"loss", *task.validation_metrics})
-    return wanted
-
-
-def check_metrics(wanted: Sequence[WantedMetric], known: Collection[str]) -> None:
-    """Raise UnknownMetricError for a wanted metric that is not among the `known` names (with or without `val_`)."""
-    for one in wanted:
-        if one.name.removeprefix("val_") not in known:
-            reported = sorted(f"val_{name}" for name in known)
-            close = difflib.get_close_matches(one.name, [*reported, *known], n=1, cutoff=0.6)
-            hint = f"; did you mean {close[0]}?" if close else "."
-            raise UnknownMetricError(
-                f"{one.setting}: validation reports no metric {one.name!r}{hint} It reports {', '.join(reported)}"
-            )
-
-
 class Validator:
     """Validates the model of a run.
 
@@ -97,7 +47,7 @@ class Validator:
         dataset: The data set for `Task.evaluate`. None: the batches come from a caller's loader.
         ema: The average of the weights.
         signals: What may end a validation.
-        wanted: Metrics that settings name.
+        options: Options that name metrics.
         show: Called with the task's previews.
     """
 
@@ -108,7 +58,7 @@ class Validator:
         dataset: Dataset | None,
         ema: EMA | None,
         signals: Signals,
-        wanted: Sequence[WantedMetric],
+        options: Sequence[MetricOption],
         show: Callable[[Mapping[str, Preview]], None],
     ) -> None:
         self.train_step = train_step
@@ -117,7 +67,8 @@ class Validator:
         self.dataset = dataset
         self.ema = ema
         self.signals = signals
-        self.wanted = wanted
+        self.options = options
+        self._terms_seen: set[str] = set()
         self.show = show
 
     def __call__(self, step: int, best: Best) -> Validation:
@@ -129,12 +80,12 @@ class Validator:
         """
         choice = "raw" if self.ema is None else self.ema.settings.validate_with
         first = self._measure(step, averaged=choice != "raw")
-        check_metrics(self.wanted, first)
+        check_measured(self.options, first, self._terms_seen)
         if choice != "better":
             return Validation(first, averaged=choice != "raw")
         raw = self._measure(step, averaged=False, previews=False)
         newest = best.metric == NEWEST
-        name = "loss" if newest else best.metric.removeprefix("val_")
+        name = LOSS if newest else plain(best.metric)
         higher = best.greater_is_better and not newest
         better = first[name] >= raw[name] if higher else first[name] <= raw[name]
         logger.info("step %d: %s is %.6g averaged, %.6g raw", step, name, first[name], raw[name])
@@ -170,6 +121,7 @@ class Validator:
                     parts[:0] = own.recovery.halves(part, step, self._split)
                     continue
                 for one in terms:
+                    self._terms_seen.update(one)
                     # A filler batch of a rank that has fewer counts nothing, but every rank must add the same names.
                     meter.add({name: (total * planned.weight, n * planned.weight) for name, (total, n) in one.items()})
             if self.ranks.world_size > 1 and self.signals.received_by_any(self.ranks):

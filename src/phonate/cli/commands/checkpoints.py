@@ -7,14 +7,18 @@ run is named by its step (500), its folder (step-00000500), its version (v3), `l
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from phonate.cli.model_options import add_base_option
 from phonate.cli.output import print_json, print_table
+from phonate.config.documents import parse
 from phonate.config.errors import InputError
-from phonate.training.checkpoints import copies, listing
+from phonate.config.metrics import Metric
+from phonate.config.tasks import TASKS, task_info
+from phonate.training.checkpoints import copies, files, listing
 from phonate.training.checkpoints.manifest import Problem, problems
 from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint, packaged
 
@@ -53,9 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     compare.add_argument("--metric", help="rank by this metric (default for more than two: val_loss)")
     compare.add_argument(
         "--higher-is-better",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
         default=None,
-        help="higher values of the metric are better (default: as in the run, else lower ones)",
+        help="higher values of the metric are better, or not; only for metrics of which the run does not say it",
     )
 
 
@@ -261,7 +265,7 @@ def _compare(args: argparse.Namespace) -> int:
     folder = checkpoints_folder(args.run)
     infos = [listing.info(find(folder, name)) for name in args.names] or listing.scan(folder)
     metric = args.metric or "val_loss"
-    ranked = listing.rank_by(infos, metric, args.higher_is_better)
+    ranked = listing.rank_by(infos, metric, args.higher_is_better, _declared(infos))
     if args.json:
         print_json({"metric": metric, "checkpoints": [{"name": item.name, "value": value} for item, value in ranked]})
         return 0
@@ -271,6 +275,15 @@ def _compare(args: argparse.Namespace) -> int:
     ]
     print_table(cells, ("", "checkpoint", metric))
     return 0
+
+
+def _declared(infos: Sequence[listing.CheckpointInfo]) -> tuple[Metric, ...] | None:
+    """The metrics of the task that the checkpoints are of; None where they name none, or its plug-in is not loaded."""
+    recipe = infos[-1].path / files.RECIPE if infos else None
+    if recipe is None or not recipe.is_file() or recipe.stat().st_size == 0:  # of a run that was started from Python
+        return None
+    task = parse(recipe.read_text(encoding="utf-8"), str(recipe)).values.get("task")
+    return task_info(task).metrics if task in TASKS.names() else None
 
 
 def _differences(args: argparse.Namespace) -> int:

@@ -25,12 +25,13 @@ from phonate.data.progress import track
 from phonate.evaluation.calibration import Calibration, calibrate
 from phonate.evaluation.packages import judge_of
 from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge
-from phonate.evaluation.tables import Column, Evaluation
+from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.transcription import Recogniser, character_edits, plain, word_edits
 from phonate.tasks.cloning.corpus import Corpus
 from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.pairs.samples import CloningSample
 from phonate.tasks.cloning.pairs.settings import CloningData
+from phonate.tasks.cloning.settings import METRICS
 from phonate.training.speech_service import Reference
 
 logger = logging.getLogger("phonate")
@@ -42,11 +43,6 @@ SOUNDS = 4
 """Pairs with sounds in the report."""
 MULTILINGUAL, ENGLISH = "base", "tiny.en"
 _CLONED, _NATURAL, _COPY, _OTHER = "cloned", "natural", "copy by the codec", "another speaker"
-_COLUMNS = {
-    "similarity": Column("cosine to reference", "", "higher"),
-    "likeness": Column("likeness, calibrated", "", "higher"),
-    "accepted": Column("taken for the speaker", "%", "higher"),
-}
 _LEGEND = (
     "similarity: mean cosine to the reference; likeness: the same, scaled by natural recordings of the language so "
     "that 0 is the mean of different speakers and 1 that of one speaker; accepted: share of pairs over the threshold "
@@ -130,7 +126,7 @@ def evaluate(
             for script, language in languages.items()
         },
     }
-    return Evaluation("cloning", results, _CLONED, _LEGEND, notes, items, sounds, cloner.sample_rate, _COLUMNS)
+    return Evaluation("cloning", results, _CLONED, _LEGEND, notes, items, sounds, cloner.sample_rate, METRICS)
 
 
 def _samples(run: Path, data: str | None, cloner: VoiceCloner) -> list[CloningSample]:

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from phonate.config.metrics import Metric, by_name
 from phonate.config.recipe import Recipe
 from phonate.config.tasks import TaskInfo
 from phonate.tasks.cloning.losses.settings import CloningLoss
@@ -46,7 +47,15 @@ CloningRecipe = Recipe[CloningData, CloningModel, CloningTraining]
 DATA = CloningData
 MODEL = CloningModel
 TRAINING = CloningTraining
+METRICS = by_name(
+    Metric("accuracy", "higher", "%"),
+    Metric("similarity", "higher", "", "cosine to reference"),
+    Metric("likeness", "higher", "", "likeness, calibrated"),
+    Metric("accepted", "higher", "%", "taken for the speaker"),
+)
+"""What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    metrics=tuple(METRICS.values()),
     inference="phonate.tasks.cloning.inference:VoiceCloner",
     options=("dtype", "codec", "base", "voices"),
     model_types=("higgs_audio_v2", "higgs_audio"),

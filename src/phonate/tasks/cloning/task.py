@@ -34,9 +34,9 @@ from phonate.tasks.cloning.network.hearing import Hearing
 from phonate.tasks.cloning.network.memory import Load, choose_checkpointing
 from phonate.tasks.cloning.sequences.sequence import CODEBOOK_SIZE, CODEBOOKS, IGNORED
 from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
-from phonate.tasks.cloning.settings import CloningRecipe
+from phonate.tasks.cloning.settings import METRICS, CloningRecipe
 from phonate.training.precision.precision import FORMATS, resolve
-from phonate.training.task import Batch, Count, Coupling, Stateful, Task, Terms
+from phonate.training.task import Batch, Count, Coupling, Metric, Stateful, Task, Terms
 
 ACCURACY = "accuracy"
 
@@ -219,17 +219,13 @@ class CloningTask(Task):
     # --------------------------------------------------------------- metrics
 
     @property
-    def validation_metrics(self) -> frozenset[str]:
-        """The loss terms."""
+    def metrics(self) -> tuple[Metric, ...]:
+        """The loss terms, and `accuracy`."""
         terms = {name for name in TERMS if self._weighs(name)} | {"audio"}
         if not self.recipe.model.text_head:
             terms -= {"text"}
-        return frozenset({*terms, ACCURACY, *(f"codebook/{k}" for k in range(CODEBOOKS))})
-
-    @property
-    def higher_is_better(self) -> frozenset[str]:
-        """`accuracy`."""
-        return frozenset({ACCURACY})
+        terms |= {f"codebook/{k}" for k in range(CODEBOOKS)}
+        return (*map(Metric, sorted(terms)), METRICS[ACCURACY])
 
     def metric_names(self) -> Mapping[str, str]:
         """Names that dashboards of fine-tuning scripts for Higgs Audio have."""

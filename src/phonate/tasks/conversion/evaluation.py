@@ -23,11 +23,12 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import DataError, InputError
+from phonate.config.metrics import Metric, by_name
 from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.progress import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.speaker_similarity import Embedding, similarity
-from phonate.evaluation.tables import Column, Evaluation
+from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.transcription import (
     character_error_rate,
     plain,
@@ -52,8 +53,8 @@ GIVEN_SECONDS = 60.0
 SOUNDS = 4
 """Number of sources with sounds of every system in the report."""
 _CONVERTED = "converted"
-_MEDIAN_F0 = Column("median F0", "Hz")
 _MISSING = "not installed"
+_COLUMNS = by_name(Metric("f0", "", "Hz", "median F0"))
 _LEGEND = (
     "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
     "share nearer to the target's profile than to that of their own speaker; first: share for which the target's "
@@ -117,9 +118,7 @@ def evaluate(
         "references_refused": refused,
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
     }
-    return Evaluation(
-        "conversion", results, _CONVERTED, _LEGEND, notes, items, sounds, converter.sample_rate, {"f0": _MEDIAN_F0}
-    )
+    return Evaluation("conversion", results, _CONVERTED, _LEGEND, notes, items, sounds, converter.sample_rate, _COLUMNS)
 
 
 class _Systems:

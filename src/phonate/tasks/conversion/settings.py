@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from phonate.config.metrics import Metric, by_name
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
@@ -209,7 +210,12 @@ SIZES = {
     "default": _size(512, 6, 8, 3e-4),
     "large": _size(768, 8, 12, 2e-4),
 }
+METRICS = by_name(
+    Metric("speaker_effect", "higher", "dB"),
+)
+"""What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    metrics=tuple(METRICS.values()),
     inference="phonate.tasks.conversion.inference:Converter",
     evaluation="phonate.tasks.conversion.evaluation:evaluate",
     options=("vocoder",),

@@ -33,10 +33,23 @@ from phonate.tasks.conversion.features.extractor import FeatureExtractor, Record
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.networks import ConversionGAN, DistilledTransformer, build_model, network_of
 from phonate.tasks.conversion.references import Reference
-from phonate.tasks.conversion.settings import ConversionRecipe
+from phonate.tasks.conversion.settings import METRICS, ConversionRecipe
 from phonate.training.adversarial import AdversarialPhases, PhaseOutput, adversarial_terms, discriminator_loss
 from phonate.training.losses import build_loss
-from phonate.training.task import Batch, Count, Dataset, Phase, Picture, Preview, Sound, Sums, Task, Terms
+from phonate.training.task import (
+    Batch,
+    Count,
+    Dataset,
+    Metric,
+    Phase,
+    Picture,
+    Preview,
+    Sound,
+    Sums,
+    Task,
+    Terms,
+    losses,
+)
 
 GENERATOR, DISCRIMINATOR = "network", "discriminator"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
@@ -186,10 +199,10 @@ class ConversionTask(Task):
         return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
     @property
-    def validation_metrics(self) -> frozenset[str]:
+    def metrics(self) -> tuple[Metric, ...]:
         """The losses and `speaker_effect`."""
         more = (["content"] if self.extractor.teacher else []) + (["discriminator"] if self._adversarial.start else [])
-        return frozenset({*self.criterion.losses, "speaker_effect", *more})
+        return (*losses([*self.criterion.losses, *more]), *METRICS.values())
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

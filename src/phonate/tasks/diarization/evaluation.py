@@ -18,12 +18,13 @@ from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row, official_split
 from phonate.data.progress import track
 from phonate.evaluation.diarization import DiarizationErrors, score
-from phonate.evaluation.tables import Column, Evaluation
+from phonate.evaluation.tables import Evaluation
 from phonate.tasks.diarization.data_settings import has_corpus
 from phonate.tasks.diarization.inference import SAME_SPEAKERS, Diarizer
 from phonate.tasks.diarization.samples.held_out import HeldOut, conversations_of, kept_for_validation
 from phonate.tasks.diarization.segmentation.baseline import Baseline
 from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits
+from phonate.tasks.diarization.settings import METRICS
 
 logger = logging.getLogger("phonate")
 
@@ -32,15 +33,6 @@ _LEGEND = (
     "speech included; JER: Jaccard error rate, averaged over speakers; speakers: mean absolute error of the number of "
     "speakers; RTF: seconds of computation per second of audio."
 )
-COLUMNS = {
-    "der": Column("DER", "%", "lower"),
-    "miss": Column("missed", "%", "lower"),
-    "false_alarm": Column("false alarm", "%", "lower"),
-    "confusion": Column("confusion", "%", "lower"),
-    "jer": Column("JER", "%", "lower"),
-    "speakers": Column("speakers", "off", "lower"),
-    "rtf": Column("RTF", "", "lower"),
-}
 _BASELINE_DISTANCE = 0.4
 """A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
 System = Callable[[HeldOut], list[SpeakerTurn]]
@@ -105,7 +97,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         notes["tuned_on"] = (
             "these recordings, so the figures are slightly optimistic" if data is None else "validation data"
         )
-    return Evaluation("diarization", results, focus, _LEGEND, notes, items, columns=COLUMNS)
+    return Evaluation("diarization", results, focus, _LEGEND, notes, items, columns=METRICS)
 
 
 def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from phonate.config.metrics import Metric, by_name
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
@@ -143,7 +144,19 @@ SIZES = {
     "default": _size(512, 6, 8, 2e-4),
     "large": _size(768, 8, 12, 1e-4),
 }
+METRICS = by_name(
+    Metric("accuracy", "higher", "%"),
+    Metric("der", "lower", "%", "DER"),
+    Metric("miss", "lower", "%", "missed"),
+    Metric("false_alarm", "lower", "%", "false alarm"),
+    Metric("confusion", "lower", "%", "confusion"),
+    Metric("jer", "lower", "%", "JER"),
+    Metric("speakers", "lower", "off", "speakers"),
+    Metric("rtf", "lower", "", "RTF"),
+)
+"""What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    metrics=tuple(METRICS.values()),
     inference="phonate.tasks.diarization.inference:Diarizer",
     evaluation="phonate.tasks.diarization.evaluation:evaluate",
     tuning="phonate.tasks.diarization.tuning:tune",

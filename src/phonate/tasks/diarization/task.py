@@ -29,8 +29,8 @@ from phonate.tasks.diarization.losses import DiarizationLoss
 from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
 from phonate.tasks.diarization.samples import Item
 from phonate.tasks.diarization.segmentation.turns import active
-from phonate.tasks.diarization.settings import DiarizationRecipe
-from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
+from phonate.tasks.diarization.settings import METRICS, DiarizationRecipe
+from phonate.training.task import Batch, Count, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
 
 logger = logging.getLogger("phonate")
 
@@ -107,15 +107,10 @@ class DiarizationTask(Task):
         return self.criterion.weights
 
     @property
-    def higher_is_better(self) -> frozenset[str]:
-        """`accuracy`."""
-        return frozenset({"accuracy"})
-
-    @property
-    def validation_metrics(self) -> frozenset[str]:
+    def metrics(self) -> tuple[Metric, ...]:
         """The loss terms, `accuracy`, and, unless labels are custom, error rates."""
-        rates = set() if self.label_type == "custom" else {"der", "miss", "false_alarm", "confusion"}
-        return frozenset({*self.criterion.weights, "accuracy", *rates})
+        rates = () if self.label_type == "custom" else ("der", "miss", "false_alarm", "confusion")
+        return (*losses(self.criterion.weights), *(METRICS[name] for name in ("accuracy", *rates)))
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

@@ -6,9 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from phonate.config.metrics import by_name
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
+from phonate.evaluation.tables import SHARED
 from phonate.nn.pretrained.settings import Dtype, LoRASettings, Quantization
 from phonate.training.settings import TrainingSettings
 
@@ -98,7 +100,10 @@ SIZES = {
     "default": _size(512, 8, 8, 8192, 6e-4),
     "large": _size(768, 12, 12, 16384, 4e-4),
 }
+METRICS = by_name(SHARED["bits_per_character"])
+"""What validation measures, besides the loss."""
 INFO = TaskInfo(
+    metrics=tuple(METRICS.values()),
     inference="phonate.tasks.language.inference:Generator",
     options=("base",),
     evaluation="phonate.tasks.language.evaluation:evaluate",

@@ -22,8 +22,8 @@ from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_
 from phonate.tasks.language import model as models
 from phonate.tasks.language.corpus import Corpus
 from phonate.tasks.language.dataset import LanguageDataset
-from phonate.tasks.language.settings import LanguageRecipe
-from phonate.training.task import Batch, Count, Task, Terms
+from phonate.tasks.language.settings import METRICS, LanguageRecipe
+from phonate.training.task import Batch, Count, Metric, Task, Terms, losses
 
 _BITS = "bits_per_character"
 
@@ -90,9 +90,9 @@ class LanguageTask(Task):
         return {"nll": float(len(batch["labelled"])), _BITS: float(batch["characters"].sum())}
 
     @property
-    def validation_metrics(self) -> frozenset[str]:
+    def metrics(self) -> tuple[Metric, ...]:
         """The loss terms."""
-        return frozenset({"nll", _BITS})
+        return (*losses(["nll"]), *METRICS.values())
 
     def saved(self, model: nn.Module) -> dict[str, Tensor]:
         """Every weight (full), or only what is trained: adapters, or top layers."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from phonate.config.language_codes import is_english
+from phonate.config.metrics import by_name
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
 from phonate.data.settings import SpokenData
+from phonate.evaluation.tables import SHARED
 from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -93,7 +95,10 @@ SIZES = {
     "default": _size(256, 12, 0.1, 1e-3),
     "large": _size(512, 16, 0.1, 5e-4),
 }
+METRICS = by_name(SHARED["wer"], SHARED["cer"])
+"""What validation measures, besides the loss."""
 INFO = TaskInfo(
+    metrics=tuple(METRICS.values()),
     inference="phonate.tasks.recognition.inference:Transcriber",
     evaluation="phonate.tasks.recognition.evaluation:evaluate",
     session=SessionInfo("recordings", needs_text=True, defaults=session_defaults),

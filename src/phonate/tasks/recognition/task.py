@@ -22,10 +22,10 @@ from phonate.tasks.recognition.dataset import RecognitionDataset
 from phonate.tasks.recognition.decoding import greedy
 from phonate.tasks.recognition.language import SymbolModel
 from phonate.tasks.recognition.model import CtcModel, build_model
-from phonate.tasks.recognition.settings import RecognitionRecipe
+from phonate.tasks.recognition.settings import METRICS, RecognitionRecipe
 from phonate.tasks.recognition.symbols import BLANK
 from phonate.training.optimization_settings import require_own_loss
-from phonate.training.task import Batch, Count, Dataset, Picture, Preview, Sums, Task, Terms, move
+from phonate.training.task import Batch, Count, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
 
 
 class RecognitionTask(Task):
@@ -63,9 +63,9 @@ class RecognitionTask(Task):
         return {"ctc": float(batch["symbol_lengths"].sum())}
 
     @property
-    def validation_metrics(self) -> frozenset[str]:
+    def metrics(self) -> tuple[Metric, ...]:
         """The loss and the error rates."""
-        return frozenset({"ctc", "wer", "cer"})
+        return (*losses(["ctc"]), *METRICS.values())
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

@@ -23,25 +23,18 @@ from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.reading import warn_refused
 from phonate.evaluation.answers import AnswerScores
 from phonate.evaluation.packages import judge_of
-from phonate.evaluation.tables import Column, Evaluation
+from phonate.evaluation.tables import Evaluation
 from phonate.tasks.sequence.corpus import Corpus, ItemMaker
 from phonate.tasks.sequence.dataset import IGNORED, Item, SequenceDataset
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import build_model
+from phonate.tasks.sequence.settings import METRICS
 from phonate.training.steps.generators import seed_torch
 from phonate.training.task import move
 
 logger = logging.getLogger("phonate")
 
 COPY, FREQUENT = "copy of the source", "most frequent"
-_COLUMNS = {
-    "exact_match": Column("exact match", "%", "higher"),
-    "accuracy": Column("accuracy", "%", "higher"),
-    "bleu": Column("BLEU", "", "higher"),
-    "rouge1": Column("ROUGE-1", "", "higher"),
-    "rouge2": Column("ROUGE-2", "", "higher"),
-    "rougeL": Column("ROUGE-L", "", "higher"),
-}
 _LEGEND = (
     "exact match: fraction of targets generated without an error; BLEU (corpus level) and ROUGE (mean F-measure): from "
     "0 to 100; perplexity and accuracy: per token, given the true previous tokens, or per label."
@@ -80,7 +73,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         "vocabulary": len(generator.tokenizer),
         "beam_width": generator.recipe.training.eval_knobs.beam_width,
     }
-    return Evaluation("sequence", systems, "trained", _LEGEND, notes, _each(pairs, written), columns=_COLUMNS)
+    return Evaluation("sequence", systems, "trained", _LEGEND, notes, _each(pairs, written), columns=METRICS)
 
 
 def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) -> list[Item]:

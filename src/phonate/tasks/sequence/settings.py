@@ -6,9 +6,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
+from phonate.config.metrics import Metric, by_name
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
+from phonate.evaluation.tables import SHARED
 from phonate.nn.transformer.settings import SYNONYMS, TransformerSettings
 from phonate.training.settings import TrainingSettings
 
@@ -90,7 +92,18 @@ SIZES = {
     "default": _size(512, 6, 8, 8192, 2e-4),
     "large": _size(768, 12, 12, 16384, 2e-4),
 }
+METRICS = by_name(
+    SHARED["perplexity"],
+    Metric("exact_match", "higher", "%", "exact match"),
+    Metric("accuracy", "higher", "%", "accuracy"),
+    Metric("bleu", "higher", "", "BLEU"),
+    Metric("rouge1", "higher", "", "ROUGE-1"),
+    Metric("rouge2", "higher", "", "ROUGE-2"),
+    Metric("rougeL", "higher", "", "ROUGE-L"),
+)
+"""What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    metrics=tuple(METRICS.values()),
     inference="phonate.tasks.sequence.inference:SequenceGenerator",
     evaluation="phonate.tasks.sequence.evaluation:evaluate",
     synonyms=SYNONYMS,

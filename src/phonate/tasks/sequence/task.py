@@ -24,9 +24,9 @@ from phonate.tasks.sequence.corpus import Corpus
 from phonate.tasks.sequence.dataset import IGNORED, SequenceDataset
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import SequenceModel, build_model, longest
-from phonate.tasks.sequence.settings import SequenceRecipe
+from phonate.tasks.sequence.settings import METRICS, SequenceRecipe
 from phonate.training.losses import LOSSES, build_loss
-from phonate.training.task import Batch, Count, Dataset, Sums, Task, Terms
+from phonate.training.task import Batch, Count, Dataset, Metric, Sums, Task, Terms, losses
 
 DECODED = 128
 """Maximum number of validation samples for which targets are generated: the first ones."""
@@ -85,15 +85,13 @@ class SequenceTask(Task):
         return {main: labelled, "nll": labelled, "accuracy": labelled}
 
     @property
-    def validation_metrics(self) -> frozenset[str]:
+    def metrics(self) -> tuple[Metric, ...]:
         """See the module's docstring."""
-        written = {"exact_match", "bleu"} if self.writes else set()
-        return frozenset({*self.criterion.losses, "nll", "accuracy", "perplexity", *written})
-
-    @property
-    def higher_is_better(self) -> frozenset[str]:
-        """`accuracy`, `exact_match` and `bleu`."""
-        return frozenset({"accuracy", "exact_match", "bleu"})
+        written = ("exact_match", "bleu") if self.writes else ()
+        return (
+            *losses([*self.criterion.losses, "nll"]),
+            *(METRICS[name] for name in ("accuracy", "perplexity", *written)),
+        )
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

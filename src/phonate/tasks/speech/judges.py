@@ -11,6 +11,7 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.config.language_codes import is_english, primary
+from phonate.config.metrics import plain
 from phonate.config.packages import optional_package
 from phonate.evaluation.distances import Distances, distances
 from phonate.evaluation.held_out import Sentence
@@ -83,8 +84,8 @@ def missing_judges() -> list[str]:
 def check_judges(recipe: SpeechRecipe) -> None:
     """Check the judges of a recipe before training: raise MissingPackageError if a package is missing, and InputError
     if the best checkpoint depends on judged texts and there are none."""
-    without = "data.judged=0 training.validation.metric_for_best_model=step training.validation.greater_is_better=true"
-    best = recipe.training.best_metric.removeprefix("val_")
+    without = "data.judged=0 training.validation.metric_for_best_model=step"
+    best = plain(recipe.training.best_metric)
     if recipe.data.judged:
         if missing := missing_judges():
             raise MissingPackageError(

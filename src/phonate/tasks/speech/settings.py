@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from phonate.config.language_codes import is_english
+from phonate.config.metrics import NEWEST, Metric, by_name
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.manifests.requirements import Requirements
 from phonate.data.settings import SpokenData
-from phonate.training.best import NEWEST
+from phonate.evaluation.tables import SHARED
 from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -152,7 +153,6 @@ def session_defaults(language: str) -> dict[str, Any]:
         "data.durations": "learnt",
         "data.judged": 0,
         "training.validation.metric_for_best_model": NEWEST,
-        "training.validation.greater_is_better": True,
     }
 
 
@@ -177,7 +177,10 @@ KINDS = {
         "large": _autoregressive(768, 8, 12, 1e-4),
     }
 }
+METRICS = by_name(SHARED["wer"], SHARED["mos"], Metric("quality", "higher"))
+"""What judges measure in validation, and `quality`, by which they choose checkpoints."""
 INFO = TaskInfo(
+    metrics=tuple(METRICS.values()),
     inference="phonate.tasks.speech.inference:Synthesiser",
     evaluation="phonate.tasks.speech.evaluation:evaluate",
     export="phonate.tasks.speech.export:export",

@@ -24,13 +24,13 @@ from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included
 from phonate.config.errors import DataError
 from phonate.config.language_codes import is_english
+from phonate.config.metrics import NEWEST
 from phonate.config.tasks import Start
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.rendering.renderer import start_of_vocoder
 from phonate.tasks.speech.judges import INSTALL_JUDGES, missing_judges
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe, phonemes_of
-from phonate.training.best import NEWEST
 from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.checkpoints.trained import open_trained
 
@@ -51,8 +51,8 @@ RECOGNISER = "base"
 """Whisper's model for languages other than English, see `Judges`."""
 _JUDGED = "quality"
 """The metric of the judges."""
-_BY_LOSS = {"training.validation.metric_for_best_model": "val_loss", "training.validation.greater_is_better": False}
-_NEWEST = {"training.validation.metric_for_best_model": NEWEST, "training.validation.greater_is_better": True}
+_BY_LOSS = {"training.validation.metric_for_best_model": "val_loss"}
+_NEWEST = {"training.validation.metric_for_best_model": NEWEST}
 """What is best where nobody judges: the loss rises long before voices stop getting better."""
 _AVERAGE = {"decay": 0.99, "warmup": False, "validate_with": "ema"}
 _FREEZE = {"type": "freeze_layers", "options": {"patterns": list(_PROSODY)}}

@@ -32,7 +32,7 @@ from phonate.tasks.speech.model import SpeechModelGAN, build_acoustic
 from phonate.tasks.speech.models import adoption, autoregressive
 from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
 from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody, renewed
-from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
+from phonate.tasks.speech.settings import METRICS, SpeechData, SpeechRecipe
 from phonate.text.inventory import Inventory
 from phonate.text.marks import KEY as MARKS_KEY
 from phonate.text.marks import START_KEY, counted_marks, learnt_marks
@@ -48,6 +48,7 @@ from phonate.training.task import (
     Batch,
     Count,
     Dataset,
+    Metric,
     Phase,
     Picture,
     Preview,
@@ -55,6 +56,7 @@ from phonate.training.task import (
     Sums,
     Task,
     Terms,
+    losses,
 )
 
 GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
@@ -124,11 +126,6 @@ class SpeechTask(Task):
             "adversarial": training.adversarial_weight,
             "features": training.feature_matching_weight,
         }
-
-    @property
-    def higher_is_better(self) -> frozenset[str]:
-        """What judges give, but for errors."""
-        return frozenset({"mos", "quality"})
 
     def model(self, device: torch.device) -> nn.Module:
         """An acoustic model for the corpus's phones and speakers, with a discriminator."""
@@ -200,10 +197,10 @@ class SpeechTask(Task):
         return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
     @property
-    def validation_metrics(self) -> frozenset[str]:
+    def metrics(self) -> tuple[Metric, ...]:
         """Loss terms, and with `data.judged` what judges measure."""
         terms = autoregressive.WEIGHTS if self.autoregressive else {*_WEIGHTS, DISCRIMINATOR}
-        return frozenset({*terms, *(("wer", "mos", "quality") if self.recipe.data.judged else ())})
+        return (*losses(terms), *(METRICS.values() if self.recipe.data.judged else ()))
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

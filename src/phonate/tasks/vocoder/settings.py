@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
+from phonate.config.metrics import Metric, by_name
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
@@ -71,4 +72,11 @@ SIZES = {
     "default": _size(384, 8, 24, 5e-4),
     "large": _size(512, 8, 32, 3e-4),
 }
-INFO = TaskInfo(inference="phonate.tasks.vocoder.inference:NeuralVocoder")
+METRICS = by_name(
+    Metric("copy_mel", "lower", "dB", "mel of the copy"),
+)
+"""What validation and evaluation measure, besides losses."""
+INFO = TaskInfo(
+    metrics=tuple(METRICS.values()),
+    inference="phonate.tasks.vocoder.inference:NeuralVocoder",
+)

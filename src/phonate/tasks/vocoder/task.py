@@ -23,7 +23,7 @@ from phonate.nn.vocoder.excitation import phase_of
 from phonate.tasks.vocoder.corpus import Corpus
 from phonate.tasks.vocoder.dataset import VocoderDataset
 from phonate.tasks.vocoder.model import RESOLUTIONS, VocoderGAN
-from phonate.tasks.vocoder.settings import VocoderRecipe
+from phonate.tasks.vocoder.settings import METRICS, VocoderRecipe
 from phonate.training.adversarial import (
     AdversarialPhases,
     PhaseOutput,
@@ -36,6 +36,7 @@ from phonate.training.task import (
     Batch,
     Count,
     Dataset,
+    Metric,
     Phase,
     Picture,
     Preview,
@@ -43,6 +44,7 @@ from phonate.training.task import (
     Sums,
     Task,
     Terms,
+    losses,
 )
 
 _FLOOR = 1e-5
@@ -154,9 +156,9 @@ class VocoderTask(Task):
         return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
     @property
-    def validation_metrics(self) -> frozenset[str]:
+    def metrics(self) -> tuple[Metric, ...]:
         """Loss terms and `copy_mel`."""
-        return frozenset({"spectral", "mel", "pitch", "voicing", "discriminator", "copy_mel"})
+        return (*losses(["spectral", "mel", "pitch", "voicing", "discriminator"]), *METRICS.values())
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

@@ -8,6 +8,7 @@ from typing import Any
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.training.callbacks._base import Callback
+from phonate.training.metrics import watches
 from phonate.training.registries import CALLBACKS
 from phonate.training.settings import CallbackSettings, TrainingSettings
 
@@ -37,9 +38,12 @@ def _build(entry: CallbackSettings, index: int) -> Callback:
         raise InputError(f"{place}.type: {error}") from error
     _check_options(callback, entry.options, place)
     try:
-        return callback(**entry.options)
+        built = callback(**entry.options)
     except (ValueError, TypeError) as error:
         raise InputError(f"{place}.options: {error}") from error
+    for watch in watches([built]):
+        watch.setting = f"{place}.options.metric"
+    return built
 
 
 def _check_options(callback: type[Callback], options: dict[str, Any], place: str) -> None:

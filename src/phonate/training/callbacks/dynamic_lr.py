@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from phonate.training.callbacks._base import Callback, TrainerView
-from phonate.training.callbacks._watch import MetricWatch
+from phonate.training.metrics import MetricWatch, Mode
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class DynamicLRCallback(Callback):
         factor: Multiplier of the learning rate.
         patience: Validations without improvement before the rate is reduced.
         metric: The monitored metric.
-        mode: Whether lower ("min") or higher ("max") is better.
+        mode: Whether lower ("min") or higher ("max") is better. None: as the task declares.
         min_scale: Lower bound of the product of all factors.
     """
 
@@ -30,7 +30,7 @@ class DynamicLRCallback(Callback):
         factor: float = 0.5,
         patience: int = 3,
         metric: str = "val_loss",
-        mode: Literal["min", "max"] = "min",
+        mode: Mode | None = None,
         min_scale: float = 1e-3,
     ) -> None:
         if not 0 < factor < 1:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from phonate.config.errors import InputError
 from phonate.training.callbacks._base import Callback, TrainerView
-from phonate.training.callbacks._watch import MetricWatch
+from phonate.training.metrics import MetricWatch, Mode
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class EarlyStoppingCallback(Callback):
         patience: Validations without improvement before training stops.
         metric: The monitored metric: val_loss, val_<term> or a metric of the task's evaluation.
         min_delta: Smaller improvements are ignored.
-        mode: Whether lower ("min") or higher ("max") is better.
+        mode: Whether lower ("min") or higher ("max") is better. None: as the task declares.
         restore_best_weights: End with the weights of the best checkpoint instead of the last, whether
             training was stopped early or ran to its end.
     """
@@ -30,7 +30,7 @@ class EarlyStoppingCallback(Callback):
         patience: int = 10,
         metric: str = "val_loss",
         min_delta: float = 1e-6,
-        mode: Literal["min", "max"] = "min",
+        mode: Mode | None = None,
         restore_best_weights: bool = True,
     ) -> None:
         if patience < 1:
@@ -41,7 +41,7 @@ class EarlyStoppingCallback(Callback):
 
     def on_train_begin(self, trainer: TrainerView) -> None:
         """Check that this metric selects the best checkpoint, and whether a resumed run has already stopped."""
-        conflict = trainer.settings.restore_conflict(self.watch.metric, self.watch.mode)
+        conflict = trainer.settings.restore_conflict(self.watch.metric)
         if self.restore_best_weights and conflict is not None:
             raise InputError(conflict)
         if self.watch.stale >= self.patience:

@@ -14,6 +14,7 @@ from typing import Literal, TypeVar, get_args
 from pydantic import AwareDatetime, ValidationError
 
 from phonate.config.errors import InputError
+from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
 from phonate.config.registry import nearest
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import FileProblemError
@@ -174,30 +175,51 @@ def _measured(metadata: CheckpointMetadata, name: str) -> float | None:
 
 
 def rank_by(
-    infos: Sequence[CheckpointInfo], metric: str, higher_is_better: bool | None = None
+    infos: Sequence[CheckpointInfo],
+    metric: str,
+    higher_is_better: bool | None = None,
+    declared: Sequence[Metric] | None = None,
 ) -> list[tuple[CheckpointInfo, float | None]]:
     """Checkpoints with their values of a validation metric, best first, those without one last.
 
     Args:
         infos: The checkpoints.
         metric: Its name, with or without `val_`.
-        higher_is_better: None: as the run says for the metric that chooses its best checkpoint, else False.
+        higher_is_better: For a metric of which neither the checkpoints nor the task say it.
+        declared: The metrics of the task besides loss terms. None: it does not declare them.
 
-    Raises InputError where no checkpoint has the metric.
+    Raises InputError where no checkpoint has the metric, nothing says its direction, or `higher_is_better` contradicts
+    what does.
     """
     found = [(item, _measured(item.metadata, metric) if item.metadata else None) for item in infos]
     if all(value is None for _, value in found):
         names = sorted({name for item in infos if item.metadata for name in item.metadata.metrics})
         raise InputError(f"no checkpoint has the metric {metric}; {nearest(metric, names)}")
-    if higher_is_better is None:
-        higher_is_better = any(
-            item.metadata.best_metric_mode == "max"
-            for item in infos
-            if item.metadata
-            and (item.metadata.best_metric_name or "").removeprefix("val_") == metric.removeprefix("val_")
+    known = _direction(infos, metric, declared)
+    given: Better | None = None if higher_is_better is None else "higher" if higher_is_better else "lower"
+    if not (known or given):
+        raise InputError(
+            f"nothing says whether {metric} is better when lower or higher; add --higher-is-better or "
+            "--no-higher-is-better"
         )
-    sign = -1.0 if higher_is_better else 1.0
+    if known and given not in (None, known):
+        flag = "--higher-is-better" if higher_is_better else "--no-higher-is-better"
+        raise InputError(f"{flag}: {metric} is better when {known}; leave it out")
+    sign = -1.0 if (known or given) == "higher" else 1.0
     return sorted(found, key=lambda pair: _last_if_missing(pair[1], sign))
+
+
+def _direction(infos: Sequence[CheckpointInfo], metric: str, declared: Sequence[Metric] | None) -> Better | None:
+    """The better direction of `metric`, as the task declares it, else as the newest checkpoint that knows it does."""
+    own = plain(metric)
+    if declared is not None:
+        return better_of(own, with_losses([own], declared)) or None
+    for metadata in (item.metadata for item in reversed(infos) if item.metadata):
+        if own in metadata.directions:
+            return metadata.directions[own]
+        if plain(metadata.best_metric_name or "") == own:
+            return "higher" if metadata.best_metric_mode == "max" else "lower"
+    return better_of(own, {})
 
 
 def _last_if_missing(value: float | None, sign: float) -> tuple[bool, float]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import CheckpointError
+from phonate.config.metrics import Better
 from phonate.training.checkpoints import copies, files, listing, tree, writing
 from phonate.training.checkpoints.listing import CheckpointInfo, SortKey
 from phonate.training.checkpoints.loading import Checkpoint, load, load_first_intact
@@ -82,6 +83,7 @@ class CheckpointManager:
         export: Mapping[str, Any] | None = None,
         best_metric: tuple[str, float] | None = None,
         greater_is_better: bool = False,
+        directions: Mapping[str, Better] | None = None,
         is_best: bool | None = None,
         notes: str = "",
         tags: tuple[str, ...] = (),
@@ -97,6 +99,7 @@ class CheckpointManager:
             metrics: metrics known at this step (`loss` or `train_loss`, `val_loss`, ...).
             export: what inference needs besides the weights, as JSON.
             best_metric: the metric that chooses the best checkpoint, and its best value so far.
+            directions: the better direction of metrics, where it is known.
             is_best: whether that value was measured at this step. None: if it is better than that of the
                 best checkpoint in the folder.
 
@@ -117,6 +120,7 @@ class CheckpointManager:
             train_loss=known.get("train_loss", known.get("loss")),
             val_loss=known.get("val_loss"),
             metrics=known,
+            directions=dict(directions or {}),
             best_metric_name=best_metric[0] if best_metric else None,
             best_metric_mode="max" if greater_is_better else "min",
             best_metric=best_metric[1] if best_metric else None,

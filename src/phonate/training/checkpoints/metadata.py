@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from pydantic import AwareDatetime, ConfigDict, Field
 
 from phonate.compute.git import work_tree
+from phonate.config.metrics import Better
 from phonate.config.settings import Settings
 
 
@@ -49,6 +50,8 @@ class CheckpointMetadata(Document):
     """Loss of the last validation."""
     metrics: dict[str, float] = Field(default_factory=dict)
     """Every metric known at the time of saving."""
+    directions: dict[str, Better] = Field(default_factory=dict)
+    """The better direction of those metrics of which it is known, by their names without `val_` or `train_`."""
     best_metric_name: str | None = None
     """The metric that chooses the best checkpoint."""
     best_metric_mode: Literal["min", "max"] = "min"

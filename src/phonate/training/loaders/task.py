@@ -10,7 +10,7 @@ from torch import nn
 
 from phonate.training.loaders.source import inputs_of
 from phonate.training.losses import LossManager
-from phonate.training.task import Batch, Dataset, Task, Terms
+from phonate.training.task import Batch, Dataset, Metric, Task, Terms, losses
 
 
 class LoaderTask(Task):
@@ -42,6 +42,11 @@ class LoaderTask(Task):
         if "lengths" in batch:
             given["lengths"] = batch["lengths"]
         return self.losses.terms(model(inputs, **given), batch, model)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The loss terms."""
+        return losses(self.losses.weights)
 
     def metric_names(self) -> Mapping[str, str]:
         """Trackers show means over an epoch and validations side by side: epoch/train_mse and epoch/val_mse."""

@@ -7,6 +7,9 @@ from phonate.training.optimization_settings import SchedulerSettings
 from phonate.training.registries import SCHEDULES
 from phonate.training.schedules._base import ALL, Schedule
 
+_FORMER_DEFAULTS = {"mode": "min"}
+"""What recipes of runs of earlier versions have for every schedule."""
+
 
 def build_schedule(settings: SchedulerSettings, peak_lr: float, total_steps: int, steps_per_epoch: int) -> Schedule:
     """Build the schedule for `settings`.
@@ -34,6 +37,6 @@ def _check_read(settings: SchedulerSettings, schedule: type[Schedule]) -> None:
         return
     has = ALL | schedule.reads
     for name, info in type(settings).model_fields.items():
-        if name not in has and getattr(settings, name) != info.default:
+        if name not in has and getattr(settings, name) not in (info.default, _FORMER_DEFAULTS.get(name, info.default)):
             listed = ", ".join(option for option in type(settings).model_fields if option in has - {"type"})
             raise InputError(f"training.scheduler.{name}: {settings.type} has no {name}; it has {listed}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from phonate.config.errors import CheckpointError
-from phonate.training.best import improves
+from phonate.training.metrics import improves
 from phonate.training.optimization_settings import SchedulerSettings
 from phonate.training.schedules._base import Schedule
 

@@ -14,7 +14,8 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
 from phonate.audio.processor import AudioProcessor
-from phonate.evaluation.tables import Column, Evaluation
+from phonate.config.metrics import Metric, by_name
+from phonate.evaluation.tables import Evaluation
 from phonate.tasks.conversion.baseline import Baseline
 
 TARGET_CLIPS = 8
@@ -47,7 +48,7 @@ def figures(
         name: {**voices.get(name, {}), "f0": float(np.nanmedian([median_f0(one, rate) for one in sounds]))}
         for name, sounds in systems.items()
     }
-    shown = {"f0": Column("median F0", "Hz")}
+    shown = by_name(Metric("f0", "", "Hz", "median F0"))
     return Evaluation("conversion", results, focus=_MODEL, legend=legend, notes={"clips": len(own)}, columns=shown)
 
 

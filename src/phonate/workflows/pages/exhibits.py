@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from phonate.config.errors import InputError
+from phonate.config.metrics import ARROWS, Metric
 from phonate.config.settings import Settings
-from phonate.evaluation.tables import ARROWS, Column, column
+from phonate.evaluation.tables import described
 from phonate.workflows.pages import plots
 
 LISTENING = "samples/samples.json"
@@ -63,8 +64,13 @@ class Figures(Settings):
     """The system that is evaluated."""
     legend: str = ""
     """Meaning of the metrics."""
-    columns: dict[str, Column] = Field(default_factory=dict)
-    """Metric -> display format. Others are shown in the default format."""
+    columns: dict[str, Metric] = Field(default_factory=dict)
+    """Metric -> how it is shown. Others are shown by their names."""
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _named(cls, columns: Any) -> Any:
+        return {name: {"name": name, **one} for name, one in columns.items()}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -101,7 +107,7 @@ def evaluation(path: Path) -> list[dict[str, Any]]:
         return []
     figures = _validated(Figures, content, path)
     metrics = list(dict.fromkeys(metric for values in figures.systems.values() for metric in values))
-    shown = [column(metric, figures.columns) for metric in metrics]
+    shown = [described(metric, figures.columns) for metric in metrics]
     rows = [
         {
             "name": name,
@@ -110,9 +116,7 @@ def evaluation(path: Path) -> list[dict[str, Any]]:
         }
         for name, values in figures.systems.items()
     ]
-    headings = [
-        {"label": one.label, "unit": one.unit, "arrow": ARROWS[one.better], "better": one.better} for one in shown
-    ]
+    headings = [{**one.document(), "arrow": ARROWS[one.better]} for one in shown]
     return [{"title": "Evaluation", "note": figures.legend, "columns": headings, "rows": rows}]
 
 

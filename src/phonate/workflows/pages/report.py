@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from phonate.config.documents import parse
 from phonate.config.errors import DataError, InputError
+from phonate.config.metrics import ARROWS, NEWEST, better_of, with_losses
 from phonate.config.tasks import TASKS, referred, task_info
-from phonate.training.best import NEWEST
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.checkpoints.resolve import is_checkpoint, packaged
@@ -277,9 +277,7 @@ def _charts(story: _Story) -> list[dict[str, Any]]:
         groups["Loss"] += _series(lines, split, "loss", name, dots=split == "validation")
     for metric in _names(lines, "validation"):
         if metric not in {"loss", "step", "epoch"} and not _is_term(metric, lines):
-            groups[metric.replace("_", " ").capitalize()] = _series(
-                lines, "validation", metric, "validation", dots=True
-            )
+            groups[_titled(metric, story)] = _series(lines, "validation", metric, "validation", dots=True)
     for metric in _names(lines, "train"):
         title = next((t for start, t in _TRAINING_CHARTS.items() if metric.startswith(start)), None)
         if title:
@@ -301,6 +299,14 @@ _TRAINING_CHARTS = {
     "grad_norm": "Gradient norm before clipping",
     "steps_per_second": "Speed, steps a second",
 }
+
+
+def _titled(metric: str, story: _Story) -> str:
+    """The metric in words, with an arrow in its better direction where the task declares it."""
+    task = story.recipe.get("task")
+    declared = task_info(task).metrics if task in TASKS.names() else None
+    better = better_of(metric, {} if declared is None else with_losses([metric], declared)) or ""
+    return " ".join(filter(None, (metric.replace("_", " ").capitalize(), ARROWS[better])))
 
 
 def _names(lines: Sequence[Mapping[str, Any]], split: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from phonate.config.errors import InputError
 from phonate.config.packages import optional_package
 from phonate.config.randomness import derived_seed
 from phonate.training.tuning import RangeSettings, TuningSettings
@@ -68,6 +69,11 @@ def _study(optuna: Any, folder: Path, settings: TuningSettings, seed: int) -> An
         pruner=optuna.pruners.MedianPruner(_BEFORE_PRUNING) if settings.pruning else optuna.pruners.NopPruner(),
         load_if_exists=True,
     )
+    if study.direction.name.lower() != settings.direction:
+        raise InputError(
+            f"{path}: this search was begun to {study.direction.name.lower()} {settings.metric}, which is better when "
+            f"{'higher' if settings.direction == 'maximize' else 'lower'}; start another one with --output"
+        )
     # with the same seed after a resume, the sampler would repeat its first proposals
     study.sampler = optuna.samplers.TPESampler(seed=derived_seed("tuning", seed, len(study.trials)) % 2**32)
     return study

@@ -15,6 +15,8 @@ from typing import Any
 from phonate.config.errors import InputError, RecipeError, TrainingError
 from phonate.config.registry import load_plugin, nearest
 from phonate.config.resolve import Resolved, resolve
+from phonate.config.tasks import task_info
+from phonate.training.metrics import direction_of
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.workflows.tuning.optuna_search import search as optuna_search
@@ -95,11 +97,14 @@ def tune(
     resolved = resolve(source, overrides)
     settings: TrainingSettings = resolved.recipe.training
     _check(resolved, settings)
+    direction = direction_of(settings, task_info(resolved.recipe.task).metrics)
+    tuning = settings.tuning.model_copy(update={"direction": direction})
+    settings = settings.model_copy(update={"tuning": tuning})
     resume = resume or settings.checkpoint.resume
     run = Run(folder_of(resolved, resume, output))
     with run.opened(resuming=resume is not None):
         run.write("recipe.yaml", resolved.to_yaml())
-        experiment = Experiment(source, overrides, settings.tuning, run.path, {**options, "plugins": tuple(plugins)})
+        experiment = Experiment(source, overrides, tuning, run.path, {**options, "plugins": tuple(plugins)})
         found: list[Trial] = []
         for trial in _trials(experiment, settings.random_seed):
             found.append(trial)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from phonate.config.errors import InputError, TrainingError
 from phonate.training.callbacks import Callback, TrainerView
-from phonate.training.callbacks._watch import MetricWatch
+from phonate.training.metrics import MetricWatch, Mode
 from phonate.training.tuning import TuningSettings
 
 State = Literal["complete", "pruned", "failed"]
@@ -44,7 +44,7 @@ class TuningCallback(Callback):
     """Reports each validation to the search, and stops the run if it is pruned."""
 
     def __init__(self, settings: TuningSettings, is_hopeless: IsHopeless) -> None:
-        mode: Literal["min", "max"] = "min" if settings.direction == "minimize" else "max"
+        mode: Mode = "min" if settings.direction == "minimize" else "max"
         self.watch = MetricWatch(settings.metric, mode, setting="training.tuning.metric")
         self.pruned = False
         self._is_hopeless = is_hopeless

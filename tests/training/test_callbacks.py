@@ -537,3 +537,15 @@ def test_a_wrong_option_is_reported_before_the_corpus_is_read(tmp_path):
     )
     with pytest.raises(InputError, match=r"callbacks\[0\].options.patiense: no such option; did you mean patience"):
         Trainer(Unread(), settings, Run(tmp_path))
+
+
+@pytest.mark.parametrize("frozen_first", [True, False])
+def test_frozen_weights_are_not_pruned(frozen_first: bool) -> None:
+    model = network()
+    both = [build("freeze_layers", patterns=["0.*"]), build("pruning", amount=0.5, start=1)]
+    before = model[0].weight.detach().clone()
+    loop = Loop(model, both if frozen_first else both[::-1])
+    loop.begin()
+    loop.train(2)
+    assert torch.equal(model[0].weight, before)
+    assert float((model[2].weight == 0).float().mean()) == 0.5

@@ -23,6 +23,7 @@ from phonate.training import TrainingConfig, VoiceTrainer, create_trainer, get_d
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints.copies import export
 from phonate.training.loaders.source import LoaderSource
+from phonate.training.run import system_info
 
 SNIPPET = """
 from phonate.training import VoiceTrainer, TrainingConfig
@@ -271,3 +272,28 @@ def test_auto_starts_anew_where_a_run_ended_before_its_first_checkpoint(loaders,
     (run / "metrics.jsonl").write_text('{"step": 1, "split": "train", "loss": 1.0}\n')
     VoiceTrainer(small(), config(tmp_path, num_epochs=1), experiment_name="cut").train(*loaders, checkpoint_path="auto")
     assert not (run / "run_id").exists(), "its W&B run would go on in the curves of the one before"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"local_rank": 1}, "local_rank has no effect without distributed=True"),
+        ({"world_size": 2}, "world_size has no effect without distributed=True"),
+        ({"loss_type": "nosuch", "loss_weights": {"l1": 1.0}}, "loss_type=nosuch has no effect.*reconstruction"),
+    ],
+)
+def test_options_without_effect_are_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        TrainingConfig(**options)
+    TrainingConfig(local_rank=1, world_size=2, distributed=True)
+    TrainingConfig(loss_type="l1", loss_weights={"reconstruction": 1.0, "mse": 0.1})
+
+
+def test_the_newer_switch_for_tf32_is_recorded(monkeypatch):
+    """Torch refuses to read the older one once the newer one was used."""
+
+    def refuse():
+        raise RuntimeError("you have used mix of the legacy and new APIs")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+    assert system_info()["matmul_precision"] == torch.backends.cuda.matmul.fp32_precision

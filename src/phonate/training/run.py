@@ -168,6 +168,17 @@ def run_id(folder: Path, default: str | None = None) -> str:
     return file.read_text(encoding="utf-8").strip()
 
 
+def _matmul_precision() -> str:
+    """How fp32 matrix products are computed, by whichever of torch's two switches it was set: torch refuses to read
+    the older one once the newer one was used."""
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return str(torch.backends.cuda.matmul.fp32_precision)
+
+
 def system_info() -> dict[str, Any]:
     """What machine and software a run used."""
     import torch
@@ -179,7 +190,7 @@ def system_info() -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "matmul_precision": _matmul_precision(),
         "cuda": torch.version.cuda,
         "command": sys.argv,
     }

@@ -17,7 +17,8 @@ class PruningCallback(Callback):
     """Sets the smallest weights of each matrix to 0 and keeps them there (Zhu & Gupta 2018).
 
     The pruned share rises from 0 at `start` to `amount` at `end` along the cubic of equation 1, in steps
-    every `interval` steps; biases and normalisation weights are not pruned. The masks are saved in the checkpoint.
+    every `interval` steps; biases, normalisation weights and frozen ones are not pruned. The masks are saved in the
+    checkpoint.
 
     Args:
         amount: Final share of weights that are 0.
@@ -49,8 +50,8 @@ class PruningCallback(Callback):
 
     def on_train_begin(self, trainer: TrainerView) -> None:
         """Find the matrices, and apply the masks of a resumed run."""
-        self._weights = {name: p for name, p in trainer.model.named_parameters() if p.dim() > 1 and p.requires_grad}
-        if not self._weights:
+        self._weights = {name: p for name, p in trainer.model.named_parameters() if p.dim() > 1}
+        if not any(p.requires_grad for p in self._weights.values()):
             raise InputError("pruning: the model has no trainable weight matrices")
         for name, packed in self._packed.items():
             if name not in self._weights:
@@ -80,7 +81,7 @@ class PruningCallback(Callback):
 
         for name, weight in self._weights.items():
             count = int(self.share(step) * weight.numel())
-            if count == 0:
+            if count == 0 or not weight.requires_grad:  # frozen by freeze_layers, or not trained at all
                 continue
             order = weight.detach().abs().flatten().argsort(stable=True)
             mask = torch.ones(weight.numel(), dtype=torch.bool, device=weight.device)
@@ -88,8 +89,9 @@ class PruningCallback(Callback):
             self.masks[name] = mask.view_as(weight)
 
     def sparsity(self) -> float:
-        """The share of masked weights, over all matrices."""
-        total = sum(weight.numel() for weight in self._weights.values())
+        """The share of masked weights, over all matrices that are trained."""
+        trained = [weight for name, weight in self._weights.items() if weight.requires_grad or name in self.masks]
+        total = sum(weight.numel() for weight in trained)
         masked = sum(int((~mask).sum()) for mask in self.masks.values())
         return masked / total
 

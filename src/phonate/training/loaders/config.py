@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from phonate.config.settings import Settings
 from phonate.training.optimization_settings import OptimizerSettings, SchedulerSettings
@@ -80,6 +80,18 @@ class TrainingConfig(Settings):
     """Report to Weights & Biases (needs phonate[wandb])."""
     wandb_project: str = "phonate"
     """W&B project."""
+
+    @model_validator(mode="after")
+    def _nothing_without_effect(self) -> Self:
+        if not self.distributed and (self.local_rank, self.world_size) != (0, 1):
+            name = "world_size" if self.world_size != 1 else "local_rank"
+            raise ValueError(f"{name} has no effect without distributed=True; set that, or leave {name} out")
+        if self.loss_type != "mse" and "reconstruction" not in self.loss_weights:
+            raise ValueError(
+                f"loss_type={self.loss_type} has no effect, as loss_weights has no term reconstruction; add it, or "
+                "leave loss_type out"
+            )
+        return self
 
     def settings(self, total_steps: int, validated: bool = True) -> TrainingSettings:
         """The typed settings, as in a recipe's `training` part.

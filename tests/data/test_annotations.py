@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import numpy as np
 import pytest
 import soundfile
@@ -79,6 +81,13 @@ def test_lines_of_rttm_with_spaces_in_a_name_are_told_so(meetings):
     assert [problem.place for problem in long] == [f"{meetings / name}.rttm:1" for name in ("x", "y")]
     assert "write _ for them" in long[0].detail
     assert report.usable == 2
+
+
+@pytest.mark.parametrize("line", ["call (2) 1 0.5 1.0 <NA> <NA> ann", "m1 1 0.5 1.0 <NA> <NA> ann lee"])
+def test_spaces_in_names_of_rttm_are_told_where_the_fields_are_times_by_chance(meetings, line):
+    (meetings / "x.rttm").write_text(f"SPEAKER {line} <NA> <NA>\n")
+    with pytest.raises(DataError, match=r"x\.rttm:1: 1\d fields, RTTM has 10.*write _ for them"):
+        prepare(conversations(meetings / "x.rttm"))
 
 
 def test_rttm_is_indexed_with_all_segments(meetings):
@@ -308,6 +317,15 @@ def test_kaldi_utterances(kaldi):
     }
     assert report.reasons() == {"missing file": 2, "command": 1, "malformed row": 1}
     assert "sph2pipe" in next(problem.detail for problem in report.refused if problem.reason == "command")
+
+
+def test_kaldi_names_in_another_unicode_form(kaldi):
+    folder = kaldi.parents[1]
+    (folder / "wavs/a.wav").rename(folder / "wavs" / unicodedata.normalize("NFD", "größe.wav"))
+    (kaldi / "wav.scp").write_text("a wavs/größe.wav\n")
+    (kaldi / "segments").write_text("ann-1 a 0.5 1.5\n")
+    checked, report = check_corpus(conversations(kaldi))
+    assert [one.seconds for one in checked] == [1.0], report.refused
 
 
 def test_kaldi_segments_to_the_end_and_segments_of_parts(kaldi):

@@ -124,6 +124,13 @@ def test_dates_and_takes_are_no_names_of_librispeech(folder, names, caplog):
     assert ("data.format=librispeech" in caplog.text) == names[0].endswith("-0000")
 
 
+@pytest.mark.parametrize("above", ["2024/03", "2024", "ann/2024"])
+def test_dates_in_folders_of_years_are_no_names_of_librispeech(tmp_path, above):
+    for day in ("01", "02"):
+        wav(tmp_path / f"notes/{above}/2024-03-{day}.wav", hertz=200 + 20 * int(day))
+    assert check_corpus(corpus(tmp_path / "notes"))[1].format == "folder"
+
+
 @pytest.mark.parametrize("above", ["84/121123", "84", "train-clean-100", "LibriSpeech/dev-other"])
 def test_folders_of_librispeech(tmp_path, above):
     for number in range(2):

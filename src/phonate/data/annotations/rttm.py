@@ -44,13 +44,11 @@ def speaker_line(fields: Sequence[str]) -> tuple[str, SpeakerTurn] | None:
 
     Raises ValueError with the expected fields.
     """
+    if len(fields) > FIELDS:
+        raise ValueError(f"{len(fields)} fields, RTTM has {FIELDS}: names can't hold spaces; write _ for them")
     try:
         start, duration, speaker = seconds(fields[3]), seconds(fields[4]), fields[7]
     except (IndexError, ValueError):
-        if len(fields) > FIELDS:
-            raise ValueError(
-                f"{len(fields)} fields, RTTM has {FIELDS}: names can't hold spaces; write _ for them"
-            ) from None
         raise ValueError("expected SPEAKER, recording, channel, start, duration, two fields and the speaker") from None
     end = start + duration
     return (fields[2], SpeakerTurn(start, end, speaker)) if end > start else None

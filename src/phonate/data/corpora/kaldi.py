@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.annotations._lines import seconds
 from phonate.data.corpora._annotations import is_stereo, ordered
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, malformed, official_split, printable
+from phonate.data.manifests.rows import (
+    Problem,
+    Row,
+    Segment,
+    checked_row,
+    in_any_form,
+    malformed,
+    official_split,
+    printable,
+)
 
 PRIORITY = 70
 UNIT = "segment"
@@ -132,4 +142,6 @@ class _Folder:
         if file.is_absolute():
             return file
         roots = [self._folder, *list(self._folder.resolve().parents)[:_PARENTS]]
-        return next((root / file for root in roots if (root / file).is_file()), self._folder / file)
+        files = (root / file for root in roots if (root / file).is_file())
+        spelled = (in_any_form(root, source) for root in roots if not source.isascii())
+        return next(filter(None, chain(files, spelled)), self._folder / file)

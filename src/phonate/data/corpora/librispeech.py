@@ -18,6 +18,7 @@ logger = logging.getLogger("phonate")
 NAME = re.compile(r"(\d+)-(\d+)-\d+")
 _NUMBERED = re.compile(r"\d+-\d+-0\d{3}")
 """Names whose last part is like an utterance of LibriSpeech, which no day or year is."""
+_DATE = re.compile(r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _PART = re.compile(r"(train|dev|test)-(clean|other)(-\d+)?")
 
 
@@ -36,6 +37,8 @@ def recognises(path: Path) -> bool:
     pairs = [(file, name) for file, name in zip(files, names, strict=True) if name is not None]
     if any(_transcript(file, name).is_file() for file, name in pairs):
         return True
+    if all(_DATE.fullmatch(file.stem) for file in files):  # folders such as 2024/01 are then years and months
+        return False
     if all(_in_its_folder(path, file, name) for file, name in pairs):
         return True
     if all(_NUMBERED.fullmatch(file.stem) for file in files):

@@ -48,7 +48,7 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
     recordings, found = Recordings(root), dict[str, _Recording]()
     yield from recordings.problems
     for file in files:
-        yield from _read(file, root, found)
+        yield from _read(file, root, recordings, found)
     lists = annotation_files(path if path.is_dir() else path.parent, ".uem")
     regions, silent, problems = _regions(sorted(lists, key=lambda one: one.stem != path.stem))  # its own list first
     yield from problems
@@ -62,7 +62,7 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
         yield from recordings.others(found.keys())
 
 
-def _read(file: Path, root: Path, found: dict[str, _Recording]) -> Iterator[Problem]:
+def _read(file: Path, root: Path, recordings: Recordings, found: dict[str, _Recording]) -> Iterator[Problem]:
     """Add the lines of a file to the recordings; yields what belongs to none."""
     try:
         written = _fields(file)
@@ -81,7 +81,7 @@ def _read(file: Path, root: Path, found: dict[str, _Recording]) -> Iterator[Prob
             spoken = speaker_line(fields)
         except ValueError as error:
             mistake = f"{error}; correct it"
-            if len(fields) > FIELDS:  # whose recording can't be told
+            if len(fields) > FIELDS and isinstance(recordings.find(fields[1], place), Problem):  # a name with spaces
                 yield malformed(place, mistake)
                 continue
         recording = found.setdefault(fields[1], _Recording(place, split, file))

@@ -6,6 +6,7 @@ Shapes: T frames, M mel bands, N = (T - 1) * hop samples.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +21,8 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.config.recipe import Recipe
 from phonate.config.tasks import Start
 from phonate.nn.vocoder.generator import Vocoder
-from phonate.training.checkpoints.resolve import BASE_VOCODER, is_checkpoint
-from phonate.training.checkpoints.trained import TrainedModel, open_trained
+from phonate.training.checkpoints.resolve import BASE_VOCODER, best_or_latest, is_checkpoint
+from phonate.training.checkpoints.trained import TrainedDescription, TrainedModel, describe_trained, open_trained
 
 _PIECE_SECONDS = 20.0
 
@@ -93,7 +94,7 @@ class TrainedVocoder:
         Raises CheckpointError where there is none, or it was trained on other features than `processor` makes.
         """
         try:
-            trained = open_trained(source, "vocoder", Recipe[Any, Any, Any])
+            trained = _opened(source, _stamp(source))
         except InputError as error:
             raise InputError(f"vocoder {error}; name another by --vocoder, or griffin_lim for none") from error
         if conflict := _conflict(source, trained, processor):
@@ -132,6 +133,18 @@ class TrainedVocoder:
             start, end = end, min(end + piece, frames - 1)
 
 
+@lru_cache(maxsize=2)
+def _opened(source: str | Path, stamp: tuple[Path, int]) -> TrainedModel[Any]:
+    """The vocoder of `source`, which training needs at each validation: read once while its manifest is the same."""
+    return open_trained(source, "vocoder", Recipe[Any, Any, Any])
+
+
+def _stamp(source: str | Path) -> tuple[Path, int]:
+    """The checkpoint of `source`, and when it was written."""
+    path = best_or_latest(source)
+    return path, path.stat().st_mtime_ns
+
+
 BESIDE = "vocoder"
 """Subfolder of a model's folder that holds the vocoder saved with it."""
 GRIFFIN_LIM = "griffin_lim"
@@ -161,10 +174,11 @@ def vocoder_conflict(source: str | Path | None, processor: AudioProcessor) -> st
     """
     if source is None or source == GRIFFIN_LIM:
         return None
-    return _conflict(source, open_trained(source, "vocoder", Recipe[Any, Any, Any]), processor)
+    described = describe_trained(source, "vocoder", Recipe[Any, Any, Any], weights_intact=True)
+    return _conflict(source, described, processor)
 
 
-def _conflict(source: str | Path, trained: TrainedModel[Any], processor: AudioProcessor) -> str | None:
+def _conflict(source: str | Path, trained: TrainedDescription[Any], processor: AudioProcessor) -> str | None:
     theirs = trained.inference_metadata["features"]
     if theirs == processor.fingerprint:
         return None
@@ -182,7 +196,7 @@ def start_of_vocoder(vocoder: str | None, processor: AudioProcessor) -> Start:
         f"{BASE_VOCODER} has other features (data.audio), so Griffin-Lim is used; "
         "a vocoder trained on these features sounds better"
     )
-    return Start({"data.vocoder": None}, reason)
+    return Start({"data.vocoder": None}, reason, f"data.audio: not that of {BASE_VOCODER}")
 
 
 def renderer(source: str | Path | None, processor: AudioProcessor) -> Renderer:

@@ -293,7 +293,7 @@ def test_a_model_that_does_not_fit_its_recipe_is_one_line(folder: Path) -> None:
     found = load(folder / "step-00000500", weights_only=True)
     metadata = InferenceMetadata(found.path / "model.json", found.inference)
     trained = TrainedModel(found.path, resolve_document(parse("task: conversion\ndata: {path: x}\n", "x")).recipe,
-                           found.weights, metadata)  # fmt: skip
+                           metadata, found.weights)  # fmt: skip
     with pytest.raises(CheckpointError, match=r"model.json: has no 'features', which inference needs"):
         trained.require_features("0")
     with pytest.raises(CheckpointError, match=r"do not fit the model of its recipe: layer\.bias is not in this model"):

@@ -60,9 +60,6 @@ def _read(path: Path, weights_only: bool) -> Checkpoint:
     weights = _tensors(path, files.WEIGHTS, listed, largest=metadata.model_size_mb)
     if (name := first_nan(weights)) is not None:
         raise FileProblemError(path / files.WEIGHTS, f"{name} holds NaN")
-    inference = files.read_json(path / files.INFERENCE) if files.INFERENCE in listed else {}
-    if not isinstance(inference, dict):
-        raise FileProblemError(path / files.INFERENCE, "not a mapping")
     return Checkpoint(
         path=path,
         metadata=metadata,
@@ -70,8 +67,32 @@ def _read(path: Path, weights_only: bool) -> Checkpoint:
         state=None if weights_only else _state(path, listed),
         recipe_yaml=_text(path, files.RECIPE, listed),
         architecture=_text(path, files.ARCHITECTURE, listed),
-        inference=inference,
+        inference=_inference(path, listed),
     )
+
+
+def read_description(path: Path, weights_intact: bool = False) -> tuple[str, dict[str, Any]]:
+    """The recipe's text and what inference needs (`model.json`) of the checkpoint in the folder `path`.
+
+    Only these files are verified, or with `weights_intact` the weights too. Raises CheckpointError.
+    """
+    if not path.is_dir():
+        raise CheckpointError(f"{path}: no such checkpoint")
+    try:
+        listed = read_manifest(path).keys()
+        unread = TRAINING_ONLY if weights_intact else listed - {files.RECIPE, files.INFERENCE}
+        if damage := problems(path, leave_out=unread):
+            raise DamagedCheckpointError(path, damage)
+        return _text(path, files.RECIPE, listed), _inference(path, listed)
+    except FileProblemError as error:
+        raise DamagedCheckpointError(path, [Problem(error.path.name, error.reason)]) from error
+
+
+def _inference(path: Path, listed: Container[str]) -> dict[str, Any]:
+    inference = files.read_json(path / files.INFERENCE) if files.INFERENCE in listed else {}
+    if not isinstance(inference, dict):
+        raise FileProblemError(path / files.INFERENCE, "not a mapping")
+    return inference
 
 
 def _tensors(path: Path, name: str, listed: Container[str], largest: float | None = None) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,22 @@ def _reason(path: Path, record: Record, hashes: bool) -> str | None:
     """Why a file does not match its record; None if it does."""
     try:
         with open_regular(path):
-            size = path.stat().st_size
-        if size != record.size:
-            return f"{size} bytes instead of {record.size}"
-        if hashes and sha256_of(path) != record.sha256:
+            status = path.stat()
+        if status.st_size != record.size:
+            return f"{status.st_size} bytes instead of {record.size}"
+        if (
+            hashes
+            and _sha256_of(path.absolute(), (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)) != record.sha256
+        ):
             return "SHA-256 differs"
     except FileNotFoundError:
         return "missing"
     except OSError as error:
         return error.strerror or str(error)
     return None
+
+
+@lru_cache(maxsize=4096)
+def _sha256_of(path: Path, stamp: tuple[int, int, int]) -> str:
+    """The digest of a file, which a process computes once while its times and its place on the disk are the same."""
+    return sha256_of(path)

@@ -17,7 +17,7 @@ from phonate.config.recipe import Recipe
 from phonate.config.resolve import resolve_document
 from phonate.training.checkpoints import best_or_latest, files
 from phonate.training.checkpoints.comparison import misfits
-from phonate.training.checkpoints.loading import load
+from phonate.training.checkpoints.loading import load, read_description
 
 RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
 
@@ -34,16 +34,30 @@ class InferenceMetadata(dict[str, Any]):
 
 
 @dataclass(frozen=True)
-class TrainedModel(Generic[RecipeT]):
-    """What a checkpoint holds of a model."""
+class TrainedDescription(Generic[RecipeT]):
+    """What a checkpoint says of its model, without the weights."""
 
     path: Path
     """The checkpoint."""
     recipe: RecipeT
     """The recipe it was trained with."""
-    weights: dict[str, Tensor]
     inference_metadata: dict[str, Any]
     """What `Task.inference_metadata` gave."""
+
+    def require_features(self, fingerprint: str) -> None:
+        """Raise CheckpointError unless the model was trained on the features with this `fingerprint`."""
+        if self.inference_metadata["features"] != fingerprint:
+            raise CheckpointError(
+                f"{self.path}: was trained on features {self.inference_metadata['features']}, this version of phonate "
+                f"computes {fingerprint}; train it again, or use the version that it was trained with"
+            )
+
+
+@dataclass(frozen=True)
+class TrainedModel(TrainedDescription[RecipeT]):
+    """What a checkpoint holds of a model."""
+
+    weights: dict[str, Tensor]
 
     def part(self, name: str) -> dict[str, Tensor]:
         """The weights of the submodule `name`, under that submodule's own names."""
@@ -62,14 +76,6 @@ class TrainedModel(Generic[RecipeT]):
                 f"{self.path}: its weights do not fit the model of its recipe: {found[0]}{more}"
             ) from error
 
-    def require_features(self, fingerprint: str) -> None:
-        """Raise CheckpointError unless the model was trained on the features with this `fingerprint`."""
-        if self.inference_metadata["features"] != fingerprint:
-            raise CheckpointError(
-                f"{self.path}: was trained on features {self.inference_metadata['features']}, this version of phonate "
-                f"computes {fingerprint}; train it again, or use the version that it was trained with"
-            )
-
 
 def _missing(weights: Mapping[str, Tensor], module: nn.Module) -> str:
     """What a checkpoint that fits otherwise lacks."""
@@ -86,7 +92,7 @@ def task_of_checkpoint(source: str | Path) -> str:
 
     Raises CheckpointError where there is none.
     """
-    return _recipe(best_or_latest(source)).task
+    return recipe_of(source).task
 
 
 def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> TrainedModel[RecipeT]:
@@ -101,10 +107,33 @@ def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> Traine
     """
     checkpoint = load(best_or_latest(source), weights_only=True)
     found = _recipe(checkpoint.path, checkpoint.recipe_yaml)
-    if found.task != task:
-        raise WrongTaskError(f"{source}: holds a model of the task {found.task}, not of {task}")
+    _require_task(source, found, task)
     metadata = InferenceMetadata(checkpoint.path / files.INFERENCE, checkpoint.inference)
-    return TrainedModel(checkpoint.path, cast(RecipeT, found), checkpoint.weights, metadata)
+    return TrainedModel(checkpoint.path, cast(RecipeT, found), metadata, checkpoint.weights)
+
+
+def describe_trained(
+    source: str | Path, task: str, recipe: type[RecipeT], *, weights_intact: bool = False
+) -> TrainedDescription[RecipeT]:
+    """As `open_trained`, without loading the weights. `weights_intact`: they are compared with the manifest, too."""
+    path = best_or_latest(source)
+    text, inference = read_description(path, weights_intact)
+    found = _recipe(path, text)
+    _require_task(source, found, task)
+    return TrainedDescription(path, cast(RecipeT, found), InferenceMetadata(path / files.INFERENCE, inference))
+
+
+def _require_task(source: str | Path, recipe: Recipe[Any, Any, Any], task: str) -> None:
+    if recipe.task != task:
+        raise WrongTaskError(f"{source}: holds a model of the task {recipe.task}, not of {task}")
+
+
+def recipe_of(source: str | Path) -> Recipe[Any, Any, Any]:
+    """The recipe of a run's checkpoint, or of one checkpoint, without reading its weights.
+
+    Raises CheckpointError where there is none.
+    """
+    return _recipe(best_or_latest(source))
 
 
 def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_registered_entries_come_first(colours: Registry[Any]) -> None:
 
 def test_entry_points_of_other_distributions(colours: Registry[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint("sky", "fractions:Fraction", "phonate_test.colours")]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "_all_entry_points", lambda: EntryPoints(points))
     registry._entry_points.cache_clear()
     assert colours.get("sky").__name__ == "Fraction"
     registry._entry_points.cache_clear()

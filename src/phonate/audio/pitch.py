@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
 
 from phonate.audio.decoding import FloatArray
 
@@ -86,6 +85,8 @@ class _Yin:
         self.shortest = max(2, int(sample_rate / highest))
         self.window = int(1.5 * sample_rate / lowest)
         self.span = self.window + self.longest
+        import scipy.fft  # slow to import, and corpora whose pitch is cached do without
+
         # A length with a fast transform. The window stays inside it at every lag, so circular correlation is exact.
         self.size = scipy.fft.next_fast_len(self.span, real=True)
 
@@ -122,6 +123,8 @@ def _periods(
     `windows_TN`: the beginnings of the frames that are compared with later parts, zeros behind.
     `moving_TL`: energy of such a part at each of L lags.
     """
+    import scipy.fft
+
     size, longest = frames_TN.shape[1], moving_TL.shape[1]
     spectrum = scipy.fft.rfft(frames_TN)
     spectrum *= np.conj(scipy.fft.rfft(windows_TN))

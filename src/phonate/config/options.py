@@ -19,6 +19,8 @@ class Option:
 
     path: tuple[str, ...]
     field: FieldInfo
+    owner: type[Settings]
+    """The settings class of the field."""
 
     @property
     def key(self) -> str:
@@ -28,7 +30,8 @@ class Option:
     @property
     def description(self) -> str:
         """The docstring under the field, on one line."""
-        return " ".join((self.field.description or "").split())
+        text = self.field.description or self.owner.documentation().get(self.path[-1], "")
+        return " ".join(text.split())
 
 
 def section(annotation: Any) -> type[Settings] | None:
@@ -53,7 +56,7 @@ def options(settings: type[Settings], prefix: tuple[str, ...] = ()) -> Iterator[
     for name, info in settings.model_fields.items():
         inner = section(info.annotation)
         if inner is None:
-            yield Option((*prefix, name), info)
+            yield Option((*prefix, name), info, settings)
         else:
             yield from options(inner, (*prefix, name))
 
@@ -83,14 +86,14 @@ def refusal(settings: type[Settings], path: tuple[str, ...]) -> str | None:
 
 def option_at(settings: type[Settings], path: tuple[str, ...]) -> Option | None:
     """The option at `path`, or none."""
-    info: FieldInfo | None = None
+    option: Option | None = None
     current: type[Settings] | None = settings
     for part in path:
         if current is None or part not in current.model_fields:
             return None
-        info = current.model_fields[part]
-        current = section(info.annotation)
-    return Option(path, info) if info else None
+        option = Option(path, current.model_fields[part], current)
+        current = section(option.field.annotation)
+    return option
 
 
 def takes_text(settings: type[Settings], path: tuple[str, ...]) -> bool:

@@ -53,8 +53,14 @@ class Named:
 
 @functools.cache
 def _entry_points(group: str) -> dict[str, str]:
-    """Name -> value of an entry-point group. Slow: every installed distribution is searched."""
-    return {point.name: point.value for point in entry_points(group=group)}
+    """Name -> value of an entry-point group."""
+    return {point.name: point.value for point in _all_entry_points().select(group=group)}
+
+
+@functools.cache
+def _all_entry_points() -> Any:  # SelectableGroups before Python 3.12, EntryPoints from there on
+    """Those of all groups. Slow: every installed distribution is searched."""
+    return entry_points()
 
 
 class Registry(Generic[T]):

@@ -458,7 +458,7 @@ def test_an_option_takes_the_value_of_its_synonym() -> None:
     text = "task: second\ndata: {path: x}\nmodel:\n  layers: {count: 5}\n"
     found = resolved(text)
     assert found.recipe.training.batch_size == 5
-    assert found.origins["training", "batch_size"] == "recipe.yaml:4:19"
+    assert found.origins["training", "batch_size"] == "recipe.yaml:4:19 model.layers.count"
     assert resolved(found.to_yaml()).recipe == found.recipe
     assert resolved(text, ["training.batch_size=7"]).recipe.training.batch_size == 7
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +23,13 @@ from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.speaking.shaping import Pause, Shaping
-from phonate.tasks.speech.start import start
 from phonate.text.captions import TimedWord
 from phonate.text.marks import learnt_marks
 from phonate.text.phonemes import Word
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.manifest import problems
 from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE
-from phonate.workflows.train import settled
+from phonate.workflows.plan import Plan, plan
 
 PACKAGE = Path(phonate.__file__).parent
 TEXT = "The baker sold a yellow boat. Nobody knew why."
@@ -177,15 +177,19 @@ def test_a_lexicon_changes_what_is_said(tmp_path: Path) -> None:
     assert np.array_equal(teacher, phonate.load(BASE_VOICE, "speech").speak(TEXT.replace("baker", "teacher")))
 
 
+def decided(plan: Plan) -> dict[str, Any]:
+    """Every option that the plan decides, with its value."""
+    return {".".join(path): change.value for path, change in plan.decided.items()}
+
+
 @pytest.mark.parametrize(("count", "seconds", "steps"), [(8, 15.0, 150), (8, 60.0, 800), (3, 500.0, 1200)])
 def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, seconds: float, steps: int) -> None:
-    chosen = start(resolve("speech", [f"data.path={corpus(tmp_path / 'mine', count, seconds)}"]).recipe)
-    assert chosen is not None
-    assert chosen.changes["training.init_from"] == BASE_VOICE
-    assert chosen.changes["training.max_steps"] == steps
+    chosen = plan("speech", [f"data.path={corpus(tmp_path / 'mine', count, seconds)}"])
+    assert decided(chosen)["training.init_from"] == BASE_VOICE
+    assert decided(chosen)["training.max_steps"] == steps
     minutes = "over 20" if steps == 1200 else f"{count * seconds / 60:.1f}"
     assert f"{minutes} minutes of recordings: {steps} steps from {BASE_VOICE}" in chosen.reason
-    assert ("training.callbacks" in chosen.changes) == ("its sound and a speaker" in chosen.reason) == (steps == 150)
+    assert ("training.callbacks" in decided(chosen)) == ("its sound and a speaker" in chosen.reason) == (steps == 150)
 
 
 @pytest.mark.parametrize(
@@ -196,18 +200,16 @@ def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, second
     ],
 )
 def test_where_it_does_not_fit_training_starts_from_scratch(tmp_path: Path, override: str, unlike: str) -> None:
-    chosen = start(resolve("speech", [f"data.path={tmp_path}", override]).recipe)
-    assert chosen is not None
+    chosen = plan("speech", [f"data.path={tmp_path}", override])
     features = {"data.vocoder": None} if "data.audio" in override else {}
-    assert chosen.changes == {**features, "training.init_from": None}
+    assert decided(chosen) == {**features, "training.init_from": None}
     assert chosen.reason.endswith(f"training from scratch: {BASE_VOICE} has {unlike}" + " (data.audio)" * len(features))
     assert ("base/vocoder has other features" in chosen.reason) == bool(features)
 
 
 def test_several_speakers_start_from_it_too(tmp_path: Path) -> None:
-    chosen = start(resolve("speech", [f"data.path={corpus(tmp_path / 'mine', 4, 2.0, speakers=2)}"]).recipe)
-    assert chosen is not None
-    assert chosen.changes["training.init_from"] == BASE_VOICE
+    chosen = plan("speech", [f"data.path={corpus(tmp_path / 'mine', 4, 2.0, speakers=2)}"])
+    assert decided(chosen)["training.init_from"] == BASE_VOICE
 
 
 def test_it_has_many_voices_and_the_first_is_its_own() -> None:
@@ -220,9 +222,8 @@ def test_it_has_many_voices_and_the_first_is_its_own() -> None:
 
 
 def test_without_judges_the_newest_checkpoint_is_the_best(tmp_path: Path) -> None:
-    chosen = start(resolve("speech", [f"data.path={tmp_path}", "training.init_from=null", "data.judged=0"]).recipe)
-    assert chosen is not None
-    assert chosen.changes["training.validation.metric_for_best_model"] == "step"
+    chosen = plan("speech", [f"data.path={tmp_path}", "training.init_from=null", "data.judged=0"])
+    assert decided(chosen)["training.validation.metric_for_best_model"] == "step"
     assert "the newest checkpoint is the best (data.judged=0)" in chosen.reason
 
 
@@ -232,38 +233,37 @@ def test_where_no_judges_are_installed_training_starts_and_says_so(
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distillmos" else find(name))
-    chosen = start(resolve("speech", [f"data.path={corpus(tmp_path / 'mine', clips, 2.0)}"]).recipe)
-    assert chosen is not None
-    assert chosen.changes["data.judged"] == 0
-    assert chosen.changes["training.validation.metric_for_best_model"] == best
+    chosen = plan("speech", [f"data.path={corpus(tmp_path / 'mine', clips, 2.0)}"])
+    assert decided(chosen)["data.judged"] == 0
+    assert decided(chosen)["training.validation.metric_for_best_model"] == best
     assert "not judged, as the judges are not installed (pip install 'phonate[eval]' && pip" in chosen.reason
 
 
 def test_null_turns_it_off(tmp_path: Path) -> None:
-    assert start(resolve("speech", [f"data.path={tmp_path}", "training.init_from=null"]).recipe) is None
+    assert not plan("speech", [f"data.path={tmp_path}", "training.init_from=null"]).decisions
 
 
 def test_a_recipe_of_ones_own_is_not_overruled(tmp_path: Path) -> None:
     """What an edited copy of the recipe sets stays, what it leaves as it was follows from the recordings."""
     path = corpus(tmp_path / "mine", 4, 2.0)
     copy = resolve("speech", [f"data.path={path}"])
-    plain, reason = settled("speech", [f"data.path={path}"])
+    plain = plan("speech", [f"data.path={path}"])
     assert plain.recipe.training.max_steps == 150
-    assert "set otherwise" not in reason
+    assert "set otherwise" not in plain.reason
     (tmp_path / "copy.yaml").write_text(copy.to_yaml())
-    same, reason = settled(tmp_path / "copy.yaml", [])
+    same = plan(tmp_path / "copy.yaml")
     assert same.recipe == plain.recipe
-    assert "set otherwise" not in reason
+    assert "set otherwise" not in same.reason
     edited = copy.to_yaml().replace("max_steps: 3200", "max_steps: 5000").replace("decay: 0.999", "decay: 0.9999")
     (tmp_path / "edited.yaml").write_text(edited)
-    started, reason = settled(tmp_path / "edited.yaml", [])
+    started = plan(tmp_path / "edited.yaml")
     training = started.recipe.training
     assert (training.max_steps, training.ema.decay) == (5000, 0.9999)
     assert (training.init_from, training.scheduler.warmup_steps) == (BASE_VOICE, 7)
-    assert reason.endswith("; set otherwise: training.ema, training.max_steps")
-    epochs, reason = settled("speech", [f"data.path={path}", "training.epochs=3"])
+    assert started.reason.endswith("; set otherwise: training.ema, training.max_steps")
+    epochs = plan("speech", [f"data.path={path}", "training.epochs=3"])
     assert (epochs.recipe.training.max_steps, epochs.recipe.training.epochs) == (None, 3)
-    assert reason.endswith("; set otherwise: training.max_steps")
+    assert epochs.reason.endswith("; set otherwise: training.max_steps")
 
 
 @pytest.mark.slow

@@ -15,8 +15,9 @@ from phonate.audio.whisper import is_included
 from phonate.cli import main
 from phonate.config.resolve import resolve
 from phonate.config.tasks import Start
-from phonate.tasks.speech.start import RECOGNISER, start
+from phonate.tasks.speech.start import RECOGNISER
 from phonate.training.checkpoints.resolve import BASE_VOICE
+from phonate.workflows.plan import plan
 
 
 def noises(folder: Path, minutes: float) -> Path:
@@ -31,9 +32,9 @@ def noises(folder: Path, minutes: float) -> Path:
 
 
 def chosen(path: Path, *options: str) -> Start:
-    found = start(resolve("speech", [f"data.path={path}", *options]).recipe)
-    assert found is not None
-    return found
+    """What is decided about a corpus, as one."""
+    planned = plan("speech", [f"data.path={path}", *options])
+    return Start({".".join(key): change.value for key, change in planned.decided.items()}, planned.reason)
 
 
 def test_a_language_brings_its_phones_and_its_aligner(tmp_path: Path) -> None:

@@ -391,8 +391,9 @@ def test_a_stream_says_the_same(run: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused(run: Path, folder: Path, tmp_path: Path) -> None:
+    own = {"data.phonemes": "characters", "data.durations": "pocketsphinx"}
     with pytest.raises(InputError, match="only knows English phones"):
-        train("speech", settings(folder, **{"data.phonemes": "characters"}), output=tmp_path / "run")
+        train("speech", settings(folder, **own), output=tmp_path / "run")
     with pytest.raises(InputError, match=r"other features \(data.audio\)"):
         train("speech", settings(folder, **{"data.audio.preemphasis": 0.0}), output=run, resume="auto")
     with pytest.raises(InputError, match=r"data\.vocoder: nowhere: no such run"):

@@ -93,7 +93,7 @@ def test_a_checkpoint_without_features_can_be_resumed_and_says_why_it_is_no_mode
     assert not any(name.endswith("projection_ME") for name in saved)
     train(tmp_path / "run", LinearTask(), checkpoint={"snapshot_features": False}, resume="latest", max_steps=9)
     trained: TrainedModel[Recipe[Settings, Settings, Settings]]
-    trained = TrainedModel(tmp_path / "checkpoint", None, dict(saved), {})  # type: ignore[arg-type]
+    trained = TrainedModel(tmp_path / "checkpoint", None, {}, dict(saved))  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match=r"projection_ME is missing.*snapshot_features"):
         trained.load_into(LinearTask().model(torch.device("cpu")))
 

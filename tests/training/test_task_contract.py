@@ -130,13 +130,13 @@ class CoupledWithinMicroBatches(RegressionTask):
 def test_coupling_within_micro_batches_allows_ranks_and_coupling_of_the_batch_does_not(tmp_path):
     trainer = train(tmp_path / "run", CoupledWithinMicroBatches(), max_steps=1)
     two = Ranks(0, 2)
-    from phonate.training.setup import check_task
+    from phonate.training.setup import check_settings
 
-    check_task(CoupledWithinMicroBatches(), trainer.settings, two)
+    check_settings(CoupledWithinMicroBatches(), trainer.settings, two)
     whole = CoupledWithinMicroBatches()
     whole.coupling = Coupling.BATCH
     with pytest.raises(InputError, match="depends on the whole batch"):
-        check_task(whole, trainer.settings, two)
+        check_settings(whole, trainer.settings, two)
 
 
 def test_one_micro_batch_on_one_rank_is_never_counted_beforehand(tmp_path):

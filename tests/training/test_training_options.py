@@ -24,6 +24,7 @@ from phonate.training.settings import TrainingSettings
 from phonate.training.task import Picture
 from phonate.training.trainer import Trainer
 from phonate.workflows import train as workflow
+from phonate.workflows.plan import plan
 from phonate.workflows.tuning.search import tune
 
 
@@ -535,8 +536,8 @@ def search(folder, space=None, library="optuna", **tuning):
         "training.logging": {"interval": 6, "tensorboard": False, "system": False},
         "training.tuning": {"library": library, "search_space": space or {RATE: [1e-2, 0.0]}, **tuning},
     }
-    run = tune if library else workflow.train
-    return run(folder / "plugin.yaml", changes, plugins=[PLUGIN], mode="cpu", output=folder / "run")
+    run = tune if library else workflow.train_plan
+    return run(plan(folder / "plugin.yaml", changes, plugins=(PLUGIN,), mode="cpu", output=folder / "run"))
 
 
 RATE = "training.optimizer.lr"

@@ -20,17 +20,16 @@ import soundfile
 
 import phonate_process
 from phonate.config.errors import DataError, InputError
-from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.data.settings import VoiceData
-from phonate.tasks.speech.start import start
 from phonate.workflows.demo import embedded_voice, training
 from phonate.workflows.demo.demo import demo, free_folder
 from phonate.workflows.demo.figures import figures
 from phonate.workflows.demo.recordings import divide
 from phonate.workflows.demo.speech import RECORDINGS, train_speech
 from phonate.workflows.demo.training import Limit, Machine, Training
+from phonate.workflows.plan import plan
 
 JUDGES = ("faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
@@ -124,9 +123,7 @@ def test_recordings_that_come_along_start_from_the_voice_that_does() -> None:
     assert all(row.text and row.path.is_file() for row in rows)
     seconds = sum(soundfile.info(row.path).duration for row in rows)
     assert 120 < seconds < 150
-    chosen = start(resolve("speech", corpus).recipe)
-    assert chosen is not None
-    assert chosen.changes["training.init_from"] == "base/voice"
+    assert plan("speech", corpus).settings.init_from == "base/voice"
 
 
 class Begins(Exception):
@@ -163,13 +160,11 @@ def test_recordings_in_another_language(tmp_path: Path, trained: list[str]) -> N
     """The recipe has the language, and does not choose by the loss; the package's recordings have their own."""
     with pytest.raises(Begins):
         train_speech(RECORDINGS, tmp_path, cast(Any, None), cast(Any, None), [].append, language="de")
-    recipe = resolve("speech", trained[1:]).recipe
-    chosen = start(recipe)
+    recipe = plan("speech", trained[1:]).recipe
     assert recipe.data.language == "de"
     assert recipe.data.judged == 0
-    assert chosen is not None
-    assert chosen.changes["data.phonemes"] == "espeak"
-    assert chosen.changes["training.validation.metric_for_best_model"] == "step"
+    assert recipe.data.phonemes == "espeak"
+    assert recipe.training.validation.metric_for_best_model == "step"
     for data, kind in ((None, "speech"), (tmp_path, "conversion")):
         with pytest.raises(InputError, match="--language de"):
             demo(tmp_path / "out", data, kind=kind, language="de")

@@ -10,7 +10,6 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -23,9 +22,9 @@ from phonate.config.resolve import resolve
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.speech import judges, start
 from phonate.tasks.speech.task import SpeechTask
+from phonate.workflows.plan import plan
 from phonate.workflows.session import log as session_log
 from phonate.workflows.session.config import read_config
-from phonate.workflows.session.work import Work
 from sessions import make_recordings, make_texts, messages, read_log, write_config
 from sounds import SAMPLE_RATE, voiced_tone
 
@@ -458,8 +457,8 @@ def test_a_configuration_that_says_nothing(place, text):
     Path("empty.yaml").write_text(text)
     Path("training/config.yaml").unlink()
     config = read_config(Path("empty.yaml"))
-    assert config.recipe("language", {"data.path": "recordings"}).recipe == (
-        read_config(Path("training/config.yaml")).recipe("language", {"data.path": "recordings"}).recipe
+    assert config.plan("language", {"data.path": "recordings"}).written.recipe == (
+        read_config(Path("training/config.yaml")).plan("language", {"data.path": "recordings"}).written.recipe
     )
     assert config.settings.voice == "auto"
 
@@ -534,7 +533,7 @@ def test_missing_judges_do_not_end_a_session_before_it_begins(monkeypatch):
     assert shipped.recipe.data.judged
     with pytest.raises(InputError, match="pip install --no-deps distillmos"):
         SpeechTask(shipped.recipe)
-    Work.check(SimpleNamespace(), shipped)
+    plan("speech", ["data.path=nowhere"], corpus=False).check()
 
 
 @pytest.mark.slow

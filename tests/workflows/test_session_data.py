@@ -185,14 +185,18 @@ def test_a_vocoder_takes_the_intervals_of_the_configuration(place):
         "training:\n  max_steps: 9\n  checkpoint: {interval: 3, monitor_metric: val_cer}\n"
         "  validation: {interval: 4, metric_for_best_model: cer}\n  logging: {interval: 2, log_metrics: [loss]}\n"
     )
-    training = read_config(Path("c.yaml")).vocoder_recipe("auto", {"data.path": "."}).recipe.training
+    training = (
+        read_config(Path("c.yaml")).vocoder_plan("auto", {"data.path": "."}, corpus=False).written.recipe.training
+    )
     assert (training.max_steps, training.checkpoint.interval, training.validation.interval) == (9, 3, 4)
     assert training.logging.interval == 2
     shipped = resolve("vocoder", {"data.path": "."}).recipe.training
     assert training.validation.metric_for_best_model == shipped.validation.metric_for_best_model
     assert training.checkpoint.monitor_metric == shipped.checkpoint.monitor_metric
     Path("c.yaml").write_text("training: {epochs: 3}\n")
-    training = read_config(Path("c.yaml")).vocoder_recipe("auto", {"data.path": "."}).recipe.training
+    training = (
+        read_config(Path("c.yaml")).vocoder_plan("auto", {"data.path": "."}, corpus=False).written.recipe.training
+    )
     assert (training.epochs, training.max_steps) == (3, None)
 
 

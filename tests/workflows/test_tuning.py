@@ -29,6 +29,7 @@ from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS, TaskInfo
 from phonate.training.tuning import RangeSettings
+from phonate.workflows.plan import plan
 from phonate.workflows.tuning import search as searches
 from phonate.workflows.tuning.ray_search import _space
 from phonate.workflows.tuning.search import tune
@@ -58,8 +59,8 @@ def settings(space: dict[str, Any], **tuning: Any) -> dict[str, Any]:
 
 
 def search(recipe: Path, changes: dict[str, Any], **options: Any) -> searches.Search:
-    options = {"plugins": [PLUGIN], **options}
-    return tune(recipe, changes, mode="cpu", output=recipe.parent / "run", **options)
+    options = {"plugins": (PLUGIN,), **options}
+    return tune(plan(recipe, changes, mode="cpu", output=recipe.parent / "run", **options))
 
 
 def test_a_search_finds_what_learns(recipe: Path) -> None:
@@ -109,7 +110,8 @@ def test_hopeless_runs_are_stopped_at_a_validation(recipe: Path) -> None:
     assert pruned
     assert all(one.values[LR] == 0.0 and one.step < 12 for one in pruned)
     assert all(one.number >= 5 for one in pruned)
-    kept = tune(recipe, {**changes, "training.tuning.pruning": False}, plugins=[PLUGIN], output=recipe.parent / "whole")
+    every = {**changes, "training.tuning.pruning": False}
+    kept = tune(plan(recipe, every, plugins=(PLUGIN,), output=recipe.parent / "whole"))
     assert all(one.state == "complete" and one.step == 12 for one in kept.trials)
     assert any(one.values[LR] == 0.0 for one in kept.trials[5:])
 

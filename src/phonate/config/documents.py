@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,12 @@ def _locate(source: str | Path) -> Path:
     raise RecipeError(f"{text}: neither a file nor a shipped recipe; {nearest(text, shipped())}")
 
 
+@lru_cache(maxsize=16)
 def parse(text: str, name: str, title: str = "", empty: bool = False) -> Document:
-    """The document in `text`. Its top level must be a mapping; with `empty` it may be missing."""
+    """The document in `text`. Its top level must be a mapping; with `empty` it may be missing.
+
+    A text is parsed once: nothing changes the values of a document.
+    """
     root, places = _values(text, name)
     if root is None and empty:
         root = {}

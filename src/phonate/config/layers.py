@@ -18,7 +18,8 @@ from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskSettings, task_info
 
 Origin = str
-"""`command line`, `overrides`, `recipe.yaml:12:5`, `size small` or `default`."""
+"""`command line`, `overrides`, `recipe.yaml:12:5`, `size small`, `data: 8 minutes` or `default`; where another option's
+value is taken, its origin and its key."""
 
 Locate = Callable[[Key], Place | None]
 """Where a path was written."""
@@ -40,6 +41,7 @@ class Layers:
         """A task that no document names, and what implies it."""
         self.values: dict[str, Any] = {}
         self.places: dict[Key, Place] = {}
+        self._typed: type[Settings] | None = None
 
     def task(self, changes: list[Override]) -> str:
         """The task's name, from the overrides, the recipe, or an option that only one task has."""
@@ -84,6 +86,7 @@ class Layers:
 
     def stack(self, typed: type[Settings], settings: TaskSettings, changes: list[Override]) -> None:
         """Preset, then recipes, then overrides."""
+        self._typed = typed
         place, size = self.top("size", changes)
         size = "default" if size is None else size
         preset: Mapping[str, Any] = {}
@@ -108,8 +111,8 @@ class Layers:
                 self._set(typed, Override(MAX_STEPS, None, where.value))
         for change in changes:
             self._set(typed, change)
-        epochs = next((change for change in changes if _gives(change, EPOCHS)), None)
-        if epochs is not None and not any(_gives(change, MAX_STEPS) for change in changes):
+        epochs = next((change for change in changes if gives(change, EPOCHS)), None)
+        if epochs is not None and not any(gives(change, MAX_STEPS) for change in changes):
             self._set(typed, Override(MAX_STEPS, None, epochs.source))
 
     def take_synonyms(self, typed: type[Settings], synonyms: Mapping[str, str]) -> None:
@@ -118,7 +121,7 @@ class Layers:
             path = tuple(second.split("."))
             value = self._written(path)
             if value is not None and self._written(tuple(first.split("."))) is None:
-                self._set(typed, Override(tuple(first.split(".")), value, self.places[path].value))
+                self._set(typed, Override(tuple(first.split(".")), value, f"{self.places[path].value} {second}"))
 
     def _written(self, path: Key) -> Any:
         """The value at `path`; None where there is none."""
@@ -231,7 +234,19 @@ class Layers:
             # a mapping above the value says nothing about it; a short form (`data: folder`) does
             if place and (length == len(path) or not isinstance(self._at(path[:length]), dict)):
                 return place.value
-        return "default"
+        return self._inherited(path) or "default"
+
+    def _inherited(self, path: Key) -> Origin | None:
+        """Where the value of another section was written that stands for the one at `path` (`Settings.inherits`)."""
+        within = self._typed
+        for depth, key in enumerate(path):
+            if within is None:
+                return None
+            if (shared := within.inherits.get(key)) is not None:
+                other = (*path[:depth], shared, *path[depth + 1 :])
+                return f"{self.places[other].value} {'.'.join(other)}" if other in self.places else None
+            within = _inner(within, key)
+        return None
 
 
 def _inner(within: type[Settings] | None, key: str) -> type[Settings] | None:
@@ -248,7 +263,7 @@ def _holds(values: Mapping[str, Any], path: Key) -> bool:
     return found is not None
 
 
-def _gives(change: Override, path: Key) -> bool:
+def gives(change: Override, path: Key) -> bool:
     """Whether an override sets the option at `path`, by itself or within a section."""
     depth = len(change.path)
     return change.path == path[:depth] and (depth == len(path) or _holds(change.value, path[depth:]))

@@ -30,7 +30,11 @@ class Override:
         return self if keeps else replace(self, value=self.typed)
 
 
-def parse_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> list[Override]:
+Overrides = Iterable[str | Override] | Mapping[str, Any]
+"""As on the command line, or in Python, or parsed already."""
+
+
+def parse_overrides(overrides: Overrides) -> list[Override]:
     """The overrides in order. Values on the command line are YAML 1.2: `null`, `[a, b]` and `{a: 1}` work; text
     needs no quotes, and for an option that is a text neither do numbers (`Override.for_text`).
 
@@ -40,7 +44,7 @@ def parse_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> list[Overri
         return [Override(_path(str(key), PYTHON), value, PYTHON) for key, value in overrides.items()]
     if isinstance(overrides, str):
         overrides = [overrides]
-    return [_parse(text) for text in overrides]
+    return [one if isinstance(one, Override) else _parse(one) for one in overrides]
 
 
 def _parse(text: str) -> Override:

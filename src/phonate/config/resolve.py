@@ -7,8 +7,9 @@ recipe are relative to the current directory, not to the recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from phonate.config.documents import Document, Key, read
 from phonate.config.errors import RecipeError
 from phonate.config.layers import Layers, Origin
 from phonate.config.options import takes_text, unknown_names
-from phonate.config.overrides import Override, parse_overrides
+from phonate.config.overrides import Override, Overrides, parse_overrides
 from phonate.config.recipe import Recipe
 from phonate.config.sections import moved_overrides
 from phonate.config.tasks import task_info, task_settings
@@ -50,7 +51,23 @@ class Resolved:
 
     def to_yaml(self) -> str:
         """Every value written out; resolving this text gives equal settings."""
-        return to_yaml(self.recipe.model_dump(mode="json"))
+        return self._yaml
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """Every value, plain."""
+        return self.recipe.model_dump(mode="json")
+
+    @cached_property
+    def _yaml(self) -> str:
+        return to_yaml(self.values)
+
+    def value(self, path: Key) -> Any:
+        """The value at `path`; None where there is none."""
+        value: Any = self.values
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
 
 
 def to_yaml(values: Mapping[str, Any]) -> str:
@@ -79,9 +96,7 @@ def task_of(document: Document, changes: list[Override]) -> str:
     return Layers(document).task(changes)
 
 
-def resolve(
-    source: str | Path, overrides: Iterable[str] | Mapping[str, Any] = (), *, incomplete: bool = False
-) -> Resolved:
+def resolve(source: str | Path, overrides: Overrides = (), *, incomplete: bool = False) -> Resolved:
     """Load the recipe `source` (a file, a run folder or a shipped name) and put `overrides` over it.
 
     `incomplete` allows required text options to be missing: they have the value and the origin `REQUIRED`.
@@ -93,7 +108,7 @@ def resolve(
 
 def resolve_document(
     document: Document,
-    overrides: Iterable[str] | Mapping[str, Any] = (),
+    overrides: Overrides = (),
     base: Document | None = None,
     *,
     incomplete: bool = False,

@@ -51,12 +51,14 @@ class SessionInfo:
 
 @dataclass(frozen=True)
 class Start:
-    """How a training starts, where its recipe left that to the data."""
+    """What a recipe left to its language, its recordings or this installation, as decided before training."""
 
     changes: Mapping[str, Any]
     """Options and their values, which overrides replace, except `training.init_from`."""
     reason: str
     """One line for the log."""
+    origin: str = "data"
+    """What decided, in a few words for `phonate explain`, such as `data: 8.0 minutes`."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ class TaskInfo:
     `{"model.global_config.batch_size": "training.batch_size"}`: the second takes the value of the first where it has
     none itself."""
     start: Reference | None = None
-    """`start(recipe) -> Start | None`: options that a recipe leaves to the data, chosen before training."""
+    """`start(recipe) -> Iterable[Start]`: options that a recipe leaves to the data, decided before training; first what
+    needs no look at the corpus, which may not be there yet."""
     metrics: tuple[Metric, ...] | None = None
     """What its validation may report besides loss terms. None: not declared here (`Task.metrics` may)."""
     facts: Reference | None = None

@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
@@ -14,7 +15,7 @@ from phonate.training.memory.manager import AdaptiveMemoryManager
 from phonate.training.profiling.stages import DATA_LIMIT, Profile
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
-from phonate.training.setup import hyperparameters, model_summary
+from phonate.training.setup import model_summary
 from phonate.training.state import Progress
 from phonate.training.steps.finite import ADVICE
 from phonate.training.steps.meter import Meter, Meters
@@ -188,7 +189,7 @@ def report_profile(profile: Profile | None, train_step: TrainStep, run: Run, mem
         logger.info("profile of %d steps\n%s\n%s", profile.steps, profile.table(), "\n".join(advice))
 
 
-def describe(run: Run, train_step: TrainStep, recipe_yaml: str) -> None:
+def describe(run: Run, train_step: TrainStep, hyperparameters: Mapping[str, Any], recipe_yaml: str) -> None:
     """Write to the run's folder what it is, and log the sizes that matter."""
     settings, model, ranks = train_step.settings, train_step.model, train_step.ranks
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -201,7 +202,7 @@ def describe(run: Run, train_step: TrainStep, recipe_yaml: str) -> None:
         effective_batch(settings, ranks.world_size),
     )
     if ranks.is_main:
-        run.describe(hyperparameters(settings, recipe_yaml), recipe_yaml, model_summary(model))
+        run.describe(hyperparameters, recipe_yaml, model_summary(model))
 
 
 def effective_batch(settings: TrainingSettings, world_size: int) -> str:

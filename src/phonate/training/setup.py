@@ -7,26 +7,31 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from phonate.compute.distributed import Ranks
-from phonate.config.documents import parse
 from phonate.config.errors import InputError
 from phonate.data.batches.collators import with_collator
 from phonate.data.batches.loading import BatchSource, MicroBatch
-from phonate.training.callbacks import Callback
-from phonate.training.callbacks.feature_redraw import FeatureRedrawCallback, redrawable, redrawn_by_default
+from phonate.training.callbacks import Callback, build_callbacks
+from phonate.training.callbacks.feature_redraw import (
+    NOTHING_TO_REDRAW,
+    FeatureRedrawCallback,
+    redrawable,
+    redrawn_by_default,
+)
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.loading import load
-from phonate.training.metrics import watches
+from phonate.training.metrics import MetricOption, directed, watches
 from phonate.training.profiling.stages import InterbatchProfiler
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Coupling, Dataset, Task
+from phonate.training.tracking import check_trackers
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +204,35 @@ def profiler_of(settings: TrainingSettings, device: torch.device) -> InterbatchP
     return None if steps is None else InterbatchProfiler(steps, device)
 
 
-def check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
+def check_settings(
+    task: Task, settings: TrainingSettings, ranks: Ranks, begins: bool = True, callbacks: Sequence[Callback] = ()
+) -> tuple[TrainingSettings, list[MetricOption], list[Callback]]:
+    """Refuse what can be refused before the corpus is read.
+
+    Args:
+        begins: Whether the run begins, and does not continue from a checkpoint.
+        callbacks: Further ones than the settings ask for.
+
+    Returns:
+        The settings with the directions of their metrics, the options that name metrics, and the callbacks that the
+        settings ask for.
+
+    Raises InputError, MissingPackageError.
+    """
+    if begins and settings.init_from is not None:
+        try:
+            resolve_checkpoint(settings.init_from)
+        except InputError as error:
+            raise InputError(f"training.init_from: {error}") from error
+    _check_task(task, settings, ranks)
+    check_trackers(settings.logging)
+    configured = build_callbacks(settings)
+    if not task.random_features and any(isinstance(one, FeatureRedrawCallback) for one in configured):
+        raise InputError(NOTHING_TO_REDRAW)
+    return *directed(settings, task.metrics, [*configured, *callbacks]), configured
+
+
+def _check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
     """Refuse settings under which a task can't be trained as they mean it. Raises InputError."""
     if task.coupling is Coupling.BATCH and ranks.world_size > 1:
         raise InputError("the task's loss depends on the whole batch, which ranks would split; use one process")
@@ -228,13 +261,6 @@ def check_watched(settings: TrainingSettings, callbacks: Sequence[Callback], val
             f"{' and '.join(waiting)} can't do without validation, and there are no validation samples; keep some "
             "back (data.validation above 0, or a loader for validation), or leave the option out"
         )
-
-
-def hyperparameters(settings: TrainingSettings, recipe_yaml: str) -> dict[str, Any]:
-    """The whole recipe as plain values; of a run without one its `training` part."""
-    if recipe_yaml:
-        return parse(recipe_yaml, "recipe.yaml").values
-    return {"training": settings.model_dump(mode="json")}
 
 
 def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None:

@@ -127,6 +127,8 @@ class Task(ABC):
     """What training computes on, for work on its data. Set by the trainer before it asks for data sets."""
     coupling: Coupling = Coupling.NONE
     """What the loss of an item depends on; decides whether batches may be split."""
+    random_features: bool = True
+    """Whether the model may have modules with `redraw_features()`; without them, settings that redraw are refused."""
 
     @abstractmethod
     def model(self, device: torch.device) -> nn.Module:

@@ -24,11 +24,12 @@ from phonate.compute.distributed import Ranks
 from phonate.compute.memory import return_freed_pages
 from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.config.metrics import plain
-from phonate.training.callbacks import Callback, CallbackList, build_callbacks
+from phonate.config.resolve import Resolved
+from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.memory.manager import memory_manager
 from phonate.training.memory.recovery import memory_error
-from phonate.training.metrics import Best, UnknownMetricError, directed
+from phonate.training.metrics import Best, UnknownMetricError
 from phonate.training.optimization_settings import Interval
 from phonate.training.reporting import Reporter, describe, report_profile
 from phonate.training.run import Run
@@ -38,9 +39,8 @@ from phonate.training.settings import TrainingSettings
 from phonate.training.setup import (
     Source,
     build_model,
-    check_task,
+    check_settings,
     check_watched,
-    hyperparameters,
     initialise_from,
     plan_sources,
     profiler_of,
@@ -56,7 +56,7 @@ from phonate.training.steps.meter import Meters
 from phonate.training.steps.phases import build_phases
 from phonate.training.steps.step import StepHooks, TrainStep, no_mark
 from phonate.training.task import Dataset, Task
-from phonate.training.tracking import build_stream, check_trackers
+from phonate.training.tracking import build_stream
 from phonate.training.validation import Validator
 
 logger = logging.getLogger(__name__)
@@ -76,18 +76,17 @@ class Trainer:
         train: Source | None = None,
         validation: Source | None = None,
         callbacks: Sequence[Callback] = (),
-        recipe_yaml: str = "",
+        recipe: Resolved | None = None,
     ) -> None:
         self.task = task
         self.run = run
         self.device = device or torch.device("cpu")
         self.ranks = ranks or Ranks()
-        self.recipe_yaml = recipe_yaml
-        check_task(task, settings, self.ranks)
-        check_trackers(settings.logging)
-        configured = build_callbacks(settings)  # what is wrong with them is said before the corpus is read
-        settings, self.metric_options = directed(settings, task.metrics, [*configured, *callbacks])
+        checked = check_settings(task, settings, self.ranks, begins=False, callbacks=callbacks)
+        settings, self.metric_options, configured = checked
         self.settings = settings
+        self.recipe_yaml = "" if recipe is None else recipe.to_yaml()
+        self.hyperparameters = recipe.values if recipe is not None else {"training": settings.model_dump(mode="json")}
         self.progress = Progress(
             best=Best(settings.best_metric, bool(settings.validation.greater_is_better)),
             averaged_is_better=settings.ema is not None and settings.ema.validate_with != "raw",
@@ -262,13 +261,13 @@ class Trainer:
             total_steps=self.total_steps,
             resume_step=None if checkpoint is None else self.step,
             is_main=self.ranks.is_main,
-            hyperparameters=hyperparameters(self.settings, self.recipe_yaml),
+            hyperparameters=self.hyperparameters,
         )
         self.reporter.start(stream)
         if checkpoint is not None:
             stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
         self.saver.check_space()
-        describe(self.run, self.train_step, self.recipe_yaml)
+        describe(self.run, self.train_step, self.hyperparameters, self.recipe_yaml)
         self.model.train()
         for hook in self.callbacks.on_train_begin:
             hook(self)

@@ -41,7 +41,7 @@ def dry_run(resolved: Resolved, task: Task, device: torch.device, output: Path) 
             update={"warmup_steps": min(settings.scheduler.warmup_steps, MAX_STEPS)}  # no warning about so short a run
         )
         short = settings.model_copy(update={"max_steps": 1 + MAX_STEPS, "logging": quiet, "scheduler": schedule})
-        trainer = Trainer(task, short, run, device=device, recipe_yaml=resolved.to_yaml())
+        trainer = Trainer(task, short, run, device=device, recipe=resolved)
         total_steps = settings.max_steps or settings.epochs * trainer.steps_per_epoch
         step_seconds = _time_steps(trainer)
         trainer.save()

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.config.resolve import resolve
 from phonate.config.tasks import referred, require_options, task_info
-from phonate.training.checkpoints import files
+from phonate.training.checkpoints.trained import recipe_of
 
 if TYPE_CHECKING:
     from phonate.nn.pretrained.merging import MergeReport, Stored
@@ -24,7 +23,7 @@ def export(source: Path, target: Path, form: str, given: Mapping[str, Any] | Non
 
     Raises InputError for a form that the task does not have (`TaskInfo.formats`), or an option that it has no use for.
     """
-    task = resolve(source / files.RECIPE).recipe.task
+    task = recipe_of(source).task
     info = task_info(task)
     if info.export is None:
         raise InputError(f"--format {form}: the task {task} of {source} is exported as weights only")
@@ -45,7 +44,7 @@ def merge(
     """
     from phonate.nn.pretrained.merging import MergeRequest
 
-    task = resolve(source / files.RECIPE).recipe.task
+    task = recipe_of(source).task
     info = task_info(task)
     if info.merge is None:
         raise InputError(f"{source}: models of the task {task} have no adapters to merge; export it instead")

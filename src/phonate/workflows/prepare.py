@@ -13,13 +13,14 @@ import numpy as np
 from phonate.config.errors import InputError, PhonateError
 from phonate.config.options import takes_text
 from phonate.config.overrides import parse_overrides
-from phonate.config.resolve import resolve
+from phonate.config.recipe import Recipe
 from phonate.data.manifests.manifest import check_corpus, list_corpus
 from phonate.data.manifests.rows import Row, official_split
 from phonate.data.manifests.validation import Progress, of_trained_speakers, validate
 from phonate.data.settings import ConversationData, RecordingData, VoiceData
 from phonate.tasks.cloning.pairs.settings import CloningData
 from phonate.workflows.datasets.transcripts import transcribe
+from phonate.workflows.plan import plan
 
 logger = logging.getLogger("phonate")
 
@@ -33,13 +34,20 @@ def corpus_settings(source: str, cache_dir: str | None = None, overrides: Sequen
     `overrides` such as data.speaker=anna."""
     data: RecordingData
     if Path(source).suffix.lower() in {".yaml", ".yml"}:
-        read = resolve(source, overrides).recipe.data
+        read = _checked(source, overrides).data
         if not isinstance(read, RecordingData):
             raise InputError(f"{source}: its task reads no corpus of recordings; give the path of one")
         data = read
     else:
         data = _suited(VoiceData(**_data_options(overrides) | {"path": source}))
     return data if cache_dir is None else data.model_copy(update={"cache_dir": cache_dir})
+
+
+def _checked(source: str, overrides: Sequence[str]) -> Recipe[Any, Any, Any]:
+    """A recipe as training uses it. Refuses what training refuses before it reads the corpus."""
+    planned = plan(source, overrides)
+    planned.check()
+    return planned.recipe
 
 
 def _suited(data: VoiceData) -> RecordingData:
@@ -82,7 +90,7 @@ def chatml_settings(source: str, overrides: Sequence[str] = ()) -> tuple[Cloning
     with defaults and no model. None: `source` is another corpus."""
     suffix = Path(source).suffix.lower()
     if suffix in {".yaml", ".yml"}:
-        recipe = resolve(source, overrides).recipe
+        recipe = _checked(source, overrides)
         return (recipe.data, recipe.model.name) if isinstance(recipe.data, CloningData) else None
     if suffix not in {".json", ".jsonl"} or not is_chatml(source):
         return None

@@ -1,7 +1,8 @@
 """Print every value of a recipe with where it came from.
 
-The first of these that sets a value counts: command line, recipe, preset of the size, default. Options that you must
-set, such as data.path, may be left out here: they are shown as required.
+The first of these that sets a value counts: command line, recipe, preset of the size, default. What the language or the
+recordings decide is shown as training will decide it. What training would refuse before it reads the recordings is
+refused. Options that you must set, such as data.path, may be left out here: they are shown as required.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ def run(args: argparse.Namespace) -> int:
     """Print in the form asked for."""
     from phonate.cli.output import print_json, print_table
     from phonate.config.errors import InputError
-    from phonate.config.resolve import resolve
     from phonate.workflows.explain import commented_yaml, explain, schema
+    from phonate.workflows.plan import plan
 
     if args.describe and args.schema:
         raise InputError("--describe: has no meaning with --schema; leave it out, or use --json")
     if args.schema:
         print_json(schema(args.recipe, args.overrides))
         return 0
-    resolved = resolve(args.recipe, args.overrides, incomplete=not args.yaml)  # with --yaml it is to be trained
+    planned = plan(args.recipe, args.overrides, incomplete=not args.yaml)  # with --yaml it is to be trained
+    planned.check()
+    resolved = planned.resolved
     if args.yaml:
         print(commented_yaml(resolved) if args.describe else resolved.to_yaml(), end="")
         return 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from phonate.cli.parsing import add_recipe
 
 if TYPE_CHECKING:
-    from phonate.config.resolve import Resolved
+    from phonate.workflows.plan import Plan
     from phonate.workflows.train import Trained
 
 
@@ -42,50 +42,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, then print the run's folder and its last metrics."""
     # before anything heavy is imported, so that a mistake in the recipe is reported at once
-    from phonate.config.resolve import resolve
+    from phonate.workflows.plan import plan
 
-    resolved = resolve(args.recipe, args.overrides)
-
-    from phonate.cli.output import log_to_console
-
-    log_to_console(resolved.recipe.training.logging.verbosity)
-
-    from phonate.workflows.train import run_folder, train
-
-    if resolved.recipe.training.tuning.library is not None and not args.dry_run:
-        return _search(args, resolved)
-
-    args.logs = run_folder(resolved, args.resume, args.output) / "logs"  # an error leaves its traceback there
-    trained = train(
+    planned = plan(
         args.recipe,
         args.overrides,
         resume=args.resume,
         mode=args.mode,
         device=args.device,
         output=args.output,
-        dry_run=args.dry_run,
-        plugins=[Path(path) for path in args.plugin],
+        plugins=tuple(Path(path) for path in args.plugin),
     )
+
+    from phonate.cli.output import log_to_console
+
+    log_to_console(planned.written.recipe.training.logging.verbosity)
+
+    from phonate.workflows.train import train_plan
+
+    args.logs = planned.run / "logs"  # an error leaves its traceback there
+    if planned.is_search and not args.dry_run:
+        return _search(args, planned)
+
+    trained = train_plan(planned, dry_run=args.dry_run)
     if int(os.environ.get("RANK", "0")) == 0:  # of the processes that torchrun started, one prints
         _print(trained, args)
     return 0
 
 
-def _search(args: argparse.Namespace, resolved: Resolved) -> int:
+def _search(args: argparse.Namespace, planned: Plan) -> int:
     """Search for hyperparameters, then print the table of runs."""
     from phonate.cli.output import print_json, print_table
-    from phonate.workflows.tuning.search import BEST, folder_of, tune
+    from phonate.workflows.tuning.search import BEST, tune
 
-    args.logs = folder_of(resolved, args.resume, args.output) / "logs"
-    found = tune(
-        args.recipe,
-        args.overrides,
-        resume=args.resume,
-        mode=args.mode,
-        device=args.device,
-        output=args.output,
-        plugins=[Path(path) for path in args.plugin],
-    )
+    found = tune(planned)
     if args.json:
         trials = [vars(trial) for trial in found.trials]
         print_json({"run": str(found.run.path), "best": vars(found.best), "trials": trials})

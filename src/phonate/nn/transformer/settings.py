@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
@@ -128,6 +128,8 @@ SYNONYMS = {f"model.global_config.{name}": f"training.{name}" for name in ("batc
 class TransformerSettings(Settings):
     """An encoder, a decoder, or both."""
 
+    inherits: ClassVar = {"encoder": "global_config", "decoder": "global_config"}
+
     model_type: ModelType = "encoder"
     """encoder, decoder (causal), or encoder_decoder."""
     name: str | None = None
@@ -187,6 +189,11 @@ class TransformerSettings(Settings):
             if own is not None and own != trained:
                 shown = "not set" if trained is None else trained
                 raise InputError(f"model.global_config.{name} is {own} but training.{name} is {shown}; remove one")
+
+    @property
+    def random_features(self) -> bool:
+        """Whether any of its attention is linear."""
+        return any(part is not None and part.features is not None for part in (self.encoder, self.decoder))
 
     @property
     def output_settings(self) -> LayerSettings:

@@ -44,6 +44,8 @@ ACCURACY = "accuracy"
 class CloningTask(Task):
     """Trains a CloningNetwork as `recipe` says."""
 
+    random_features = False
+
     def __init__(self, recipe: CloningRecipe) -> None:
         require("transformers", *(["peft"] if recipe.model.strategy == "lora" else []))
         self.recipe = recipe

@@ -10,7 +10,7 @@ Terms: the losses of the recipe, with a teacher also `content`, and from `advers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -62,6 +62,8 @@ _PREVIEW_REFERENCE_SECONDS = 60.0
 class ConversionTask(Task):
     """Trains a VoiceTransformer, or two, as `recipe` says. `recipe.data` is ConversionData, `recipe.model`
     ConversionModel."""
+
+    random_features = False
 
     def __init__(self, recipe: ConversionRecipe) -> None:
         self.recipe = recipe
@@ -315,9 +317,9 @@ class ConversionTask(Task):
         }
 
 
-def start(recipe: ConversionRecipe) -> Start:
+def start(recipe: ConversionRecipe) -> Iterator[Start]:
     """What training does about the packaged vocoder where that does not fit the recipe's mels."""
-    return start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))
+    yield start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))
 
 
 def predict(model: nn.Module, batch: Batch, mask_BT: Tensor) -> Tensor:

@@ -162,6 +162,10 @@ INFO = TaskInfo(
     tuning="phonate.tasks.diarization.tuning:tune",
     implied_by=("training.eval_knobs.label_type", "datasets", "global_config"),
     sections=KALDI_SECTIONS,
-    synonyms=SYNONYMS,
+    synonyms={
+        **SYNONYMS,
+        "training.eval_knobs.max_duration": "training.max_duration",
+        "training.eval_knobs.batch_size": "training.validation.batch_size",
+    },
     facts=facts,
 )

@@ -50,6 +50,7 @@ class DiarizationTask(Task):
         self.label_type = recipe.training.eval_knobs.label_type
         self.criterion = DiarizationLoss(recipe.training.loss, self.label_type)
         self.coupling = self.criterion.coupling
+        self.random_features = recipe.model.random_features
         recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
         self._build_labels([""])  # reports mistakes in `num_classes` before a corpus is prepared
 

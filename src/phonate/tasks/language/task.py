@@ -31,6 +31,8 @@ _BITS = "bits_per_character"
 class LanguageTask(Task):
     """Trains a causal language model as `recipe` says."""
 
+    random_features = False
+
     def __init__(self, recipe: LanguageRecipe) -> None:
         require("transformers", *(["peft"] if recipe.model.adapted else []))
         self.recipe = recipe

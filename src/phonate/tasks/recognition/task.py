@@ -31,6 +31,8 @@ from phonate.training.task import Batch, Count, Dataset, Metric, Picture, Previe
 class RecognitionTask(Task):
     """Trains a CtcModel as `recipe` says."""
 
+    random_features = False
+
     def __init__(self, recipe: RecognitionRecipe) -> None:
         require_own_loss(recipe.training.loss, "recognition")
         self.recipe = recipe

@@ -45,6 +45,7 @@ class SequenceTask(Task):
         self.writes = recipe.model.decoder is not None
         self.criterion = build_loss(recipe.training.loss, default="cross_entropy")
         self.coupling = self.criterion.coupling
+        self.random_features = recipe.model.random_features
         _check(recipe, self.criterion.main)
         if recipe.model.model_type == "encoder_decoder":
             _ = self._scores  # reports missing packages before training

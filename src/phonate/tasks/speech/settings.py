@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from phonate.config.language_codes import is_english
-from phonate.config.metrics import NEWEST, Metric, by_name
+from phonate.config.metrics import Metric, by_name
 from phonate.config.recipe import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
@@ -143,17 +143,8 @@ def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def session_defaults(language: str) -> dict[str, Any]:
-    """Overrides for a language. Others than English have espeak's phones, and are not judged in training: that takes a
-    larger recogniser."""
-    if is_english(language):
-        return {}
-    return {
-        "data.language": language,
-        "data.phonemes": "espeak",
-        "data.durations": "learnt",
-        "data.judged": 0,
-        "training.validation.metric_for_best_model": NEWEST,
-    }
+    """Overrides for a language. Others than English are not judged in training: that takes a larger recogniser."""
+    return {} if is_english(language) else {"data.language": language, "data.judged": 0}
 
 
 SpeechRecipe = Recipe[SpeechData, SpeechModel, SpeechTraining]

@@ -16,6 +16,7 @@ sound like them, other ones anew; with many recordings in another language all i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from phonate.rendering.renderer import start_of_vocoder
 from phonate.tasks.speech.judges import INSTALL_JUDGES, missing_judges
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe, phonemes_of
 from phonate.training.checkpoints.resolve import BASE_VOICE
-from phonate.training.checkpoints.trained import open_trained
+from phonate.training.checkpoints.trained import describe_trained
 
 BASE = "base"
 """`training.init_from` of a recipe that leaves the start to the recordings."""
@@ -58,18 +59,17 @@ _AVERAGE = {"decay": 0.99, "warmup": False, "validate_with": "ema"}
 _FREEZE = {"type": "freeze_layers", "options": {"patterns": list(_PROSODY)}}
 
 
-def start(recipe: SpeechRecipe) -> Start | None:
-    """How to start the training of `recipe`; None where it does not leave that open.
+def start(recipe: SpeechRecipe) -> Iterator[Start]:
+    """What the training of `recipe` leaves open, decided; see `TaskInfo.start`.
 
     Raises DataError where the recordings can't be listed.
     """
     language = _of_language(recipe)
-    parts = [language, start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))]
-    parts.append(_of_judges(recipe))
+    yield language
+    yield start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))
+    yield _of_judges(recipe)
     if recipe.training.init_from == BASE:
-        parts.append(_from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes)))
-    changes = {name: value for part in parts for name, value in part.changes.items()}
-    return Start(changes, "; ".join(part.reason for part in parts if part.reason)) if changes else None
+        yield _from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes))
 
 
 def _of_language(recipe: SpeechRecipe) -> Start:
@@ -83,7 +83,9 @@ def _of_language(recipe: SpeechRecipe) -> Start:
         changes["data.durations"] = "learnt"
         reasons.append("durations from an aligner that is trained first")
     what = f"data.phonemes={data.phonemes}" if english else data.language
-    return Start(changes, f"{what}: {', '.join(reasons)}" if reasons else "")
+    reason = f"{what}: {', '.join(reasons)}" if reasons else ""
+    origin = f"data.phonemes: {data.phonemes}" if english else f"data.language: {data.language}"
+    return Start(changes, reason, origin)
 
 
 def _of_judges(recipe: SpeechRecipe) -> Start:
@@ -91,7 +93,8 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
     data = recipe.data
     if not data.judged:
         by_judges = recipe.training.validation.metric_for_best_model == _JUDGED
-        return Start(_NEWEST, "the newest checkpoint is the best (data.judged=0)") if by_judges else Start({}, "")
+        reason = "the newest checkpoint is the best (data.judged=0)"
+        return Start(_NEWEST, reason, "data.judged: 0") if by_judges else Start({}, "")
     if missing_judges():
         wanted = INSTALL_JUDGES
     elif not is_english(data.language) and not is_included(RECOGNISER):
@@ -99,19 +102,20 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
     else:
         return Start({}, "")
     reason = f"checkpoints are not judged, as the judges are not installed ({wanted})"
-    return Start({"data.judged": 0, **_NEWEST}, reason)
+    return Start({"data.judged": 0, **_NEWEST}, reason, "judges: not installed")
 
 
 def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
     """Whether and how to start from the base, with the phones of `phonemes`."""
-    base = open_trained(BASE_VOICE, "speech", SpeechRecipe).recipe
+    base = describe_trained(BASE_VOICE, "speech", SpeechRecipe).recipe
     if (unlike := _unlike(recipe, base)) is not None:
-        return _from_scratch(unlike)
+        return _from_scratch(unlike, f"{BASE_VOICE}: it has {unlike}")
     minutes = _minutes(recipe.data)
     other = (base.data.phonemes, base.data.language) != (phonemes, recipe.data.language)
     phones = f"other phones ({base.data.phonemes}, {base.data.language})"
     if other and minutes > MANY_MINUTES:
-        return _from_scratch(f"{phones}, and over {MANY_MINUTES:.0f} minutes of recordings suffice by themselves")
+        reason = f"{phones}, and over {MANY_MINUTES:.0f} minutes of recordings suffice by themselves"
+        return _from_scratch(reason, _origin(minutes, recipe.data.language))
     steps = next(steps for most, steps in _STEPS if minutes <= most and not (other and steps == _FEW_STEPS))
     changes: dict[str, Any] = {
         "training.init_from": BASE_VOICE,
@@ -126,16 +130,24 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
     if steps == _FEW_STEPS:
         trained = "its sound and a speaker"
         changes |= {"training.callbacks": [_FREEZE], "training.ema": _AVERAGE, **_BY_LOSS}
-    found = f"{minutes:.1f}" if minutes <= MANY_MINUTES else f"over {MANY_MINUTES:.0f}"
     return Start(
         changes,
-        f"{found} minutes of recordings: {steps} steps from {BASE_VOICE}, training {trained} "
+        f"{_shown(minutes)} minutes of recordings: {steps} steps from {BASE_VOICE}, training {trained} "
         "(training.init_from=null: from scratch)",
+        _origin(minutes, recipe.data.language),
     )
 
 
-def _from_scratch(unlike: str) -> Start:
-    return Start({"training.init_from": None}, f"training from scratch: {BASE_VOICE} has {unlike}")
+def _from_scratch(unlike: str, origin: str) -> Start:
+    return Start({"training.init_from": None}, f"training from scratch: {BASE_VOICE} has {unlike}", origin)
+
+
+def _origin(minutes: float, language: str) -> str:
+    return f"data: {_shown(minutes)} minutes, language {language}"
+
+
+def _shown(minutes: float) -> str:
+    return f"{minutes:.1f}" if minutes <= MANY_MINUTES else f"over {MANY_MINUTES:.0f}"
 
 
 def _unlike(recipe: SpeechRecipe, base: SpeechRecipe) -> str | None:

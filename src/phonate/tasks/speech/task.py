@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.rendering.renderer import check_vocoder
 from phonate.tasks.speech.corpus import Corpus
 from phonate.tasks.speech.dataset import SpeechDataset
-from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.judges import Judges, check_judges, judged, quality
 from phonate.tasks.speech.model import SpeechModelGAN, build_acoustic
 from phonate.tasks.speech.models import adoption, autoregressive
@@ -59,6 +58,9 @@ from phonate.training.task import (
     losses,
 )
 
+if TYPE_CHECKING:
+    from phonate.tasks.speech.inference import Synthesiser
+
 GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
 _VOICES = "acoustic.voices.weight"
 _PHONES = "acoustic.embedding.weight"
@@ -77,6 +79,8 @@ def _check_durations(data: SpeechData) -> None:
 
 class SpeechTask(Task):
     """Trains an acoustic model as `recipe` says."""
+
+    random_features = False
 
     def __init__(self, recipe: SpeechRecipe) -> None:
         self.recipe = recipe
@@ -236,6 +240,8 @@ class SpeechTask(Task):
         return int(self.recipe.data.audio.sample_rate)
 
     def _synthesiser(self, model: nn.Module) -> Synthesiser:
+        from phonate.tasks.speech.inference import Synthesiser  # takes a while, and the first steps do without
+
         acoustic = cast(SpeechModelGAN, model).acoustic
         return Synthesiser(acoustic, self.recipe.data, self.corpus.inventory, self.corpus.speakers)
 

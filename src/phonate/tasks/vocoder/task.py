@@ -57,6 +57,8 @@ GENERATOR, DISCRIMINATOR = "vocoder", "discriminators"
 class VocoderTask(Task):
     """Trains a Vocoder as `recipe` says."""
 
+    random_features = False
+
     def __init__(self, recipe: VocoderRecipe) -> None:
         require_own_loss(recipe.training.loss, "vocoder")
         if recipe.data.augmentation is not None and recipe.data.predicted is not None:

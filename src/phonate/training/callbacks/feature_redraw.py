@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 DEFAULT_INTERVAL = 1000
 """Optimizer steps between redraws."""
+NOTHING_TO_REDRAW = (
+    "feature_redraw: no module of this model has redraw_features(); remove training.feature_redraw_interval and the "
+    "callback feature_redraw"
+)
 
 
 def redrawable(module: nn.Module) -> list[nn.Module]:
@@ -53,10 +57,7 @@ class FeatureRedrawCallback(Callback):
         if self.interval is None:
             found = [module for module in found if redrawn_by_default(module)]
         elif not found:
-            raise InputError(
-                "feature_redraw: no module of this model has redraw_features(); remove "
-                "training.feature_redraw_interval and the callback feature_redraw"
-            )
+            raise InputError(NOTHING_TO_REDRAW)
         usual = self.interval or DEFAULT_INTERVAL
         self.modules = [(module, getattr(module, "redraw_interval", None) or usual) for module in found]
 

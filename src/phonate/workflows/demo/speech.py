@@ -12,19 +12,18 @@ from pathlib import Path
 
 from phonate.audio.whisper import PACKAGES, is_included, model_for
 from phonate.config.errors import InputError, MissingPackageError
-from phonate.config.resolve import resolve
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Problem, Row
 from phonate.evaluation.tables import Evaluation
 from phonate.tasks.speech.judges import INSTALL_JUDGES, missing_judges
 from phonate.tasks.speech.settings import SpeechData
-from phonate.tasks.speech.start import start
 from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.run import Run
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded_voice
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
 from phonate.workflows.evaluate import evaluate
+from phonate.workflows.plan import plan
 from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening, read_json
 
 RECORDINGS = Path(str(resources.files("phonate"))) / "base" / "recordings"
@@ -76,8 +75,7 @@ def train_speech(
         _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say, synthetic=True)
     else:
         adapted = ["speech", *corpus, *texts, _UNJUDGED]
-        chosen = start(resolve("speech", adapted[1:]).recipe)
-        from_base = chosen is not None and chosen.changes["training.init_from"] is not None
+        from_base = plan("speech", adapted[1:]).settings.init_from is not None
         if from_base:
             say("\ntraining: the voice that comes with phonate becomes that of the recordings")
             Training(adapted, output, machine).stopped_and_resumed(limit, 1.0, say)

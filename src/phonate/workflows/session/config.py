@@ -15,10 +15,11 @@ from phonate.config.documents import Document, read
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.recipe import Recipe
 from phonate.config.registry import nearest
-from phonate.config.resolve import Resolved, recipe_class, resolve_document
+from phonate.config.resolve import recipe_class
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, task_settings
 from phonate.data.voices.settings import VoiceRules
+from phonate.workflows.plan import Plan, plan
 from phonate.workflows.session.notice_settings import NoticeSettings
 from phonate.workflows.session.tasks import default_task, defaults, tasks_for
 
@@ -112,21 +113,20 @@ class SessionConfig:
         """The section `session` alone."""
         return replace(self, document=replace(self.document, values={}))
 
-    def recipe(self, name: str, overrides: dict[str, Any]) -> Resolved:
-        """The recipe to train: the configuration itself if it names a task, else the shipped recipe `name` under it.
+    def plan(self, name: str, overrides: dict[str, Any], corpus: bool = True) -> Plan:
+        """The plan of the recipe to train: the configuration itself if it names a task, else the shipped recipe `name`
+        under it. `corpus`: whether the corpus is there already.
 
         Raises RecipeError for mistakes.
         """
-        if self.task is not None:
-            return resolve_document(self.document, overrides)
-        return resolve_document(self.document, overrides, base=read(name))
+        return plan(self.document, overrides, base=name if self.task is None else None, corpus=corpus)
 
     def check_recipes(self, names: Sequence[str]) -> None:
         """Raise RecipeError for mistakes that no recipe of `names`, the ones that may be trained, would accept."""
         errors = []
         for name in names if self.task is None else names[:1]:
             try:
-                self.recipe(name, {"data.path": _ANYWHERE})
+                self.plan(name, {"data.path": _ANYWHERE}, corpus=False)
             except RecipeError as error:
                 errors.append(error)
             else:
@@ -141,7 +141,7 @@ class SessionConfig:
         place = self.document.places.get(("session", "vocoder"))
         named = f"{place.value} session.vocoder: " if place else ""
         try:
-            task = self.vocoder_recipe(source, {"data.path": _ANYWHERE}).recipe.task
+            task = self.vocoder_plan(source, {"data.path": _ANYWHERE}, corpus=False).written.recipe.task
         except RecipeError as error:
             raise RecipeError(f"{named if source != 'auto' else ''}{error}") from None
         if task != "vocoder":
@@ -154,15 +154,15 @@ class SessionConfig:
         wanted = defaults(task, self.settings.language)
         return {path: value for path, value in wanted.items() if self.value(*path.split(".")) is None}
 
-    def vocoder_recipe(self, source: str, overrides: dict[str, Any]) -> Resolved:
-        """The recipe `source` with the shared options of the voice's configuration."""
+    def vocoder_plan(self, source: str, overrides: dict[str, Any], corpus: bool = True) -> Plan:
+        """The plan of the recipe `source` with the shared options of the voice's configuration."""
         values: dict[str, Any] = {}
         for path in _SHARED:
             found = self.value(*path) if self.task is None else None
             if found is not None and (path != ("size",) or found in task_settings("vocoder").sizes):
                 _put(values, path, found)
-        base = read("vocoder" if source == "auto" else source)
-        return resolve_document(replace(self.document, values=values), overrides, base=base)
+        document = replace(self.document, values=values)
+        return plan(document, overrides, base="vocoder" if source == "auto" else source, corpus=corpus)
 
     def value(self, *path: str) -> Any:
         """The value written at `path`; None if there is none."""
@@ -188,7 +188,7 @@ def read_config(path: Path) -> SessionConfig:
     if config.task is None:
         return config
     if config.task not in TASKS.names():
-        config.recipe(default_task("texts"), {"data.path": _ANYWHERE})  # raises, with the place
+        config.plan(default_task("texts"), {"data.path": _ANYWHERE}, corpus=False)  # raises, with the place
     trained = [*tasks_for("recordings"), *tasks_for("texts")]
     if config.task not in trained:
         raise RecipeError(

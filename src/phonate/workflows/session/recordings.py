@@ -11,7 +11,6 @@ from pathlib import Path
 
 from phonate.audio.decoding import USUAL_SUFFIXES, read_start, write_audio
 from phonate.config.errors import DataError, InputError
-from phonate.config.resolve import Resolved
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.recording import read_part
 from phonate.data.manifests.rows import Problem, Row, official_split, one_line, printable
@@ -22,6 +21,7 @@ from phonate.data.voices.files import VoiceDataDetector
 from phonate.data.voices.profile import voice_profile, write_profile
 from phonate.data.voices.validation import VoiceFile, validate_voice_files
 from phonate.workflows.pages.voice_page import write_voice_page
+from phonate.workflows.plan import Plan
 from phonate.workflows.session import vocoder
 from phonate.workflows.session.demonstration import sample
 from phonate.workflows.session.tasks import default_task, needs_text
@@ -67,10 +67,10 @@ def train_voice(work: Work) -> Path:
     task = work.state.task
     if task is None or not listed.is_file():
         task = _prepare(work, listed)
-    resolved = vocoder.with_vocoder(work, _recipe(work, task, listed))
+    plan = vocoder.with_vocoder(work, _plan(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
-    work.train(resolved, MODEL)
-    made = work.export(SAVED, getattr(resolved.recipe.data, "vocoder", None))
+    work.train(plan, MODEL)
+    made = work.export(SAVED, getattr(plan.recipe.data, "vocoder", None))
     path, text = _first(listed)
     shown = sample(made, work.output / SAVED, path, text)
     model = work.keep(made)
@@ -210,14 +210,15 @@ def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
     return wanted
 
 
-def _recipe(work: Work, task: str, path: Path) -> Resolved:
-    """The recipe, for the recordings at `path`."""
-    return work.config.recipe(task, {"data.path": str(path.resolve()), **work.config.language_overrides(task)})
+def _plan(work: Work, task: str, path: Path, corpus: bool = True) -> Plan:
+    """The plan for the recordings listed at `path`; `corpus`: whether they are listed there already."""
+    overrides = {"data.path": str(path.resolve()), **work.config.language_overrides(task)}
+    return work.config.plan(task, overrides, corpus)
 
 
 def _check(work: Work, task: str, listed: Path) -> None:
     """Raise InputError for mistakes in the configuration, the vocoder included, before any work."""
-    work.check(vocoder.checked(work, _recipe(work, task, listed)))
+    vocoder.checked(work, _plan(work, task, listed, corpus=False)).check()
 
 
 def _match(

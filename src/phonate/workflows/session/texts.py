@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.config.resolve import Resolved
 from phonate.data.dialogues.reading import SUFFIXES, text_files
+from phonate.workflows.plan import Plan
 from phonate.workflows.session.demonstration import sample
 from phonate.workflows.session.tasks import default_recipe
 from phonate.workflows.session.work import MODEL, Work
@@ -23,10 +23,11 @@ def train_text(work: Work) -> Path:
     """
     log = work.log
     log.info("Starting text training")
-    resolved = _recipe(work)
-    log.success(f"Configuration: {resolved.document.name if work.config.exists else 'the recipe ' + resolved.name}")
-    log.info(f"Training on the texts in {resolved.recipe.data.path}, on {work.device}")
-    work.train(resolved, MODEL)
+    plan = _plan(work)
+    written = plan.written
+    log.success(f"Configuration: {written.document.name if work.config.exists else 'the recipe ' + written.name}")
+    log.info(f"Training on the texts in {plan.recipe.data.path}, on {work.device}")
+    work.train(plan, MODEL)
     made = work.export(SAVED)
     shown = sample(made, work.output / SAVED)
     model = work.keep(made)
@@ -36,12 +37,12 @@ def train_text(work: Work) -> Path:
     return model
 
 
-def _recipe(work: Work) -> Resolved:
-    """The recipe: a new model, or adapters where the configuration names a pretrained one."""
+def _plan(work: Work) -> Plan:
+    """The plan: a new model, or adapters where the configuration names a pretrained one."""
     config = work.config
     name = default_recipe("texts", pretrained=config.value("model", "name") is not None)
     overrides = {} if config.value("data", "path") is not None else {"data.path": str(_texts(work))}
-    return config.recipe(name, overrides)
+    return config.plan(name, overrides)
 
 
 def _texts(work: Work) -> Path:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonate.audio.processor import AudioProcessor
-from phonate.config.resolve import Resolved
 from phonate.rendering.renderer import vocoder_conflict
 from phonate.training.checkpoints import best_or_latest
+from phonate.workflows.plan import Plan
 from phonate.workflows.session.work import VOCODER, Work
 
 _AUTO = "auto"
@@ -24,27 +24,28 @@ class _Choice:
     """The recipe by which it is trained first, if it is."""
 
 
-def checked(work: Work, resolved: Resolved) -> Resolved:
-    """The recipe with its vocoder, if it need not be trained. Raises InputError where it has no intact checkpoint."""
-    choice = _choice(work, resolved)
+def checked(work: Work, plan: Plan) -> Plan:
+    """The plan with its vocoder, if it need not be trained. Raises InputError where it has no intact checkpoint."""
+    choice = _choice(work, plan)
     if choice.run is not None:
         best_or_latest(choice.run)
-    return _with(work, resolved, choice.run)
+    return _with(plan, choice.run)
 
 
-def with_vocoder(work: Work, resolved: Resolved) -> Resolved:
-    """The recipe with its vocoder, which is trained now if there is none."""
-    choice = _choice(work, resolved)
+def with_vocoder(work: Work, plan: Plan) -> Plan:
+    """The plan with its vocoder, which is trained now if there is none."""
+    choice = _choice(work, plan)
     if choice.recipe is None:
-        return _with(work, resolved, choice.run)
+        return _with(plan, choice.run)
     work.log.info(f"Training a vocoder first, on {work.device}")
-    run = work.train(work.config.vocoder_recipe(choice.recipe, {"data.path": resolved.recipe.data.path}), VOCODER)
-    return _with(work, resolved, str(run.resolve()))
+    own = work.config.vocoder_plan(choice.recipe, {"data.path": plan.written.recipe.data.path})
+    run = work.train(own, VOCODER)
+    return _with(plan, str(run.resolve()))
 
 
-def _choice(work: Work, resolved: Resolved) -> _Choice:
+def _choice(work: Work, plan: Plan) -> _Choice:
     """As `session.vocoder` says, unless the configuration itself has a `data.vocoder`."""
-    data, source, config = resolved.recipe.data, work.config.settings.vocoder, work.config
+    data, source, config = plan.written.recipe.data, work.config.settings.vocoder, work.config
     named = getattr(data, "vocoder", None)
     if not hasattr(data, "vocoder") or config.value("data", "vocoder") is not None:
         return _Choice(named)
@@ -58,10 +59,8 @@ def _choice(work: Work, resolved: Resolved) -> _Choice:
     return _Choice(str(Path(source).resolve())) if Path(source).is_dir() else _Choice(None, source)
 
 
-def _with(work: Work, resolved: Resolved, vocoder: str | None) -> Resolved:
-    """The recipe with `data.vocoder`."""
-    data, task = resolved.recipe.data, resolved.recipe.task
-    if getattr(data, "vocoder", None) == vocoder:
-        return resolved
-    overrides = {"data.path": data.path, "data.vocoder": vocoder, **work.config.language_overrides(task)}
-    return work.config.recipe(task, overrides)
+def _with(plan: Plan, vocoder: str | None) -> Plan:
+    """The plan with `data.vocoder`."""
+    if getattr(plan.written.recipe.data, "vocoder", None) == vocoder:
+        return plan
+    return plan.but({"data.vocoder": vocoder})

@@ -5,24 +5,22 @@ from __future__ import annotations
 import errno
 import itertools
 import shutil
-import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phonate.config.errors import CheckpointError
-from phonate.config.resolve import Resolved
-from phonate.config.tasks import task_class
 from phonate.data.parallel import Progress
 from phonate.data.progress import Stage
 from phonate.rendering.renderer import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import best_or_latest, copies, files, manifest
 from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.workflows.pages.report import write_report
+from phonate.workflows.plan import Plan
 from phonate.workflows.session.config import SessionConfig
 from phonate.workflows.session.demonstration import SAMPLE
 from phonate.workflows.session.log import SessionLog
 from phonate.workflows.session.state import SessionState
-from phonate.workflows.train import settled, train
+from phonate.workflows.train import train_plan
 
 MODEL, VOCODER = "model", "vocoder"
 """Names of runs."""
@@ -63,17 +61,8 @@ class Work:
             verb = "Processed" if what == Stage.EXTRACTING else f"{what[:1].upper()}{what[1:]}:"
             self.log.add("INFO", [f"{verb} {done}/{total} samples..."], mirrored=self.bar is None)
 
-    def check(self, resolved: Resolved) -> None:
-        """Raise InputError for what the recipe's task can't do, before hours of other work."""
-        with tempfile.TemporaryDirectory() as folder:
-            recipe = Path(folder) / f"{MODEL}.yaml"
-            recipe.write_text(resolved.to_yaml(), encoding="utf-8")
-            # As training will start it, but for what the recordings decide, which are not listed yet.
-            final, _ = settled(recipe, {"training.init_from": None})
-        task_class(final.recipe.task)(final.recipe)
-
-    def train(self, resolved: Resolved, name: str) -> Path:
-        """Train a recipe into the session's folder `name` on the session's device; returns the run.
+    def train(self, plan: Plan, name: str) -> Path:
+        """Train what was planned into the session's folder `name` on the session's device; returns the run.
 
         In a resumed session a finished run is not trained again, and one with checkpoints continues.
         """
@@ -82,12 +71,13 @@ class Work:
         if name in self.state.trained:
             return run
         recipe = self.folder / f"{name}.yaml"
-        recipe.write_text(resolved.to_yaml(), encoding="utf-8")
-        trained = train(recipe, output=run, device=self.device, resume="auto" if run.is_dir() else None)
+        recipe.write_text(plan.resolved.to_yaml(), encoding="utf-8")
+        resume = "auto" if run.is_dir() else None
+        trained = train_plan(replace(plan, output=run, asked_device=self.device, asked_resume=resume))
         self.state.trained.append(name)
         self.state.write(self.folder)
         shown = "".join(f", {metric} {value:.4g}" for metric, value in sorted(trained.metrics.items()))
-        self.log.success(f"Trained {trained.step} steps of {resolved.recipe.task}{shown}")
+        self.log.success(f"Trained {trained.step} steps of {plan.recipe.task}{shown}")
         return run
 
     def export(self, name: str, vocoder: str | None = None) -> Path:

@@ -7,25 +7,23 @@ import io
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phonate.config.errors import InputError, RecipeError, TrainingError
-from phonate.config.registry import load_plugin, nearest
-from phonate.config.resolve import Resolved, resolve
+from phonate.config.errors import InputError, TrainingError
 from phonate.config.tasks import task_info
 from phonate.training.metrics import direction_of
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
+from phonate.workflows.plan import Plan
 from phonate.workflows.tuning.optuna_search import search as optuna_search
 from phonate.workflows.tuning.ray_search import search as ray_search
-from phonate.workflows.tuning.trial import Experiment, Trial
+from phonate.workflows.tuning.trial import TABLE, Experiment, Trial
 
 logger = logging.getLogger("phonate")
 
-TABLE = "trials.csv"
 BEST = "best.yaml"
 _FIRST_FAILURES = 3
 """The search is aborted if this many runs fail at the beginning."""
@@ -70,41 +68,35 @@ class Search:
         ]
 
 
-def tune(
-    source: str | Path,
-    overrides: Sequence[str] | Mapping[str, Any] = (),
-    *,
-    resume: str | None = None,
-    output: str | Path | None = None,
-    plugins: Sequence[Path] = (),
-    **options: Any,
-) -> Search:
-    """Run the search described by `training.tuning` of a recipe in the folder `output`, by default `runs/<recipe>`.
+def tune(plan: Plan) -> Search:
+    """Run the search described by `training.tuning` of a planned recipe in the plan's folder.
 
     Writes `study.log` (Optuna), the runs `trials/trial-0000` and so on, `trials.csv`, and `best.yaml`, the recipe of
-    the best run.
-
-    Args:
-        source, overrides: The recipe.
-        resume: "auto" or a search's folder: continue an interrupted search, or add runs after raising `n_trials`.
-        options: Further arguments of `phonate.workflows.train.train`.
+    the best run. With `resume` ("auto" or a search's folder) it continues an interrupted search, or adds runs after
+    `n_trials` was raised.
 
     Raises InputError for an unknown option or metric, MissingPackageError without the library, TrainingError if no run
     completes.
     """
-    for path in plugins:
-        load_plugin(path)
-    resolved = resolve(source, overrides)
-    settings: TrainingSettings = resolved.recipe.training
-    _check(resolved, settings)
-    direction = direction_of(settings, task_info(resolved.recipe.task).metrics)
+    settings: TrainingSettings = plan.written.recipe.training
+    plan.check()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("training.tuning: a search is one process; start it without torchrun or accelerate launch")
+    direction = direction_of(settings, task_info(plan.written.recipe.task).metrics)
     tuning = settings.tuning.model_copy(update={"direction": direction})
     settings = settings.model_copy(update={"tuning": tuning})
-    resume = resume or settings.checkpoint.resume
-    run = Run(folder_of(resolved, resume, output))
-    with run.opened(resuming=resume is not None):
-        run.write("recipe.yaml", resolved.to_yaml())
-        experiment = Experiment(source, overrides, tuning, run.path, {**options, "plugins": tuple(plugins)})
+    run = Run(plan.run)
+    with run.opened(resuming=plan.resume is not None):
+        run.write("recipe.yaml", plan.written.to_yaml())
+        experiment = Experiment(
+            plan.source,
+            plan.overrides,
+            tuning,
+            run.path,
+            mode=plan.mode,
+            device=plan.asked_device,
+            plugins=tuple(Path(record["path"]) for record in plan.plugins),
+        )
         found: list[Trial] = []
         for trial in _trials(experiment, settings.random_seed):
             found.append(trial)
@@ -122,33 +114,6 @@ def _trials(experiment: Experiment, seed: int) -> Iterator[Trial]:
     if experiment.settings.library == "optuna":
         return optuna_search(experiment, seed)
     return ray_search(experiment, seed)
-
-
-def folder_of(resolved: Resolved, resume: str | None, output: str | Path | None) -> Path:
-    """The folder of a search: `output`, otherwise that of the resumed search, otherwise runs/<recipe>.
-
-    With "auto", a recipe that is a search's own names that search.
-    """
-    if output is not None:
-        return Path(output)
-    if resume not in (None, "auto"):
-        return Path(str(resume))
-    recipe = resolved.document.path
-    if resume is not None and recipe is not None and (recipe.parent / TABLE).is_file():
-        return recipe.parent
-    return Path("runs") / resolved.name
-
-
-def _check(resolved: Resolved, settings: TrainingSettings) -> None:
-    """Raise RecipeError for an unknown option in the search space, InputError if there are several processes."""
-    known = {".".join(path) for path in resolved.origins if path[:2] != ("training", "tuning")}
-    for path in settings.tuning.search_space:
-        if path not in known and not any(one.startswith(f"{path}.") for one in known):
-            ends = sorted(one for one in known if one.endswith(f".{path}"))
-            hint = f"did you mean {' or '.join(ends)}?" if ends else nearest(path, sorted(known))
-            raise RecipeError(f"training.tuning.search_space: no option {path!r}; {hint}")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError("training.tuning: a search is one process; start it without torchrun or accelerate launch")
 
 
 def _write(search: Search) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from phonate.compute.resources import Mode
+from phonate.config.documents import Document
 from phonate.config.errors import InputError, TrainingError
+from phonate.config.overrides import Override, parse_overrides
 from phonate.training.callbacks import Callback, TrainerView
-from phonate.training.metrics import MetricWatch, Mode
+from phonate.training.metrics import MetricWatch
+from phonate.training.metrics import Mode as MetricMode
 from phonate.training.tuning import TuningSettings
+
+TABLE = "trials.csv"
+"""File in a search's folder with its runs."""
 
 State = Literal["complete", "pruned", "failed"]
 Values = Mapping[str, Any]
@@ -44,7 +50,7 @@ class TuningCallback(Callback):
     """Reports each validation to the search, and stops the run if it is pruned."""
 
     def __init__(self, settings: TuningSettings, is_hopeless: IsHopeless) -> None:
-        mode: Mode = "min" if settings.direction == "minimize" else "max"
+        mode: MetricMode = "min" if settings.direction == "minimize" else "max"
         self.watch = MetricWatch(settings.metric, mode, setting="training.tuning.metric")
         self.pruned = False
         self._is_hopeless = is_hopeless
@@ -69,29 +75,41 @@ class TuningCallback(Callback):
 class Experiment:
     """What all runs of a search share."""
 
-    source: str | Path
-    overrides: Sequence[str] | Mapping[str, Any]
+    source: str | Path | Document
+    overrides: tuple[Override, ...]
     settings: TuningSettings
     folder: Path
     """The search's folder."""
-    options: Mapping[str, Any]
-    """Further arguments of `phonate.workflows.train.train`: mode, device."""
+    mode: Mode
+    device: str | None
+    plugins: tuple[Path, ...]
 
     def run(self, number: int, values: Values, name: str, is_hopeless: IsHopeless) -> Trial:
         """Train with `values` in RUN/trials/`name`, or resume an interrupted run there.
 
         After an InputError or TrainingError (such as a non-finite loss) the run is failed; other errors are raised.
         """
-        from phonate.workflows.train import train
+        from phonate.workflows.plan import plan
+        from phonate.workflows.train import train_plan
 
         callback = TuningCallback(self.settings, is_hopeless)
         folder = self.folder / "trials" / name
         resume = "auto" if folder.exists() else None
-        changes = combined(self.overrides, {**values, "training.tuning.library": None})
+        own: dict[str, Any] = {**values, "training.tuning.library": None}
+        changes = [*self.overrides, *parse_overrides(own)]
         started = time.monotonic()
         step, reason = 0, ""
         try:
-            step = train(self.source, changes, resume=resume, output=folder, callbacks=[callback], **self.options).step
+            planned = plan(
+                self.source,
+                changes,
+                resume=resume,
+                mode=self.mode,
+                device=self.device,
+                output=folder,
+                plugins=self.plugins,
+            )
+            step = train_plan(planned, callbacks=[callback]).step
         except (InputError, TrainingError) as error:
             reason = str(error)
         state: State = "failed" if reason else "pruned" if callback.pruned else "complete"
@@ -107,11 +125,3 @@ class Experiment:
             f"trials/{name}",
             reason,
         )
-
-
-def combined(overrides: Sequence[str] | Mapping[str, Any], values: Values) -> Sequence[str] | Mapping[str, Any]:
-    """`overrides` updated with `values`."""
-    if isinstance(overrides, Mapping):
-        return {**overrides, **values}
-    given = [overrides] if isinstance(overrides, str) else list(overrides)
-    return [*given, *(f"{path}={json.dumps(value)}" for path, value in values.items())]

@@ -1,0 +1,252 @@
+"""What will be trained: a recipe as it was written, then with what it leaves to its data, each value with its origin.
+
+Training, its dry run, searches, sessions, the demo, `explain` and `data` ask a `Plan`; nothing else resolves a recipe.
+Imports no torch before a decision or a check needs it, so that a mistake in a recipe is reported at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phonate.compute.resources import Mode
+from phonate.config.documents import Document, Key, read, shipped
+from phonate.config.errors import DataError, InputError, RecipeError
+from phonate.config.layers import EPOCHS, MAX_STEPS, gives
+from phonate.config.overrides import Override, Overrides, parse_overrides
+from phonate.config.recipe import Recipe
+from phonate.config.registry import load_plugin, nearest
+from phonate.config.resolve import REQUIRED, Resolved, resolve, resolve_document
+from phonate.config.tasks import Start, referred, task_class, task_info
+from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, run_with
+
+if TYPE_CHECKING:
+    import torch
+
+    from phonate.compute.distributed import Ranks
+    from phonate.training.settings import TrainingSettings
+    from phonate.training.task import Task
+
+_INIT_FROM: Key = ("training", "init_from")
+
+
+def plan(
+    source: str | Path | Document,
+    overrides: Overrides = (),
+    *,
+    base: str | None = None,
+    resume: str | None = None,
+    mode: Mode = "mixed",
+    device: str | None = None,
+    output: str | Path | None = None,
+    plugins: tuple[Path, ...] = (),
+    incomplete: bool = False,
+    corpus: bool = True,
+) -> Plan:
+    """The plan of the recipe `source` (a file, a run's folder, a shipped name, or a document) with `overrides`.
+
+    Args:
+        base: A recipe under that of `source`.
+        resume, mode, device, output: See `phonate.workflows.train.train`.
+        plugins: Files of Python to run first.
+        incomplete: Required options may be missing; what depends on the corpus is left open then.
+        corpus: Whether the corpus is there already; if not, what depends on it is left open.
+
+    Raises RecipeError for mistakes in the recipe, InputError for a plug-in that fails.
+    """
+    records = tuple(load_plugin(path) for path in plugins)
+    document = source if isinstance(source, Document) else read(source)
+    under = None if base is None else read(base)
+    changes = tuple(parse_overrides(overrides))
+    written = resolve_document(document, changes, under, incomplete=incomplete)
+    is_there = corpus and REQUIRED not in written.origins.values()
+    return Plan(source, written, changes, under, resume, mode, device, output, records, is_there)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be trained, where, and on what. Decisions are made once, when they are first needed."""
+
+    source: str | Path | Document
+    written: Resolved
+    """The recipe as it was written."""
+    overrides: tuple[Override, ...]
+    base: Document | None = None
+    asked_resume: str | None = None
+    mode: Mode = "mixed"
+    asked_device: str | None = None
+    output: str | Path | None = None
+    plugins: tuple[dict[str, str], ...] = ()
+    """Path and SHA-256 of each plug-in."""
+    corpus: bool = True
+    """Whether the corpus is there, so that decisions can depend on it."""
+
+    def but(self, changes: Mapping[str, Any]) -> Plan:
+        """The plan with further overrides."""
+        overrides = (*self.overrides, *parse_overrides(changes))
+        document = self.written.document
+        written = resolve_document(document, overrides, self.base, incomplete=not self.corpus)
+        return replace(self, written=written, overrides=overrides)
+
+    @cached_property
+    def decisions(self) -> tuple[Start, ...]:
+        """What the recipe leaves to its data, decided by its task; without a corpus as far as they need none.
+
+        Raises DataError where the recordings can't be listed.
+        """
+        info = task_info(self.written.recipe.task)
+        if info.start is None:
+            return ()
+        decided = []
+        try:
+            for one in referred(info.start)(self.written.recipe):
+                decided.append(one)
+        except DataError:
+            if self.corpus:
+                raise
+        return tuple(one for one in decided if one.changes)
+
+    @cached_property
+    def decided(self) -> dict[Key, Override]:
+        """Every option that was decided, with its value and what decided."""
+        changes = [
+            Override(tuple(name.split(".")), value, one.origin)
+            for one in self.decisions
+            for name, value in one.changes.items()
+        ]
+        return {change.path: change for change in changes}
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        """The recipe with what was decided."""
+        if not self.decided:
+            return self.written
+        below = [change for path, change in self.decided.items() if path not in {*self._own, _INIT_FROM}]
+        above = [change for path, change in self.decided.items() if path == _INIT_FROM]
+        changes = [*below, *self.overrides, *above]
+        return resolve_document(self.written.document, changes, self.base, incomplete=not self.corpus)
+
+    @property
+    def recipe(self) -> Recipe[Any, Any, Any]:
+        """What is trained."""
+        return self.resolved.recipe
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """Its section `training`."""
+        settings: TrainingSettings = self.recipe.training
+        return settings
+
+    @property
+    def reason(self) -> str:
+        """What was decided, in one line for the log; "" where there was nothing to decide."""
+        reason = "; ".join(one.reason for one in self.decisions if one.reason)
+        differing = (path for path in self._own if self.written.value(path) != self.decided[path].value)
+        otherwise = sorted(".".join(path) for path in differing)
+        return reason + (f"; set otherwise: {', '.join(otherwise)}" if reason and otherwise else "")
+
+    @cached_property
+    def _own(self) -> set[Key]:
+        """Decided options that overrides set, or a recipe of one's own unlike the shipped recipe of its task."""
+        own = {
+            path
+            for path in (*self.decided, EPOCHS)
+            if any(gives(change, path) for change in self.overrides) or _is_own(self.written, path)
+        }
+        if EPOCHS in own:
+            own.add(MAX_STEPS)
+        return (own & self.decided.keys()) - {_INIT_FROM}
+
+    @cached_property
+    def task(self) -> Task:
+        """The task, which refuses what it can't train before the corpus is read. Raises InputError."""
+        task: Task = task_class(self.recipe.task)(self.recipe)
+        return task
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device to train on. Raises InputError where there is none such."""
+        from phonate.compute import device as devices
+
+        return devices.choose(self.mode, self.asked_device or self.settings.device)
+
+    @property
+    def resume(self) -> str | None:
+        """`auto`, a run or a checkpoint to continue from; None: a new run."""
+        settings: TrainingSettings = self.written.recipe.training
+        return self.asked_resume or settings.checkpoint.resume
+
+    @property
+    def is_search(self) -> bool:
+        """Whether the recipe describes a search for hyperparameters, not one run."""
+        return self.written.recipe.training.tuning.library is not None
+
+    @property
+    def run(self) -> Path:
+        """The folder to write to: `output`, or else the run that is resumed, or runs/<recipe>.
+
+        With "auto", a recipe that is a run's or a search's own names that one.
+
+        Raises InputError and CheckpointError where `resume` names nothing that can be resumed.
+        """
+        if self.output is not None:
+            return Path(self.output)
+        if self.resume in (None, "auto"):
+            own = None if self.resume is None else self._run_of_recipe()
+            return own or Path("runs") / self.written.name
+        asked = Path(self.resume)
+        if self.is_search:
+            return asked
+        if is_checkpoint(asked):
+            return run_of(asked.parent)
+        if not asked.is_dir():
+            raise InputError(f"{self.resume}: no such run or checkpoint")
+        return asked if checkpoints_folder(asked) != asked else run_of(asked)
+
+    def _run_of_recipe(self) -> Path | None:
+        """The run or the search that wrote the recipe; None for any other recipe."""
+        recipe = self.written.document.path
+        if self.is_search:
+            from phonate.workflows.tuning.trial import TABLE
+
+            return recipe.parent if recipe is not None and (recipe.parent / TABLE).is_file() else None
+        return run_with(recipe)
+
+    def check(self, ranks: Ranks | None = None, begins: bool | None = None) -> None:
+        """Refuse what training would refuse before it reads the corpus, in its words. Raises InputError.
+
+        `begins`: whether no checkpoint is resumed; None: as the plan says.
+        """
+        from phonate.compute.distributed import Ranks
+        from phonate.training.setup import check_settings
+
+        _check_search_space(self.written)
+        begins = self.resume is None and self.corpus if begins is None else begins
+        check_settings(self.task, self.settings, ranks or Ranks(), begins)
+
+
+def _check_search_space(resolved: Resolved) -> None:
+    """Raise RecipeError for an unknown option in `training.tuning.search_space`."""
+    known = {".".join(path) for path in resolved.origins if path[:2] != ("training", "tuning")}
+    for path in resolved.recipe.training.tuning.search_space:
+        if path not in known and not any(one.startswith(f"{path}.") for one in known):
+            ends = sorted(one for one in known if one.endswith(f".{path}"))
+            hint = f"did you mean {' or '.join(ends)}?" if ends else nearest(path, sorted(known))
+            raise RecipeError(f"training.tuning.search_space: no option {path!r}; {hint}")
+
+
+def _is_own(resolved: Resolved, path: Key) -> bool:
+    """Whether a recipe of one's own sets this option unlike the shipped recipe of its task."""
+    task, is_written = resolved.recipe.task, path in resolved.document.places
+    if not is_written or task not in shipped():
+        return is_written
+    return bool(_usual(task, resolved.recipe.size).value(path) != resolved.value(path))
+
+
+@lru_cache(maxsize=4)
+def _usual(task: str, size: str) -> Resolved:
+    """The shipped recipe of a task."""
+    return resolve(task, {"size": size}, incomplete=True)

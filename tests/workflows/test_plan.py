@@ -1,0 +1,294 @@
+"""What is trained, explained, checked and trained by a session is one plan: the same values, and the same refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from phonate.audio.processor import AudioProcessor
+from phonate.audio.settings import AudioConfig
+from phonate.cli import main
+from phonate.config import resolve as resolving
+from phonate.config.errors import CheckpointError, InputError
+from phonate.config.recipe import Recipe
+from phonate.config.resolve import Resolved, to_yaml
+from phonate.rendering.renderer import check_vocoder
+from phonate.training.checkpoints import loading, manifest
+from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE, packaged
+from phonate.training.checkpoints.trained import describe_trained, open_trained, recipe_of
+from phonate.workflows import train as workflow
+from phonate.workflows.plan import plan
+from phonate.workflows.session.config import read_config
+
+Outcome = dict[str, Any] | str
+"""The values of a recipe, or the words of its refusal."""
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three clips with texts."""
+    folder = tmp_path_factory.mktemp("plan") / "clips"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        soundfile.write(folder / f"{number}.wav", 0.1 * rng.standard_normal(16000), 16000)
+        (folder / f"{number}.txt").write_text("Good morning to you.", encoding="utf-8")
+    return folder
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["explain", *arguments, "--json"]) == 0
+    values: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return values
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main([*arguments]) == 2
+    return capsys.readouterr().err.removeprefix("error: ").strip()
+
+
+def test_what_the_language_and_the_recordings_decide_is_explained(
+    clips: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = explained(capsys, "speech", f"data.path={clips}", "data.language=de", "training.optimizer.lr=3e-4")
+    assert found["data.phonemes"] == {"value": "espeak", "origin": "data.language: de"}
+    assert found["data.durations"]["value"] == "learnt"
+    assert found["training.max_steps"] == {"value": 800, "origin": "data: 0.1 minutes, language de"}
+    assert found["training.init_from"]["value"] == BASE_VOICE
+    assert found["training.optimizer.lr"] == {"value": 3e-4, "origin": "command line"}
+
+
+def test_without_a_corpus_its_decisions_are_left_open(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explained(capsys, "speech", "data.language=de")
+    assert found["data.path"]["origin"] == "required"
+    assert found["data.phonemes"]["value"] == "espeak"
+    assert found["training.init_from"]["value"] == "base"
+
+
+def test_values_from_another_key_name_it_and_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        "task: diarization\ndata: {path: x}\nmodel:\n  global_config:\n    d_model: 64\n    batch_size: 3\n"
+        "training:\n  eval_knobs:\n    max_duration: 20.0\n"
+    )
+    found = explained(capsys, str(recipe))
+    assert found["model.encoder.d_model"] == {"value": 64, "origin": f"{recipe}:5:14 model.global_config.d_model"}
+    assert found["training.batch_size"]["origin"] == f"{recipe}:6:17 model.global_config.batch_size"
+    assert found["training.max_duration"]["origin"] == f"{recipe}:9:19 training.eval_knobs.max_duration"
+    assert found["model.encoder.d_ff"]["origin"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "option", "said"),
+    [
+        ("diarization", "training.feature_redraw_interval=100", "remove training.feature_redraw_interval"),
+        ("diarization", "training.loss.main=cross_entropy", "one class per frame"),
+        ("diarization", "model.global_config.batch_size=3", "model.global_config.batch_size is 3 but"),
+        ("conversion", "training.callbacks=[{type: lr_monitor, options: {nosuch: 1}}]", "options.nosuch"),
+        ("conversion", "data.vocoder=nowhere", "data.vocoder: nowhere"),
+        ("conversion", "training.init_from=nowhere", "training.init_from: nowhere"),
+        ("speech", "data.path=nowhere", "nowhere: no such file or folder"),
+        (
+            "conversion",
+            "training.tuning={library: optuna, search_space: {training.lr: [1.0]}}",
+            "training.tuning.search_space: no option",
+        ),
+    ],
+)
+def test_what_training_refuses_is_refused_by_explain_and_by_data_check(
+    recipe: str, option: str, said: str, clips: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [recipe, f"data.path={clips}", option]
+    words = refusal(capsys, "train", *arguments, "--output", str(tmp_path / "run"), "--mode", "cpu").splitlines()[-1]
+    words = words.removeprefix("error: ")
+    assert said in words
+    assert refusal(capsys, "explain", *arguments) == words
+    written = resolving.resolve(recipe, [f"data.path={clips}", option])
+    file = tmp_path / "mine.yaml"
+    file.write_text(written.to_yaml(), encoding="utf-8")
+    assert refusal(capsys, "data", "check", str(file)) == words
+
+
+def test_a_checkpoint_is_described_without_its_weights(tmp_path: Path) -> None:
+    folder = tmp_path / "voice"
+    shutil.copytree(packaged(Path(BASE_VOICE)), folder)
+    weights = next(folder.glob("weights.safetensors*"))
+    weights.write_bytes(b"\0" * weights.stat().st_size)
+    assert recipe_of(folder).task == "speech"
+    described = describe_trained(folder, "speech", Recipe[Any, Any, Any])
+    assert described.inference_metadata["speakers"]
+    with pytest.raises(CheckpointError, match="damaged"):
+        open_trained(folder, "speech", Recipe[Any, Any, Any])
+    with pytest.raises(CheckpointError, match="damaged"):
+        describe_trained(folder, "speech", Recipe[Any, Any, Any], weights_intact=True)
+    (folder / "model.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"model\.json"):
+        describe_trained(folder, "speech", Recipe[Any, Any, Any])
+
+
+class Begun(Exception):
+    """Raised where training would read the corpus."""
+
+
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, Path], Outcome]:
+    """A start of training, up to where it reads the corpus."""
+    taken: list[Resolved] = []
+
+    def trainer(*arguments: Any, recipe: Resolved, **options: Any) -> None:
+        taken.append(recipe)
+        raise Begun
+
+    monkeypatch.setattr(workflow, "Trainer", trainer)
+
+    def start(recipe: Path, output: Path) -> Outcome:
+        try:
+            workflow.train(recipe, output=output, mode="cpu")
+        except Begun:
+            return taken.pop().values
+        except InputError as error:
+            return str(error)
+        raise AssertionError
+
+    return start
+
+
+def test_a_start_resolves_twice_and_opens_no_weights(
+    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Path, Path], Outcome]
+) -> None:
+    """Once as written, once as decided; the base and its vocoder are described, each file verified once."""
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(resolving.resolve("speech", [f"data.path={clips}"]).to_yaml(), encoding="utf-8")
+    manifest._sha256_of.cache_clear()
+    counts: Counter[str] = Counter()
+
+    def counted(module: Any, name: str, key: Callable[..., str]) -> None:
+        original = getattr(module, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            counts[key(*arguments)] += 1
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    from phonate.workflows import plan as planning
+
+    counted(planning, "resolve_document", lambda *_: "resolved")
+    counted(loading, "read_tensors", lambda *_: "weights")
+    counted(manifest, "sha256_of", str)
+    begun = begin(recipe, tmp_path / "run")
+    assert isinstance(begun, dict)
+    assert begun["training"]["init_from"] == BASE_VOICE
+    check_vocoder(BASE_VOCODER, AudioProcessor(AudioConfig(**begun["data"]["audio"])))
+    assert counts.pop("resolved") == 2
+    assert counts.pop("weights", 0) == 0
+    assert set(counts.values()) == {1}
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted options as a recipe."""
+    recipe: dict[str, Any] = {}
+    for name, value in values.items():
+        *above, last = name.split(".")
+        part = recipe
+        for key in above:
+            part = part.setdefault(key, {})
+        part[last] = value
+    return recipe
+
+
+_OPTIONS: dict[str, list[Any]] = {
+    "size": ["tiny", "small"],
+    "data.validation": [0.0, 0.3],
+    "training.max_steps": [3, 500],
+    "training.epochs": [2],
+    "training.batch_size": [2],
+    "training.optimizer.lr": [1e-3],
+    "training.feature_redraw_interval": [50],
+    "training.loss.main": ["cross_entropy", "l1", "nosuch"],
+    "training.init_from": [None, "nowhere", BASE_VOICE],
+    "training.callbacks": [[{"type": "nosuch"}], [{"type": "feature_redraw"}]],
+    "training.validation.metric_for_best_model": ["val_loss"],
+    "training.performance.split_by_length": [True],
+}
+_OWN: dict[str, dict[str, list[Any]]] = {
+    "speech": {
+        "data.language": ["de", "en"],
+        "data.judged": [0],
+        "data.vocoder": [None, "nowhere"],
+        "data.audio.hop_length": [300],
+        "model.kind": ["autoregressive"],
+    },
+    "conversion": {"data.vocoder": [None, "nowhere"], "data.audio.hop_length": [300], "model.causal": [True]},
+    "recognition": {"data.language": ["de"]},
+    "diarization": {"model.global_config.batch_size": [3], "model.global_config.attention_type": ["linear"]},
+}
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> dict[str, Any]:
+    """A recipe of a task with a few options, which may not go together."""
+    task = draw(st.sampled_from(sorted(_OWN)))
+    known = {**_OPTIONS, **_OWN[task]}
+    names = draw(st.lists(st.sampled_from(sorted(known)), unique=True, max_size=4))
+    return {"task": task, **{name: draw(st.sampled_from(known[name])) for name in sorted(names)}}
+
+
+def outcomes(recipe: Path, task: str) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """What the other doors make of a recipe."""
+
+    def session() -> dict[str, Any]:
+        planned = read_config(recipe).plan(task, {})
+        planned.check()
+        return planned.resolved.values
+
+    def explain() -> dict[str, Any]:
+        planned = plan(recipe, incomplete=True)
+        planned.check()
+        return planned.resolved.values
+
+    yield "explain", explain
+    if task in ("speech", "conversion", "recognition"):
+        yield "session", session
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=recipes(), corpus=st.sampled_from(["clips", "empty", "nowhere"]))
+def test_all_doors_agree(
+    drawn: dict[str, Any],
+    corpus: str,
+    clips: Path,
+    begin: Callable[[Path, Path], Outcome],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("doors")
+    (folder / "empty").mkdir()
+    path = {"clips": clips, "empty": folder / "empty", "nowhere": folder / "nowhere"}[corpus]
+    recipe, task = folder / "mine.yaml", drawn["task"]
+    recipe.write_text(to_yaml(nested({**drawn, "data.path": str(path)})), encoding="utf-8")
+    trained = begin(recipe, folder / "run")
+    for door, outcome in outcomes(recipe, task):
+        try:
+            made: Outcome = outcome()
+        except InputError as error:
+            made = str(error)
+        assert made == trained, door
+    capsys.readouterr()
+    status = main(["data", "check", str(recipe), "--json"])
+    captured = capsys.readouterr()
+    if isinstance(trained, str):
+        assert status == 2
+        assert captured.err == "".join(f"error: {line}\n" for line in trained.splitlines())
+    elif corpus == "clips":
+        assert "error" not in captured.err, "only the corpus may be refused"

@@ -410,9 +410,6 @@ def test_commands_do_what_they_promise(
         if part in code and importlib.util.find_spec(package) is None:
             pytest.skip(f"needs {package}: pip install {package}")
     words = shlex.split(code)[1:]
-    if "onnx" in words:  # the packaged voice takes longer, and is exported in test_speech_browser.py
-        words[words.index("base/voice")] = "runs/speech"
-        words += ["--vocoder", "runs/vocoder"]
     folder = lay_out(words)
     exit_code, out = phonate(words)
     assert exit_code == 0

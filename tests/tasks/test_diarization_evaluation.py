@@ -16,9 +16,10 @@ from phonate.config.errors import InputError
 from phonate.evaluation.diarization import score
 from phonate.tasks.diarization.samples.held_out import conversations_of
 
-pytestmark = pytest.mark.skipif(
-    find_spec("resemblyzer") is None, reason="needs resemblyzer: pip install 'phonate[eval]'"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("resemblyzer") is None, reason="needs resemblyzer: pip install 'phonate[eval]'"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,6 @@ def test_recordings_without_speech_are_refused(trained, tmp_path, capsys):
     assert main(["evaluate", str(trained / "run"), "--data", str(tmp_path)]) == 2
 
 
-@pytest.mark.slow
 def test_baselines_of_real_meetings(recordings, trained):
     """About what others measured: 42 to 44 % with Silero as detector, 57 % on other extracts."""
     from phonate.tasks.diarization.inference import Diarizer
@@ -117,7 +117,6 @@ def test_custom_labels_are_refused(trained, monkeypatch):
         evaluation.evaluate(trained / "run")
 
 
-@pytest.mark.slow
 def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     """A model whose recipe has a threshold that hardly any frame reaches is as good as another after tuning."""
     corpus = write_meetings(tmp_path / "corpus", 8)

@@ -225,6 +225,7 @@ def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path, tmp_path:
     assert lines(run, "validation")[-1]["wer"] == lines(tmp_path / "run", "validation")[-1]["wer"]
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_said(learnt: Path) -> None:
     validations = lines(learnt, "validation")
     assert min(line["wer"] for line in validations) < 0.1
@@ -232,6 +233,7 @@ def test_it_learns_what_is_said(learnt: Path) -> None:
     assert best_or_latest(learnt).name == f"step-{best['step']:08d}"
 
 
+@pytest.mark.slow
 def test_what_a_checkpoint_hears_is_what_was_validated(learnt: Path) -> None:
     transcriber = Transcriber.load(learnt)
     task = RecognitionTask(transcriber.recipe)
@@ -243,6 +245,7 @@ def test_what_a_checkpoint_hears_is_what_was_validated(learnt: Path) -> None:
     assert word_error_rate(samples.wordings, heard) == pytest.approx(measured)
 
 
+@pytest.mark.slow
 def test_windows_of_a_long_recording_give_what_the_whole_gives(learnt: Path) -> None:
     transcriber = Transcriber.load(learnt)
     mel = standardised(transcriber.processor.mel(transcriber.processor.load(learnt.parent / "words" / "02.wav")))
@@ -254,6 +257,7 @@ def test_windows_of_a_long_recording_give_what_the_whole_gives(learnt: Path) -> 
     assert not np.allclose(transcriber.log_probs([mel])[0], whole, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_long_recording_is_written_down_whole(learnt: Path, tmp_path: Path) -> None:
     words = [WORDS[number % len(WORDS)] for number in range(90)]
     soundfile.write(tmp_path / "long.flac", said(words, 5), SAMPLE_RATE)
@@ -262,6 +266,7 @@ def test_a_long_recording_is_written_down_whole(learnt: Path, tmp_path: Path) ->
     assert word_error_rate([" ".join(words)], [heard]) < 0.15
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_text(learnt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording = learnt.parent / "words" / "02.wav"
     text = recording.with_suffix(".txt").read_text().strip().rstrip(".").lower()
@@ -288,6 +293,7 @@ def test_what_cant_be_heard_is_one_line(
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_evaluation_stands_beside_what_never_listened(learnt: Path, folder: Path) -> None:
     found = evaluate(learnt)
     assert list(found.systems) == ["untrained", "most frequent word", "greedy", "beam 4 and language model"]

@@ -108,6 +108,7 @@ def test_a_later_frame_changes_no_earlier_output() -> None:
     assert not torch.allclose(before.before_BTM[:, 21], after.before_BTM[:, 21], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_it_speaks_is_what_it_would_say_after_the_same_frames(learnt: AutoregressiveModel) -> None:
     tokens = torch.as_tensor(sentences(1)[0][0])[None]
     with torch.no_grad():
@@ -118,6 +119,7 @@ def test_what_it_speaks_is_what_it_would_say_after_the_same_frames(learnt: Autor
     assert torch.allclose(again.clamp(0.0, 1.0), said, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_learnt_sentence_ends_by_itself_and_is_the_right_one(
     learnt: AutoregressiveModel, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_learnt_sentence_ends_by_itself_and_is_the_right_one(
         assert min(distances[:number] + distances[number + 1 :]) > 0.2
 
 
+@pytest.mark.slow
 def test_its_length_stays_between_a_third_and_twice_what_was_expected(
     learnt: AutoregressiveModel, caplog: pytest.LogCaptureFixture
 ) -> None:

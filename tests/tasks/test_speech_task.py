@@ -176,6 +176,7 @@ def test_energy_of_a_token_is_the_mean_of_its_frames() -> None:
     assert np.allclose(token_means(values, np.array([2, 0, 4])), [50, 0, 225])
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_said(folder: Path, tmp_path: Path) -> None:
     """A few sentences can be learnt by heart; without their texts they can't."""
     changes = {"training.max_steps": 150, "training.adversarial_start": None, "training.logging.interval": 1}

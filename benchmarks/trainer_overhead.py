@@ -116,12 +116,14 @@ def phonate(steps: int):
     from phonate.training.trainer import Trainer
 
     class Loader:
+        max_frames = None
+
         def steps(self, epoch: int) -> int:
             return steps + 1
 
-        def epoch(self, epoch: int, start: int = 0):
+        def epoch(self, epoch: int, consumed=()):
             for batch in data(steps):
-                yield MicroBatch(["batch"], batch, 1.0)
+                yield MicroBatch(["batch"], batch, samples=1)
 
         def close(self) -> None:
             pass

@@ -84,10 +84,40 @@ def test_items_differ_between_epochs_and_seeds():
 @pytest.mark.parametrize(("workers", "persistent"), [(0, True), (2, True), (2, False)])
 def test_going_on_from_any_position(workers, persistent):
     whole = drawn(source().epoch(2))
+    following = drawn(source().epoch(3))
     for start in (0, 1, 4, len(whole)):
         resumed = source(num_workers=workers, persistent_workers=persistent)
-        assert drawn(resumed.epoch(2, start)) == whole[start:]
+        assert drawn(resumed.epoch(2, ((None, 4 * start),))) == whole[start:]
+        assert drawn(resumed.epoch(3)) == following
         resumed.close()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(4, None, 3), (5, None, 1), (2, None, 99)],
+        [(4, None, 3), (None, 90, 1), (None, 60, 1), (3, None, 99)],
+        [(None, 90, 2), (None, 90, 1), (None, 45, 99)],
+        [(None, 60, 2), (4, None, 1), (None, 60, 99)],
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_sample_once_in_an_epoch_whose_batches_change_at_resumes(parts, workers):
+    """Stopped after some batches, and gone on with batches of another size, by number or by length."""
+    consumed, seen = (), []
+    for size, cap, batches in parts:
+        how = {"batch_size": size, "max_frames": cap, "num_workers": workers}
+        resumed = source(**how)
+        loaded = [one for _, one in zip(range(batches), resumed.epoch(1, consumed), strict=False)]
+        resumed.close()
+        seen += [name for planned in loaded for name in planned.ids]
+        count = sum(planned.samples for planned in loaded)
+        assert count == sum(len(planned.ids) for planned in loaded)
+        same_cap = consumed and consumed[-1][0] == cap
+        consumed = (*consumed[:-1], (cap, consumed[-1][1] + count)) if same_cap else (*consumed, (cap, count))
+    assert sorted(seen) == sorted(Noise().ids)
+    assert loaded[-1].last
+    assert list(source().epoch(1, consumed)) == []
 
 
 def test_workers_follow_a_jump():
@@ -96,7 +126,7 @@ def test_workers_follow_a_jump():
     left = working.epoch(0)
     next(left), next(left)
     assert drawn(working.epoch(3)) == drawn(source().epoch(3))
-    assert drawn(working.epoch(3, 1)) == drawn(source().epoch(3, 1))
+    assert drawn(working.epoch(3, ((None, 4),))) == drawn(source().epoch(3))[1:]
     working.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -154,6 +155,71 @@ def test_resume_is_exact_to_the_bit_from_every_step(tmp_path, workers):
 
 def _plain(row):
     return {k: v for k, v in row.items() if k not in {"steps_per_second", "samples_per_second", "data_wait", "time"}}
+
+
+@pytest.mark.parametrize("way", [(4, 3), (6, 2), (3, 4), (24, 1), (5, 1)])
+@pytest.mark.parametrize("stop", [1, 3, 5])
+def test_other_micro_batches_at_a_resume_lose_and_repeat_no_sample(tmp_path, way, stop):
+    """Stopped in the middle of an epoch with batches of 12 of 30 samples; each is seen once per epoch all the same."""
+
+    class Thirty(RegressionTask):
+        count = 30
+        dropout = 0.0
+
+    first, second = Thirty(), Thirty()
+    straight = train(tmp_path / "a", Thirty(), max_steps=6, batch_size=12)
+    train(tmp_path / "b", first, max_steps=stop, batch_size=12)
+    size, times = way
+    resumed = train(
+        tmp_path / "b",
+        second,
+        resume=tmp_path / f"b/checkpoints/step-{stop:08d}",
+        max_steps=None if size * times != 12 else 6,
+        epochs=2,
+        batch_size=size,
+        gradient_accumulation_steps=times,
+    )
+    assert resumed.progress.epoch == 2
+    seen = sorted(name for batch in (*first.seen, *second.seen) for name in batch)
+    assert seen == sorted([*Sequences(30, 1).ids] * 2)
+    if size * times == 12:
+        for name, tensor in straight.model.state_dict().items():
+            assert torch.allclose(tensor, resumed.model.state_dict()[name], atol=1e-5), name
+
+
+def test_a_resumed_epoch_of_which_nothing_remains_ends(tmp_path):
+    class Fewer(RegressionTask):
+        count = 12
+
+    train(tmp_path / "run", max_steps=5)  # of 6
+    ends = []
+
+    class Watch(Callback):
+        def on_epoch_end(self, trainer, epoch, metrics):
+            ends.append((trainer.step, epoch))
+
+    resumed = train(
+        tmp_path / "run",
+        Fewer(),
+        resume=tmp_path / "run/checkpoints/step-00000005",
+        callbacks=[Watch()],
+        max_steps=9,
+    )
+    assert resumed.step == 9
+    assert ends == [(5, 0), (8, 1)]
+
+
+@pytest.mark.parametrize(("size", "left"), [(4, 4), (3, 4), (8, 4)])
+def test_a_checkpoint_that_counted_micro_batches_is_resumed(tmp_path, size, left):
+    """Of earlier versions: `batch` is their number. Its recipe says how many samples each had."""
+    task = RegressionTask()
+    train(tmp_path / "run", max_steps=5)  # 20 of 24 samples
+    trainer = Trainer(task, settings(max_steps=None, epochs=1, batch_size=size), Run(tmp_path / "run"))
+    checkpoint = trainer.checkpoints.load_checkpoint(tmp_path / "run/checkpoints/step-00000005")
+    assert checkpoint.state["trainer"].pop("consumed") == ((None, 20),)
+    checkpoint.state["trainer"]["batch"] = 5
+    trainer.fit(replace(checkpoint, recipe_yaml="training: {batch_size: 4}"))
+    assert sum(map(len, task.seen)) == left
 
 
 def test_global_randomness_in_a_sample_is_what_breaks_resume(tmp_path):

@@ -9,6 +9,7 @@ import torch
 from small_tasks import RandomFeaturesTask, RegressionTask
 from test_trainer import same, settings, train, weights
 from torch import nn
+from torch.utils.data import DataLoader
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import CheckpointError, InputError, TrainingError
@@ -207,6 +208,29 @@ def test_a_loader_that_draws_global_numbers_resumes_exactly_behind_a_validation(
     resumed = voice_trainer(tmp_path / "b")
     resumed.train(*loaders, checkpoint_path=tmp_path / "a/run/checkpoints/step-00000006")
     assert same(straight.model.state_dict(), resumed.model.state_dict())
+
+
+@pytest.mark.parametrize("size", [1, 4, 3])
+def test_a_loader_of_other_batches_goes_on_with_the_samples_not_yet_used(tmp_path, size):
+    seen = []
+
+    def loader(batch_size):
+        def collate(items):
+            seen.append(items)
+            x = torch.tensor(items, dtype=torch.float32)[:, None].expand(-1, 4)
+            return {"features": x, "target_features": x * 0.5}
+
+        return DataLoader(range(12), batch_size, shuffle=True, collate_fn=collate)
+
+    voice_trainer(tmp_path / "a", save_interval=4).train(loader(2))
+    order = [one for batch in seen for one in batch]
+    seen.clear()
+    trained = []
+    trainer = voice_trainer(tmp_path / "b")
+    trainer.model.register_forward_pre_hook(lambda _, inputs: trained.extend(inputs[0][:, 0].tolist()))
+    trainer.train(loader(size), checkpoint_path=tmp_path / "a/run/checkpoints/step-00000004")
+    assert [one for batch in seen for one in batch] == order
+    assert trained == order[8:]
 
 
 def test_validation_leaves_the_draws_of_the_training_loader_alone(tmp_path):

@@ -17,6 +17,7 @@ from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
 from phonate.data.batches.collators import with_collator
 from phonate.data.batches.loading import BatchSource, MicroBatch
+from phonate.data.batches.plan import Consumed
 from phonate.training.callbacks import Callback, build_callbacks
 from phonate.training.callbacks.feature_redraw import (
     NOTHING_TO_REDRAW,
@@ -44,12 +45,19 @@ MUCH_PADDING = 0.5
 class Source(Protocol):
     """Where batches come from: the planned order of a task's samples, or a caller's own loader."""
 
+    max_frames: int | None
+    """The cap on the frames of a batch, which decides the order of samples. None: no cap."""
+
     def steps(self, epoch: int) -> int:
         """Micro-batches in `epoch`."""
         ...
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[MicroBatch]:
-        """The micro-batches of `epoch` from number `start` on."""
+    def epoch(self, epoch: int, consumed: Consumed = ()) -> Iterator[MicroBatch]:
+        """The micro-batches of what remains of `epoch` when `consumed` of it is done; none where all of it is."""
+        ...
+
+    def consumed_by(self, epoch: int, batches: int, batch_size: int | None) -> Consumed:
+        """What `batches` micro-batches of `epoch` had consumed, each of `batch_size` samples (None: as now)."""
         ...
 
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:

@@ -8,7 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from phonate.config.documents import parse
 from phonate.config.errors import InputError
+from phonate.data.batches.plan import Consumed
 from phonate.training.checkpoints import Checkpoint
 from phonate.training.checkpoints.comparison import changed_settings, misfits
 from phonate.training.metrics import Best
@@ -30,8 +32,10 @@ class Progress:
     """Optimizer steps done."""
     epoch: int = 0
     """Epochs done."""
-    batch: int = 0
-    """Micro-batches consumed in the current epoch."""
+    consumed: Consumed = ()
+    """What was consumed of the current epoch: () between two epochs."""
+    batches: int | None = None
+    """The same in micro-batches, in a checkpoint of a version that counted those."""
     should_stop: bool = False
     """A callback sets this to end training after the current step."""
     unfinished: bool = False
@@ -46,7 +50,7 @@ class Progress:
         return {
             "step": self.step,
             "epoch": self.epoch,
-            "batch": self.batch,
+            "consumed": self.consumed,
             "unfinished": self.unfinished,
             "should_stop": self.should_stop,
             "best": self.best.state(),
@@ -55,9 +59,17 @@ class Progress:
             "validation": self.last_validation,
         }
 
+    def consume(self, samples: int, max_frames: int | None) -> None:
+        """Count samples of the current epoch that were in batches under the cap `max_frames`."""
+        *before, (cap, count) = self.consumed or ((max_frames, 0),)
+        latest = ((cap, count + samples),) if cap == max_frames else ((cap, count), (max_frames, samples))
+        self.consumed = (*before, *latest)
+
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore all fields."""
-        self.step, self.epoch, self.batch = state["step"], state["epoch"], state["batch"]
+        self.step, self.epoch = state["step"], state["epoch"]
+        self.consumed = tuple((cap, count) for cap, count in state.get("consumed", ()))
+        self.batches = state.get("batch")
         self.unfinished = state["unfinished"]
         # Callbacks decide anew whether the run is over, because their options may have changed: early stopping does
         # so before the first step. Only a stop requested in the very step that was interrupted is not requested again.
@@ -127,6 +139,11 @@ def restore(parts: Parts, weights: Weights, checkpoint: Checkpoint, recipe_yaml:
                 f"{checkpoint.path} can't be resumed: {error}; a new run can start from its weights with "
                 f"training.init_from={checkpoint.path}"
             ) from error
+
+
+def batch_size_of(recipe_yaml: str) -> int | None:
+    """`training.batch_size` of a resolved recipe; None where there is no recipe."""
+    return parse(recipe_yaml, "recipe.yaml").values["training"]["batch_size"] if recipe_yaml else None
 
 
 def check_fit(

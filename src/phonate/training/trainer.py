@@ -5,7 +5,7 @@ steps), `save`. The step itself is in `step.py`; the parts of a run that a resum
 
 Exact resume rests on three rules. The order of samples is a pure function of (seed, epoch); what is random about a
 sample or a step comes from generators keyed by (seed, epoch, sample id) and (seed, step); and a checkpoint stores
-how many batches were *consumed*, whatever the loader has fetched ahead.
+how many samples of the epoch were *consumed*, whatever the loader has fetched ahead and whatever the batches.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from phonate.training.setup import (
     with_own_callbacks,
 )
 from phonate.training.signals import Signals, StopNow
-from phonate.training.state import Parts, Progress, Weights
+from phonate.training.state import Parts, Progress, Weights, batch_size_of
 from phonate.training.steps.accumulation import accumulation_groups
 from phonate.training.steps.ema import EMA
 from phonate.training.steps.generators import GlobalGenerators, seed_global_generators, seed_torch
@@ -250,6 +250,9 @@ class Trainer:
             self.checkpoints.open()  # before anything of another process is replaced
         if checkpoint is not None:
             self.saver.restore(checkpoint)
+            if self.progress.batches:
+                size = batch_size_of(checkpoint.recipe_yaml)
+                self.progress.consumed = self.train_source.consumed_by(self.epoch, self.progress.batches, size)
         elif self.settings.init_from is not None:
             initialise_from(self.settings.init_from, self.task, self.model, self.run)
             if self.ema is not None:
@@ -278,10 +281,10 @@ class Trainer:
     def _train_epoch(self) -> None:
         """The rest of the current epoch."""
         progress = self.progress
-        if progress.batch == 0:
+        if not progress.consumed:
             for on_epoch_begin in self.callbacks.on_epoch_begin:
                 on_epoch_begin(self, progress.epoch)
-        planned = self.train_source.epoch(progress.epoch, progress.batch)
+        planned = self.train_source.epoch(progress.epoch, progress.consumed)
         groups = accumulation_groups(planned, self.settings.gradient_accumulation_steps)
         self.mark("gap")
         while not self.finished:
@@ -291,21 +294,35 @@ class Trainer:
             self.signals.leave()
             self.reporter.waited += time.perf_counter() - started
             if group is None:
+                if progress.consumed:
+                    self._leave_epoch()
                 break
             self.train_step(group, progress.step, self.ema)
             progress.step += 1
-            progress.batch += sum(planned.planned for planned in group)
+            progress.consume(sum(planned.samples for planned in group), self.train_source.max_frames)
             for hook in self.callbacks.on_optimizer_step:
                 hook(self)
-            self._after_step()
+            self._after_step(group[-1].last)
             if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in group)):
                 self._report_profile()
 
-    def _after_step(self) -> None:
+    def _leave_epoch(self) -> None:
+        """End an epoch of which nothing remains after a resume, because it has fewer samples than were consumed."""
+        logger.info("nothing remains of epoch %d; epoch %d begins", self.epoch, self.epoch + 1)
+        self.progress.epoch, self.progress.consumed = self.epoch + 1, ()
+        self._end_epoch({})
+
+    def _end_epoch(self, metrics: Mapping[str, float]) -> None:
+        """Report the epoch that has ended. `metrics`: of the validation after it, if any."""
+        self.progress.last_training = self.reporter.end_epoch()
+        for hook in self.callbacks.on_epoch_end:
+            hook(self, self.epoch - 1, {**self.progress.last_training, **metrics})
+
+    def _after_step(self, epoch_done: bool) -> None:
         """Everything that follows an optimizer step. Most steps only pass through the comparisons."""
         progress = self.progress
-        if progress.batch >= self.train_source.steps(progress.epoch):
-            progress.epoch, progress.batch = progress.epoch + 1, 0
+        if epoch_done:
+            progress.epoch, progress.consumed = progress.epoch + 1, ()
         if self.settings.logging.due(progress.step):
             self.reporter.log()
         self.reporter.stream.tick(progress.step)
@@ -316,15 +333,13 @@ class Trainer:
 
     def _finish_step(self) -> None:
         """Validation, end of epoch and saving, where they are due. A run stopped in here repeats it on resume."""
-        epoch_done = self.progress.batch == 0
+        epoch_done = not self.progress.consumed
         metrics: dict[str, float] = {}
         is_best = False
         if self.validator is not None and (self._due(self.settings.validation.interval, epoch_done) or self.finished):
             metrics, is_best = self._validate(self.validator)
         if epoch_done:
-            self.progress.last_training = self.reporter.end_epoch()
-            for hook in self.callbacks.on_epoch_end:
-                hook(self, self.epoch - 1, {**self.progress.last_training, **metrics})
+            self._end_epoch(metrics)
         checkpoint = self.settings.checkpoint
         due = self._due(checkpoint.interval, epoch_done) and not checkpoint.save_best_only
         self.progress.unfinished = False

@@ -18,7 +18,7 @@ import torch.utils.data
 from phonate.config.errors import DataError, InputError, PhonateError
 from phonate.config.randomness import generator
 from phonate.data.batches.dataset import Batch, Dataset
-from phonate.data.batches.plan import Indices, epoch_plan, parts_by_length, slice_for
+from phonate.data.batches.plan import Consumed, Indices, epoch_plan, parts_by_length, slice_for
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,10 @@ class MicroBatch:
     """0 on a rank that got no items: it computes a placeholder that must not count."""
     planned: int = 1
     """How many micro-batches of the plan are done after it: 0 where it is a part of one and others follow."""
+    samples: int = 0
+    """How many samples, of all ranks, are consumed after it: likewise."""
+    last: bool = False
+    """Whether the epoch ends with it."""
 
     def pin_memory(self) -> MicroBatch:
         """The same with its tensors in page-locked memory. torch's loader calls this."""
@@ -68,6 +72,7 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         self.rank = rank
         self.world_size = world_size
         self._positions: dict[str, int] = {}
+        self._resumed: tuple[int, Consumed] = (0, ())
         self._check()
         # Two epochs: the current one, and the next for workers that run ahead.
         self.plan = functools.lru_cache(maxsize=2)(self._plan)
@@ -97,14 +102,27 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         vars(self).update(state)
         self.plan = functools.lru_cache(maxsize=2)(self._plan)
 
+    def resume(self, epoch: int, consumed: Consumed) -> bool:
+        """Leave what was consumed out of the plan of `epoch`; whether that changes it."""
+        resumed, before = self._resumed
+        if consumed == (before if epoch == resumed else ()):
+            return False
+        self._resumed = epoch, consumed
+        self.plan.cache_clear()
+        return True
+
     def _plan(self, epoch: int) -> list[Indices]:
-        if self.max_frames is None:
-            return epoch_plan(self.seed, epoch, self.lengths, batch_size=self.batch_size)
-        return epoch_plan(self.seed, epoch, self.lengths, max_frames=self.max_frames)
+        size = self.batch_size if self.max_frames is None else None
+        resumed, consumed = self._resumed
+        consumed = consumed if epoch == resumed else ()
+        return epoch_plan(
+            self.seed, epoch, self.lengths, batch_size=size, max_frames=self.max_frames, consumed=consumed
+        )
 
     def __getitem__(self, where: tuple[int, int]) -> list[MicroBatch]:
         epoch, position = where
-        merged = self.plan(epoch)[position : position + self.merged]
+        plan = self.plan(epoch)
+        merged = plan[position : position + self.merged]
         batch = np.concatenate(merged)
         mine = slice_for(batch, self.rank, self.world_size)
         weight = 1.0
@@ -112,7 +130,9 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
             mine, weight = batch[:1], 0.0
         parts = [mine[part] for part in parts_by_length(self.lengths[mine])] if self.by_length else [mine]
         *before, last = (self._part(part, epoch, weight) for part in parts)
-        return [*(replace(part, planned=0) for part in before), replace(last, planned=len(merged))]
+        ends = position + len(merged) == len(plan)
+        last = replace(last, planned=len(merged), samples=len(batch), last=ends)
+        return [*(replace(part, planned=0) for part in before), last]
 
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """`planned`, a micro-batch of `epoch`, as two of half the items, the same to the bit; None where it has one.
@@ -165,13 +185,13 @@ def padded_to(batch: Batch, multiple: int) -> Batch:
     return {name: padded(value) for name, value in batch.items()}
 
 
-def halves_of(batch: Batch, items: int) -> tuple[Batch, Batch]:
-    """Split a collated batch of `items` items in two, for loaders that give no access to their items.
+def halves_of(batch: Batch, items: int, middle: int | None = None) -> tuple[Batch, Batch]:
+    """Split a collated batch of `items` items in two, before item `middle`, for loaders that give no access to theirs.
 
     Values of length `items` are cut; scalars, strings and None go into both. Raises InputError for
     anything else: a list or tensor of another length may be about all items together.
     """
-    middle = (items + 1) // 2
+    middle = (items + 1) // 2 if middle is None else middle
     first, second = {}, {}
     for name, value in batch.items():
         single = not hasattr(value, "__len__") or isinstance(value, str) or getattr(value, "ndim", 1) == 0
@@ -186,7 +206,7 @@ class BatchSource:
 
     The result is the same whatever the number of workers. `max_frames` makes batches by length instead of by
     `batch_size`. `pin_memory` has a meaning on machines with CUDA only. One epoch is read at a time. `merged`
-    micro-batches of the plan are computed as one; positions and `steps` count those of the plan all the same.
+    micro-batches of the plan are computed as one; `steps` counts those of the plan all the same.
     With `by_length` a micro-batch of short and long samples comes in parts of similar length.
     """
 
@@ -211,6 +231,7 @@ class BatchSource:
             samples, seed, batch_size, max_frames, rank, world_size, multiple, merged, by_length
         )
         self.merged = merged
+        self.max_frames = max_frames
         self._workers = num_workers
         self._prefetch = prefetch_factor
         self._persistent = persistent_workers
@@ -220,8 +241,14 @@ class BatchSource:
         self._computed = False
 
     def steps(self, epoch: int) -> int:
-        """Micro-batches in `epoch`."""
+        """Micro-batches in `epoch`; in a resumed one those that remain."""
         return len(self._batches.plan(epoch))
+
+    def consumed_by(self, epoch: int, batches: int, batch_size: int | None) -> Consumed:
+        """What `batches` micro-batches of `epoch` had consumed, each of `batch_size` samples (None: as now)."""
+        if self.max_frames is None:
+            return ((None, batches * (batch_size or self._batches.batch_size)),)
+        return ((self.max_frames, sum(map(len, self._batches.plan(epoch)[:batches]))),)
 
     def padding(self, epoch: int) -> float:
         """The share of padding in the frames of all micro-batches of `epoch`."""
@@ -233,26 +260,28 @@ class BatchSource:
         """The halves of a micro-batch of `epoch`; None where it has one item."""
         return self._batches.halves(planned, epoch)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[MicroBatch]:
-        """The micro-batches of `epoch` from number `start` on."""
+    def epoch(self, epoch: int, consumed: Consumed = ()) -> Iterator[MicroBatch]:
+        """The micro-batches of what remains of `epoch` when `consumed` of it is done."""
+        if self._batches.resume(epoch, consumed):
+            self.close()  # workers have the plan as it was
         end = self.steps(epoch)
         if self._workers == 0:
-            for position in range(start, end, self.merged):
+            for position in range(0, end, self.merged):
                 for part in self._batches[epoch, position]:
                     yield part.pin_memory() if self._pin else part
             return
         # Persistent workers run on into the next epoch, unless the caller jumps.
-        if self._next != (epoch, start):
-            if start < end and not self._computed:
+        if self._next != (epoch, 0):
+            if end and not self._computed:
                 # Features that a data set computes on first use are computed here, on all cores, and inherited by
                 # the workers, which are daemons and may not start processes themselves.
-                self._batches[epoch, start]
+                self._batches[epoch, 0]
                 self._computed = True
             self.close()
             last = None if self._persistent else epoch + 1
-            self._stream, self._next = iter(self._loader(_Positions(self, epoch, start, last))), (epoch, start)
+            self._stream, self._next = iter(self._loader(_Positions(self, epoch, last))), (epoch, 0)
         try:
-            for position in range(start, end, self.merged):
+            for position in range(0, end, self.merged):
                 assert self._next == (epoch, position), "another epoch was begun, or the source closed"
                 self._next = None
                 planned = self._received()
@@ -333,16 +362,16 @@ def _exit_on_sigterm_from(parent: int) -> None:
 
 
 class _Positions(torch.utils.data.Sampler[tuple[int, int]]):
-    """(epoch, position) from a start on; without an end, for ever."""
+    """(epoch, position) from an epoch on; without an end, for ever."""
 
-    def __init__(self, source: BatchSource, epoch: int, start: int, end: int | None) -> None:
+    def __init__(self, source: BatchSource, epoch: int, end: int | None) -> None:
         self._source = source
-        self._from = (epoch, start)
+        self._begin = epoch
         self._end = end
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        epoch, start = self._from
+        epoch = self._begin
         while self._end is None or epoch < self._end:
-            for position in range(start, self._source.steps(epoch), self._source.merged):
+            for position in range(0, self._source.steps(epoch), self._source.merged):
                 yield epoch, position
-            epoch, start = epoch + 1, 0
+            epoch += 1

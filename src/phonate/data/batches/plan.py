@@ -14,6 +14,10 @@ from phonate.config.randomness import generator
 
 Indices = NDArray[np.int64]
 
+Consumed = tuple[tuple[int | None, int], ...]
+"""What was consumed of an epoch: numbers of samples, one after the other, each with the cap on frames (None: none) of
+the batches that held them. There are several only where a resume changed the cap."""
+
 POOL = 6144
 """Samples that are sorted by length together. Larger pools pad less and mix less."""
 MIXED_PLACES = 8
@@ -31,8 +35,9 @@ def epoch_plan(
     *,
     batch_size: int | None = None,
     max_frames: int | None = None,
+    consumed: Consumed = (),
 ) -> list[Indices]:
-    """The batches of an epoch: every position exactly once.
+    """The batches of an epoch: every position exactly once, but for those that were consumed.
 
     With `max_frames` a batch holds clips of like length, and its number of clips times its longest clip never
     exceeds `max_frames` (nor its number of clips `batch_size`, if that is given too): shuffle, sort within pools of
@@ -44,15 +49,26 @@ def epoch_plan(
         lengths: (N,) frames of each sample.
         batch_size: items of a batch, at most.
         max_frames: frames of a padded batch, at most.
+        consumed: samples of the epoch that are left out because a run has used them, in batches of whatever size.
 
     Raises:
         InputError: a sample alone is longer than `max_frames`.
     """
+    skipped = 0
+    if consumed and consumed[-1][0] == max_frames:  # batches under the same cap go on where they were
+        skipped, consumed = consumed[-1][1], consumed[:-1]
+    remains_N = np.ones(len(lengths), dtype=bool)
+    for i, (cap, count) in enumerate(consumed):
+        size = len(lengths) if cap is None else None
+        for batch in epoch_plan(seed, epoch, lengths, batch_size=size, max_frames=cap, consumed=consumed[:i]):
+            remains_N[batch[: max(count, 0)]] = False
+            count -= len(batch)
     rng = generator(seed, "plan", epoch)
     order = rng.permutation(len(lengths))
+    order = order[remains_N[order]]
     if max_frames is None:
         assert batch_size is not None
-        return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        return [order[start : start + batch_size] for start in range(skipped, len(order), batch_size)]
     if len(lengths) and int(lengths.max()) > max_frames:
         longest = int(lengths.argmax())
         raise InputError(f"sample {longest} alone has {lengths[longest]} frames, over the {max_frames} of a batch")
@@ -61,7 +77,16 @@ def epoch_plan(
         ordered = pool[np.argsort(lengths[pool], kind="stable")]
         places = np.arange(len(ordered)) + MIXED_PLACES * rng.random(len(ordered))
         batches.extend(_cut(ordered[np.argsort(places, kind="stable")], lengths, max_frames, batch_size))
-    return [batches[i] for i in rng.permutation(len(batches))]
+    return _after(skipped, [batches[i] for i in rng.permutation(len(batches))])
+
+
+def _after(skipped: int, batches: list[Indices]) -> list[Indices]:
+    """`batches` without their first `skipped` samples."""
+    ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)
+    first = int(np.searchsorted(ends, skipped, side="right"))
+    if first == len(batches):
+        return []
+    return [batches[first][skipped - int(ends[first]) :], *batches[first + 1 :]]
 
 
 def _pools(order: Indices) -> list[Indices]:

@@ -2,11 +2,12 @@
 
 The order of the batches is the loader's own. The global generators that it draws from are seeded by (seed, epoch) and
 swapped in while it runs, so a loader that shuffles or augments gives the same batches again after a resume, and the
-batches that were used are skipped.
+samples that were used are skipped.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 from phonate.data.batches.loading import MicroBatch, halves_of
+from phonate.data.batches.plan import Consumed
 from phonate.training.steps.generators import global_generators, restore_global_generators, seed_global_generators
 from phonate.training.task import Batch
 
@@ -41,6 +43,8 @@ class Generators:
 class LoaderSource:
     """Batches of a caller's loader, in the loader's own order."""
 
+    max_frames: int | None = None
+
     def __init__(self, loader: Iterable[Batch], seed: int, split: str) -> None:
         if not isinstance(loader, Sized):
             raise InputError("the loader has no length; give one with a map-style dataset")
@@ -55,8 +59,30 @@ class LoaderSource:
         """Batches in `epoch`."""
         return self._length
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[MicroBatch]:
-        """Batches from number `start` on. Raises InputError when the loader has fewer than its length says."""
+    def epoch(self, epoch: int, consumed: Consumed = ()) -> Iterator[MicroBatch]:
+        """The batches after the samples that were consumed, which must be at the beginning of the loader's order.
+
+        A batch of which some were consumed is cut. Raises InputError where that can't be done, and when the loader has
+        fewer batches than its length says.
+        """
+        skipped = sum(count for _, count in consumed)
+        for number, batch in enumerate(self._loaded(epoch)):
+            items = len(inputs_of(batch))
+            used, skipped = min(items, skipped), max(0, skipped - items)
+            if used == items:
+                continue
+            ids = [str(name) for name in batch.get("ids", [])] or [f"{self.split} batch {number}"]
+            if used:
+                ids = ids[used:] if len(ids) == items else ids
+                batch = halves_of(batch, items, used)[1]
+            yield MicroBatch(ids, batch, samples=items - used, last=number == self._length - 1)
+
+    def consumed_by(self, epoch: int, batches: int, batch_size: int | None) -> Consumed:
+        """What the first `batches` batches of `epoch` had consumed, of as many samples as the loader gives now."""
+        return ((None, sum(len(inputs_of(batch)) for batch in itertools.islice(self._loaded(epoch), batches))),)
+
+    def _loaded(self, epoch: int) -> Iterator[Batch]:
+        """The loader's batches in `epoch`. Raises InputError when there are fewer than its length says."""
         parts: tuple[Any, ...] = (
             self.loader,
             getattr(self.loader, "sampler", None),
@@ -76,9 +102,7 @@ class LoaderSource:
                     f"the {self.split} loader ended after {number} batches, but its length is {self._length}; "
                     "give a loader whose len() is what it yields"
                 )
-            if number >= start:
-                ids = [str(name) for name in batch.get("ids", [])] or [f"{self.split} batch {number}"]
-                yield MicroBatch(ids, batch, 1.0)
+            yield batch
 
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """The halves of a batch; None where it has one item. Raises InputError where it can't be told apart."""

@@ -53,7 +53,9 @@ class EventFile:
         self._event = Event
         self._add(Event(file_version="brain.Event:2"))
         if purge_step is not None:
-            self._add(Event(step=purge_step, session_log=SessionLog(status=SessionLog.START)))
+            # Twice, because TensorBoard takes the first START that it sees for the beginning of the run.
+            for _ in range(2):
+                self._add(Event(step=purge_step, session_log=SessionLog(status=SessionLog.START)))
 
     def add(self, summary: Any, step: int) -> None:
         """Append a Summary."""

@@ -33,6 +33,29 @@ def test_prepared_once_reused_and_made_anew_when_something_changed(folder):
     assert prepare(other).cache.features(0).shape[1] == 40
 
 
+def test_digests_follow_sound_text_and_speaker_and_nothing_else(folder):
+    listed = folder / "metadata.csv"
+
+    def digests(*rows):
+        listed.write_text("".join(f"{row}\n" for row in ("path,speaker,text", *rows)))
+        prepared = prepare(corpus(folder))
+        found = prepared.digests(range(len(prepared.index)))
+        assert found == prepare(corpus(folder)).digests(range(len(prepared.index)))  # as they were kept
+        return {name.removesuffix(".wav"): digest for name, digest in found.items()}
+
+    rows = ["ann/0.wav,ann,one", "ann/1.wav,ann,two", "bob/0.wav,bob,three"]
+    before = digests(*rows)
+    assert len(set(before.values())) == 3
+    os.utime(folder / "ann/0.wav", (1, 1))
+    assert digests(*rows) == before
+    wav(folder / "ann/0.wav", 0.4, 331.0)
+    sound = digests(*rows)
+    text = digests(rows[0], "ann/1.wav,ann,2", rows[2])
+    speaker = digests(rows[0], "ann/1.wav,ann,2", "bob/0.wav,cid,three")
+    for one, other, changed in ((before, sound, 0), (sound, text, 1), (text, speaker, 2)):
+        assert [one[name] != other[name] for name in sorted(one)] == [i == changed for i in range(3)]
+
+
 def test_recordings_that_cannot_be_used_are_named_each_time(folder, caplog):
     (folder / "ann" / "broken.wav").write_bytes(b"RIFF, but no sound")
     for _ in range(2):

@@ -204,6 +204,7 @@ def test_a_resumed_epoch_of_which_nothing_remains_ends(tmp_path):
         resume=tmp_path / "run/checkpoints/step-00000005",
         callbacks=[Watch()],
         max_steps=9,
+        checkpoint={"allow_changed_data": True},
     )
     assert resumed.step == 9
     assert ends == [(5, 0), (8, 1)]
@@ -220,6 +221,81 @@ def test_a_checkpoint_that_counted_micro_batches_is_resumed(tmp_path, size, left
     checkpoint.state["trainer"]["batch"] = 5
     trainer.fit(replace(checkpoint, recipe_yaml="training: {batch_size: 4}"))
     assert sum(map(len, task.seen)) == left
+
+
+@pytest.mark.parametrize("layers", [4, 6])
+def test_a_model_of_other_layers_is_refused_in_one_line(tmp_path, layers):
+    class Deep(RegressionTask):
+        layers = 5
+
+        def model(self, device):
+            return torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(self.layers))).to(device)
+
+    train(tmp_path / "run", Deep())
+    changed = Deep()
+    changed.layers = layers
+    of = tmp_path / "run/checkpoints/step-00000012"
+    with pytest.raises(
+        InputError, match=rf"step-00000012 does not fit this model: {min(layers, 5)}\.weight"
+    ) as refused:
+        train(tmp_path / "run", changed, resume=of, max_steps=13)
+    assert "training.init_from=" in str(refused.value)
+
+
+class Renewed(RegressionTask):
+    """Of the 24 items one was replaced, one removed and two were added."""
+
+    def dataset(self, split):
+        samples = super().dataset(split)
+        if split == "train":
+            samples = Sequences(26, 1)
+            samples.ids[0] = "another"
+        samples.digests = {name: self.changed.get(name, 0) for name in samples.ids}
+        return samples
+
+    changed: ClassVar[dict[str, int]] = {}
+
+
+class Digested(RegressionTask):
+    def dataset(self, split):
+        samples = super().dataset(split)
+        samples.digests = dict.fromkeys(samples.ids, 0)
+        return samples
+
+
+def test_changed_data_are_not_resumed_without_being_told(tmp_path, caplog):
+    train(tmp_path / "run", Digested(), max_steps=5)
+    renewed = Renewed()
+    renewed.changed = {"item-1-003": 1}
+    of = {"resume": tmp_path / "run/checkpoints/step-00000005"}
+    with pytest.raises(InputError) as refused:
+        train(tmp_path / "run", renewed, **of)
+    for words in (
+        "step-00000005",
+        "1 differ (item-1-003)",
+        "3 are new (such as another)",
+        "1 of those before are gone",
+        "training.checkpoint.allow_changed_data=true",
+    ):
+        assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    with caplog.at_level("INFO"):
+        resumed = train(tmp_path / "run", renewed, **of, checkpoint={"allow_changed_data": True})
+    assert resumed.step == 12
+    assert "3 are new" in caplog.text
+    # what the run has been told to go on with is what it is compared with from now on
+    train(tmp_path / "run", renewed, resume=tmp_path / "run/checkpoints/step-00000012", max_steps=13)
+
+
+def test_a_checkpoint_that_does_not_know_its_data_is_resumed_with_a_line(tmp_path, caplog):
+    train(tmp_path / "run", Digested(), max_steps=5)
+    trainer = Trainer(Digested(), settings(), Run(tmp_path / "run"))
+    checkpoint = trainer.checkpoints.load_checkpoint(tmp_path / "run/checkpoints/step-00000005")
+    del checkpoint.state["data"]
+    with caplog.at_level("INFO"):
+        trainer.fit(checkpoint)
+    assert "does not say what data" in caplog.text
+    assert trainer.step == 12
 
 
 def test_global_randomness_in_a_sample_is_what_breaks_resume(tmp_path):

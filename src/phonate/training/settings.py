@@ -200,6 +200,8 @@ class CheckpointConfig(Settings):
     """Metric that chooses the best checkpoint. Null: `validation.metric_for_best_model`."""
     resume: str | None = None
     """auto, a run or a checkpoint to resume from, as with `--resume`."""
+    allow_changed_data: bool = False
+    """Resume also where training data were replaced, added or removed since the checkpoint was written."""
     backup_dir: str | None = None
     """Folder for a copy of each new best checkpoint, relative to the run or absolute. In a folder outside the run (on
     another disk, say) each run has its own subfolder."""

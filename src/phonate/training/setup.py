@@ -60,6 +60,10 @@ class Source(Protocol):
         """What `batches` micro-batches of `epoch` had consumed, each of `batch_size` samples (None: as now)."""
         ...
 
+    def digests(self) -> Mapping[str, int] | None:
+        """A digest of everything that samples are made from, by its id; None where that is not known."""
+        ...
+
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """The halves of a micro-batch of `epoch`, for when memory has no room for it; None where it has one item."""
         ...

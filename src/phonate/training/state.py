@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from phonate.config.documents import parse
 from phonate.config.errors import InputError
+from phonate.data.batches.dataset import digest_of
 from phonate.data.batches.plan import Consumed
 from phonate.training.checkpoints import Checkpoint
 from phonate.training.checkpoints.comparison import changed_settings, misfits
 from phonate.training.metrics import Best
 from phonate.training.steps.ema import EMA
 from phonate.training.task import Stateful, Task
+
+logger = logging.getLogger(__name__)
 
 Parts = Mapping[str, Stateful | None]
 """The parts of a run's state by their name in the checkpoint. None: this run has no such part."""
@@ -80,6 +86,46 @@ class Progress:
         self.last_validation = state["validation"]
 
 
+class TrainingData:
+    """What a run is trained on, by digests: a run is not resumed on other data unless that is allowed."""
+
+    def __init__(self, digests: Mapping[str, int], allow_changes: bool) -> None:
+        """`digests`: see `Digested`."""
+        self.digests = {digest_of(name): (name, content) for name, content in digests.items()}
+        self.allow_changes = allow_changes
+
+    def state(self) -> dict[str, NDArray[np.int64]]:
+        """The digests of ids (N,) and contents (N,)."""
+        contents = [content for _, content in self.digests.values()]
+        return {"ids": np.array([*self.digests], dtype=np.int64), "contents": np.array(contents, dtype=np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray[np.int64]] | None) -> None:
+        """Compare with what a checkpoint was trained on. Raises InputError where that differs and may not."""
+        if state is None:
+            logger.info("the checkpoint does not say what data it was trained on, so that changes can't be seen")
+            return
+        before = dict(zip(state["ids"].tolist(), state["contents"].tolist(), strict=True))
+        changed = [name for key, (name, content) in self.digests.items() if before.get(key, content) != content]
+        added = [name for key, (name, _) in self.digests.items() if key not in before]
+        gone = len(before.keys() - self.digests.keys())
+        if not (changed or added or gone):
+            return
+        differences = [f"{len(changed)} differ{_example(changed)}"] if changed else []
+        differences += [f"{len(added)} are new{_example(added)}"] if added else []
+        differences += [f"{gone} of those before are gone"] if gone else []
+        what = f"of {len(self.digests)} training items {', '.join(differences)}"
+        if not self.allow_changes:
+            raise InputError(
+                f"its training data have changed: {what}; put them back, or go on with what is there now: "
+                "training.checkpoint.allow_changed_data=true"
+            )
+        logger.warning("resuming with changed training data: %s", what)
+
+
+def _example(names: Sequence[str]) -> str:
+    return f" (such as {names[0]})" if len(names) > 1 else f" ({names[0]})"
+
+
 class Weights:
     """The model's weights as a checkpoint stores them.
 
@@ -127,13 +173,13 @@ def restore(parts: Parts, weights: Weights, checkpoint: Checkpoint, recipe_yaml:
         raise InputError(f"{checkpoint.path}: {conflict}")
     saved = checkpoint.state
     tensors = saved["raw"] or checkpoint.weights
-    check_fit(checkpoint, tensors, weights.task.saved(weights.model), recipe_yaml)
+    check_fit(checkpoint, tensors, weights, recipe_yaml)
     weights.restore(tensors)
     for name, part in parts.items():
         if part is None or part is weights:
             continue
         try:
-            part.restore(saved[name])
+            part.restore(saved.get(name))
         except InputError as error:
             raise InputError(
                 f"{checkpoint.path} can't be resumed: {error}; a new run can start from its weights with "
@@ -146,11 +192,13 @@ def batch_size_of(recipe_yaml: str) -> int | None:
     return parse(recipe_yaml, "recipe.yaml").values["training"]["batch_size"] if recipe_yaml else None
 
 
-def check_fit(
-    checkpoint: Checkpoint, tensors: Mapping[str, Tensor], current: Mapping[str, Tensor], recipe_yaml: str
-) -> None:
+def check_fit(checkpoint: Checkpoint, tensors: Mapping[str, Tensor], weights: Weights, recipe_yaml: str) -> None:
     """Raise InputError for a checkpoint of another model, naming the settings of the model that were changed."""
+    current = weights.task.saved(weights.model)
     found = misfits(tensors, current)
+    # Buffers may be left out (random features), and earlier versions had fewer; parameters are all there.
+    parameters = (name for name, _ in weights.model.named_parameters())
+    found += [f"{name} is not in it" for name in parameters if name in current and name not in tensors]
     if not found:
         return
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""

@@ -48,7 +48,7 @@ from phonate.training.setup import (
     with_own_callbacks,
 )
 from phonate.training.signals import Signals, StopNow
-from phonate.training.state import Parts, Progress, Weights, batch_size_of
+from phonate.training.state import Parts, Progress, TrainingData, Weights, batch_size_of
 from phonate.training.steps.accumulation import accumulation_groups
 from phonate.training.steps.ema import EMA
 from phonate.training.steps.generators import GlobalGenerators, seed_global_generators, seed_torch
@@ -152,7 +152,9 @@ class Trainer:
     def _build_saver(self) -> Saver:
         """The parts of the run's state, by their names in a checkpoint, and what saves them."""
         weights = Weights(self.task, self.model, self.ema, self.settings.checkpoint.snapshot_features)
+        digests = self.train_source.digests()
         parts: Parts = {
+            "data": None if digests is None else TrainingData(digests, self.settings.checkpoint.allow_changed_data),
             "trainer": self.progress,
             "phases": self.phases,
             "raw": weights,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,11 @@ class CroppedRecordings:
         """Mel frames of each sample (samples,): of the crop, or of a recording that is shorter."""
         frames = np.asarray(self.prepared.index.frames[self.positions], dtype=np.int64)
         return np.repeat(np.minimum(frames, self.crop_frames), self.crops)
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the recordings."""
+        return self.prepared.digests(self.positions)
 
     @property
     def cached(self) -> bool:

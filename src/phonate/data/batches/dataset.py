@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,3 +45,31 @@ class Dataset(Protocol):
     def collate(self, items: list[Any]) -> Batch:
         """Make a batch of items."""
         ...
+
+
+class Digested(Protocol):
+    """A data set that tells what its samples are made from, so that a resumed run can tell whether that is the same."""
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """A digest (64 bits, signed) of each recording, text or the like that samples are made from, by its id: of the
+        sound, the texts, the speakers."""
+        ...
+
+
+def digests_of(dataset: Dataset) -> Mapping[str, int]:
+    """A digest of whatever the samples of `dataset` are made from; of one that is not `Digested`, of the lengths."""
+    known: Mapping[str, int] | None = getattr(dataset, "digests", None)
+    if known is not None:
+        return known
+    return {name: digest_of(int(length)) for name, length in zip(dataset.ids, dataset.lengths, strict=True)}
+
+
+def digest_of(*parts: object) -> int:
+    """A digest of arrays, and of anything else by its `repr`."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        data = part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode("utf-8", "surrogateescape")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return int.from_bytes(digest.digest(), "little", signed=True)

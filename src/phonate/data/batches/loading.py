@@ -17,7 +17,7 @@ import torch.utils.data
 
 from phonate.config.errors import DataError, InputError, PhonateError
 from phonate.config.randomness import generator
-from phonate.data.batches.dataset import Batch, Dataset
+from phonate.data.batches.dataset import Batch, Dataset, digests_of
 from phonate.data.batches.plan import Consumed, Indices, epoch_plan, parts_by_length, slice_for
 
 
@@ -249,6 +249,10 @@ class BatchSource:
         if self.max_frames is None:
             return ((None, batches * (batch_size or self._batches.batch_size)),)
         return ((self.max_frames, sum(map(len, self._batches.plan(epoch)[:batches]))),)
+
+    def digests(self) -> Mapping[str, int]:
+        """A digest of everything that samples are made from, by its id."""
+        return digests_of(self._batches.samples)
 
     def padding(self, epoch: int) -> float:
         """The share of padding in the frames of all micro-batches of `epoch`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,11 @@ class WholeRecordings:
     def lengths(self) -> NDArray[np.int64]:
         """Frames of each recording."""
         return np.asarray(self.prepared.index.frames[self.positions], dtype=np.int64)
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the recordings."""
+        return self.prepared.digests(self.positions)
 
     @property
     def cached(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -125,6 +126,11 @@ class FeatureCache:
         stop = end if stop is None else min(end, first + stop)
         part = self._audio[min(end, first + start) : stop]
         return np.asarray(np.divide(part, self._full_scale, dtype=np.float32))
+
+    def digest(self, position: int) -> bytes:
+        """A digest of the clean waveform."""
+        first, end = self._sample_start[position], self._sample_start[position + 1]
+        return hashlib.blake2b(self._audio[first:end].data, digest_size=16).digest()
 
     def features(self, position: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """(frames, width) the clean features, or a part of them; a view that must not be written to."""

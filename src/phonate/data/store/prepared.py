@@ -6,8 +6,10 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import DataError
+from phonate.data.batches.dataset import digest_of
 from phonate.data.features import FEATURES, Features
 from phonate.data.manifests.dropping import warn_left_out
 from phonate.data.manifests.manifest import list_corpus
@@ -32,6 +35,7 @@ from phonate.data.store.splits import Positions, split_index, split_strangers
 logger = logging.getLogger("phonate")
 
 FORMAT = 2
+_SOUNDS = "sounds.npy"
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,36 @@ class Prepared:
     def speakers(self) -> list[str]:
         """Names by number."""
         return self.index.speakers[:]
+
+    def digests(self, positions: Iterable[int]) -> dict[str, int]:
+        """A digest of each recording at `positions`, by its id: of the sound, the texts and the speakers.
+
+        The sounds are read once in the life of the cache, and the result is kept there.
+        """
+        sounds, index = self._sounds, self.index
+        speakers = [*index.speakers, None]
+        return {
+            index.id[i]: digest_of(
+                sounds[i], [(one.start, one.end, speakers[one.speaker], one.text) for one in index.segments(i)]
+            )
+            for i in map(int, positions)
+        }
+
+    @cached_property
+    def _sounds(self) -> NDArray[np.uint8]:
+        """(N, 16) a digest of the sound of each recording."""
+        file = self.folder / _SOUNDS
+        with suppress(OSError, ValueError, EOFError):
+            known = np.load(file)
+            if known.shape == (len(self.index), 16):
+                return np.asarray(known, dtype=np.uint8)
+        digests = b"".join(self.cache.digest(i) for i in range(len(self.index)))
+        sounds = np.frombuffer(digests, dtype=np.uint8).reshape(-1, 16)
+        with suppress(OSError):  # a cache that is read only is read each time
+            beside = self.folder / f".{os.getpid()}.{_SOUNDS}"
+            np.save(beside, sounds)
+            beside.replace(file)
+        return sounds
 
 
 def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepared:

@@ -6,7 +6,7 @@ nothing but which of them share a batch, and batches are shuffled in every epoch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError, InputError
+from phonate.data.batches.dataset import digest_of
 from phonate.data.batches.packing import pack
 from phonate.data.dialogues.reading import Refused, warn_refused
 from phonate.tasks.cloning.corpus import Corpus, normalised
@@ -96,6 +97,14 @@ class CloningDataset:
     def frames_per_second(self) -> None:
         """None: lengths are tokens."""
         return None
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the texts, codes and speaker of each sample."""
+        return {
+            one.id: digest_of(np.asarray(one.reference_codes), np.asarray(one.target_codes), one.script, one.speaker)
+            for one in self.examples
+        }
 
     @property
     def cached(self) -> bool:

@@ -5,7 +5,7 @@ Shapes: B batch, T frames, F features, S speakers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -58,6 +58,7 @@ class DiarizationDataset:
         pool = data.pool if training else None
         self._parts = [part if pool is None else _pooled(part, pool, share) for part in parts]
         self._first = np.cumsum([0, *(part.count for part in self._parts)])
+        self._corpus, self._split = corpus, split
 
     @property
     def ids(self) -> Sequence[str]:
@@ -68,6 +69,12 @@ class DiarizationDataset:
     def lengths(self) -> NDArray[np.int64]:
         """Frames of each sample."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *(part.lengths for part in self._parts)])
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the split's recordings, from which conversations may be simulated too."""
+        prepared = self._corpus.prepared
+        return {} if prepared is None else prepared.digests(self._corpus.positions(self._split))
 
     @property
     def cached(self) -> bool:

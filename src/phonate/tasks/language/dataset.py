@@ -6,7 +6,7 @@ nothing but which of them share a batch, and batches are shuffled in every epoch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from phonate.config.errors import DataError
+from phonate.data.batches.dataset import digest_of
 from phonate.data.batches.packing import pack
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.reading import Refused
@@ -59,6 +60,11 @@ class LanguageDataset:
     def frames_per_second(self) -> None:
         """None: lengths are tokens."""
         return None
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the tokens of each sequence."""
+        return {one.id: digest_of(one.tokens.ids, one.tokens.learnt) for one in self.sequences}
 
     @property
     def cached(self) -> bool:

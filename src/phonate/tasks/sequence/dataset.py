@@ -5,7 +5,7 @@ Shapes: B samples, N source sequences (samples or their windows), S source token
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from phonate.data.batches.dataset import digest_of
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.tokenizer import Tokens
 from phonate.training.task import Batch
@@ -66,6 +67,15 @@ class SequenceDataset:
     def lengths(self) -> Ids:
         """(N,) tokens of each sample."""
         return np.array([item.length for item in self.items], dtype=np.int64)
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the tokens and the label of each sample."""
+        nothing = np.zeros(0)
+        return {
+            item.id: digest_of(*item.sources, nothing if item.target is None else item.target.ids, item.label)
+            for item in self.items
+        }
 
     def get(self, index: int, rng: np.random.Generator) -> Item:
         """Sample number `index`. `rng` is not used."""

@@ -81,6 +81,10 @@ class LoaderSource:
         """What the first `batches` batches of `epoch` had consumed, of as many samples as the loader gives now."""
         return ((None, sum(len(inputs_of(batch)) for batch in itertools.islice(self._loaded(epoch), batches))),)
 
+    def digests(self) -> None:
+        """None: what the caller's samples are is not known."""
+        return None
+
     def _loaded(self, epoch: int) -> Iterator[Batch]:
         """The loader's batches in `epoch`. Raises InputError when there are fewer than its length says."""
         parts: tuple[Any, ...] = (

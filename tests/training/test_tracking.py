@@ -177,6 +177,17 @@ def test_events_are_kept_over_resumes_and_are_not_metrics(tmp_path):
     assert read_events(path, "other") == []
 
 
+@pytest.mark.parametrize(("kept", "missing"), [(0, "1 to 50"), (130, "11 to 50"), (10_000, None)])
+def test_lines_that_are_missing_at_a_resume_are_said(tmp_path, caplog, kept, missing):
+    """Cut in the middle of a line, or gone: the checkpoint knows at which step the last line was written."""
+    path = tmp_path / "metrics.jsonl"
+    write_lines(path, 60)
+    path.write_bytes(path.read_bytes()[:kept])
+    JsonLines(path, resume_step=55, logged=50).close()
+    said = [record.getMessage() for record in caplog.records]
+    assert [f"steps {missing} are missing" in line for line in said] == ([True] if missing else [])
+
+
 def test_a_fresh_run_begins_an_empty_file(tmp_path):
     write_lines(tmp_path / "metrics.jsonl", 40)
     JsonLines(tmp_path / "metrics.jsonl").close()
@@ -224,6 +235,11 @@ def test_tensorboard_shows_the_documents_names_and_hides_what_a_resume_repeats(t
     found = events(tmp_path)
     assert set(found.Tags()["scalars"]) == {"train/loss", "train/mel_loss", "epoch/val_loss", "system/memory_gb"}
     assert [(event.step, event.value) for event in found.Scalars("train/loss")] == [(10, 1), (20, 1), (30, 0.5)]
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+
+    shown = EventAccumulator(str(tmp_path))  # what `tensorboard --load_fast=false` reads with
+    shown.Reload()
+    assert [event.step for event in shown.Tensors("train/loss")] == [10, 20, 30]
 
 
 def test_tensorboard_shows_sounds_and_pictures(tmp_path):

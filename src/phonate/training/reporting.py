@@ -109,6 +109,7 @@ class Reporter:
                 **(self.memory.metrics() if self.memory is not None and watched else {}),
             }
         )
+        self.progress.logged = step
         self._advise_on_data(wait, before, step)
         self.waited = 0.0
         self._logged_at = (step, now)

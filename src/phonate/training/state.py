@@ -46,6 +46,8 @@ class Progress:
     """A callback sets this to end training after the current step."""
     unfinished: bool = False
     """A signal stopped the run after a step and before the validation and saving that belong to it."""
+    logged: int = 0
+    """The last step whose training metrics were written."""
     last_training: dict[str, float] = field(default_factory=dict)
     """Means of the latest epoch, names beginning with `train_`."""
     last_validation: dict[str, float] = field(default_factory=dict)
@@ -58,6 +60,7 @@ class Progress:
             "epoch": self.epoch,
             "consumed": self.consumed,
             "unfinished": self.unfinished,
+            "logged": self.logged,
             "should_stop": self.should_stop,
             "best": self.best.state(),
             "averaged_is_better": self.averaged_is_better,
@@ -77,6 +80,7 @@ class Progress:
         self.consumed = tuple((cap, count) for cap, count in state.get("consumed", ()))
         self.batches = state.get("batch")
         self.unfinished = state["unfinished"]
+        self.logged = state.get("logged", 0)
         # Callbacks decide anew whether the run is over, because their options may have changed: early stopping does
         # so before the first step. Only a stop requested in the very step that was interrupted is not requested again.
         self.should_stop = state["should_stop"] and state["unfinished"]

@@ -265,6 +265,7 @@ class Trainer:
             names=self.task.metric_names(),
             total_steps=self.total_steps,
             resume_step=None if checkpoint is None else self.step,
+            logged=self.progress.logged if checkpoint is not None and self._holds(checkpoint) else 0,
             is_main=self.ranks.is_main,
             hyperparameters=self.hyperparameters,
         )
@@ -279,6 +280,10 @@ class Trainer:
         self.generators.start()
         if self.progress.unfinished:  # the run was stopped between a step and its validation
             self._finish_step()
+
+    def _holds(self, checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint is of this run's folder, not of another run that goes on here."""
+        return checkpoint.path.parent.resolve() == self.checkpoints.folder.resolve()
 
     def _train_epoch(self) -> None:
         """The rest of the current epoch."""
@@ -409,6 +414,7 @@ class Trainer:
     def save(self, is_best: bool = False) -> None:
         """Save a checkpoint of the current step (in the background)."""
         self.mark("gap")
+        self.reporter.stream.sync()
         if self.saver.save(is_best) and self.settings.logging.log_model:
             self.checkpoints.flush()
             self.reporter.stream.artifact(self.checkpoints.latest())

@@ -32,6 +32,7 @@ def build_stream(
     names: Mapping[str, str],
     total_steps: int,
     resume_step: int | None = None,
+    logged: int = 0,
     is_main: bool = True,
     verbosity: Literal["quiet", "normal", "debug"] | None = None,
     hyperparameters: Mapping[str, Any] | None = None,
@@ -44,6 +45,7 @@ def build_stream(
         names: The task's mapping from metric names to those shown by TensorBoard and W&B.
         total_steps: Optimizer steps of the whole run.
         resume_step: The step from which a resumed run continues. None: a new run.
+        logged: The last step up to there whose training metrics the run's folder should have.
         is_main: False for ranks other than the first; their stream has no sinks.
         verbosity: Overrides `settings.verbosity`.
         hyperparameters: The recipe, for trackers that record it.
@@ -66,7 +68,7 @@ def build_stream(
     elif settings.tensorboard:
         log.info("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
     sinks.append(PreviewFolder(run_path / "previews"))
-    sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step))
+    sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step, logged))
     sinks.append(ConsoleSink(total_steps, verbosity or settings.verbosity))
     system = SystemMonitor() if settings.system else None
     return MetricStream(sinks, only=settings.log_metrics, system=system)

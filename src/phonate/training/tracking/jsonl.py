@@ -28,14 +28,23 @@ class JsonLines(Sink):
     Args:
         path: The file.
         resume_step: The step from which a resumed run continues; lines up to it are kept. None: start a new file.
+        logged: The last step up to there whose training metrics were written; it is said where they are missing.
     """
 
     keeps_all = True
 
-    def __init__(self, path: Path, resume_step: int | None = None) -> None:
+    def __init__(self, path: Path, resume_step: int | None = None, logged: int = 0) -> None:
         self.path = path
         kept = [] if resume_step is None else [line for line in _lines(path) if line["step"] <= resume_step]
         self._repeatable = {(line["step"], line["split"]) for line in kept if line["step"] == resume_step}
+        latest = max((line["step"] for line in kept if line["split"] == "train"), default=0)
+        if latest < logged:
+            log.warning(
+                "%s: the training metrics of steps %d to %d are missing; the run goes on without them",
+                path,
+                latest + 1,
+                logged,
+            )
         self._guard(lambda: self._replace(kept))
 
     def _guard(self, action: Callable[[], None]) -> None:
@@ -98,6 +107,10 @@ class JsonLines(Sink):
         self._last = {}
         self._file.write(_text(line))
         self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until the disk has every line."""
+        self._guard(lambda: os.fsync(self._file.fileno()))
 
     def close(self) -> None:
         """Close the file."""

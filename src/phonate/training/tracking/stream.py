@@ -36,6 +36,9 @@ class Sink:
     def tick(self, step: int) -> None:
         """Called after every optimizer step with the number of steps done. Must be fast."""
 
+    def sync(self) -> None:
+        """Called at each checkpoint: what was written up to there must be on the disk, where it is read at a resume."""
+
     def close(self) -> None:
         """Flush pending data and close files."""
 
@@ -114,6 +117,11 @@ class MetricStream:
         """Called after every optimizer step: updates the progress bar, in about a microsecond."""
         for tick in self._ticking:
             tick(step)
+
+    def sync(self) -> None:
+        """Have every sink that is read at a resume on the disk."""
+        for sink in self.sinks:
+            sink.sync()
 
     def close(self) -> None:
         """Close every sink. Warns about names in `log_metrics` that matched no metric."""

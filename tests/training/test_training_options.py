@@ -341,6 +341,21 @@ def resume_option(tmp_path, m):
     return workflow.train(recipe, more, output=output).step == 8 and lines(output, "train") is not None
 
 
+def allow_changed_data(tmp_path, m):
+    class Fewer(RegressionTask):
+        count = 20
+
+    def resumed(allowed):
+        latest = tmp_path / "run/checkpoints/step-00000002"
+        allow = {"allow_changed_data": allowed}
+        return train(tmp_path / "run", Fewer(), resume=latest, max_steps=3, checkpoint=allow)
+
+    train(tmp_path / "run", max_steps=2)
+    with pytest.raises(InputError, match="training data have changed"):
+        resumed(False)
+    return resumed(True).step == 3
+
+
 def threads(tmp_path, m):
     from small_tasks import Nothing
     from threadpoolctl import threadpool_info, threadpool_limits
@@ -674,6 +689,7 @@ OBSERVED = {
     ),
     "checkpoint.monitor_metric": monitor_metric,
     "checkpoint.resume": resume_option,
+    "checkpoint.allow_changed_data": allow_changed_data,
     "checkpoint.backup_dir": lambda t, m: (
         bool(train(t / "a", checkpoint={"backup_dir": "copies"})) and bool(saved(t / "a", "copies"))
     ),

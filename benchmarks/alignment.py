@@ -33,13 +33,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from phonate.tasks.speech.corpus import Corpus
-from phonate.tasks.speech.durations import textgrids
-from phonate.tasks.speech.durations.textgrids import Grid, Span
+from phonate.tasks.speech import durations as textgrids
+from phonate.tasks.speech.data import Corpus
+from phonate.tasks.speech.durations import Grid, Span
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text import espeak
 from phonate.text.phonemes import Word
-from phonate.workflows.demo import embedded_corpus
+from phonate.workflows.demo import embedded
 
 ARPABET = {
     **dict(zip("bdfklmnpstvwz", ["B", "D", "F", "K", "L", "M", "N", "P", "S", "T", "V", "W", "Z"], strict=True)),
@@ -53,7 +53,7 @@ ARPABET = {
 
 def make_corpus(folder: Path, sentences: int, seed: int, voice: str) -> None:
     """LJSpeech's layout in `folder`, with a TextGrid beside each wav."""
-    vocabulary = sorted({word.strip(".,?") for text in embedded_corpus.SENTENCES for word in text.lower().split()})
+    vocabulary = sorted({word.strip(".,?") for text in embedded.SENTENCES for word in text.lower().split()})
     rng = np.random.default_rng(seed)
     texts = []
     for _ in range(sentences):
@@ -61,9 +61,9 @@ def make_corpus(folder: Path, sentences: int, seed: int, voice: str) -> None:
         if rng.random() < 0.4:
             words[len(words) // 2] += ","
         texts.append(" ".join(words).capitalize() + ".")
-    speaker = next(one for one in embedded_corpus.SPEAKERS if one.name == voice)
+    speaker = next(one for one in embedded.SPEAKERS if one.name == voice)
     jobs = [(folder / "wavs" / f"{number:04d}.wav", text, speaker) for number, text in enumerate(texts)]
-    embedded_corpus.say(jobs, alignments=True)
+    embedded.say(jobs, alignments=True)
     lines = "".join(f"{number:04d}|{text}\n" for number, text in enumerate(texts))
     (folder / "metadata.csv").write_text(lines, encoding="utf-8")
 
@@ -169,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="boundaries of aligners beside espeak's own")
     parser.add_argument("--sentences", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0, help="of the sentences")
-    parser.add_argument("--voice", default="ada", choices=[one.name for one in embedded_corpus.SPEAKERS])
+    parser.add_argument("--voice", default="ada", choices=[one.name for one in embedded.SPEAKERS])
     parser.add_argument("--steps", type=int, default=1000, help="training steps of the learnt aligner")
     parser.add_argument("--phonemes", nargs="+", default=["espeak", "english"], help="of the learnt aligner")
     parser.add_argument(

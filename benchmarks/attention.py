@@ -39,11 +39,10 @@ with contextlib.redirect_stdout(io.StringIO()):  # it prints that it has no CUDA
     from performer_pytorch import SelfAttention as PerformerAttention
 
 from phonate.nn.transformer.attention import SelfAttention
-from phonate.nn.transformer.causal import causal_attention
-from phonate.nn.transformer.factory import build_encoder
 from phonate.nn.transformer.features import draw_projection
-from phonate.nn.transformer.linear import key_sums, read_sums
+from phonate.nn.transformer.linear import causal_attention, key_sums, read_sums
 from phonate.nn.transformer.settings import LayerSettings
+from phonate.nn.transformer.stack import build_encoder
 
 HEADS, DIM, FEATURES = 8, 64, 128
 DEFAULT = LayerSettings(d_model=HEADS * DIM, num_heads=HEADS, attention_type="linear").features or 0

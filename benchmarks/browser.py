@@ -25,9 +25,9 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from phonate.tasks.speech.export import export
-from phonate.tasks.speech.exporting.weights import DTYPES
+from phonate.tasks.speech.graph import DTYPES
 from phonate.training.checkpoints import best_or_latest
-from phonate.workflows.demo.embedded_corpus import SENTENCES
+from phonate.workflows.demo.embedded import SENTENCES
 
 SPEAK = """async texts => {
   let samples = 0;

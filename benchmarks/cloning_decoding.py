@@ -21,11 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from phonate.tasks.cloning.decoding.engine import Engine, Generation
-from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece, run
-from phonate.tasks.cloning.decoding.sampling import Sampling
-from phonate.tasks.cloning.sequences.sequence import delayed
-from phonate.tasks.cloning.sequences.tokens import Prompt
+from phonate.tasks.cloning.decoding import Decoder, Job, Piece, Sampling, run
+from phonate.tasks.cloning.sequences import Prompt, delayed
+from phonate.tasks.cloning.service import Engine, Generation
 
 VOCABULARY = 512
 BEGIN, END = 1024, 1025

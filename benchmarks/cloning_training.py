@@ -29,11 +29,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gauges import clock
-from phonate.tasks.cloning.network.adapters import with_adapters
-from phonate.tasks.cloning.network.dual_ffn import sequence_layout
-from phonate.tasks.cloning.network.memory import measure
-from phonate.tasks.cloning.network.network import CloningNetwork
-from phonate.tasks.cloning.network.settings import CloningLoRA
+from phonate.tasks.cloning.model import measure
+from phonate.tasks.cloning.network import CloningNetwork, sequence_layout, with_adapters
+from phonate.tasks.cloning.settings import CloningLoRA
 
 CPU = torch.device("cpu")
 CODEBOOKS = 8

@@ -23,10 +23,9 @@ from torch import Tensor
 
 from cloning_training import Peer, Sample, make_samples, packed, train_step
 from gauges import clock
-from phonate.tasks.cloning.network.adapters import with_adapters
-from phonate.tasks.cloning.network.memory import Load, choose_checkpointing, measure
-from phonate.tasks.cloning.network.network import CloningNetwork
-from phonate.tasks.cloning.network.settings import CloningLoRA
+from phonate.tasks.cloning.model import Load, choose_checkpointing, measure
+from phonate.tasks.cloning.network import CloningNetwork, with_adapters
+from phonate.tasks.cloning.settings import CloningLoRA
 
 GPU = torch.device("cuda")
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}

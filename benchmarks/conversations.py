@@ -23,12 +23,12 @@ import soxr
 import torch
 
 from phonate.audio.kaldi import KaldiFeatures
-from phonate.audio.kaldi_settings import KaldiSettings
+from phonate.audio.settings import KaldiSettings
 from phonate.config.randomness import generator
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
 from phonate.data.conversations.simulator import ConversationSimulator
-from phonate.tasks.diarization.data_settings import DiarizationData
-from phonate.tasks.diarization.samples.simulators import simulator_of
+from phonate.tasks.diarization.data import simulator_of
+from phonate.tasks.diarization.settings import DiarizationData
 
 RATE, SPEAKERS, CLIPS = 16_000, 12, 6
 DRY = AcousticSettings(reverberation=0.0, noise=0.0)

@@ -18,7 +18,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.data.annotations import SpeakerTurn, turns_from_activity, write_rttm
-from phonate.evaluation.speaker_similarity import JUDGE_RATE, SpeakerJudge
+from phonate.pretrained.speakers import JUDGE_RATE, SpeakerJudge
 
 PER_SECOND = 4
 FRAMES_PER_SECOND = 100

@@ -19,11 +19,10 @@ from pathlib import Path
 
 from phonate.config.randomness import generator
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
-from phonate.data.conversations.writing import write_conversations
-from phonate.tasks.diarization.data_settings import DiarizationData
-from phonate.tasks.diarization.samples.simulators import simulator_of
-from phonate.workflows.demo.embedded_corpus import Speaker, say
-from phonate.workflows.demo.embedded_voice import sentences
+from phonate.data.conversations.simulator import write_conversations
+from phonate.tasks.diarization.data import simulator_of
+from phonate.tasks.diarization.settings import DiarizationData
+from phonate.workflows.demo.embedded import Speaker, say, sentences
 
 OVERLAP = 0.44
 TEST = (

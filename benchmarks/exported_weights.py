@@ -27,11 +27,11 @@ import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from phonate.evaluation.held_out import Clip, clips_of
-from phonate.evaluation.naturalness import NaturalnessJudge
-from phonate.evaluation.transcription import Recogniser, character_error_rate
 from phonate.evaluation.words import count
+from phonate.pretrained.naturalness import NaturalnessJudge
+from phonate.pretrained.transcription import Recogniser, character_error_rate
 from phonate.tasks.speech.export import export
-from phonate.tasks.speech.exporting.weights import DTYPES
+from phonate.tasks.speech.graph import DTYPES
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.training.checkpoints import best_or_latest
 

@@ -32,8 +32,9 @@ import torch
 
 from phonate.audio.kaldi import KaldiFeatures, cosines, window
 from phonate.audio.kaldi import mel_filters as kaldi_filters
-from phonate.audio.kaldi_settings import KaldiSettings
-from phonate.audio.mel import MelSpectrum, mel_filters
+from phonate.audio.mel_filters import mel_filters
+from phonate.audio.processor import MelSpectrum
+from phonate.audio.settings import KaldiSettings
 
 RATE, N_FFT, HOP, MELS = 22_050, 1024, 256, 80
 FLOOR = 1e-10

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from gauges import clock, used
 from phonate.nn.checkpointing import Segments, segments_for
-from phonate.tasks.speech.models.autoregressive import AutoregressiveModel, loss_terms
+from phonate.tasks.speech.model import AutoregressiveModel, loss_terms
 
 SEGMENTS = ("none", "1", "2", "3", "4", "6", "auto")
 _MIB = 2**20

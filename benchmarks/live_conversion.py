@@ -23,10 +23,10 @@ import numpy as np
 import torch
 
 from phonate.audio.decoding import FloatArray, read_audio
-from phonate.audio.limiter import streamed
+from phonate.audio.live import streamed
 from phonate.audio.pitch import F0Stream
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.live.mel import MelConversion
+from phonate.tasks.conversion.live import MelConversion
 
 
 def in_real_time(converter: Converter, sound: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:

@@ -30,13 +30,10 @@ from torch import Tensor, nn
 
 from gauges import clock, used
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion.features.extractor import FeatureExtractor
-from phonate.tasks.conversion.model import VoiceTransformer
-from phonate.tasks.conversion.networks import build_model
-from phonate.tasks.speech.model import build_acoustic
-from phonate.tasks.speech.models.autoregressive import loss_terms
-from phonate.tasks.speech.models.parallel import NOISE, Prosody
-from phonate.training.precision.precision import Precision, multiplies_in_bf16
+from phonate.tasks.conversion.features import FeatureExtractor
+from phonate.tasks.conversion.model import VoiceTransformer, build_model
+from phonate.tasks.speech.model import NOISE, Prosody, build_acoustic, loss_terms
+from phonate.training.precision import Precision, multiplies_in_bf16
 
 FORMATS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
 _MIB = 2**20

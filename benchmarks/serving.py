@@ -29,7 +29,7 @@ import httpx
 import numpy as np
 import torch
 
-from phonate.workflows.demo.embedded_corpus import SENTENCES
+from phonate.workflows.demo.embedded import SENTENCES
 
 _BYTES = 2  # of a sample
 

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from phonate.compute.limits import cores
+from phonate.compute.resources import cores
 from phonate.data.voices.files import VoiceDataDetector
 
 SESSION = """

@@ -33,7 +33,7 @@ from gauges import clock
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.task import SpeechTask
 from phonate.training.run import Run
-from phonate.training.steps.accumulation import accumulation_groups
+from phonate.training.step import accumulation_groups
 from phonate.training.trainer import Trainer
 
 HEADER = """# Batches in parts of similar length

@@ -31,7 +31,7 @@ import torch
 from phonate.tasks.speech.export import export
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.training.checkpoints import best_or_latest
-from phonate.workflows.demo.embedded_corpus import SENTENCES
+from phonate.workflows.demo.embedded import SENTENCES
 
 Speak = Callable[[str], Iterable[np.ndarray]]
 

@@ -24,8 +24,8 @@ from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.data.manifests.transcripts import LEFT_OUT, TEXTS, read_entries
 from phonate.data.settings import SpokenData
-from phonate.evaluation.transcription import word_edits
 from phonate.evaluation.words import count
+from phonate.pretrained.transcription import word_edits
 from phonate.workflows.datasets.transcripts import transcribe
 
 PAUSE = 0.5

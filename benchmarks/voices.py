@@ -25,9 +25,9 @@ import numpy as np
 import piper
 
 import phonate
-from phonate.evaluation.naturalness import NaturalnessJudge
-from phonate.evaluation.transcription import Recogniser, character_error_rate
 from phonate.evaluation.words import count
+from phonate.pretrained.naturalness import NaturalnessJudge
+from phonate.pretrained.transcription import Recogniser, character_error_rate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 from prepare_base import held_out, rows

@@ -27,8 +27,8 @@ from pathlib import Path
 
 import torch
 
-from phonate.training.memory.manager import memory_manager
-from phonate.training.profiling.stages import InterbatchProfiler
+from phonate.training.memory import memory_manager
+from phonate.training.profiling import InterbatchProfiler
 
 CPU = torch.device("cpu")
 TURN = 10

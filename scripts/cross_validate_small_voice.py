@@ -16,9 +16,9 @@ import numpy as np
 
 import phonate
 from phonate.audio.decoding import FloatArray, read_audio
-from phonate.evaluation.naturalness import NaturalnessJudge
-from phonate.evaluation.transcription import Recogniser
 from phonate.evaluation.words import count
+from phonate.pretrained.naturalness import NaturalnessJudge
+from phonate.pretrained.transcription import Recogniser
 from phonate.workflows.train import train
 
 RATE = 22050

@@ -28,7 +28,7 @@ from typing import Any
 import soundfile
 import torch
 
-from phonate.tasks.cloning.pairs.samples import INSTRUCTION
+from phonate.tasks.cloning.data import INSTRUCTION
 
 HELD_OUT = 5
 """Every fifth Arabic speaker, in the order of their names, is held out."""

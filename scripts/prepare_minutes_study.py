@@ -19,7 +19,7 @@ from pathlib import Path
 from prepare_base import Row, held_out, readers, rows, write
 
 from phonate.audio.decoding import probe, read_audio
-from phonate.evaluation.transcription import Recogniser
+from phonate.pretrained.transcription import Recogniser
 
 MINUTES = (2, 5, 15, 50)
 VALIDATION = 0.1

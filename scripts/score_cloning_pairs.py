@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from phonate.config.resolve import resolve
 from phonate.data.progress import track
-from phonate.tasks.cloning.decoding.sampling import Sampling
+from phonate.tasks.cloning.decoding import Sampling
 from phonate.tasks.cloning.inference import VoiceCloner
-from phonate.tasks.cloning.network.network import CloningNetwork
+from phonate.tasks.cloning.network import CloningNetwork
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.tasks.cloning.task import ACCURACY, CloningTask
 from phonate.training.speech_service import Reference

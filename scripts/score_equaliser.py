@@ -16,8 +16,8 @@ import numpy as np
 
 from phonate.config.errors import InputError
 from phonate.evaluation.held_out import clips_of
-from phonate.evaluation.naturalness import NaturalnessJudge
-from phonate.evaluation.speaker_similarity import SpeakerJudge, similarity
+from phonate.pretrained.naturalness import NaturalnessJudge
+from phonate.pretrained.speakers import SpeakerJudge, similarity
 from phonate.tasks.conversion.inference import Converter
 
 SECONDS = 8.0

@@ -21,12 +21,12 @@ from score_small_voice import sentences
 
 import phonate
 from phonate.audio.processor import normalised_peak
-from phonate.config.recipe import Recipe
-from phonate.evaluation.naturalness import NaturalnessJudge
-from phonate.evaluation.speaker_similarity import SpeakerJudge
+from phonate.config.resolve import Recipe
 from phonate.nn.vocoder.generator import Vocoder
-from phonate.rendering.renderer import TrainedVocoder
-from phonate.training.checkpoints.trained import open_trained
+from phonate.pretrained.naturalness import NaturalnessJudge
+from phonate.pretrained.speakers import SpeakerJudge
+from phonate.rendering import TrainedVocoder
+from phonate.training.checkpoints.loading import open_trained
 
 PEAK = 0.95
 

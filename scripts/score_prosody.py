@@ -17,9 +17,9 @@ import numpy as np
 
 import phonate
 from phonate.audio.pitch import f0
-from phonate.evaluation.naturalness import NaturalnessJudge
-from phonate.evaluation.transcription import Recogniser
 from phonate.evaluation.words import count
+from phonate.pretrained.naturalness import NaturalnessJudge
+from phonate.pretrained.transcription import Recogniser
 from phonate.tasks.speech.inference import Synthesiser
 
 LAST_SECONDS = 0.2

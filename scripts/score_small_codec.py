@@ -21,8 +21,8 @@ from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.audio.mel_filters import mel_filters
 from phonate.data.progress import track
-from phonate.evaluation.speaker_similarity import SpeakerJudge
-from phonate.evaluation.transcription import Recogniser, word_edits
+from phonate.pretrained.speakers import SpeakerJudge
+from phonate.pretrained.transcription import Recogniser, word_edits
 
 CLIPS, SENTENCES = 3, 8
 """Clips of each speaker whose voices are compared, and recordings whose words are recognised."""

@@ -20,12 +20,12 @@ import numpy as np
 
 import phonate
 from phonate.audio.decoding import read_audio
-from phonate.evaluation.naturalness import NaturalnessJudge
-from phonate.evaluation.speaker_similarity import SpeakerJudge
-from phonate.evaluation.transcription import Recogniser
 from phonate.evaluation.words import count
+from phonate.pretrained.naturalness import NaturalnessJudge
+from phonate.pretrained.speakers import SpeakerJudge
+from phonate.pretrained.transcription import Recogniser
 from phonate.tasks.speech.settings import SpeechRecipe
-from phonate.training.checkpoints.trained import open_trained
+from phonate.training.checkpoints.loading import open_trained
 
 SENTENCES, SPEAKERS, RATE = 40, 50, 22050
 PROFILE_SECONDS = 14.0  # most of LibriSpeech's recordings are that long

@@ -20,10 +20,10 @@ from prepare_base import held_out, rows
 
 import phonate
 from phonate.audio.processor import normalised_peak
-from phonate.evaluation.naturalness import NaturalnessJudge
-from phonate.evaluation.transcription import Recogniser
 from phonate.evaluation.words import WordErrors, count
-from phonate.rendering.renderer import renderer
+from phonate.pretrained.naturalness import NaturalnessJudge
+from phonate.pretrained.transcription import Recogniser
+from phonate.rendering import renderer
 
 TEXTS, PEAK = 220, 0.95
 

@@ -21,7 +21,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from phonate.evaluation.packages import old_pkg_resources
+from phonate.pretrained.naturalness import old_pkg_resources
 
 ROTATION = (3, 6, 9, -3)
 OTHERS = (-4, -3, 3, 4)

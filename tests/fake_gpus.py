@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from phonate.compute.gpus import Gpu
+from phonate.compute.resources import Gpu
 
 TABLE = [Gpu(0, "Fake GTX 1660", 1.5, 5.62, "7.5"), Gpu(1, "Fake Quadro P1000", 5.5, 5.94, "6.1")]
 

@@ -30,7 +30,7 @@ IMPORTED = (
     "phonate.cli.commands.data",
     "phonate.cli.commands.session",
     "phonate.cli.commands.train",
-    "phonate.serving.app",
+    "phonate.serving.server",
     "phonate.tasks.conversion.inference",
     "phonate.tasks.conversion.task",
     "phonate.tasks.diarization.task",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from phonate.data.voices.files import VoiceDataDetector
     from phonate.tasks.cloning.inference import HiggsAudioInference, VoiceCloner
     from phonate.tasks.conversion.inference import Converter
-    from phonate.tasks.diarization.dataset import DiarizationCollator
+    from phonate.tasks.diarization.data import DiarizationCollator
     from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
     from phonate.tasks.recognition.inference import Transcriber
@@ -57,7 +57,7 @@ __all__ = [
 
 _HOMES = {
     "Converter": "phonate.tasks.conversion.inference",
-    "DiarizationCollator": "phonate.tasks.diarization.dataset",
+    "DiarizationCollator": "phonate.tasks.diarization.data",
     "Diarizer": "phonate.tasks.diarization.inference",
     "EnglishTrainingConfig": "phonate.tasks.speech.english",
     "Generator": "phonate.tasks.language.inference",

@@ -14,8 +14,7 @@ from typing import Any
 from phonate.cli.parsing import Parser
 from phonate.config.documents import read
 from phonate.config.errors import RecipeError
-from phonate.config.recipe import Recipe
-from phonate.config.resolve import resolve_document
+from phonate.config.resolve import Recipe, resolve_document
 from phonate.data.settings import KaldiData
 
 FLAGS = {

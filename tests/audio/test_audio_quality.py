@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from phonate.audio.decoding import read_audio
-from phonate.audio.quality.measures import describe
+from phonate.audio.quality import describe
 
 RATE = 16000
 TONE = (0.5 * np.sin(2 * np.pi * 200 * np.arange(RATE) / RATE)).astype(np.float32)

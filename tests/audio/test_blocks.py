@@ -8,7 +8,7 @@ import soundfile
 
 from phonate.audio.decoding import read_audio, read_blocks
 from phonate.audio.processor import AudioProcessor
-from phonate.audio.quality.measures import describe, describe_blocks
+from phonate.audio.quality import describe, describe_blocks
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phonate.audio.chunks import joined, overlap_add, quiet_cuts, windows
+from phonate.audio.decoding import overlap_add, quiet_cuts, rendered_in_pieces, windows
 
 
 @given(st.integers(1, 500), st.integers(2, 90), st.integers(0, 40))
@@ -41,7 +41,7 @@ def test_pieces_of_a_waveform_fit_together(frames: int, seed: int) -> None:
     def render(part: np.ndarray) -> np.ndarray:
         return np.repeat(part[:-1].mean(axis=1), hop)
 
-    pieces = joined(mel, render, hop, piece=120, margin=16)
+    pieces = rendered_in_pieces(mel, render, hop, piece=120, margin=16)
     np.testing.assert_allclose(pieces, render(mel), atol=1e-6)
 
 

@@ -17,8 +17,8 @@ from phonate.audio.decoding import probe, read_audio, read_blocks, read_start, w
 from phonate.audio.live import file_sink
 from phonate.config.errors import DataError, InputError
 from phonate.data.annotations import write_rttm
-from phonate.serving.encoding import encoded
-from phonate.workflows.pages.rendering import write_page
+from phonate.serving.speech import encoded
+from phonate.workflows.pages.plots import write_page
 
 RATE = 16_000
 SNDFILE = {

@@ -332,7 +332,7 @@ def test_notes_of_the_mp3_decoder_stay_off_the_console(tmp_path, capfd):
 def test_what_others_write_while_an_mp3_is_decoded_is_not_lost(capfd):
     import os
 
-    from phonate.audio.mpg123 import quiet
+    from phonate.audio.readers import quiet
 
     with quiet():
         os.write(2, b"Note: Trying to resync...\nmine\n")

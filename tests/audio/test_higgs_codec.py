@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from higgs_codec import small_codec_folder
 from phonate.audio import higgs_codec
-from phonate.audio.codec_stream import CodecStream, decoder_context
-from phonate.audio.higgs_codec import HiggsCodec, codec_class
-from phonate.audio.sinc_resampling import sinc_resample
+from phonate.audio.augmentation import sinc_resample
+from phonate.audio.higgs_codec import CodecStream, HiggsCodec, codec_class, decoder_context
 from phonate.config.errors import InputError
 from sounds import voiced_tone
 

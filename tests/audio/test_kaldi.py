@@ -16,7 +16,7 @@ from lhotse.features.kaldi.extractors import Fbank, FbankConfig, Mfcc, Spectrogr
 
 from phonate.audio.decoding import read_audio
 from phonate.audio.kaldi import FeatureStream, KaldiFeatures, mel_filters, window
-from phonate.audio.kaldi_settings import KaldiSettings
+from phonate.audio.settings import KaldiSettings
 from phonate.config.errors import InputError
 
 RATE = 16000
@@ -356,7 +356,7 @@ def test_hours_are_computed_in_little_memory():
         import resource
         import numpy as np
         from phonate.audio.kaldi import KaldiFeatures
-        from phonate.audio.kaldi_settings import KaldiSettings
+        from phonate.audio.settings import KaldiSettings
         features = KaldiFeatures(KaldiSettings())
         block = np.random.default_rng(0).standard_normal(480000).astype(np.float32)
         list(features.blocks([block]))

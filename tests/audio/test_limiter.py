@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phonate.audio.limiter import streamed
+from phonate.audio.live import streamed
 from phonate.tasks.speech.inference import Synthesiser
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from phonate.audio.decoding import read_audio, read_start, resample, write_audio
-from phonate.audio.quality.voice import VoiceLevels, exact_levels, voice_levels, voice_score
-from phonate.audio.voice_features import voice_features
+from phonate.audio.quality import VoiceLevels, exact_levels, voice_features, voice_levels, voice_score
 from phonate.config.errors import DataError
 from sounds import voiced_tone
 

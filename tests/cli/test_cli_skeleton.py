@@ -11,8 +11,7 @@ import pytest
 
 import phonate
 from phonate.cli import main
-from phonate.cli.parsing import top_parser
-from phonate.cli.table import COMMANDS
+from phonate.cli.parsing import COMMANDS, top_parser
 from phonate.config.errors import DataError, Interrupted, PhonateError
 
 TOY = str(Path(__file__).parents[1] / "config" / "toy_task.py")

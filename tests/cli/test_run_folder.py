@@ -11,7 +11,7 @@ import pytest
 
 import phonate_process
 from phonate.cli import main
-from phonate.training.checkpoints import lock
+from phonate.training.checkpoints import files
 from phonate.workflows.scaffold.scaffold import scaffold
 
 RECIPE = """\
@@ -142,7 +142,7 @@ def test_a_damaged_lock_does_not_block_an_intact_run(content: bytes, arguments: 
 HOLD = """\
 import sys
 from pathlib import Path
-from phonate.training.checkpoints.lock import FolderLock
+from phonate.training.checkpoints.files import FolderLock
 FolderLock(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
@@ -152,7 +152,7 @@ sys.stdin.read()
 def test_a_second_resume_touches_nothing_of_the_run_that_trains(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(files, "PATIENCE_SECONDS", 0.0)
     assert main(arguments) == 0
     run = tmp_path / "run"
     with (run / "metrics.jsonl").open("a") as file:  # the other process is at step 5

@@ -119,7 +119,7 @@ def test_a_session_is_resumed_while_it_saves(place, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
 
-    monkeypatch.setattr("phonate.workflows.session.recordings.sample", interrupted)
+    monkeypatch.setattr("phonate.workflows.session.session.sample", interrupted)
     assert main(["session", "--device", "cpu"]) == 143
     assert the_log()["log"][-1]["message"] == (
         "Interrupted; finished stages are kept; continue with: phonate session --resume"
@@ -140,7 +140,7 @@ def test_a_session_is_resumed_while_it_validates(place, monkeypatch):
         os.kill(os.getpid(), signal.SIGHUP)
         time.sleep(10)
 
-    monkeypatch.setattr("phonate.workflows.session.recordings.validate_voice_files", interrupted)
+    monkeypatch.setattr("phonate.data.voices.files.validate_voice_files", interrupted)
     signal_before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     assert main(["session", "--device", "cpu", "--voice-mode", "voice"]) == 129
     signal.signal(signal.SIGHUP, signal_before)
@@ -204,7 +204,7 @@ def test_quitting_is_logged_with_the_last_checkpoint(place):
         "Path('run/step-00000002').mkdir(parents=True); Path('run/step-00000004').mkdir()\n"
         "session = TrainingSession(); log = SessionLog(Path('training/output'), {'mode': 'cpu', 'device': None})\n"
         "from phonate.compute.distributed import Ranks\n"
-        "from phonate.training.tracking.log_file import log_file\n"
+        "from phonate.training.tracking.console import log_file\n"
         "with (on_quit(lambda message: session._quit(log, message)), log_file(Path('training.log'), Ranks()),\n"
         "      Signals(checkpoints=Path('run'))):\n"
         "    os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGTERM)\n"

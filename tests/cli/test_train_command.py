@@ -11,7 +11,7 @@ from phonate.cli import main
 from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
-from phonate.training.tracking.log_file import log_file
+from phonate.training.tracking.console import log_file
 from phonate.workflows.scaffold.scaffold import scaffold
 
 RECIPE = """\
@@ -87,7 +87,7 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
     def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("phonate.workflows.train.Trainer", broken)
+    monkeypatch.setattr("phonate.training.trainer.Trainer", broken)
     checkpoint = next((tmp_path / "resumed" / "checkpoints").glob("step-*"))
     for named in ("resumed", "resumed/checkpoints", str(checkpoint), str(tmp_path / "resumed")):
         (tmp_path / "resumed" / "logs" / "error.txt").unlink(missing_ok=True)

@@ -16,9 +16,8 @@ import torch
 import phonate
 from phonate.cli import main
 from phonate.compute import device as devices
-from phonate.compute import limits
-from phonate.compute.gpus import GIB, Gpu, nvidia
-from phonate.compute.resources import NoDeviceError, ResourceDetector, forget_fallbacks
+from phonate.compute import resources
+from phonate.compute.resources import GIB, Gpu, NoDeviceError, ResourceDetector, forget_fallbacks, nvidia
 from phonate.config.errors import InputError, PhonateError
 
 BLOCK = """
@@ -88,7 +87,7 @@ def test_this_machine_is_looked_at_without_torch():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert f"CPU: {limits.cores()} cores\n  RAM: {limits.memory_bytes() / GIB:.2f} GB\n" in ran.stdout
+    assert f"CPU: {resources.cores()} cores\n  RAM: {resources.memory_bytes() / GIB:.2f} GB\n" in ran.stdout
 
 
 def test_the_name_is_public():
@@ -477,14 +476,14 @@ def test_limits_of_a_container(tmp_path, membership, files, cores, memory):
 
     root = group(tmp_path, membership, files)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert limits.cores(root) == (cores or allowed)
-    assert limits.memory_bytes(root) == (memory * MIB if memory else psutil.virtual_memory().total)
+    assert resources.cores(root) == (cores or allowed)
+    assert resources.memory_bytes(root) == (memory * MIB if memory else psutil.virtual_memory().total)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
 def test_a_process_bound_to_one_core_has_one():
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from phonate.compute.limits import cores; assert cores() == 1"
+        "from phonate.compute.resources import cores; assert cores() == 1"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

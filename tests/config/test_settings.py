@@ -11,8 +11,7 @@ from phonate.audio.settings import AudioConfig
 from phonate.config.errors import InputError
 from phonate.config.settings import Settings
 from phonate.training.loaders.config import TrainingConfig
-from phonate.training.optimization_settings import SchedulerSettings
-from phonate.training.settings import TrainingSettings, ValidationSettings
+from phonate.training.settings import SchedulerSettings, TrainingSettings, ValidationSettings
 
 
 @pytest.mark.parametrize(

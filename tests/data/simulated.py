@@ -7,12 +7,9 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from phonate.data.conversations.acoustics import Acoustics
-from phonate.data.conversations.clips import ClipBank
-from phonate.data.conversations.noise import ColouredNoise
+from phonate.data.conversations.clips import ClipBank, Source
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
-from phonate.data.conversations.simulator import Conversation, ConversationSimulator
-from phonate.data.conversations.sources import Source
+from phonate.data.conversations.simulator import Acoustics, ColouredNoise, Conversation, ConversationSimulator
 from phonate.data.settings import KaldiData
 from phonate.data.store.prepared import Prepared, prepare
 

@@ -10,9 +10,8 @@ import soundfile
 from small_corpora import RATE, corpus, tone, wav
 
 from phonate.config.errors import DataError
-from phonate.data.manifests.detection import detect_format
-from phonate.data.manifests.manifest import check_corpus, list_corpus
-from phonate.data.manifests.requirements import Requirements
+from phonate.data.manifests.manifest import check_corpus, detect_format, list_corpus
+from phonate.data.manifests.rows import Requirements
 from phonate.data.settings import VoiceData
 from phonate.data.store.prepared import prepare
 

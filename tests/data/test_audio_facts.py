@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from phonate.data.codes import facts as facts_module
-from phonate.data.codes.facts import AudioFacts, Unusable, measure
+from phonate.data import codes as facts_module
+from phonate.data.codes import AudioFacts, Unusable, measure
 from phonate.data.dialogues.dialogue import Audio
 from sounds import voiced_tone
 

@@ -18,9 +18,9 @@ import pytest
 import soundfile
 
 from phonate.config.errors import DataError, PhonateError
-from phonate.data.dialogues.rows import dialogue_of
-from phonate.tasks.cloning.corpus import Corpus
-from phonate.tasks.cloning.pairs.settings import CloningData
+from phonate.data.dialogues.reading import dialogue_of
+from phonate.tasks.cloning.data import Corpus
+from phonate.tasks.cloning.settings import CloningData
 from sounds import voiced_tone
 
 DEEP = "\u2603deep"

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from phonate.config.errors import DataError
-from phonate.data.codes import store as store_module
-from phonate.data.codes.store import Codes, CodeStore
+from phonate.data import codes as store_module
+from phonate.data.codes import Codes, CodeStore
 from phonate.data.progress import progress_listener
 
 DIGESTS = [hashlib.blake2b(str(i).encode(), digest_size=16).hexdigest() for i in range(600)]

@@ -13,15 +13,18 @@ from simulated import DRY, RATE, clip, prepared_folder, simulator, source, speak
 from phonate.config.errors import DataError, InputError
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, read_rttm, write_rttm
-from phonate.data.conversations.acoustics import Acoustics, convolved, room_response
-from phonate.data.conversations.activity import arrival_activity, mixed_activity
-from phonate.data.conversations.clips import ClipBank, Utterance
-from phonate.data.conversations.noise import ColouredNoise, RecordedNoise
-from phonate.data.conversations.recorded_turns import PartTurn, arrange_as
+from phonate.data.conversations.clips import ClipBank, Source, Utterance, alone
+from phonate.data.conversations.labels import arrival_activity, mixed_activity, speech_segments
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
-from phonate.data.conversations.sources import Source, alone
-from phonate.data.conversations.speech import speech_segments
-from phonate.data.conversations.writing import write_conversations
+from phonate.data.conversations.simulator import (
+    Acoustics,
+    ColouredNoise,
+    RecordedNoise,
+    convolved,
+    room_response,
+    write_conversations,
+)
+from phonate.data.conversations.turns import PartTurn, arrange_as
 from phonate.data.manifests.manifest import check_corpus
 from phonate.data.settings import KaldiData
 from phonate.data.store.index import IndexedSegment

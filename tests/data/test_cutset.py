@@ -12,7 +12,7 @@ from small_corpora import RATE, corpus, rows_of, tone
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError
 from phonate.data.manifests.manifest import check_corpus, read_corpus
-from phonate.data.manifests.requirements import Requirements
+from phonate.data.manifests.rows import Requirements
 from phonate.data.settings import VoiceData
 from phonate.data.store.prepared import prepare
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from phonate.config.errors import DataError, InputError
 from phonate.data.dialogues.dialogue import Audio, Dialogue, Text, Turn
-from phonate.data.dialogues.rows import dialogue_of
+from phonate.data.dialogues.reading import dialogue_of
 from phonate.data.dialogues.tokenizer import TextTokenizer
 
 PLAIN = [Dialogue.plain(str(i), f"The {colour} hen saw {i} more.") for i, colour in enumerate(["red", "blue", "green"])]

@@ -11,8 +11,7 @@ import pytest
 
 from phonate.config.errors import DataError
 from phonate.data.dialogues.dialogue import Audio, Dialogue, Text, Turn, split_dialogues
-from phonate.data.dialogues.reading import read_dialogues
-from phonate.data.dialogues.rows import dialogue_of, row_of
+from phonate.data.dialogues.reading import dialogue_of, read_dialogues, row_of
 
 
 def texts(dialogue: Dialogue) -> tuple[str, ...]:

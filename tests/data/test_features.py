@@ -22,7 +22,7 @@ import torch
 
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskEntry
-from phonate.data.batches.recordings import WholeRecordings, padded
+from phonate.data.batches.samples import WholeRecordings, padded
 from phonate.data.features import FEATURES, Features
 from phonate.data.settings import VoiceData
 from phonate.data.store.prepared import prepare

@@ -14,8 +14,7 @@ from small_corpora import wav
 
 from phonate.config.errors import DataError, InputError, Interrupted
 from phonate.data.datasets import recipes
-from phonate.data.datasets.names import PARTS, recipe_names
-from phonate.data.datasets.settings import DatasetSettings
+from phonate.data.datasets.settings import PARTS, DatasetSettings, recipe_names
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.settings import KaldiData
 from phonate.data.store.index import SPLITS

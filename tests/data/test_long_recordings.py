@@ -12,10 +12,10 @@ from small_corpora import RATE, corpus
 
 from phonate.audio.kaldi import KaldiFeatures
 from phonate.audio.processor import AudioProcessor
-from phonate.data.manifests import recording, validation
-from phonate.data.manifests.requirements import Requirements
+from phonate.data.manifests import rows, validation
+from phonate.data.manifests.rows import Requirements
 from phonate.data.settings import KaldiData, VoiceData
-from phonate.data.store import build
+from phonate.data.store import prepared
 from phonate.data.store.prepared import prepare
 
 
@@ -33,7 +33,7 @@ def test_features_and_waveform_in_blocks_are_those_of_the_whole(tmp_path, monkey
     soundfile.write(tmp_path / "corpus/long.flac", noise, 8000)
     data = AnyLength(**corpus(tmp_path / "corpus").model_dump())
     whole = prepare(data)
-    for module in (recording, validation, build):
+    for module in (rows, validation, prepared):
         monkeypatch.setattr(module, "LONG_SECONDS", 20.0)
     blocks = prepare(data.model_copy(update={"cache_dir": str(tmp_path / "other")}))
     assert np.array_equal(blocks.cache.waveform(0), whole.cache.waveform(0))
@@ -52,7 +52,7 @@ def test_kaldi_features_of_long_recordings_are_those_of_kaldi(tmp_path, monkeypa
     noise[1000:1003] = [-32768, 32767, 20001]  # values of 16 bits are kept as they are
     (tmp_path / "corpus").mkdir()
     soundfile.write(tmp_path / "corpus/long.flac", noise, RATE)
-    for module in (recording, validation, build):
+    for module in (rows, validation, prepared):
         monkeypatch.setattr(module, "LONG_SECONDS", 20.0)
     data = KaldiData(path=str(tmp_path / "corpus"), cache_dir=str(tmp_path / "cache"), storage_type=storage)
     cache = prepare(data).cache
@@ -73,7 +73,7 @@ def test_an_hour_takes_a_bounded_memory(tmp_path):
     code = f"""
 import resource
 from phonate.audio.processor import AudioProcessor
-from phonate.data.manifests.requirements import Requirements
+from phonate.data.manifests.rows import Requirements
 from phonate.data.settings import VoiceData
 from phonate.data.store.prepared import prepare
 class AnyLength(VoiceData):

@@ -16,8 +16,7 @@ from phonate.data.corpora._lists import COLUMNS
 from phonate.data.corpora.csv import csv_rows
 from phonate.data.corpora.json import json_rows
 from phonate.data.corpora.ljspeech import ljspeech_rows
-from phonate.data.manifests.detection import detect_format
-from phonate.data.manifests.manifest import check_corpus
+from phonate.data.manifests.manifest import check_corpus, detect_format
 from phonate.data.manifests.rows import Row
 from phonate.data.settings import VoiceData
 from phonate.data.store.index import Strings

@@ -143,7 +143,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(folder, monkeypatch):
 
 
 def test_a_killed_preparation_leaves_nothing_that_counts(folder, monkeypatch):
-    from phonate.data.store import build as module
+    from phonate.data.store import prepared as module
 
     def stop(*_):
         raise KeyboardInterrupt

@@ -15,8 +15,7 @@ from small_corpora import corpus, rows_of, wav
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.data.corpora.csv import csv_rows
 from phonate.data.corpora.ljspeech import ljspeech_rows
-from phonate.data.manifests.detection import detect_format
-from phonate.data.manifests.manifest import check_corpus
+from phonate.data.manifests.manifest import check_corpus, detect_format
 from phonate.data.settings import VoiceData
 
 

@@ -18,15 +18,13 @@ import soundfile
 import phonate
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.requirements import Requirements
-from phonate.data.manifests.rows import audio_files
+from phonate.data.manifests.rows import Requirements, audio_files
 from phonate.data.manifests.validation import Report, validate
 from phonate.data.parallel import map_files
 from phonate.data.settings import VoiceData
-from phonate.data.voices.extraction import extract_features
-from phonate.data.voices.files import VoiceDataDetector
-from phonate.data.voices.profile import voice_profile, write_profile
-from phonate.data.voices.validation import VoiceRules, problem_lines, validate_voice_files
+from phonate.data.voices.features import extract_features, voice_profile, write_profile
+from phonate.data.voices.files import VoiceDataDetector, problem_lines, validate_voice_files
+from phonate.data.voices.settings import VoiceRules
 from sounds import voiced_tone
 
 FOUND = """

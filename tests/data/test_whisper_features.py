@@ -13,12 +13,12 @@ import soundfile
 
 from phonate.audio.decoding import read_audio
 from phonate.audio.kaldi import KaldiFeatures
-from phonate.audio.kaldi_settings import KaldiSettings
+from phonate.audio.settings import KaldiSettings
 from phonate.audio.whisper import WhisperEncoder, whisper_model
-from phonate.config import packages
+from phonate.config import errors
 from phonate.config.errors import InputError, MissingPackageError
-from phonate.data.features import FEATURES, whisper
-from phonate.data.features.whisper import WINDOW
+from phonate.data.features import FEATURES, kinds
+from phonate.data.features.kinds import WINDOW
 from phonate.data.settings import KaldiData
 from phonate.data.store.prepared import prepare
 
@@ -50,7 +50,7 @@ def in_blocks(of, waveform, size):
 @pytest.fixture
 def fake_encoder(monkeypatch):
     """Features by which one sees of which samples a window was made, instead of a model's."""
-    monkeypatch.setattr(whisper, "optional_package", lambda *_: None)
+    monkeypatch.setattr(kinds, "optional_package", lambda *_: None)
 
     def encode(waveform, rate):
         assert rate == RATE
@@ -59,7 +59,7 @@ def fake_encoder(monkeypatch):
         facts = [waveform[0], waveform[-1], len(waveform), waveform.sum(dtype=np.float64)]
         return np.array([[frame, *facts] for frame in range(frames)], dtype=np.float32).reshape(frames, 5)
 
-    monkeypatch.setattr(whisper, "_encoder", lambda process, name: encode)
+    monkeypatch.setattr(kinds, "_encoder", lambda process, name: encode)
 
 
 def test_frames_are_those_of_the_encoder_unless_another_number_is_asked_for():
@@ -99,7 +99,7 @@ def test_caches_of_other_features_stay_valid():
 def test_without_the_package_one_line_says_what_to_install(monkeypatch):
     there = importlib.util.find_spec
     absent = {"faster_whisper"}
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None if name in absent else there(name))
+    monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None if name in absent else there(name))
     with pytest.raises(
         MissingPackageError, match=r"feature_type whisper needs .* pip install 'phonate\[eval\]'"
     ) as caught:

@@ -10,7 +10,7 @@ pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'phona
 import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
-from phonate.evaluation.answers import AnswerScores, Words
+from phonate.evaluation.words import AnswerScores, AnswerTokenizer
 
 PAIRS = [
     ("The cat sat on the mat, and looked at the dog.", "The cat sat on a mat and looked at a dog."),
@@ -54,7 +54,7 @@ _ROUGE = ("rouge1", "rouge2", "rougeL")
 def test_other_letters_count(text: str) -> None:
     """rouge-score's own tokenizer drops all letters but a to z: equal texts in Arabic would have nothing in common."""
     assert AnswerScores().of_one(text, text) == pytest.approx(dict.fromkeys(("bleu", *_ROUGE), 100.0))
-    assert len(Words().tokenize(text)) == len(text.split())
+    assert len(AnswerTokenizer().tokenize(text)) == len(text.split())
 
 
 def test_both_ways_to_write_an_accent_are_one_word() -> None:

@@ -68,7 +68,7 @@ def test_the_distortion_is_a_difference_of_spectra_in_decibels() -> None:
     """A tilt that is one cosine over the mel bands, of 3 dB amplitude, is 3 / sqrt(2) dB root mean square."""
     from scipy.signal import firwin2, lfilter
 
-    from phonate.audio.mel_scale import band_edges
+    from phonate.audio.mel_filters import band_edges
 
     noise = np.random.default_rng(0).standard_normal(2 * 16000)
     edges = np.array(band_edges(80, 0.0, 8000.0))

@@ -13,8 +13,7 @@ import pytest
 
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.config.errors import DataError, MissingPackageError
-from phonate.evaluation.naturalness import LOWEST, NaturalnessJudge
-from phonate.evaluation.packages import judge_of
+from phonate.pretrained.naturalness import LOWEST, NaturalnessJudge, judge_of
 
 RATE = 16000
 needs_judge = pytest.mark.skipif(
@@ -88,7 +87,7 @@ def test_nothing_is_printed_and_nobody_believes_that_torchaudio_is_there() -> No
         pytest.skip("torchaudio is installed")
     code = (
         "import sys, importlib.util\n"
-        "from phonate.evaluation.naturalness import LOWEST, NaturalnessJudge\n"
+        "from phonate.pretrained.naturalness import LOWEST, NaturalnessJudge\n"
         "NaturalnessJudge()\n"
         "assert 'torchaudio' not in sys.modules\n"
         "assert importlib.util.find_spec('torchaudio') is None"

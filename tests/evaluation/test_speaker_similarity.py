@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonate.evaluation.speaker_similarity import SpeakerJudge, similarity
+from phonate.pretrained.speakers import SpeakerJudge, similarity
 
 
 def unit(*values: float) -> np.ndarray:
@@ -59,7 +59,7 @@ try:
 except ImportError:
     del sys.modules["webrtcvad"]
 import numpy as np
-from phonate.evaluation.speaker_similarity import SpeakerJudge
+from phonate.pretrained.speakers import SpeakerJudge
 noise = np.random.default_rng(0).normal(0, 0.1, 32000).astype(np.float32)
 print(SpeakerJudge().embed_pieces(noise).shape)
 """

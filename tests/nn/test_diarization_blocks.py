@@ -9,17 +9,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from phonate.nn.diarization.activity import most_active, subsampled
-from phonate.nn.diarization.attractors import EncoderDecoderAttractors, shuffled
-from phonate.nn.diarization.front_end import (
+from phonate.nn.diarization import (
+    EncoderDecoderAttractors,
     FeatureNormalisation,
     FeatureStream,
     FrontEnd,
+    Powerset,
     SplicedFrames,
     StridedConvolutions,
+    among_present,
+    best_permutation,
+    most_active,
+    pairwise_cost,
+    permuted,
+    shuffled,
+    subsampled,
 )
-from phonate.nn.diarization.permutation import among_present, best_permutation, pairwise_cost, permuted
-from phonate.nn.diarization.powerset import Powerset
 
 BATCH, FRAMES = 3, 40
 

@@ -14,11 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from phonate.nn.positions import RotaryPositions, rotate
-from phonate.nn.transformer import blocks
+from phonate.nn.transformer import features as blocks
 from phonate.nn.transformer.attention import SelfAttention
-from phonate.nn.transformer.causal import causal_attention
 from phonate.nn.transformer.features import RandomFeatures, draw_projection
-from phonate.nn.transformer.linear import key_sums, read_sums
+from phonate.nn.transformer.linear import causal_attention, key_sums, read_sums
 
 EPSILON = 1e-4
 HEADS, DIM, FEATURES = 2, 8, 12

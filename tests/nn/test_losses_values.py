@@ -13,12 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from phonate.config.errors import InputError
-from phonate.nn.losses.contrastive import ContrastiveLoss
-from phonate.nn.losses.multi_resolution_stft import MultiResolutionSTFTLoss
-from phonate.nn.losses.norm_reg import NormRegLoss
-from phonate.nn.losses.perceptual import PerceptualLoss
-from phonate.nn.losses.spectral import SpectralLoss
-from phonate.training.losses import LOSSES
+from phonate.nn.losses import ContrastiveLoss, MultiResolutionSTFTLoss, NormRegLoss, PerceptualLoss, SpectralLoss
+from phonate.training.registries import LOSSES
 
 FRAMES = ["mse", "l1", "mae", "huber", "smooth_l1", "perceptual"]
 LABELS = ["bce", "bce_with_logits", "focal"]

@@ -14,10 +14,9 @@ import torch
 from torch import nn
 
 from phonate.config.errors import CheckpointError, InputError
-from phonate.nn.pretrained.adapters import add_adapters, merge_adapters
+from phonate.nn.pretrained.adapters import add_adapters, base_fingerprint, copy_tensors, merge_adapters, saved_tensors
 from phonate.nn.pretrained.loading import from_config, load_pretrained
 from phonate.nn.pretrained.settings import LoRASettings
-from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
 
 CONFIG = {
     "model_type": "llama",

@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from phonate.nn.pretrained.gated import gated_silu
-from phonate.nn.pretrained.norms import rms_norm
-from phonate.nn.pretrained.projections import dropout_mask, project
+from phonate.nn.pretrained.layers import dropout_mask, gated_silu, project, rms_norm
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
 

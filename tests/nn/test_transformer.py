@@ -10,11 +10,17 @@ from torch import Tensor
 
 from phonate.config.errors import InputError
 from phonate.nn.positions import RotaryPositions
-from phonate.nn.transformer.factory import FrameTransformer, build_decoder, build_encoder, build_transformer
 from phonate.nn.transformer.features import RandomFeatures
 from phonate.nn.transformer.layer import LayerShape
 from phonate.nn.transformer.settings import LayerSettings, TransformerSettings
-from phonate.nn.transformer.stack import Stack, StackState
+from phonate.nn.transformer.stack import (
+    FrameTransformer,
+    Stack,
+    StackState,
+    build_decoder,
+    build_encoder,
+    build_transformer,
+)
 
 SMALL = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 2, "nb_features": 24}
 KINDS: dict[str, dict[str, Any]] = {

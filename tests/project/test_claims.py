@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phonate.cli.table import COMMANDS
+from phonate.cli.parsing import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "claims.md"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from phonate.data.annotations import read_rttm
-from phonate.tasks.diarization.corpus import Corpus
-from phonate.tasks.diarization.data_settings import DiarizationData
+from phonate.tasks.diarization.data import Corpus
+from phonate.tasks.diarization.settings import DiarizationData
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phonate.cli.parsing import parse_command
-from phonate.cli.table import COMMANDS
+from phonate.cli.parsing import COMMANDS, parse_command
 from phonate.config.resolve import resolve
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import phonate
 from phonate.config.tasks import referred, task_info
 
 TASKS = sorted(path.parent.name for path in (Path(phonate.__file__).parent / "tasks").glob("*/settings.py"))
-ROLES = ("settings", "corpus", "dataset", "model", "task", "inference")
+ROLES = ("settings", "data", "model", "task", "inference")
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -18,7 +18,7 @@ else:
     from servers import STAND_IN, Serve, Server, recording
     from stand_in import StandIn
 
-    from phonate.serving.app import create_app
+    from phonate.serving.server import create_app
     from phonate.serving.settings import ServingSettings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from phonate.workflows.demo import embedded_corpus
+from phonate.workflows.demo import embedded
 from phonate.workflows.train import train
 
 SENTENCES = 4
@@ -13,14 +13,14 @@ SENTENCES = 4
 
 def small_run(folder: Path) -> Path:
     """Train it in `folder`. Needs espeak-ng and pocketsphinx."""
-    speakers = embedded_corpus.SPEAKERS[:2]
-    made = embedded_corpus.make(folder / "made", speakers, SENTENCES)
+    speakers = embedded.SPEAKERS[:2]
+    made = embedded.make_corpus(folder / "made", speakers, SENTENCES)
     rows = []
     for speaker in speakers:
         shutil.copytree(made.folder / speaker.name, folder / "voice" / "wavs" / speaker.name)
         rows += [
             f"{speaker.name}/{number:02d}|{speaker.name}|{text}"
-            for number, text in enumerate(embedded_corpus.SENTENCES[:SENTENCES])
+            for number, text in enumerate(embedded.SENTENCES[:SENTENCES])
         ]
     (folder / "voice" / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     changes = {

@@ -25,7 +25,7 @@ from cloning_runs import settings, write_all
 from higgs import small_model, small_tokenizer
 from higgs_codec import small_codec_folder
 from phonate.cli import main
-from phonate.serving.app import create_app
+from phonate.serving.server import create_app
 from phonate.serving.settings import ServingSettings
 from phonate.serving.voices import CONSENT
 from phonate.workflows.train import train

@@ -18,7 +18,7 @@ from stand_in import StandIn
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.serving import uploads
-from phonate.serving.app import create_app
+from phonate.serving.server import create_app
 from phonate.serving.settings import ServingSettings
 from phonate.serving.uploads import Decoders
 

@@ -17,9 +17,9 @@ from fastapi.testclient import TestClient
 from servers import Serve, Server, assert_error
 
 import phonate
-from phonate.serving.app import create_app
+from phonate.serving.server import create_app
 from phonate.serving.settings import ServingSettings
-from phonate.tasks.speech.speaking.scripted import speak_ssml
+from phonate.tasks.speech.speaking import speak_ssml
 
 DOCUMENT = "<speak>The baker <break time='700ms'/> sold a <emphasis>yellow</emphasis> boat. Nobody knew why.</speak>"
 SAID = {"model": "voice", "input": DOCUMENT, "response_format": "pcm"}

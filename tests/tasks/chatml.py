@@ -8,7 +8,7 @@ from typing import Any
 
 import soundfile
 
-from phonate.tasks.cloning.pairs.samples import INSTRUCTION
+from phonate.tasks.cloning.data import INSTRUCTION
 from sounds import SAMPLE_RATE, voiced_tone
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phonate.tasks.cloning.network.dual_ffn import sequence_layout
-from phonate.tasks.cloning.network.settings import CloningLoRA, NetworkSettings
+from phonate.tasks.cloning.network import sequence_layout
+from phonate.tasks.cloning.settings import CloningLoRA, NetworkSettings
 
 Sequence = tuple[int, tuple[int, ...]]
 """Tokens of a sequence before its audios, and the frames of each audio, after which two tokens follow."""

@@ -10,9 +10,8 @@ import torch
 
 from higgs import small_model, small_tokenizer
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece
-from phonate.tasks.cloning.decoding.sampling import Sampling
-from phonate.tasks.cloning.sequences.tokens import CloningTokenizer, Prompt
+from phonate.tasks.cloning.decoding import Decoder, Job, Piece, Sampling
+from phonate.tasks.cloning.sequences import CloningTokenizer, Prompt
 
 GREEDY = Sampling(temperature=0.0)
 BEGIN, END = 1024, 1025

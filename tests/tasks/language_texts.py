@@ -8,7 +8,7 @@ from typing import Any
 
 from phonate.config.resolve import resolve
 from phonate.tasks.language import model as models
-from phonate.tasks.language.corpus import Corpus
+from phonate.tasks.language.data import Corpus
 from phonate.tasks.language.task import LanguageTask
 
 ANIMALS = ("cat", "dog", "hen", "cow", "pig", "owl", "bee", "fox")

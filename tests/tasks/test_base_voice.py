@@ -22,7 +22,7 @@ from phonate.audio.pitch import f0
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.tasks.speech.speaking.shaping import Pause, Shaping
+from phonate.tasks.speech.inference import Pause, Shaping
 from phonate.text.captions import TimedWord
 from phonate.text.marks import learnt_marks
 from phonate.text.phonemes import Word
@@ -153,8 +153,8 @@ def test_times_of_words_cover_the_sound() -> None:
 @pytest.mark.slow
 def test_a_recogniser_hears_the_words_when_they_are_said() -> None:
     pytest.importorskip("faster_whisper", reason="needs phonate[eval]")
-    from phonate.evaluation.transcription import Recogniser
     from phonate.evaluation.words import count
+    from phonate.pretrained.transcription import Recogniser
 
     voice = phonate.load(BASE_VOICE, "speech")
     text = "In the morning, the old teacher walked slowly to the school beside the river, carrying seven heavy books."

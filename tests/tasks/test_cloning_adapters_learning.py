@@ -19,7 +19,7 @@ from higgs import small_model_folder
 from higgs_codec import small_codec_folder
 from phonate.config.resolve import resolve
 from phonate.data.dialogues.dialogue import Audio
-from phonate.tasks.cloning.decoding.sampling import Sampling
+from phonate.tasks.cloning.decoding import Sampling
 from phonate.tasks.cloning.export import export
 from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.task import CloningTask

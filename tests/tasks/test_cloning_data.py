@@ -19,12 +19,9 @@ from phonate.audio.higgs_codec import HiggsCodec
 from phonate.cli import main
 from phonate.config.errors import DataError
 from phonate.data.dialogues.dialogue import Audio
-from phonate.data.dialogues.rows import dialogue_of
-from phonate.tasks.cloning.corpus import Corpus
-from phonate.tasks.cloning.dataset import examples_of
-from phonate.tasks.cloning.pairs.checking import check_pairs
-from phonate.tasks.cloning.pairs.samples import INSTRUCTION, CloningSample, cloning_sample
-from phonate.tasks.cloning.pairs.settings import CloningData
+from phonate.data.dialogues.reading import dialogue_of
+from phonate.tasks.cloning.data import INSTRUCTION, CloningSample, Corpus, check_pairs, cloning_sample, examples_of
+from phonate.tasks.cloning.settings import CloningData
 from phonate.text.arabic_settings import ArabicText
 
 

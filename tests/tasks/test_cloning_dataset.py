@@ -16,11 +16,10 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 
 from higgs import small_model, small_tokenizer
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.tasks.cloning.dataset import CloningDataset
-from phonate.tasks.cloning.losses.tokens import code_losses, text_loss
-from phonate.tasks.cloning.network.network import CloningNetwork, NetworkOutput
-from phonate.tasks.cloning.sequences.sequence import EOS, IGNORED, Example
-from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
+from phonate.tasks.cloning.data import CloningDataset
+from phonate.tasks.cloning.losses import code_losses, text_loss
+from phonate.tasks.cloning.network import CloningNetwork, NetworkOutput
+from phonate.tasks.cloning.sequences import EOS, IGNORED, CloningTokenizer, Example
 
 INPUTS = (
     "input_ids",

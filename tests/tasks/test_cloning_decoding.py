@@ -26,13 +26,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
-from phonate.tasks.cloning.decoding.delay import DelayedStream
-from phonate.tasks.cloning.decoding.loop import Decoder, Job, Piece
-from phonate.tasks.cloning.decoding.sampling import NO_CODE, Sampling, allowed, choose
-from phonate.tasks.cloning.network.network import CloningNetwork
-from phonate.tasks.cloning.network.whisper_projector import WhisperProjector
-from phonate.tasks.cloning.sequences.sequence import delayed
-from phonate.tasks.cloning.sequences.tokens import Prompt
+from phonate.tasks.cloning.decoding import NO_CODE, Decoder, DelayedStream, Job, Piece, Sampling, allowed, choose
+from phonate.tasks.cloning.network import CloningNetwork, WhisperProjector
+from phonate.tasks.cloning.sequences import Prompt, delayed
 
 LIMIT = 24
 

@@ -18,7 +18,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 
 from phonate.audio.decoding import resample
 from phonate.cli import main
-from phonate.evaluation.transcription import plain
+from phonate.pretrained.transcription import plain
 from phonate.tasks.cloning import evaluation
 from phonate.tasks.cloning.evaluation import script_of
 from phonate.workflows.train import train

@@ -24,11 +24,11 @@ pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
 import phonate
 from phonate.cli import main
 from phonate.tasks.cloning import export
-from phonate.tasks.cloning.network.loading import load_base
+from phonate.tasks.cloning.inference import trained_network
+from phonate.tasks.cloning.loading import load_base
 from phonate.tasks.cloning.settings import CloningRecipe
-from phonate.tasks.cloning.speaking.opening import trained_network
 from phonate.training.checkpoints import best_or_latest
-from phonate.training.checkpoints.trained import open_trained
+from phonate.training.checkpoints.loading import open_trained
 from phonate.training.speech_service import Reference
 from phonate.workflows.train import train
 
@@ -191,7 +191,7 @@ np.savez(out, ids=inputs["input_ids"][0], frames=inputs["audio_input_ids"][0], m
 """
 TORCHAUDIO = """
 from types import SimpleNamespace
-from phonate.audio.sinc_resampling import sinc_resample
+from phonate.audio.augmentation import sinc_resample
 functional = SimpleNamespace(resample=sinc_resample)
 """
 

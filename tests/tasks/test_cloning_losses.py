@@ -14,11 +14,16 @@ from torch import nn
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 
 from phonate.config.errors import InputError
-from phonate.tasks.cloning.losses.curriculum import share
-from phonate.tasks.cloning.losses.settings import CloningLoss
-from phonate.tasks.cloning.losses.tokens import AdaptiveWeights, code_losses, correct_codes, falling_weights
-from phonate.tasks.cloning.losses.voices import contrastive_loss
-from phonate.tasks.cloning.sequences.sequence import EOS, audio_labels, delayed
+from phonate.tasks.cloning.losses import (
+    AdaptiveWeights,
+    code_losses,
+    contrastive_loss,
+    correct_codes,
+    falling_weights,
+    share,
+)
+from phonate.tasks.cloning.sequences import EOS, audio_labels, delayed
+from phonate.tasks.cloning.settings import CloningLoss
 from sounds import voiced_tone
 
 
@@ -157,13 +162,13 @@ def test_the_gradient_reaches_the_hidden_states_and_brings_voices_together() -> 
 def encoder() -> nn.Module:
     if importlib.util.find_spec("resemblyzer") is None:
         pytest.skip("needs the speaker encoder: pip install 'phonate[eval]'")
-    from phonate.tasks.cloning.losses.similarity import SpeakerEncoder
+    from phonate.tasks.cloning.losses import SpeakerEncoder
 
     return SpeakerEncoder()
 
 
 def test_mel_energies_are_resemblyzers(encoder: nn.Module) -> None:
-    from phonate.evaluation.packages import old_pkg_resources
+    from phonate.pretrained.naturalness import old_pkg_resources
 
     with old_pkg_resources():
         from resemblyzer import audio
@@ -176,7 +181,7 @@ def test_mel_energies_are_resemblyzers(encoder: nn.Module) -> None:
 
 @pytest.mark.parametrize("seconds", [0.7, 1.6, 3.3])
 def test_embeddings_are_resemblyzers(encoder: nn.Module, seconds: float) -> None:
-    from phonate.evaluation.packages import old_pkg_resources
+    from phonate.pretrained.naturalness import old_pkg_resources
 
     with old_pkg_resources():
         from resemblyzer import audio, hparams
@@ -194,7 +199,7 @@ def test_embeddings_are_resemblyzers(encoder: nn.Module, seconds: float) -> None
 def test_what_is_predicted_is_heard_beside_the_reference(encoder: nn.Module, tmp_path: Path) -> None:
     from higgs_codec import small_codec_folder
     from phonate.audio.higgs_codec import HiggsCodec
-    from phonate.tasks.cloning.losses.similarity import VoiceSimilarity
+    from phonate.tasks.cloning.losses import VoiceSimilarity
 
     codec = HiggsCodec.load(small_codec_folder(tmp_path / "codec"))
     similarity = VoiceSimilarity(codec, torch.device("cpu"))

@@ -18,12 +18,12 @@ from cloning_networks import make_batch, network_settings
 from torch import Tensor
 
 from higgs import small_model_folder
-from phonate.compute.memory import Usage
-from phonate.tasks.cloning.network import memory
-from phonate.tasks.cloning.network.loading import load_network, trainable_parameters
-from phonate.tasks.cloning.network.memory import Load, StepMemory, choose_checkpointing, measure
-from phonate.tasks.cloning.network.network import CloningNetwork
-from phonate.tasks.cloning.network.settings import CloningLoRA
+from phonate.compute.device import Usage
+from phonate.tasks.cloning import model
+from phonate.tasks.cloning.loading import load_network, trainable_parameters
+from phonate.tasks.cloning.model import Load, StepMemory, choose_checkpointing, measure
+from phonate.tasks.cloning.network import CloningNetwork
+from phonate.tasks.cloning.settings import CloningLoRA
 
 CPU = torch.device("cpu")
 
@@ -95,7 +95,7 @@ def test_checkpointing_is_chosen_by_what_is_free(
     expected: bool,
     said: str,
 ) -> None:
-    monkeypatch.setattr(memory, "usage_of", lambda device: lambda: Usage(1e9, 1e9 + gigabytes * 1e9))
+    monkeypatch.setattr(model, "usage_of", lambda device: lambda: Usage(1e9, 1e9 + gigabytes * 1e9))
     network = load_network(network_settings(folder), CPU)
     with caplog.at_level(logging.INFO, logger="phonate"):
         line = choose_checkpointing(network, wanted, Load(tokens=2048, audio_positions=0, text_positions=0))

@@ -21,14 +21,11 @@ from torch import Tensor, nn
 
 from higgs import SPECIALS, small_model_folder, small_tokenizer
 from phonate.config.errors import InputError
-from phonate.nn.pretrained.adapters import merge_adapters
-from phonate.nn.pretrained.weights import copy_tensors, saved_tensors
-from phonate.tasks.cloning.network import conversion
-from phonate.tasks.cloning.network.adapters import resolved_targets
-from phonate.tasks.cloning.network.loading import load_base, load_network, trainable_parameters
-from phonate.tasks.cloning.network.network import CloningNetwork
-from phonate.tasks.cloning.network.settings import CloningLoRA
-from phonate.tasks.cloning.network.whisper_projector import WhisperProjector, heard_features
+from phonate.nn.pretrained.adapters import copy_tensors, merge_adapters, saved_tensors
+from phonate.tasks.cloning import loading
+from phonate.tasks.cloning.loading import load_base, load_network, trainable_parameters
+from phonate.tasks.cloning.network import CloningNetwork, WhisperProjector, heard_features, resolved_targets
+from phonate.tasks.cloning.settings import CloningLoRA
 
 CPU = torch.device("cpu")
 
@@ -313,7 +310,7 @@ def _original_name(name: str) -> str:
 
 
 def _original_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    text = {name: config[name] for name in conversion._TEXT_VALUES if name in config}
+    text = {name: config[name] for name in loading._TEXT_VALUES if name in config}
     rope = dict(config["rope_parameters"])
     return {
         "model_type": "higgs_audio",
@@ -380,12 +377,12 @@ def test_names_and_sizes_of_the_release_are_those_of_the_full_model(full_size: A
     config = full_size.config.to_dict()
     names = {"<|begin_of_text|>": 1, "<|end_of_text|>": 128001, "<|eot_id|>": 128009, "<|audio_out_bos|>": 128013}
     names |= {"<|reserved_special_token_6|>": 128014, "<|AUDIO_OUT|>": 128016}
-    values = conversion.converted_config(_original_config(config), names)
+    values = loading.converted_config(_original_config(config), names)
     with torch.device("meta"):
         made = HiggsAudioV2ForConditionalGeneration(HiggsAudioV2Config(**values), use_text_head=True)
     theirs = {_original_name(name): tensor for name, tensor in full_size.state_dict().items()}
     assert theirs["audio_decoder_proj.audio_lm_head.weight"].shape == (8208, 3072)
-    converted = conversion.converted_weights(theirs)
+    converted = loading.converted_weights(theirs)
     wanted = made.state_dict()
     assert {name: one.shape for name, one in converted.items()} == {name: one.shape for name, one in wanted.items()}
     assert made.config.to_dict() == config
@@ -404,12 +401,12 @@ def test_names_and_sizes_of_the_release_are_those_of_the_full_model(full_size: A
 def test_other_networks_of_the_release_are_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
     config = _original_config(json.loads((folder / "config.json").read_text())) | changes
     with pytest.raises(InputError, match=message):
-        conversion.converted_config(config, dict.fromkeys(SPECIALS, 1))
+        loading.converted_config(config, dict.fromkeys(SPECIALS, 1))
 
 
 def test_an_unknown_weight_of_the_release_is_refused() -> None:
     with pytest.raises(InputError, match=r"^audio_attn\.weight: no weight of Higgs Audio v2 has this name"):
-        conversion.converted_weights({"audio_attn.weight": torch.ones(1)})
+        loading.converted_weights({"audio_attn.weight": torch.ones(1)})
 
 
 # Adapters

@@ -16,10 +16,11 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 from higgs import small_model, small_tokenizer
 from phonate.config.errors import InputError
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.tasks.cloning.sequences.sequence import (
+from phonate.tasks.cloning.sequences import (
     BOS,
     EOS,
     IGNORED,
+    CloningTokenizer,
     Example,
     TrainingSequence,
     audio_labels,
@@ -27,7 +28,6 @@ from phonate.tasks.cloning.sequences.sequence import (
     training_sequence,
     undelayed,
 )
-from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
 
 SYSTEM = "You are a helpful assistant."
 REFERENCE_TEXT = " خلف واحد صفر، and more.\n"

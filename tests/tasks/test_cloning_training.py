@@ -22,13 +22,13 @@ pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
 import phonate
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.cloning.decoding.sampling import Sampling
+from phonate.tasks.cloning.decoding import Sampling
 from phonate.tasks.cloning.export import export
-from phonate.tasks.cloning.sequences.sequence import EOS, IGNORED
+from phonate.tasks.cloning.sequences import EOS, IGNORED
 from phonate.tasks.cloning.task import CloningTask
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.speech_service import Reference
-from phonate.training.steps.generators import seed_torch
+from phonate.training.step import seed_torch
 from phonate.training.tracking.stream import tag
 from phonate.workflows.train import train
 

@@ -16,7 +16,7 @@ from phonate.audio.decoding import read_audio
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.networks import ConversionGAN
+from phonate.tasks.conversion.model import ConversionGAN
 from phonate.tasks.conversion.task import DISCRIMINATOR, GENERATOR, ConversionTask
 from phonate.workflows.train import train
 

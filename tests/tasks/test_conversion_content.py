@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phonate.audio.mel_scale import band_edges
+from phonate.audio.mel_filters import band_edges
 from phonate.audio.settings import AudioConfig
-from phonate.tasks.conversion.features.content import Content, cosine_basis
-from phonate.tasks.conversion.features.prosody import Prosody, Register, transposed
+from phonate.tasks.conversion.features import Content, Prosody, Register, cosine_basis, transposed
 from phonate.tasks.conversion.settings import PerturbationSettings
 
 AUDIO = AudioConfig()

@@ -7,11 +7,23 @@ import pytest
 
 from phonate.config.errors import DataError, InputError
 from phonate.evaluation.held_out import Clip
-from phonate.evaluation.speaker_similarity import profile, profiles
 from phonate.evaluation.tables import Evaluation
-from phonate.tasks.conversion import evaluation, judges
-from phonate.tasks.conversion.evaluation import _divided, _with_references, compared, hear, summary
-from phonate.tasks.conversion.judges import Judges, Pair, Source, Wanted, reference, speech_seconds
+from phonate.pretrained.speakers import profile, profiles
+from phonate.tasks.conversion import evaluation
+from phonate.tasks.conversion import evaluation as judges
+from phonate.tasks.conversion.evaluation import (
+    Judges,
+    Pair,
+    Source,
+    Wanted,
+    _divided,
+    _with_references,
+    compared,
+    hear,
+    reference,
+    speech_seconds,
+    summary,
+)
 
 
 class NamedTarget:

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from phonate.audio.decoding import read_audio
-from phonate.audio.limiter import streamed
+from phonate.audio.live import streamed
 from phonate.audio.pitch import F0Stream
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion.features.prosody import Register, RunningTransposition
+from phonate.tasks.conversion.features import Register, RunningTransposition
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.live.mel import MelConversion
-from phonate.tasks.conversion.networks import build_model
+from phonate.tasks.conversion.live import MelConversion
+from phonate.tasks.conversion.model import build_model
 from phonate.tasks.conversion.settings import ConversionModel
 from phonate.tasks.conversion.task import ConversionTask
 from phonate.workflows.train import train

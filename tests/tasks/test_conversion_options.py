@@ -11,15 +11,14 @@ import pytest
 import torch
 
 from phonate.audio.decoding import read_audio
-from phonate.config import packages
+from phonate.config import errors
 from phonate.config.errors import MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion.features.content import Content
-from phonate.tasks.conversion.features.extractor import FeatureExtractor
+from phonate.tasks.conversion.data import Voice
+from phonate.tasks.conversion.features import Content, FeatureExtractor
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.networks import build_model
+from phonate.tasks.conversion.model import build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionModel, PerturbationSettings
-from phonate.tasks.conversion.voices import Voice
 
 SMALL = {"d_model": 32, "n_heads": 2, "n_layers": 2, "d_ff": 64, "positions": "rotary", "norm": "pre"}
 
@@ -128,7 +127,7 @@ def test_equalising_moves_the_spectrum_to_the_voice_by_a_share(tone_corpus: Path
 
 
 def test_whisper_features_without_their_package_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=r"data\.content: whisper needs .* pip install 'phonate\[eval\]'"):
         _ = FeatureExtractor(ConversionData(path="voices", content="whisper")).whisper
 

@@ -17,14 +17,12 @@ from phonate.cli import main
 from phonate.config.errors import DataError, InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.evaluation.held_out import Clip
+from phonate.tasks.conversion.data import Reference, long_term
 from phonate.tasks.conversion.evaluation import _divided, _pairs
-from phonate.tasks.conversion.features.speech_frames import SpeechFrames
+from phonate.tasks.conversion.features import SpeechFrames
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.model import VoiceTransformer
-from phonate.tasks.conversion.networks import network_of
-from phonate.tasks.conversion.references import Reference
+from phonate.tasks.conversion.model import VoiceTransformer, network_of
 from phonate.tasks.conversion.task import ConversionTask
-from phonate.tasks.conversion.voices import long_term
 from phonate.workflows.train import train
 
 RATE = 22050

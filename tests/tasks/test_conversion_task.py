@@ -18,9 +18,9 @@ from phonate.audio.decoding import read_audio, write_audio
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion import judges
+from phonate.tasks.conversion import evaluation
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.networks import network_of
+from phonate.tasks.conversion.model import network_of
 from phonate.tasks.conversion.task import ConversionTask
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.workflows.evaluate import evaluate
@@ -323,13 +323,13 @@ def test_an_evaluated_run_has_figures_and_sounds_in_its_report(
         def transcribe(self, waveform: np.ndarray, rate: int) -> str:
             return "words enough for a tone of a second or two"
 
-    monkeypatch.setattr(judges, "independent_recogniser", lambda encoder: Recogniser())
+    monkeypatch.setattr(evaluation, "independent_recogniser", lambda encoder: Recogniser())
     copy = corpus / "evaluated"
     shutil.copytree(run, copy)
     own = evaluate(copy)  # what training kept out
     assert own.notes["trained_on"] == 0
     assert own.notes["clips"] + own.notes["target_clips"] == 2
-    monkeypatch.setattr(judges.NaturalnessJudge, "score_made", lambda *_: 3.0)  # judged are those above
+    monkeypatch.setattr(evaluation.NaturalnessJudge, "score_made", lambda *_: 3.0)  # judged are those above
     found = evaluate(copy, str(corpus / "voices"))
     assert found.notes["trained_on"] == 10
     assert list(found.systems)[:4] == ["natural", "vocoder copy", "no model", "converted"]

@@ -16,13 +16,12 @@ from phonate.config.errors import DataError, InputError
 from phonate.config.randomness import generator
 from phonate.config.resolve import resolve
 from phonate.data.annotations import SpeakerTurn, write_rttm, write_uem
-from phonate.data.batches.collators import COLLATORS, with_collator
+from phonate.data.batches.dataset import COLLATORS, with_collator
 from phonate.data.batches.loading import BatchSource
 from phonate.data.features import FEATURES
 from phonate.data.manifests.manifest import read_corpus
-from phonate.tasks.diarization.corpus import Corpus
-from phonate.tasks.diarization.data_settings import DiarizationData, MixingSettings
-from phonate.tasks.diarization.dataset import DiarizationCollator, DiarizationDataset
+from phonate.tasks.diarization.data import Corpus, DiarizationCollator, DiarizationDataset
+from phonate.tasks.diarization.settings import DiarizationData, MixingSettings
 
 RATE = 16_000
 TURNS = {

@@ -14,7 +14,7 @@ from phonate.audio.decoding import read_audio
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.evaluation.diarization import score
-from phonate.tasks.diarization.samples.held_out import conversations_of
+from phonate.tasks.diarization.evaluation import conversations_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -74,9 +74,9 @@ def test_recordings_without_speech_are_refused(trained, tmp_path, capsys):
 
 def test_baselines_of_real_meetings(recordings, trained):
     """About what others measured: 42 to 44 % with Silero as detector, 57 % on other extracts."""
+    from phonate.tasks.diarization.clustering import SpeakerLimits
+    from phonate.tasks.diarization.evaluation import Baseline
     from phonate.tasks.diarization.inference import Diarizer
-    from phonate.tasks.diarization.segmentation.baseline import Baseline
-    from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits
 
     data = Diarizer.load(trained / "run").recipe.data
     baseline = Baseline(0.4)
@@ -94,7 +94,7 @@ def test_baselines_of_real_meetings(recordings, trained):
 
 
 def test_rows_of_a_corpus_are_read_as_they_are(recordings):
-    from phonate.tasks.diarization.data_settings import DiarizationData
+    from phonate.tasks.diarization.settings import DiarizationData
 
     found = list(conversations_of(DiarizationData(), str(recordings / "diar_en_ami")))
     assert len(found) == 10

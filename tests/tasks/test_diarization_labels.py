@@ -14,8 +14,9 @@ from phonate.tasks.diarization.labels import Output, PowersetLabels, Reference, 
 from phonate.tasks.diarization.losses import EXISTENCE, PERMUTATION, DiarizationLoss, speaker_views
 from phonate.tasks.diarization.model import SpeakerActivityModel
 from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
-from phonate.training.losses import LOSSES, LossRegistry
-from phonate.training.optimization_settings import LossSettings
+from phonate.training.losses import LossRegistry
+from phonate.training.registries import LOSSES
+from phonate.training.settings import LossSettings
 from phonate.training.task import Terms
 
 LABEL_TYPES = get_args(LabelTypeName)

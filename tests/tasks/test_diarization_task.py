@@ -17,8 +17,8 @@ from meetings import write_meetings
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.data.batches.collators import COLLATORS
-from phonate.tasks.diarization.dataset import DiarizationCollator
+from phonate.data.batches.dataset import COLLATORS
+from phonate.tasks.diarization.data import DiarizationCollator
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel
 from phonate.tasks.diarization.settings import LabelTypeName
 from phonate.tasks.diarization.task import DiarizationTask, timelines

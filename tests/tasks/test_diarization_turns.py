@@ -9,19 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.nn.diarization.powerset import Powerset
-from phonate.tasks.diarization.decoding_settings import DecodingSettings, SmoothingSettings
-from phonate.tasks.diarization.segmentation.smoothing import smoothed, transitions
-from phonate.tasks.diarization.segmentation.stitching import (
+from phonate.nn.diarization import Powerset
+from phonate.tasks.diarization.segmentation import (
     SILENT,
     Segmentation,
+    TurnStream,
+    _Samples,
+    _sliding,
     by_overlap,
     joined,
     same_columns,
+    smoothed,
+    speaker_turns,
     tracks,
+    transitions,
 )
-from phonate.tasks.diarization.segmentation.turns import TurnStream, speaker_turns
-from phonate.tasks.diarization.segmentation.windows import _Samples, _sliding
+from phonate.tasks.diarization.settings import DecodingSettings, SmoothingSettings
 
 
 def column(*values):

@@ -20,7 +20,7 @@ from phonate.tasks.speech.english import (
     get_medium_config,
     get_small_config,
 )
-from phonate.training.schedules.cosine_restarts import CosineRestartsSchedule
+from phonate.training.schedules import CosineRestartsSchedule
 
 SNIPPET = """
 from phonate import EnglishTrainingConfig

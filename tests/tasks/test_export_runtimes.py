@@ -81,7 +81,7 @@ def voice() -> Synthesiser:
     import torch
 
     from phonate.nn.vocoder.generator import Vocoder
-    from phonate.tasks.speech.models.parallel import ParallelModel
+    from phonate.tasks.speech.model import ParallelModel
 
     voice = Synthesiser.load("base/voice")
     torch.manual_seed(0)
@@ -122,7 +122,7 @@ def test_nothing_that_runtimes_lack_is_computed_in_float64(voice: Synthesiser) -
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from phonate.tasks.speech.exporting.graph import SpokenText
+    from phonate.tasks.speech.graph import SpokenText
 
     doubles: set[str] = set()
 

@@ -19,7 +19,7 @@ import phonate
 from phonate.audio.decoding import read_audio, resample
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, DataError, InputError
-from phonate.training.checkpoints import best_or_latest, copies
+from phonate.training.checkpoints import best_or_latest, listing
 from phonate.workflows.train import train
 
 RATE = 22050
@@ -268,7 +268,7 @@ def test_weights_that_are_not_finite_are_refused(
 ) -> None:
     from phonate.training.checkpoints import files, manifest
 
-    made = copies.export(best_or_latest(conversion), tmp_path / "model")
+    made = listing.export(best_or_latest(conversion), tmp_path / "model")
     weights = load_file(made / files.WEIGHTS)
     weights["network.output.bias"][0] = float("nan")
     save_file(weights, made / files.WEIGHTS)

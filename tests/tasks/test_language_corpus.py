@@ -19,7 +19,7 @@ from phonate.config.resolve import resolve
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.tokenizer import TextTokenizer
 from phonate.tasks.language import model as models
-from phonate.tasks.language.dataset import IGNORED, encode_all
+from phonate.tasks.language.data import IGNORED, encode_all
 from phonate.tasks.language.task import negative_log_likelihood
 from phonate.workflows.train import train
 

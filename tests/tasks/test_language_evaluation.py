@@ -18,11 +18,11 @@ from language_texts import ANIMALS, sentences, settings, write_texts
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from phonate.cli import main
-from phonate.config import packages
+from phonate.config import errors
 from phonate.config.resolve import resolve
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.tasks.language import answers
+from phonate.tasks.language import evaluation
 from phonate.tasks.language.inference import Generator
 from phonate.workflows.train import train
 
@@ -84,7 +84,7 @@ def test_some_of_many_are_asked(learnt: Path, tmp_path: Path, capsys: pytest.Cap
     many = [{"prompt": f"Say {number}.", "response": f"It is {number}."} for number in range(200)]
     many[0]["response"] = "far too long " * 40
     found = judged(learnt, write(tmp_path / "many.jsonl", many), capsys)
-    assert found["notes"]["answers"] == len(found["items"]) == answers.MAX_QUESTIONS
+    assert found["notes"]["answers"] == len(found["items"]) == evaluation.MAX_QUESTIONS
     lines = [int(name.rpartition(":")[2]) for name in found["items"]]
     assert lines[0] == 2
     assert max(after - before for before, after in itertools.pairwise(lines)) <= 4
@@ -114,8 +114,8 @@ def test_a_model_of_plain_texts_is_asked_without_that_baseline(
 def test_scores_that_are_missing_leave_their_columns_out(
     learnt: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    find = packages.importlib.util.find_spec
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda one: None if one == name else find(one))
+    find = errors.importlib.util.find_spec
+    monkeypatch.setattr(errors.importlib.util, "find_spec", lambda one: None if one == name else find(one))
     assert main(["evaluate", str(learnt), "--data", str(learnt.parent / "pairs.jsonl"), "--json"]) == 0
     said = capsys.readouterr()
     assert f"needs the package {name}, which is not installed; pip install 'phonate[eval]'" in said.err

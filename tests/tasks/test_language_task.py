@@ -24,9 +24,8 @@ from safetensors.torch import load_file, save_file
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
-from phonate.nn.pretrained.adapters import merge_adapters
+from phonate.nn.pretrained.adapters import MergeRequest, merge_adapters
 from phonate.nn.pretrained.loading import require
-from phonate.nn.pretrained.merging import MergeRequest
 from phonate.tasks.language import export
 from phonate.tasks.language import model as models
 from phonate.tasks.language.inference import Generator
@@ -272,7 +271,7 @@ def test_a_merge_that_changes_the_model_writes_nothing(adapted: Path, tmp_path: 
         next(found.parameters()).data.mul_(1.01)
         return found
 
-    monkeypatch.setattr("phonate.nn.pretrained.merging.merge_adapters", wrong)
+    monkeypatch.setattr("phonate.nn.pretrained.adapters.merge_adapters", wrong)
     with pytest.raises(CheckpointError, match=r"logits differ by .* nothing was written"):
         export.merge(MergeRequest(best_or_latest(adapted), tmp_path / "merged"))
     assert not list(tmp_path.iterdir())

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.tasks.recognition.decoding import LanguageModelFusion, beam_search, greedy
-from phonate.tasks.recognition.language import END, SymbolModel
+from phonate.tasks.recognition.decoding import END, LanguageModelFusion, SymbolModel, beam_search, greedy
 
 NONE = -math.inf
 TEXTS = [[1, 2, 1], [1, 1, 2], [2, 1], [1]]

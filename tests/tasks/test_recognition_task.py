@@ -17,11 +17,10 @@ from torch.nn import functional as F
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
-from phonate.evaluation.transcription import word_error_rate
-from phonate.tasks.recognition.dataset import standardised
+from phonate.pretrained.transcription import word_error_rate
+from phonate.tasks.recognition.data import Symbols, Wording, standardised
 from phonate.tasks.recognition.inference import Transcriber
 from phonate.tasks.recognition.model import CtcModel, build_model, reduced
-from phonate.tasks.recognition.symbols import Symbols, Wording
 from phonate.tasks.recognition.task import RecognitionTask
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.task import Picture

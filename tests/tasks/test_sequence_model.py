@@ -19,9 +19,9 @@ from torch import Tensor
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.data.dialogues.tokenizer import Tokens
-from phonate.tasks.sequence.dataset import IGNORED, Item, SequenceDataset, spans, windows
+from phonate.tasks.sequence.data import IGNORED, Item, SequenceDataset, spans, windows
+from phonate.tasks.sequence.inference import beam_search
 from phonate.tasks.sequence.model import SequenceModel, build_model
-from phonate.tasks.sequence.search import beam_search
 
 VOCABULARY, CLASSES = 37, 5
 ATTENTION = [("softmax", "softmax"), ("linear", "causal_linear"), ("causal_linear", "softmax")]

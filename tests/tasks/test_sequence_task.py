@@ -28,9 +28,8 @@ from phonate.config.errors import DataError, InputError, MissingPackageError, Re
 from phonate.config.resolve import resolve
 from phonate.data.batches.loading import padded_to
 from phonate.tasks.sequence import inference
-from phonate.tasks.sequence.dataset import IGNORED
-from phonate.tasks.sequence.inference import SequenceGenerator
-from phonate.tasks.sequence.search import beam_search
+from phonate.tasks.sequence.data import IGNORED
+from phonate.tasks.sequence.inference import SequenceGenerator, beam_search
 from phonate.workflows.train import train
 
 SLOWLY = {"training.max_steps": 400, "training.validation.interval": 400, "training.checkpoint.interval": 400}
@@ -382,7 +381,7 @@ def test_a_batch_is_written_as_each_alone(folder: Path) -> None:
 
 
 def test_a_wider_beam_is_at_least_as_likely(folder: Path) -> None:
-    from phonate.tasks.sequence.search import beam_search
+    from phonate.tasks.sequence.inference import beam_search
 
     generator = SequenceGenerator.load(folder / "run")
     model, tokenizer = generator.model, generator.tokenizer

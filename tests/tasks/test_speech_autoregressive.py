@@ -19,16 +19,9 @@ from phonate.cli import main
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.models.autoregressive import (
-    WEIGHTS,
-    AutoregressiveModel,
-    Spoken,
-    loss_counts,
-    loss_terms,
-    stop_targets,
-)
+from phonate.tasks.speech.model import WEIGHTS, AutoregressiveModel, Spoken, loss_counts, loss_terms, stop_targets
 from phonate.tasks.speech.task import SpeechTask, build_acoustic
-from phonate.workflows.demo import embedded_corpus
+from phonate.workflows.demo import embedded
 from phonate.workflows.train import train
 
 COUNTED = {  # with 63 phones, one speaker and 80 mel bands: all, and without the post-net
@@ -239,9 +232,9 @@ def test_a_recipe_written_out_in_full_is_read_again(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_from_recordings_to_a_file(espeak: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Training learns, a resumed run goes on, and `phonate speak` writes speech."""
-    made = embedded_corpus.make(tmp_path / "made", embedded_corpus.SPEAKERS[:1], 6)
-    voice = made.folder / embedded_corpus.SPEAKERS[0].name
-    rows = [f"{number:02d}|{text}" for number, text in enumerate(embedded_corpus.SENTENCES[:6])]
+    made = embedded.make_corpus(tmp_path / "made", embedded.SPEAKERS[:1], 6)
+    voice = made.folder / embedded.SPEAKERS[0].name
+    rows = [f"{number:02d}|{text}" for number, text in enumerate(embedded.SENTENCES[:6])]
     (tmp_path / "voice").mkdir()
     voice.rename(tmp_path / "voice" / "wavs")
     (tmp_path / "voice" / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")

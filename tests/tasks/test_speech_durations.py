@@ -19,14 +19,14 @@ from praatio.textgrid import IntervalTier, Textgrid
 
 from phonate.config.errors import DataError, InputError
 from phonate.nn.aligner import best_durations
-from phonate.tasks.speech.corpus import Corpus
-from phonate.tasks.speech.durations import espeak as espeak_times
-from phonate.tasks.speech.durations import textgrids
-from phonate.tasks.speech.durations.boundaries import frames_between
-from phonate.tasks.speech.durations.learnt import Recordings
+from phonate.tasks.speech import durations as espeak_times
+from phonate.tasks.speech import durations as textgrids
+from phonate.tasks.speech.aligner import Recordings
+from phonate.tasks.speech.data import Corpus
+from phonate.tasks.speech.durations import frames_between
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text.phonemes import Word, phonemizer
-from phonate.workflows.demo import embedded_corpus
+from phonate.workflows.demo import embedded
 
 SECONDS = 2.0
 SENTENCES = 12
@@ -205,7 +205,7 @@ def test_clips_that_could_not_be_aligned_are_named_in_every_run(
             raise DataError("too short for its text")
         return np.ones(3)
 
-    monkeypatch.setattr("phonate.tasks.speech.corpus.Corpus._aligner", lambda corpus: align)
+    monkeypatch.setattr("phonate.tasks.speech.data.Corpus._aligner", lambda corpus: align)
     for reason in ("can't be aligned with their texts", "could not be aligned with their texts"):
         caplog.clear()
         assert len(corpus_of(voice, "pocketsphinx").durations[1]) == 0
@@ -216,10 +216,10 @@ def test_clips_that_could_not_be_aligned_are_named_in_every_run(
 def spoken(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """LJSpeech's layout of sentences that espeak said, with its TextGrids."""
     folder = tmp_path_factory.mktemp("spoken")
-    speaker = embedded_corpus.SPEAKERS[0]
-    made = embedded_corpus.make(folder / "made", [speaker], SENTENCES, alignments=True)
+    speaker = embedded.SPEAKERS[0]
+    made = embedded.make_corpus(folder / "made", [speaker], SENTENCES, alignments=True)
     shutil.copytree(made.folder / speaker.name, folder / "voice" / "wavs")
-    rows = [f"{number:02d}|{text}" for number, text in enumerate(embedded_corpus.SENTENCES[:SENTENCES])]
+    rows = [f"{number:02d}|{text}" for number, text in enumerate(embedded.SENTENCES[:SENTENCES])]
     (folder / "voice" / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder / "voice"
 
@@ -369,18 +369,18 @@ def test_phones_have_states_and_marks_have_none(spoken: Path, frames_per_second:
 @pytest.mark.slow
 def test_an_aligner_learns_where_phones_begin(spoken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     truth = corpus_of(spoken, "espeak", phonemes="espeak")
-    learnt = corpus_of(spoken, "learnt", phonemes="espeak", aligner_steps=200)
+    aligner = corpus_of(spoken, "learnt", phonemes="espeak", aligner_steps=200)
     for position in range(SENTENCES):
-        durations = learnt.durations[position][:, 0]
-        tokens = learnt.inventory.tokens(learnt.words[position])
-        assert durations.sum() == learnt.prepared.index.frames[position]
+        durations = aligner.durations[position][:, 0]
+        tokens = aligner.inventory.tokens(aligner.words[position])
+        assert durations.sum() == aligner.prepared.index.frames[position]
         assert (durations[[is_timed(token) for token in tokens]] >= 3).all()  # one for each state
         assert not durations[[token in "ˈˌː" for token in tokens]].any()
     guessed = corpus_of(spoken, "learnt", phonemes="espeak", aligner_steps=1)
     monkeypatch.setattr(guessed, "_aligner", lambda: uniform(guessed))
-    assert mean_error(learnt, truth) < 60.0
+    assert mean_error(aligner, truth) < 60.0
     assert mean_error(guessed, truth) > 150.0
-    assert mean_error(learnt, truth) < mean_error(guessed, truth) / 4
+    assert mean_error(aligner, truth) < mean_error(guessed, truth) / 4
 
 
 @pytest.mark.slow
@@ -388,7 +388,7 @@ def test_the_learnt_aligner_is_the_same_each_time_and_goes_on_where_it_was_stopp
     spoken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from phonate.config.errors import Interrupted
-    from phonate.tasks.speech.durations import learnt
+    from phonate.tasks.speech import aligner
     from phonate.training.trainer import Trainer
 
     def durations(cache: str) -> list[int]:
@@ -404,7 +404,7 @@ def test_the_learnt_aligner_is_the_same_each_time_and_goes_on_where_it_was_stopp
         return np.concatenate([corpus.durations[position][:, 0] for position in range(SENTENCES)]).tolist()
 
     whole = durations("one")
-    original = learnt.AlignmentTask.loss
+    original = aligner.AlignmentTask.loss
     seen: list[int] = []
 
     def stopping(self: Any, *args: Any) -> Any:
@@ -416,7 +416,7 @@ def test_the_learnt_aligner_is_the_same_each_time_and_goes_on_where_it_was_stopp
     signals: list[Any] = []
     begin = Trainer._begin
     monkeypatch.setattr(Trainer, "_begin", lambda self, saved: (signals.append(self.signals), begin(self, saved))[1])
-    monkeypatch.setattr(learnt.AlignmentTask, "loss", stopping)
+    monkeypatch.setattr(aligner.AlignmentTask, "loss", stopping)
     with pytest.raises(Interrupted, match="step 16"):
         durations("two")
     seen.clear()

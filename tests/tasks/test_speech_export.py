@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from phonate.cli import main
-from phonate.tasks.speech.corpus import Corpus
+from phonate.tasks.speech.data import Corpus
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import phonemizer
-from phonate.workflows.demo import embedded_corpus
+from phonate.workflows.demo import embedded
 from phonate.workflows.train import train
 
 pytest.importorskip("onnxruntime", reason="needs ONNX: pip install 'phonate[onnx]'")
@@ -32,7 +32,7 @@ TEXTS = [
     "Fresh bread, sharp cheese and a jar of plum jam will do.",
 ]
 SENTENCES = [
-    *embedded_corpus.SENTENCES[:20],
+    *embedded.SENTENCES[:20],
     "Hello, there; I said: stay!",
     'It\'s "quoted" (and bracketed) text',
     "A well-known, high-quality thing.",
@@ -83,11 +83,11 @@ def trained(folder: Path, name: str, **changes: Any) -> Path:
 def folder(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recordings of two speakers with their texts, and a run of the task vocoder, `vocoder`."""
     folder = tmp_path_factory.mktemp("export")
-    made = embedded_corpus.make(folder / "made", embedded_corpus.SPEAKERS[:2], 5)
+    made = embedded.make_corpus(folder / "made", embedded.SPEAKERS[:2], 5)
     rows = []
-    for speaker in embedded_corpus.SPEAKERS[:2]:
+    for speaker in embedded.SPEAKERS[:2]:
         shutil.copytree(made.folder / speaker.name, folder / "voices" / "wavs" / speaker.name)
-        for number, text in enumerate(embedded_corpus.SENTENCES[:5]):
+        for number, text in enumerate(embedded.SENTENCES[:5]):
             rows.append(f"wavs/{speaker.name}/{number:02d}.wav,{speaker.name},{text}".replace(text, f'"{text}"'))
     (folder / "voices" / "metadata.csv").write_text("file,speaker,text\n" + "\n".join(rows) + "\n", encoding="utf-8")
     changes = {
@@ -239,8 +239,8 @@ def test_piper_and_our_phonemizer_mean_the_same_tokens(voice: Path, synthesiser:
     """The symbols that Piper sends become, within the graph, the tokens that training had."""
     import torch
 
-    from phonate.tasks.speech.exporting.graph import SpokenPiper, SpokenText
-    from phonate.tasks.speech.exporting.piper import piper_numbers
+    from phonate.tasks.speech.export import piper_numbers
+    from phonate.tasks.speech.graph import SpokenPiper, SpokenText
 
     theirs, inventory = piper_voice(voice), synthesiser.inventory
     numbers = piper_numbers(inventory)
@@ -256,8 +256,8 @@ def test_piper_and_our_phonemizer_mean_the_same_tokens(voice: Path, synthesiser:
 def test_of_boundaries_side_by_side_the_weightiest_is_said(synthesiser: Synthesiser) -> None:
     import torch
 
-    from phonate.tasks.speech.exporting.graph import SpokenPiper, SpokenText
-    from phonate.tasks.speech.exporting.piper import piper_numbers
+    from phonate.tasks.speech.export import piper_numbers
+    from phonate.tasks.speech.graph import SpokenPiper, SpokenText
 
     numbers, symbols = piper_numbers(synthesiser.inventory), synthesiser.inventory.symbols
     spoken = SpokenText(synthesiser.model, synthesiser.render.network)

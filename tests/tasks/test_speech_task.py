@@ -20,21 +20,19 @@ from phonate.cli import main
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
-from phonate.tasks.speech.dataset import melody, token_means
+from phonate.tasks.speech import model as adoption
+from phonate.tasks.speech.data import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.model import build_acoustic
-from phonate.tasks.speech.models import adoption
-from phonate.tasks.speech.models.parallel import AcousticOutput, ParallelModel, Prosody
+from phonate.tasks.speech.model import AcousticOutput, ParallelModel, Prosody, build_acoustic
 from phonate.tasks.speech.task import _WEIGHTS, DISCRIMINATOR, GENERATOR, SpeechTask, _cropped
-from phonate.tasks.vocoder.corpus import Corpus
-from phonate.tasks.vocoder.dataset import VocoderDataset
+from phonate.tasks.vocoder.data import Corpus, VocoderDataset
 from phonate.text import espeak
 from phonate.text.inventory import SPECIAL, Inventory
 from phonate.text.phonemes import phonemizer
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.setup import batch_source
 from phonate.training.task import Picture, Sound
-from phonate.workflows.demo import embedded_corpus
+from phonate.workflows.demo import embedded
 from phonate.workflows.evaluate import evaluate
 from phonate.workflows.pages.report import write_report
 from phonate.workflows.train import train
@@ -80,10 +78,10 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
 def folder(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `voice/`, LJSpeech's layout, of one speaker."""
     folder = tmp_path_factory.mktemp("speech")
-    made = embedded_corpus.make(folder / "made", embedded_corpus.SPEAKERS[:1], SENTENCES)
+    made = embedded.make_corpus(folder / "made", embedded.SPEAKERS[:1], SENTENCES)
     (folder / "voice").mkdir()
-    shutil.copytree(made.folder / embedded_corpus.SPEAKERS[0].name, folder / "voice" / "wavs")
-    rows = [f"{number:02d}|{text}" for number, text in enumerate(embedded_corpus.SENTENCES[:SENTENCES])]
+    shutil.copytree(made.folder / embedded.SPEAKERS[0].name, folder / "voice" / "wavs")
+    rows = [f"{number:02d}|{text}" for number, text in enumerate(embedded.SENTENCES[:SENTENCES])]
     (folder / "voice" / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder
 
@@ -195,7 +193,7 @@ def test_it_learns_what_is_said(folder: Path, tmp_path: Path) -> None:
 
 def _known_and_unknown(run: Path) -> list[Any]:
     synthesiser = Synthesiser.load(run)
-    return [next(synthesiser.sentences(text)) for text in (embedded_corpus.SENTENCES[0], "Hello.")]
+    return [next(synthesiser.sentences(text)) for text in (embedded.SENTENCES[0], "Hello.")]
 
 
 def test_padding_changes_nothing(task: SpeechTask) -> None:

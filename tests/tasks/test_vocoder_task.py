@@ -17,7 +17,7 @@ from phonate.audio.processor import AudioProcessor
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.resolve import resolve
-from phonate.rendering.renderer import GriffinLim, TrainedVocoder, renderer
+from phonate.rendering import GriffinLim, TrainedVocoder, renderer
 from phonate.tasks.vocoder.inference import NeuralVocoder
 from phonate.tasks.vocoder.task import DISCRIMINATOR, GENERATOR, VocoderTask
 from phonate.training.checkpoints import best_or_latest, resolve_checkpoint

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
 from phonate.text.phonemes import phonemizer
-from phonate.text.say_as import say_as
-from phonate.text.script import ScriptWord, script
-from phonate.text.ssml import Delivery, is_ssml, parse
+from phonate.text.ssml import Delivery, ScriptWord, is_ssml, parse, say_as, script
 
 ENGLISH = phonemizer("english")
 

@@ -13,7 +13,8 @@ from linear_task import LinearTask, features_of
 from small_tasks import Nothing
 
 from phonate.config.tasks import TASKS, TaskEntry
-from phonate.training.callbacks import CALLBACKS, Callback
+from phonate.training.callbacks import Callback
+from phonate.training.registries import CALLBACKS
 
 
 class Notes(Callback):

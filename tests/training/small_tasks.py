@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from phonate.config.settings import Settings
-from phonate.training.optimization_settings import OptimizerSettings
+from phonate.training.settings import OptimizerSettings
 from phonate.training.task import Coupling, Phase, Task
 
 

@@ -18,9 +18,9 @@ from torch import nn
 
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.training.callbacks import CALLBACKS, Callback, CallbackList, build_callbacks
-from phonate.training.optimization_settings import OptimizerSettings, SchedulerSettings
+from phonate.training.callbacks import Callback, CallbackList, build_callbacks
 from phonate.training.optimizers import build_optimizer
+from phonate.training.registries import CALLBACKS
 from phonate.training.run import Run
 from phonate.training.schedules import build_schedule
 from phonate.training.settings import (
@@ -28,6 +28,8 @@ from phonate.training.settings import (
     CheckpointConfig,
     EarlyStoppingSettings,
     LoggingSettings,
+    OptimizerSettings,
+    SchedulerSettings,
     TrainingSettings,
     ValidationSettings,
 )

@@ -10,7 +10,7 @@ from phonate.config.errors import InputError, RecipeError
 from phonate.config.metrics import Metric, losses
 from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS, TaskEntry
-from phonate.training.callbacks import CALLBACKS
+from phonate.training.registries import CALLBACKS
 
 
 class Judged(RegressionTask):

@@ -13,8 +13,8 @@ from small_tasks import RegressionTask
 from test_trainer import lines, same, train, weights
 
 from phonate.config.errors import MissingPackageError, TrainingError
+from phonate.training import precision
 from phonate.training.callbacks import Callback
-from phonate.training.precision import precision
 from phonate.training.trainer import Trainer
 
 NAN_REMEDIES = ("training.optimizer.lr", "training.gradient_clipping", "training.mixed_precision", "phonate data check")
@@ -218,11 +218,11 @@ def test_the_parts_of_a_run_begin_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setattr(RegressionTask, "dataset", noted("data", RegressionTask.dataset))
     monkeypatch.setattr(RegressionTask, "model", noted("model", RegressionTask.model))
     for where, name in (
-        ("phonate.training.steps.phases.build_optimizer", "optimizer"),
-        ("phonate.training.steps.phases.build_schedule", "schedule"),
-        ("phonate.training.saving.Saver.restore", "checkpoint"),
-        ("phonate.training.trainer.build_stream", "trackers"),
-        ("phonate.training.steps.step.TrainStep.__call__", "training"),
+        ("phonate.training.optimizers.build_optimizer", "optimizer"),
+        ("phonate.training.schedules.build_schedule", "schedule"),
+        ("phonate.training.trainer.Saver.restore", "checkpoint"),
+        ("phonate.training.tracking.build_stream", "trackers"),
+        ("phonate.training.step.TrainStep.__call__", "training"),
     ):
         module, _, attribute = where.rpartition(".")
         owner = sys.modules.get(module) or getattr(sys.modules[module.rpartition(".")[0]], module.rpartition(".")[2])

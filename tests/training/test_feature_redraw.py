@@ -12,10 +12,10 @@ from processes import HERE, finish
 from test_trainer import same, train, weights
 
 from phonate.config.errors import CheckpointError
-from phonate.config.recipe import Recipe
+from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.training.callbacks import Callback
-from phonate.training.checkpoints.trained import TrainedModel
+from phonate.training.checkpoints.loading import TrainedModel
 
 
 class Watch(Callback):
@@ -61,7 +61,7 @@ def test_a_components_interval_comes_before_the_trainings(tmp_path: Path) -> Non
 def test_features_are_redrawn_by_themselves_unless_auto_check_redraw_is_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phonate.training.callbacks.feature_redraw.DEFAULT_INTERVAL", 5)
+    monkeypatch.setattr("phonate.training.callbacks.DEFAULT_INTERVAL", 5)
     off = task(encoder={"auto_check_redraw": False})
     assert redraws(tmp_path / "half", off) == {"decoder": [5]}
     assert redraws(tmp_path / "told", off, feature_redraw_interval=4) == {"encoder": [4, 8], "decoder": [4, 8]}

@@ -11,7 +11,7 @@ import torch
 from small_tasks import RegressionTask
 from test_trainer import same, train, weights
 
-from phonate.training.profiling.stages import STAGES, EventTimeline, HostTimeline, InterbatchProfiler, Profile
+from phonate.training.profiling import STAGES, EventTimeline, HostTimeline, InterbatchProfiler, Profile
 
 CPU = torch.device("cpu")
 

@@ -11,8 +11,9 @@ from torch import nn
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.training import TrainingConfig, VoiceTrainer
-from phonate.training.losses import LOSSES, LossManager, LossRegistry, build_loss, compute
-from phonate.training.optimization_settings import LossSettings
+from phonate.training.losses import LossManager, LossRegistry, build_loss, compute
+from phonate.training.registries import LOSSES
+from phonate.training.settings import LossSettings
 from phonate.training.task import Coupling
 
 

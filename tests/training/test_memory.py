@@ -8,9 +8,9 @@ import pytest
 import torch
 from test_trainer import lines, train
 
-from phonate.compute.device_type import DeviceType
-from phonate.compute.memory import Usage, host_usage, out_of_memory, usage_of
-from phonate.training.memory.manager import AdaptiveMemoryManager, Pressure
+from phonate.compute.device import Usage, host_usage, out_of_memory, usage_of
+from phonate.compute.resources import DeviceType
+from phonate.training.memory import AdaptiveMemoryManager, Pressure
 
 CUDA = torch.device("cuda")
 

@@ -10,9 +10,9 @@ from test_trainer import settings, train
 
 from phonate.config.errors import InputError
 from phonate.config.metrics import Metric
-from phonate.training.callbacks import CALLBACKS
 from phonate.training.checkpoints import listing
 from phonate.training.metrics import direction_of
+from phonate.training.registries import CALLBACKS
 from phonate.training.task import losses
 
 

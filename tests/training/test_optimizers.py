@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from phonate.config.errors import InputError
-from phonate.training.optimization_settings import OptimizerSettings
-from phonate.training.optimizers import OPTIMIZERS, build_optimizer
+from phonate.training.optimizers import build_optimizer
+from phonate.training.registries import OPTIMIZERS
+from phonate.training.settings import OptimizerSettings
 
 CPU = torch.device("cpu")
 
@@ -165,7 +166,7 @@ def test_an_optimizer_leaves_the_compiler_alone_and_calls_its_hooks() -> None:
     script = """
 import sys, torch
 from phonate.training.optimizers import build_optimizer
-from phonate.training.optimization_settings import OptimizerSettings
+from phonate.training.settings import OptimizerSettings
 model = torch.nn.Linear(2, 2)
 optimizer = build_optimizer(OptimizerSettings(), model.named_parameters(), torch.device("cpu"))
 called = []

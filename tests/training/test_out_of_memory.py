@@ -17,9 +17,9 @@ from phonate.data.batches.loading import BatchSource, MicroBatch, halves_of
 from phonate.training.callbacks import Callback
 from phonate.training.loaders.config import TrainingConfig
 from phonate.training.loaders.trainer import VoiceTrainer
-from phonate.training.memory.recovery import MicroBatchState, Recovery
+from phonate.training.memory import MicroBatchState, Recovery
 from phonate.training.run import Run
-from phonate.training.steps.step import TrainStep
+from phonate.training.step import TrainStep
 from phonate.training.trainer import Trainer
 
 

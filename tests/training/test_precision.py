@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from test_trainer import lines, same, settings, train, weights
 
 from phonate.config.errors import InputError
-from phonate.training.precision import precision
-from phonate.training.precision.mps_scaler import MPSGradScaler
-from phonate.training.precision.precision import Precision, resolve, scaler_for
+from phonate.training import precision
+from phonate.training.precision import MPSGradScaler, Precision, resolve, scaler_for
 
 CPU, CUDA, MPS = (torch.device(name) for name in ("cpu", "cuda", "mps"))
 

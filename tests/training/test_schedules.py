@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import CheckpointError, InputError
-from phonate.training.optimization_settings import SchedulerSettings
-from phonate.training.schedules import SCHEDULES, Schedule, build_schedule
+from phonate.training.registries import SCHEDULES
+from phonate.training.schedules import Schedule, build_schedule
+from phonate.training.settings import SchedulerSettings
 
 TYPES = ["cosine", "cosine_restarts", "linear", "exponential", "step", "plateau", "onecycle", "constant"]
 DECAYING = ["cosine", "cosine_restarts", "linear", "onecycle"]

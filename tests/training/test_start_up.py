@@ -16,7 +16,7 @@ from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS, TaskEntry
 from phonate.training import TrainingConfig, VoiceTrainer
-from phonate.training.callbacks import CALLBACKS
+from phonate.training.registries import CALLBACKS
 from phonate.workflows import train as workflow
 
 

@@ -18,14 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.compute.memory import host_usage
+from phonate.compute.device import host_usage
 from phonate.config.errors import InputError, MissingPackageError, TrainingError
 from phonate.config.randomness import derived_seed
 from phonate.training.settings import LoggingSettings
 from phonate.training.tracking import MetricStream, Sink, build_stream, read_events, read_metrics
 from phonate.training.tracking.console import ConsoleSink
-from phonate.training.tracking.jsonl import JsonLines
-from phonate.training.tracking.system import SystemMonitor
+from phonate.training.tracking.stream import JsonLines, SystemMonitor
 from phonate.training.tracking.tensorboard import TensorBoard
 from phonate.training.tracking.wandb import artifact_name
 
@@ -262,7 +261,7 @@ from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
 from phonate.training.settings import LoggingSettings
 from phonate.training.tracking import build_stream
-from phonate.training.tracking.log_file import log_file
+from phonate.training.tracking.console import log_file
 import logging
 logging.getLogger("phonate").addHandler(logging.StreamHandler(sys.stdout))
 settings = LoggingSettings(tensorboard=sys.argv[2] == "tensorboard", system=False, verbosity="quiet")

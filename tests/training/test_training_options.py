@@ -25,7 +25,7 @@ from phonate.training.task import Picture
 from phonate.training.trainer import Trainer
 from phonate.workflows import train as workflow
 from phonate.workflows.plan import plan
-from phonate.workflows.tuning.search import tune
+from phonate.workflows.tuning import tune
 
 
 class ChosenLossTask(RegressionTask):

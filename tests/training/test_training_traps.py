@@ -16,7 +16,7 @@ from phonate.config.errors import CheckpointError, InputError, TrainingError
 from phonate.training import TrainingConfig, VoiceTrainer
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
-from phonate.training.steps.meter import Meter, Meters
+from phonate.training.step import Meter, Meters
 from phonate.training.trainer import Trainer
 
 

@@ -21,8 +21,8 @@ from phonate.data.voices.dataset import VoiceCollator, VoiceDataset, create_trai
 from phonate.models import VoiceTransformer
 from phonate.training import TrainingConfig, VoiceTrainer, create_trainer, get_default_training_config
 from phonate.training.callbacks import Callback
-from phonate.training.checkpoints.copies import export
-from phonate.training.loaders.source import LoaderSource
+from phonate.training.checkpoints.listing import export
+from phonate.training.loaders.trainer import LoaderSource
 from phonate.training.run import system_info
 
 SNIPPET = """

@@ -11,17 +11,17 @@ import torch
 from pydantic import PositiveInt
 from torch import nn
 
-from phonate.audio.inputs import Audio, as_waveform
+from phonate.audio.decoding import Audio, as_waveform
 from phonate.audio.processor import AudioProcessor
-from phonate.config.recipe import Recipe
+from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, SessionInfo, TaskEntry, TaskInfo
-from phonate.data.batches.recordings import WholeRecordings
+from phonate.data.batches.samples import WholeRecordings
 from phonate.data.settings import VoiceData
 from phonate.data.store.prepared import prepare
 from phonate.evaluation.held_out import clips_of, kept_for_validation
 from phonate.evaluation.tables import Evaluation
-from phonate.training.checkpoints.trained import open_trained
+from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Batch, Task, Terms

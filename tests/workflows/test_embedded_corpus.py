@@ -11,14 +11,14 @@ import pytest
 import soundfile
 
 from phonate.config.errors import InputError
-from phonate.workflows.demo.embedded_corpus import SENTENCES, SPEAKERS, UNSEEN_SENTENCES, EmbeddedCorpus, make
+from phonate.workflows.demo.embedded import SENTENCES, SPEAKERS, UNSEEN_SENTENCES, EmbeddedCorpus, make_corpus
 
 pytestmark = pytest.mark.usefixtures("espeak")
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> EmbeddedCorpus:
-    return make(tmp_path_factory.mktemp("corpus"), sentences=2)
+    return make_corpus(tmp_path_factory.mktemp("corpus"), sentences=2)
 
 
 def test_every_speaker_says_every_sentence(corpus: EmbeddedCorpus) -> None:
@@ -42,7 +42,7 @@ def test_speakers_differ_in_pitch(corpus: EmbeddedCorpus) -> None:
 
 
 def test_a_second_call_writes_the_same_bytes(corpus: EmbeddedCorpus, tmp_path: Path) -> None:
-    again = make(tmp_path, sentences=2)
+    again = make_corpus(tmp_path, sentences=2)
     for path in corpus.folder.rglob("*.wav"):
         assert (again.folder / path.relative_to(corpus.folder)).read_bytes() == path.read_bytes()
 
@@ -55,14 +55,14 @@ def test_the_guest_says_what_nobody_else_says(corpus: EmbeddedCorpus) -> None:
 
 def test_too_many_sentences_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has 1 to 30 sentences a speaker, not 31"):
-        make(tmp_path, sentences=31)
+        make_corpus(tmp_path, sentences=31)
 
 
 def test_without_espeak_the_install_command_is_named(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['espeakng_loader'] = None\n"
         "import importlib.util\n"
-        "from phonate.workflows.demo.embedded_corpus import make\n"
+        "from phonate.workflows.demo.embedded import make\n"
         "from pathlib import Path\n"
         f"make(Path({str(tmp_path)!r}))\n"
     )

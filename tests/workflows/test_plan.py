@@ -20,12 +20,11 @@ from phonate.audio.settings import AudioConfig
 from phonate.cli import main
 from phonate.config import resolve as resolving
 from phonate.config.errors import CheckpointError, InputError
-from phonate.config.recipe import Recipe
-from phonate.config.resolve import Resolved, to_yaml
-from phonate.rendering.renderer import check_vocoder
+from phonate.config.resolve import Recipe, Resolved, to_yaml
+from phonate.rendering import check_vocoder
 from phonate.training.checkpoints import loading, manifest
+from phonate.training.checkpoints.loading import describe_trained, open_trained, recipe_of
 from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE, packaged
-from phonate.training.checkpoints.trained import describe_trained, open_trained, recipe_of
 from phonate.workflows import train as workflow
 from phonate.workflows.plan import plan
 from phonate.workflows.session.config import read_config

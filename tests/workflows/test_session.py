@@ -20,7 +20,7 @@ from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.speech import judges, start
+from phonate.tasks.speech import evaluation, start
 from phonate.tasks.speech.task import SpeechTask
 from phonate.workflows.plan import plan
 from phonate.workflows.session import log as session_log
@@ -446,7 +446,7 @@ def test_a_model_that_does_not_load_takes_no_place(place, monkeypatch):
     def fail(*_):
         raise InputError("it does not load")
 
-    monkeypatch.setattr("phonate.workflows.session.recordings.sample", fail)
+    monkeypatch.setattr("phonate.workflows.session.session.sample", fail)
     assert not TrainingSession(voice_mode="voice", device="cpu", say=lambda line: None).run()
     assert saved.stat().st_ino == before
 
@@ -527,7 +527,7 @@ def test_looking_does_not_train(place, capsys):
 
 
 def test_missing_judges_do_not_end_a_session_before_it_begins(monkeypatch):
-    for module in (judges, start):
+    for module in (evaluation, start):
         monkeypatch.setattr(module, "missing_judges", lambda: ["distillmos"])
     shipped = resolve("speech", ["data.path=nowhere"])
     assert shipped.recipe.data.judged

@@ -20,9 +20,8 @@ from phonate.config.resolve import resolve
 from phonate.data.dialogues.reading import text_files
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.settings import VoiceData
-from phonate.data.voices.files import VoiceDataDetector
+from phonate.data.voices.files import VoiceDataDetector, validate_voice_files
 from phonate.data.voices.settings import VoiceRules
-from phonate.data.voices.validation import validate_voice_files
 from phonate.workflows.session import recordings
 from phonate.workflows.session.config import SessionSettings, read_config
 from sessions import make_recordings, make_texts, messages, read_log, write_config

@@ -28,11 +28,10 @@ from phonate.config.metrics import Metric
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS, TaskInfo
-from phonate.training.tuning import RangeSettings
+from phonate.training.settings import RangeSettings
+from phonate.workflows import tuning as searches
 from phonate.workflows.plan import plan
-from phonate.workflows.tuning import search as searches
-from phonate.workflows.tuning.ray_search import _space
-from phonate.workflows.tuning.search import tune
+from phonate.workflows.tuning import _space, tune
 
 PLUGIN = Path(__file__).parents[1] / "training" / "plugin_task.py"
 LR = "training.optimizer.lr"

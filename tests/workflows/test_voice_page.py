@@ -15,14 +15,13 @@ import soundfile
 
 from pages import Page, assert_self_contained
 from phonate.audio.decoding import read_start
-from phonate.audio.voice_features import VoiceFeatures
+from phonate.audio.quality import VoiceFeatures
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.rows import Problem
 from phonate.data.manifests.validation import Report
-from phonate.data.voices.extraction import extract_features
-from phonate.data.voices.files import VoiceDataDetector
-from phonate.data.voices.profile import voice_profile
-from phonate.data.voices.validation import VoiceFile, VoiceRules, validate_voice_files
+from phonate.data.voices.features import extract_features, voice_profile
+from phonate.data.voices.files import VoiceDataDetector, VoiceFile, validate_voice_files
+from phonate.data.voices.settings import VoiceRules
 from phonate.workflows.pages.plots import bar_chart, bins
 from phonate.workflows.pages.voice_page import write_voice_page
 from sounds import SAMPLE_RATE, voiced_tone

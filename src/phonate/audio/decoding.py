@@ -1,27 +1,35 @@
-"""Reading and writing recordings. What can't be read whole is an error, never silence."""
+"""Reading and writing recordings. What can't be read whole is an error, never silence.
+
+Audio as callers have it: a file, or samples in an array.
+
+Processing long recordings in pieces, so that memory does not grow with their length.
+
+Shapes: T frames, F features, N samples.
+"""
 
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
 import soxr
+from numpy.typing import NDArray
 
-from phonate.audio.containers import AUDIO_SUFFIXES as AUDIO_SUFFIXES
-from phonate.audio.containers import USUAL_SUFFIXES as USUAL_SUFFIXES
-from phonate.audio.containers import VIDEO_SUFFIXES as VIDEO_SUFFIXES
-from phonate.audio.containers import recognised
-from phonate.audio.readers import Reader, cut_short, opened
+from phonate.audio.readers import AUDIO_SUFFIXES as AUDIO_SUFFIXES
+from phonate.audio.readers import USUAL_SUFFIXES as USUAL_SUFFIXES
+from phonate.audio.readers import VIDEO_SUFFIXES as VIDEO_SUFFIXES
+from phonate.audio.readers import Reader, cut_short, opened, recognised
 from phonate.config.errors import DataError, InputError, plain_file
 
 logger = logging.getLogger("phonate")
@@ -399,3 +407,102 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
+
+
+Audio = str | Path | NDArray[Any]
+"""The path of a recording, or mono samples (N,) as floats in [-1, 1]."""
+AudioT = TypeVar("AudioT", bound=Audio)
+"""For lists of one kind of them."""
+
+
+def as_waveform(audio: Audio, rate: int, sample_rate: int | None = None) -> FloatArray:
+    """The samples (N,) float32 of a recording, at `rate` Hz.
+
+    Args:
+        audio: A file of any format and rate, or samples (N,).
+        rate: Hz, wanted.
+        sample_rate: Hz of an array; None: it is at `rate` already. A file says its own.
+
+    Raises:
+        DataError: a file that can't be read.
+        InputError: an array that is not one row of finite floats, or a `sample_rate` given for a file.
+    """
+    if isinstance(audio, str | Path):
+        if sample_rate is not None:
+            raise InputError(f"{audio}: a file has its own sample rate; sample_rate is for arrays")
+        return read_audio(audio, rate)[0]
+    samples = np.asarray(audio)
+    if samples.ndim != 1 or not len(samples) or not np.issubdtype(samples.dtype, np.floating):
+        raise InputError(f"audio must be mono samples (N,) as floats in [-1, 1], not {samples.dtype} {samples.shape}")
+    if not np.isfinite(samples).all():
+        raise DataError("audio has samples that are NaN or infinite")
+    waveform = samples.astype(np.float32, copy=False)
+    return waveform if sample_rate in (None, rate) else resample(waveform, float(sample_rate or rate), rate)
+
+
+def windows(frames: int, window: int, overlap: int) -> Iterator[tuple[int, int]]:
+    """Start and end of windows of at most `window` frames that cover `frames`, neighbours sharing `overlap`."""
+    if not 0 <= overlap < window:
+        raise ValueError(f"an overlap of {overlap} frames does not fit into windows of {window}")
+    start = 0
+    while True:
+        end = min(start + window, frames)
+        yield start, end
+        if end >= frames:
+            return
+        start = end - overlap
+
+
+def overlap_add(frames: int, window: int, overlap: int, predict: Callable[[int, int], FloatArray]) -> FloatArray:
+    """(frames, F) put together from `predict(start, end)`, fading from each window to the next."""
+    whole_TF: FloatArray | None = None
+    for start, end in windows(frames, window, overlap):
+        part_TF = predict(start, end)
+        if whole_TF is None:
+            whole_TF = np.empty((frames, part_TF.shape[1]), dtype=np.float32)
+            whole_TF[start:end] = part_TF
+            continue
+        fade_T1 = ((np.arange(overlap, dtype=np.float32) + 1.0) / (overlap + 1.0))[:, None]
+        joint = slice(start, start + overlap)
+        whole_TF[joint] = whole_TF[joint] * (1.0 - fade_T1) + part_TF[:overlap] * fade_T1
+        whole_TF[start + overlap : end] = part_TF[overlap:]
+    assert whole_TF is not None
+    return whole_TF
+
+
+def quiet_cuts(mel_TF: FloatArray, piece: int, margin: int) -> list[int]:
+    """Frames at which to cut features into pieces of at most `piece` frames, at the quietest of their last quarter.
+
+    The ends are included, [0, ..., T]; every piece is longer than `margin`.
+    """
+    loudness_T = mel_TF.mean(axis=1)
+    cuts = [0]
+    while len(mel_TF) - cuts[-1] > piece:
+        earliest, latest = cuts[-1] + piece - piece // 4, cuts[-1] + piece - margin
+        cuts.append(earliest + int(np.argmin(loudness_T[earliest:latest])))
+    return [*cuts, len(mel_TF)]
+
+
+def rendered_in_pieces(
+    mel_TF: FloatArray, render: Callable[[FloatArray], FloatArray], hop: int, piece: int, margin: int = 16
+) -> FloatArray:
+    """The waveform ((T - 1) * hop,) of a long spectrogram, rendered piece by piece between quiet frames.
+
+    Pieces are rendered with `margin` more frames on both sides and faded into each other over them. `render`
+    gives (frames - 1) * hop samples and must not change levels.
+    """
+    if piece // 4 <= margin:
+        raise ValueError(f"pieces of {piece} frames are too short for margins of {margin}")
+    cuts = quiet_cuts(mel_TF, piece, margin)
+    # a spectrogram of n frames is n - 1 hops long: neighbours share so much
+    fade_N = np.linspace(0.0, 1.0, (2 * margin - 1) * hop, dtype=np.float32)
+    whole_N = np.zeros((len(mel_TF) - 1) * hop, dtype=np.float32)
+    for begin, end in itertools.pairwise(cuts):
+        first, last = max(0, begin - margin), min(len(mel_TF), end + margin)
+        part_N = render(mel_TF[first:last]).copy()
+        if begin > 0:
+            part_N[: len(fade_N)] *= fade_N
+        if end < len(mel_TF):
+            part_N[-len(fade_N) :] *= 1.0 - fade_N
+        whole_N[first * hop : first * hop + len(part_N)] += part_N
+    return whole_N

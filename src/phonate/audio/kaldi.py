@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.kaldi_settings import KaldiSettings, WindowType
+from phonate.audio.settings import KaldiSettings, WindowType
 from phonate.config.randomness import derived_seed, generator
 
 BLOCK_FRAMES = 128

@@ -1,6 +1,8 @@
 """Sound as it comes and goes: microphones, loudspeakers, raw samples in pipes, and files in short blocks.
 
 Blocks are mono float32 samples (N,) from -1 to 1. Raw samples are 16-bit little-endian integers, one channel.
+
+The level of sound that is streamed, whose loudest sample is not known yet.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ import numpy as np
 import soundfile
 
 from phonate.audio.decoding import MADE, FloatArray, writable
-from phonate.config.errors import DataError, InputError, MissingPackageError
-from phonate.config.packages import optional_package
+from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
 
 logger = logging.getLogger("phonate")
 LOUDSPEAKER, PIPE = "loudspeaker", "-"
@@ -165,3 +166,20 @@ def _sounddevice(what: str) -> Any:
             f"{what} needs the library PortAudio, which is not installed; on Linux, apt-get install libportaudio2; "
             "elsewhere, pip install --force-reinstall 'phonate[live]' brings it"
         ) from error
+
+
+_GAIN = 0.4
+"""Speech that is rendered peaks at 1.7 in the median sentence, and at 3.2 in the loudest of forty."""
+_KNEE = 0.7
+"""Of full scale: samples below are not changed."""
+
+
+def streamed(rendered: FloatArray) -> FloatArray:
+    """Rendered samples (n,) at the level of streams, within -1 to 1: louder ones are bent smoothly, never cut off.
+
+    Each sample is mapped by itself, so pieces of a sound are what the whole of it would be.
+    """
+    samples = np.asarray(_GAIN * rendered, dtype=np.float32)
+    loud = np.abs(samples)
+    bent = _KNEE + (1.0 - _KNEE) * np.tanh((loud - _KNEE) / (1.0 - _KNEE))
+    return np.where(loud > _KNEE, np.copysign(bent, samples), samples).astype(np.float32)

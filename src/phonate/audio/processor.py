@@ -1,4 +1,12 @@
-"""The one feature extractor: recording -> waveform -> mel, and mel -> waveform."""
+"""Short-time spectra under mel filters, fast on a CPU.
+
+torch.stft writes the whole complex spectrogram before anything is done with it. Here blocks of 128 frames go
+from samples to mel while they are in the processor's cache, which takes half the time.
+
+From mel magnitudes to a waveform without a trained vocoder.
+
+The one feature extractor: recording -> waveform -> mel, and mel -> waveform.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +15,113 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from phonate.audio.decoding import FloatArray, read_audio
-from phonate.audio.griffin_lim import griffin_lim, magnitudes_under
-from phonate.audio.mel import MelSpectrum, mel_filters
+from phonate.audio.mel_filters import mel_filters
 from phonate.audio.settings import AudioConfig
+
+_FRAMES_PER_BLOCK = 128
+
+
+class MelSpectrum:
+    """Mel spectrogram of a waveform; frames are centred, beyond both ends there is silence."""
+
+    def __init__(
+        self,
+        filters: npt.NDArray[np.float32],
+        n_fft: int,
+        hop_length: int,
+        win_length: int,
+        power: Literal[1, 2] = 1,
+    ) -> None:
+        """`filters` is (n_mels, n_fft // 2 + 1), as from `mel_filters`; `power` 1 sums magnitudes, 2 their squares."""
+        self.n_fft, self.hop_length = n_fft, hop_length
+        before = (n_fft - win_length) // 2
+        window = torch.hann_window(win_length, dtype=torch.float64)
+        self.window = torch.nn.functional.pad(window, (before, n_fft - win_length - before)).float()
+        # Bins over fmax take part in no filter: their magnitudes are never computed.
+        self.bins = int(np.flatnonzero(filters.any(axis=0)).max()) + 1
+        self.filters_FM = torch.from_numpy(np.ascontiguousarray(filters[:, : self.bins].T))
+        # For power, one product sums the squares of real and imaginary parts and the bins of a band.
+        self.parts_FM = self.filters_FM.repeat_interleave(2, dim=0) if power == 2 else None
+
+    @torch.no_grad()
+    def __call__(self, waveform: torch.Tensor) -> torch.Tensor:
+        """Waveform (samples,) float32 -> (frames, n_mels), where frames = 1 + samples // hop_length."""
+        return self.of_padded(torch.nn.functional.pad(waveform, (self.n_fft // 2, self.n_fft // 2)))
+
+    @torch.no_grad()
+    def of_padded(self, padded: torch.Tensor) -> torch.Tensor:
+        """Samples (samples,), among them those before the first frame's centre and after the last's -> (T, n_mels)."""
+        frames_TN = padded.unfold(0, self.n_fft, self.hop_length)
+        mel_TM = torch.empty(len(frames_TN), self.filters_FM.shape[1])
+        for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
+            block = slice(start, start + _FRAMES_PER_BLOCK)
+            spectrum_TF = torch.fft.rfft(frames_TN[block] * self.window)[:, : self.bins]
+            # Not abs(): its guard against overflow takes longer than the transform.
+            parts = torch.view_as_real(spectrum_TF).square_()
+            if self.parts_FM is not None:
+                torch.mm(parts.flatten(1), self.parts_FM, out=mel_TM[block])
+            else:
+                torch.mm((parts[..., 0] + parts[..., 1]).sqrt_(), self.filters_FM, out=mel_TM[block])
+        return mel_TM
+
+
+_MOMENTUM = 0.99
+_SEED = 0
+_UPDATES = 12  # leaves 0.05 dB on speech
+_SMALL = 1e-10
+
+
+@torch.no_grad()
+def magnitudes_under(mel_TM: torch.Tensor, filters_MF: torch.Tensor) -> torch.Tensor:
+    """Linear magnitudes (frames, bins) >= 0 whose mel is nearest to (frames, n_mels).
+
+    Multiplicative updates for non-negative least squares (Lee and Seung 2000, with the filters fixed), from
+    each band's level spread evenly over its bins.
+    """
+    target_TF = mel_TM @ filters_MF
+    gram_FF = filters_MF.T @ filters_MF
+    magnitudes_TF = target_TF / filters_MF.sum(dim=1).square().mean().clamp(min=_SMALL)
+    for _ in range(_UPDATES):
+        magnitudes_TF *= target_TF / (magnitudes_TF @ gram_FF).clamp(min=_SMALL)
+    return magnitudes_TF
+
+
+@torch.no_grad()
+def griffin_lim(
+    magnitudes_TF: torch.Tensor, n_fft: int, hop_length: int, win_length: int, iterations: int = 32
+) -> torch.Tensor:
+    """Magnitudes (frames, n_fft // 2 + 1) -> waveform ((frames - 1) * hop_length,).
+
+    Fast Griffin-Lim (Perraudin, Balazs and Sondergaard 2013) with momentum 0.99. Deterministic.
+    """
+    window = torch.hann_window(win_length)
+    magnitudes_FT = magnitudes_TF.T.contiguous()
+    length = (magnitudes_FT.shape[1] - 1) * hop_length
+
+    def to_waveform(spectrum_FT: torch.Tensor) -> torch.Tensor:
+        return torch.istft(spectrum_FT, n_fft, hop_length, win_length, window, length=length)
+
+    def to_spectrum(waveform: torch.Tensor) -> torch.Tensor:
+        return torch.stft(waveform, n_fft, hop_length, win_length, window, pad_mode="constant", return_complex=True)
+
+    generator = torch.Generator().manual_seed(_SEED)
+    phase_FT = torch.rand(magnitudes_FT.shape, generator=generator) * (2 * torch.pi)
+    spectrum_FT = torch.polar(magnitudes_FT, phase_FT)
+    before_FT = torch.zeros_like(spectrum_FT)
+    for _ in range(iterations):
+        consistent_FT = to_spectrum(to_waveform(spectrum_FT))
+        ahead_FT = consistent_FT + _MOMENTUM * (consistent_FT - before_FT)
+        before_FT = consistent_FT
+        spectrum_FT = ahead_FT * (magnitudes_FT / ahead_FT.abs().clamp(min=_SMALL))
+    return to_waveform(spectrum_FT)
+
 
 _VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
 _NOT_FEATURES = {"min_seconds", "max_seconds"}

@@ -1,12 +1,17 @@
-"""Settings of features and of augmentation."""
+"""Settings of features and of augmentation.
+
+Settings of features: Kaldi's filter banks, cepstra and spectrograms, with Lhotse's option names, and Whisper's
+encoder.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+import math
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from phonate.audio.mel_scale import empty_bands
+from phonate.audio.mel_filters import empty_bands
 from phonate.config.settings import Settings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -122,3 +127,184 @@ class AugmentationSettings(Settings):
             if limits is not None and limits[0] > limits[1]:
                 raise ValueError(f"{name} is [lowest, highest], in this order; got {list(limits)}")
         return self
+
+
+FeatureType = Literal["fbank", "mfcc", "spectrogram", "whisper"]
+WindowType = Literal["povey", "hanning", "hamming", "blackman", "rectangular"]
+
+WHISPER_SHIFT = 0.02
+"""Frame shift of a Whisper encoder, in seconds."""
+_ROUNDING = 1e-6
+"""Tolerance of products of floats: 0.035 s at 16 kHz are 560 samples."""
+
+
+class KaldiSettings(Settings):
+    """Short-time features as computed by Kaldi, from samples in [-1, 1] without level normalisation.
+
+    Names and defaults are those of Lhotse's `FbankConfig`, `MfccConfig` and `SpectrogramConfig`.
+    """
+
+    feature_type: FeatureType = "fbank"
+    """fbank: log mel filter banks. mfcc: mel-frequency cepstral coefficients. spectrogram: power spectrum. whisper: the
+    output of a Whisper encoder, 50 frames per second (needs phonate[eval])."""
+    whisper_model: str = "tiny.en"
+    """whisper: the model, a faster-whisper name or a folder."""
+    whisper_with_fbank: bool = False
+    """whisper: append the fbank values to each frame; they carry more information on voice and level."""
+    sampling_rate: PositiveInt = 16000
+    """Sample rate in Hz; recordings of other rates are resampled."""
+    frame_length: Annotated[float, Field(gt=0.0, le=1.0)] = 0.025
+    """Length of the window, in seconds."""
+    frame_shift: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01
+    """Time from one frame to the next, in seconds. The default for whisper is 0.02, the only value it supports."""
+    num_mel_bins: PositiveInt | None = None
+    """Mel bands of fbank, and of mfcc if num_filters is null. Null: num_filters, or 80 for fbank, 23 for mfcc."""
+    num_filters: PositiveInt | None = None
+    """Mel bands of mfcc, and of fbank if num_mel_bins is null. Null: num_mel_bins."""
+    num_ceps: PositiveInt = 13
+    """mfcc: number of coefficients."""
+    cepstral_lifter: NonNegativeInt = 22
+    """mfcc: liftering parameter L; coefficient i is multiplied by 1 + L/2 sin(pi i / L). 0: none."""
+    low_freq: NonNegativeFloat = 20.0
+    """Lower edge of the lowest mel band, in Hz."""
+    high_freq: float = -400.0
+    """Upper edge of the highest mel band, in Hz. Zero or negative: relative to half the sampling rate."""
+    window_type: WindowType = "povey"
+    """Window function; povey is hanning to the power of 0.85."""
+    preemph_coeff: Annotated[float, Field(ge=0.0, le=1.0)] = 0.97
+    """Coefficient a of the pre-emphasis y[t] = x[t] - a x[t-1] in each frame. 0: none."""
+    remove_dc_offset: bool = True
+    """Subtract the mean of each frame."""
+    dither: NonNegativeFloat = 0.0
+    """Standard deviation of Gaussian noise added to samples in [-1, 1]; 3e-5 is one 16-bit step. The noise is seeded by
+    the recording's id, so features are reproducible. 0: none."""
+    snip_edges: bool = False
+    """True: only frames that lie entirely within the recording. False: one frame per shift; the recording is mirrored
+    at both ends."""
+    round_to_power_of_two: bool = True
+    """Zero-pad frames to a power of two before the FFT."""
+    use_energy: bool = False
+    """Include the log energy of the frame: before the bands of fbank, in place of the first value of mfcc and
+    spectrogram."""
+    raw_energy: bool = True
+    """Compute the energy before pre-emphasis and windowing."""
+    energy_floor: NonNegativeFloat = 1e-10
+    """Lower bound of the frame energy. Values below 1.2e-7 have no effect, as in Kaldi."""
+    use_fft_mag: bool = False
+    """Use magnitudes instead of power in mel bands and spectrogram."""
+    norm_filters: bool = False
+    """Divide each mel filter by its sum."""
+    torchaudio_compatible_mel_scale: bool = True
+    """True: the mel filters of Kaldi and torchaudio. False: those of Lhotse's original implementation, whose bin
+    frequencies are slightly higher."""
+    min_seconds: NonNegativeFloat = 0.05
+    """Minimum length of a recording; shorter ones are rejected during preparation."""
+    max_seconds: PositiveFloat | None = None
+    """Maximum length of a recording; longer ones are rejected during preparation. Null: no limit."""
+
+    @model_validator(mode="after")
+    def _whisper_frames(self) -> Self:
+        if self.feature_type != "whisper":
+            if self.whisper_with_fbank:
+                raise ValueError("whisper_with_fbank is only for feature_type whisper; leave it out")
+            return self
+        if "frame_shift" not in self.model_fields_set:
+            self.__dict__["frame_shift"] = WHISPER_SHIFT
+        fixed = {"sampling_rate": 16000, "frame_shift": WHISPER_SHIFT, "snip_edges": False}
+        for name, value in fixed.items():
+            if getattr(self, name) != value:
+                raise ValueError(f"feature_type whisper needs {name} {str(value).lower()}; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.hop_length < 1:
+            raise ValueError(f"frame_shift {self.frame_shift:g} s is less than one sample at {self.sampling_rate} Hz")
+        if self.hop_length > self.window_length:
+            raise ValueError(
+                f"frame_shift {self.frame_shift:g} exceeds frame_length {self.frame_length:g}: samples between frames "
+                "would be skipped"
+            )
+        if self.max_seconds is not None and self.min_seconds >= self.max_seconds:
+            raise ValueError(f"min_seconds {self.min_seconds:g} must be below max_seconds {self.max_seconds:g}")
+        if self.feature_type != "spectrogram":
+            self._check_bands()
+        return self
+
+    def _check_bands(self) -> None:
+        nyquist = self.sampling_rate / 2
+        if not self.low_freq < self.highest_frequency <= nyquist:
+            raise ValueError(
+                f"low_freq {self.low_freq:g} and high_freq {self.high_freq:g} mean a range from {self.low_freq:g} to "
+                f"{self.highest_frequency:g} Hz; it must not be empty, and end at {nyquist:g} Hz, half the "
+                "sampling_rate, or below"
+            )
+        edges, step = self.band_edges, self.bin_hertz
+        empty = sum((math.floor(low / step) + 1) * step >= high for low, high in zip(edges, edges[2:], strict=False))
+        if empty:
+            raise ValueError(
+                f"{empty} of {self.mel_bands} mel bands contain no frequency of an FFT of {self.n_fft} samples; "
+                "lower num_mel_bins or raise frame_length"
+            )
+        if self.feature_type == "mfcc" and self.num_ceps > self.mel_bands:
+            raise ValueError(f"num_ceps {self.num_ceps} exceeds the {self.mel_bands} mel bands; raise num_filters")
+
+    @property
+    def sample_rate(self) -> int:
+        """The sampling rate, in Hz."""
+        return self.sampling_rate
+
+    @property
+    def hop_length(self) -> int:
+        """Samples from one frame to the next; Kaldi rounds down."""
+        return math.floor(self.frame_shift * self.sampling_rate + _ROUNDING)
+
+    @property
+    def window_length(self) -> int:
+        """Samples per frame; Kaldi rounds down."""
+        return math.floor(self.frame_length * self.sampling_rate + _ROUNDING)
+
+    @property
+    def n_fft(self) -> int:
+        """Size of the FFT in samples."""
+        return 1 << (self.window_length - 1).bit_length() if self.round_to_power_of_two else self.window_length
+
+    @property
+    def frames_per_second(self) -> float:
+        """Frames per second."""
+        return self.sampling_rate / self.hop_length
+
+    @property
+    def highest_frequency(self) -> float:
+        """Upper edge of the highest mel band, in Hz."""
+        return self.high_freq if self.high_freq > 0 else self.sampling_rate / 2 + self.high_freq
+
+    @property
+    def mel_bands(self) -> int:
+        """Number of mel filters."""
+        if self.feature_type == "mfcc":
+            return self.num_filters or self.num_mel_bins or 23
+        return self.num_mel_bins or self.num_filters or 80
+
+    @property
+    def band_edges(self) -> list[float]:
+        """Frequencies in Hz, equidistant in mel = 1127 ln(1 + f / 700): band i starts at [i], peaks at [i + 1] and ends
+        at [i + 2] (Kaldi's feat/mel-computations.cc)."""
+        low, high = (1127.0 * math.log1p(hertz / 700.0) for hertz in (self.low_freq, self.highest_frequency))
+        steps = self.mel_bands + 1
+        return [700.0 * math.expm1((low + (high - low) * edge / steps) / 1127.0) for edge in range(steps + 1)]
+
+    @property
+    def bin_hertz(self) -> float:
+        """Distance between FFT bins in Hz, as assumed by the mel filters. Lhotse's original filters divide the sampling
+        rate by n_fft - 1."""
+        return self.sampling_rate / (self.n_fft if self.torchaudio_compatible_mel_scale else self.n_fft - 1)
+
+    @property
+    def width(self) -> int:
+        """Values per frame of Kaldi's features. The width of a Whisper encoder depends on its model."""
+        if self.feature_type == "mfcc":
+            return self.num_ceps
+        if self.feature_type == "spectrogram":
+            return self.n_fft // 2 + 1
+        return self.mel_bands + self.use_energy

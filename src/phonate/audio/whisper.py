@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import is_english
-from phonate.config.packages import optional_package
 
 SAMPLE_RATE = 16000
 FEATURES_PER_SECOND = 50.0

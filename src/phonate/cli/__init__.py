@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from phonate.cli.parsing import parse_command, top_parser
-from phonate.cli.table import COMMANDS
+from phonate.cli.parsing import COMMANDS, parse_command, top_parser
 
 BROKEN_PIPE = 141
 

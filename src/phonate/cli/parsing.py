@@ -1,4 +1,9 @@
-"""Parsers for the commands of the static table, each filled in only when its command is called."""
+"""Options of the commands that open a model made of a base, adapters and a codec.
+
+The commands. A command is a module with `add_arguments(parser)` and `run(args) -> exit code`.
+
+Parsers for the commands of the static table, each filled in only when its command is called.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,62 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from phonate.cli.table import COMMANDS
+_NAMES = ("dtype", "codec", "base")
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """`--dtype`, `--codec` and `--base`, for voice cloning."""
+    parser.add_argument(
+        "--dtype",
+        choices=("auto", "fp32", "bf16", "fp16", "int8"),
+        help="cloning: type of the weights (default: as they are stored)",
+    )
+    parser.add_argument("--codec", metavar="DIR", help="cloning: a folder with the codec, or its name on the hub")
+    add_base_option(parser)
+
+
+def add_base_option(parser: argparse.ArgumentParser) -> None:
+    """`--base`."""
+    parser.add_argument(
+        "--base",
+        metavar="DIR",
+        help="a folder with the model that adapters were trained on, or its name on the hub (default: as in training)",
+    )
+
+
+def model_options(args: argparse.Namespace) -> dict[str, str | None]:
+    """The options of `add_model_options`, as `phonate.load` takes them."""
+    return {name: getattr(args, name) for name in _NAMES}
+
+
+COMMANDS = {
+    "demo": ("phonate.cli.commands.demo", "train, interrupt, resume and evaluate a small voice, end to end"),
+    "session": ("phonate.cli.commands.session", "detect the device and the data, and train a model"),
+    "train": ("phonate.cli.commands.train", "train a recipe into a run folder"),
+    "speak": ("phonate.cli.commands.speak", "synthesise speech from text"),
+    "predict": (
+        "phonate.cli.commands.predict",
+        "write a voice's teacher-forced mels, to train a vocoder on",
+    ),
+    "clone": ("phonate.cli.commands.clone", "speak a text in the voice of a recording"),
+    "convert": ("phonate.cli.commands.convert", "convert a recording to another voice"),
+    "generate": ("phonate.cli.commands.generate", "generate text with a trained language model"),
+    "transcribe": ("phonate.cli.commands.transcribe", "transcribe a recording"),
+    "diarize": ("phonate.cli.commands.diarize", "find out who speaks when in a recording"),
+    "score": ("phonate.cli.commands.score", "score a diarization (RTTM): DER with its parts, and JER"),
+    "serve": ("phonate.cli.commands.serve", "serve a model that speaks over HTTP, with a page to try it"),
+    "evaluate": ("phonate.cli.commands.evaluate", "evaluate a run, with a baseline and a ceiling"),
+    "data": ("phonate.cli.commands.data", "check, prepare and describe a corpus"),
+    "resources": ("phonate.cli.commands.resources", "list the GPUs, cores and memory available for training"),
+    "explain": ("phonate.cli.commands.explain", "print every value of a recipe and where it comes from"),
+    "report": ("phonate.cli.commands.report", "write an HTML report of a run: curves, audio and figures"),
+    "checkpoints": (
+        "phonate.cli.commands.checkpoints",
+        "list, verify, prune, export, merge and compare a run's checkpoints",
+    ),
+    "new": ("phonate.cli.commands.new", "scaffold a loss, callback, corpus format or task with its test"),
+}
+"""Command -> (module, imported only when the command is called; one-line help)."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,7 +87,7 @@ class Parser(argparse.ArgumentParser):
 
 def _option_of(message: str) -> str | None:
     """The override that the flag in argparse's message means, such as training.epochs=5 for --epochs 5."""
-    from phonate.config.names import ELSEWHERE
+    from phonate.config.mistakes import ELSEWHERE
     from phonate.config.options import options
     from phonate.training.settings import TrainingSettings
 

@@ -1,14 +1,34 @@
-"""The device to compute on."""
+"""The device to compute on.
+
+Memory usage of a device, of this machine or of the control group of this process.
+
+The numbers are the device's own, not those of torch's allocator: memory that other processes hold, or that the caching
+allocator keeps, is not free either.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from phonate.compute.gpus import GIB, Gpu
+from phonate.compute.mapping import drop_mapped_pages
+from phonate.compute.resources import (
+    GIB,
+    DeviceType,
+    Gpu,
+    NoDeviceError,
+    Probe,
+    ResourceDetector,
+    SystemProbe,
+    log_fallback,
+)
 from phonate.compute.resources import Mode as Mode
-from phonate.compute.resources import NoDeviceError, Probe, ResourceDetector, SystemProbe, log_fallback
 from phonate.config.errors import InputError
 
 
@@ -82,3 +102,124 @@ def _named(name: str) -> torch.device:
     elif device.type not in {"cpu", "mps"}:
         raise InputError(f"device {name!r} is not supported; choose cpu, cuda:0 or mps")
     return device
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Used and total memory in bytes."""
+
+    used: float
+    total: float
+
+    @property
+    def share(self) -> float:
+        """Used share, from 0 to 1."""
+        return self.used / self.total if self.total else 0.0
+
+
+def host_usage(group: Path = Path("/sys/fs/cgroup")) -> Usage:
+    """This machine's memory, or that of the control group `group`, whichever is fuller. About 0.1 ms.
+
+    Files that the system keeps in memory only because there is room do not count as used, neither the machine's
+    (psutil's `available`) nor the group's (`inactive_file`): they go before anything is killed.
+    """
+    import psutil
+
+    machine = psutil.virtual_memory()
+    usage = Usage(float(machine.total - machine.available), float(machine.total))
+    limited = _group_usage(group)
+    if limited is not None and limited.total < machine.total and limited.share > usage.share:
+        return limited
+    return usage
+
+
+def _group_usage(group: Path) -> Usage | None:
+    """Usage of a control group, of version 2 or 1. None: there is none, or it has no limit."""
+    names = ("memory.max", "memory.current", "memory.stat", "inactive_file")
+    if not (group / names[0]).is_file():
+        group = group / "memory"
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file")
+    if not (group / names[0]).is_file() or not (limit := (group / names[0]).read_text().strip()).isdigit():
+        return None
+    rows = (line.split() for line in (group / names[2]).read_text().splitlines())
+    idle = next((float(row[1]) for row in rows if row[0] == names[3]), 0.0)
+    return Usage(max(float((group / names[1]).read_text()) - idle, 0.0), float(limit))
+
+
+def usage_of(device: torch.device) -> Callable[[], Usage]:
+    """A function that reads the usage of `device`."""
+    kind = DeviceType.of(device)
+    if kind is DeviceType.CUDA:
+
+        def cuda() -> Usage:
+            free, total = torch.cuda.mem_get_info(device)
+            return Usage(float(total - free), float(total))
+
+        return cuda
+    if kind is DeviceType.MPS:
+        # Memory is the machine's; past what Metal recommends, it is swapped.
+        return lambda: Usage(float(torch.mps.driver_allocated_memory()), float(torch.mps.recommended_max_memory()))
+    return host_usage
+
+
+def release(device: torch.device, thorough: bool = True) -> None:
+    """Return unused memory to the device.
+
+    `thorough` also looks for dead objects that refer to each other, and on a CPU returns freed pages to the system
+    (some 80 ms): only worth it when memory is short.
+    """
+    kind = DeviceType.of(device)
+    if thorough or kind is DeviceType.CPU:
+        gc.collect()
+    if kind is DeviceType.CUDA:
+        torch.cuda.empty_cache()
+    elif kind is DeviceType.MPS:
+        torch.mps.empty_cache()
+    elif thorough and sys.platform == "linux":
+        return_freed_pages()
+
+
+_M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
+_LARGEST_IN_HEAP = 8 * 2**20
+
+
+def limit_heap() -> None:
+    """Have the C library take blocks over 8 MB straight from the system, to which they go back when they are freed.
+
+    By itself glibc raises that limit to 32 MB as soon as such blocks are freed, and activations of varying sizes then
+    fragment its heap. The cost is some page faults: 3 % of the processor time of a speech training step.
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if sys.platform == "linux" and mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
+
+
+def return_freed_pages() -> None:
+    """Return to the system memory that the C library has freed but kept, and the pages of mapped files.
+
+    glibc serves tensors of up to 32 MB from its heap and keeps what is freed: with batches of varying lengths a process
+    grows to several times its live memory. `malloc_trim` returns the pages; other C libraries don't have it.
+    """
+    import ctypes
+
+    drop_mapped_pages()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+_NO_MEMORY = (
+    "out of memory",  # CUDA, MPS, XPU
+    "can't allocate memory",  # the allocator of a CPU
+    "not enough memory",
+    "alloc_failed",  # cuBLAS, cuDNN
+)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether `error` means that memory ran out. Only CUDA has its own exception for it."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)

@@ -1,21 +1,190 @@
-"""Preset, recipe and overrides merged, with the place where each value was written."""
+"""Overrides: `training.optimizer.lr=2e-4` on the command line, `{"training.max_steps": 10}` in Python.
+
+Additional top-level keys of a task's recipes, whose options are moved to the sections that they belong to.
+
+Preset, recipe and overrides merged, with the place where each value was written.
+"""
 
 from __future__ import annotations
 
 import copy
+import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from phonate.config.documents import Document, Key, Place
+from phonate.config.documents import DEEPEST, Document, Key, Place, parse_value
 from phonate.config.errors import RecipeError
 from phonate.config.options import section
-from phonate.config.overrides import Override
 from phonate.config.registry import nearest
-from phonate.config.sections import Sections, moved_document
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskSettings, task_info
+
+COMMAND_LINE = "command line"
+PYTHON = "overrides"
+
+
+@dataclass(frozen=True)
+class Override:
+    """One value for one path."""
+
+    path: Key
+    value: Any
+    source: str
+    """`command line`, or `overrides` for those given in Python."""
+    typed: str | None = None
+    """What was typed on the command line."""
+
+    def for_text(self) -> Override:
+        """The override for an option that is a text: what was typed, such as 007, unless it is null."""
+        keeps = self.typed is None or self.value is None or isinstance(self.value, (str, list, dict))
+        return self if keeps else replace(self, value=self.typed)
+
+
+Overrides = Iterable[str | Override] | Mapping[str, Any]
+"""As on the command line, or in Python, or parsed already."""
+
+
+def parse_overrides(overrides: Overrides) -> list[Override]:
+    """The overrides in order. Values on the command line are YAML 1.2: `null`, `[a, b]` and `{a: 1}` work; text
+    needs no quotes, and for an option that is a text neither do numbers (`Override.for_text`).
+
+    Raises RecipeError when one is not `key.path=value` or its value is not YAML.
+    """
+    if isinstance(overrides, Mapping):
+        return [Override(_path(str(key), PYTHON), value, PYTHON) for key, value in overrides.items()]
+    if isinstance(overrides, str):
+        overrides = [overrides]
+    return [one if isinstance(one, Override) else _parse(one) for one in overrides]
+
+
+def _parse(text: str) -> Override:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value")
+    path = _path(key.strip(), COMMAND_LINE)
+    return Override(path, _value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE, value.strip())
+
+
+def _value(text: str, name: str) -> Any:
+    """The YAML value; plain text is kept verbatim, as ` #` and `: ` have no meaning in names and paths."""
+    value = parse_value(text, name)
+    plain = text.strip()
+    if plain.startswith(("[", "{", "'", '"', "!", "&", "|", ">")) or not isinstance(value, (str, list, dict)):
+        return value
+    return plain
+
+
+def _path(key: str, source: str) -> Key:
+    path = tuple(key.split("."))
+    if len(path) > DEEPEST or not all(part and part == part.strip() for part in path):
+        raise RecipeError(f"{source} {key}: a key is names joined by dots, such as training.optimizer.lr")
+    return path
+
+
+Sections = Mapping[str, tuple[str, ...]]
+"""`TaskInfo.sections`."""
+
+
+def moved_document(document: Document, sections: Sections, typed: type[Settings]) -> Document:
+    """The document with all options under `sections` moved to their paths in `typed`, the recipe's type.
+
+    Raises RecipeError if an option is set at both paths.
+    """
+    named = [key for key in sections if key in document.values]
+    if not named:
+        return document
+    values = {key: value for key, value in document.values.items() if key not in named}
+    places = {path: place for path, place in document.places.items() if not path or path[0] not in named}
+    for key in named:
+        for written, target, value in _moves(key, document.values[key], sections, typed, document):
+            _put(values, target, value, written, places, document.places)
+            for path, place in document.places.items():
+                if path[: len(written)] == written:
+                    shown = place.written or ".".join(path)
+                    places[target + path[len(written) :]] = replace(place, written=shown)
+    return replace(document, values=values, places=places)
+
+
+def moved_overrides(changes: Sequence[Override], sections: Sections, typed: type[Settings]) -> list[Override]:
+    """The overrides, with paths moved to those in `typed`."""
+    return [moved for change in changes for moved in _moved_override(change, sections, typed)]
+
+
+def _moved_override(change: Override, sections: Sections, typed: type[Settings]) -> Iterator[Override]:
+    key, *rest = change.path
+    if key not in sections:
+        yield change
+    elif not _is_section(typed, sections[key][0]):
+        yield replace(change, path=(*sections[key][0].split("."), *rest))
+    elif rest:
+        yield replace(change, path=(*_section_of(rest[0], sections[key], typed), *rest))
+    elif isinstance(change.value, Mapping):
+        for name, value in change.value.items():
+            yield replace(change, path=(*_section_of(name, sections[key], typed), name), value=value, typed=None)
+    else:
+        raise RecipeError(f"{change.source} {key}: expected a mapping (key: value)")
+
+
+def _moves(
+    key: str, value: Any, sections: Sections, typed: type[Settings], document: Document
+) -> Iterator[tuple[Key, Key, Any]]:
+    """The options under a top-level key: path as written, path in `typed`, value."""
+    if not _is_section(typed, sections[key][0]):
+        yield (key,), tuple(sections[key][0].split(".")), value
+        return
+    if value is None:  # a section left empty
+        return
+    if not isinstance(value, Mapping):
+        raise RecipeError(f"{document.places[(key,)].value} {key}: expected a mapping (key: value)")
+    for name, below in value.items():
+        yield (key, name), (*_section_of(name, sections[key], typed), name), below
+
+
+def _put(
+    values: dict[str, Any],
+    target: Key,
+    value: Any,
+    written: Key,
+    places: Mapping[Key, Place],
+    all_places: Mapping[Key, Place],
+) -> None:
+    """Set the value at `target`, copying the sections above it."""
+    for part in target[:-1]:
+        below = values.get(part)
+        if below is not None and not isinstance(below, dict):
+            return  # an error that validation reports with its place
+        values[part] = dict(below or {})
+        values = values[part]
+    if target[-1] in values:
+        earlier = places[target].key
+        raise RecipeError(f"{all_places[written].key} {'.'.join(written)}: written twice, also at {earlier}")
+    values[target[-1]] = value
+
+
+def _class_at(typed: type[Settings], path: str) -> type[Settings] | None:
+    found: type[Settings] | None = typed
+    for part in path.split("."):
+        found = section(found.model_fields[part].annotation) if found and part in found.model_fields else None
+    return found
+
+
+def _is_section(typed: type[Settings], path: str) -> bool:
+    return _class_at(typed, path) is not None
+
+
+def _section_of(name: str, paths: Sequence[str], typed: type[Settings]) -> Key:
+    """The path of the section with the option `name`; for an unknown name, of the one with the most similar option."""
+
+    def nearness(path: str) -> float:
+        found = _class_at(typed, path)
+        known = [] if found is None else [*found.model_fields, *found.refused_keys]
+        return max((difflib.SequenceMatcher(None, name, one).ratio() for one in known), default=0.0)
+
+    return tuple(max(paths, key=nearness).split("."))
+
 
 Origin = str
 """`command line`, `overrides`, `recipe.yaml:12:5`, `size small`, `data: 8 minutes` or `default`; where another option's

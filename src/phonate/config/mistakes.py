@@ -1,4 +1,7 @@
-"""Pydantic's errors as one line each: place, option, what is wrong, how to fix it."""
+"""Other projects' names for our options: each is refused with the name to use.
+
+Pydantic's errors as one line each: place, option, what is wrong, how to fix it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,80 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from phonate.config.documents import Key, Place
-from phonate.config.names import ELSEWHERE
 from phonate.config.options import describe, names_at, options, refusal
 from phonate.config.settings import Settings
+
+ELSEWHERE = {
+    "learning_rate": "training.optimizer.lr",
+    "lr": "training.optimizer.lr",
+    "optimizer_type": "training.optimizer.type",
+    "scheduler_type": "training.scheduler.type",
+    "lr_scheduler_type": "training.scheduler.type",
+    "warmup_steps": "training.scheduler.warmup_steps",
+    "weight_decay": "training.optimizer.weight_decay",
+    "num_epochs": "training.epochs",
+    "num_train_epochs": "training.epochs",
+    "num_steps": "training.max_steps",
+    "seed": "training.random_seed",
+    "gradient_clip": "training.gradient_clipping",
+    "max_grad_norm": "training.gradient_clipping",
+    "accumulation_steps": "training.gradient_accumulation_steps",
+    "use_amp": "training.mixed_precision",
+    "use_mixed_precision": "training.mixed_precision",
+    "precision": "training.mixed_precision",
+    "fp16": "training.mixed_precision",
+    "bf16": "training.mixed_precision",
+    "per_device_train_batch_size": "training.batch_size",
+    "batch_size": "training.batch_size",
+    "num_workers": "training.performance.num_workers",
+    "dataloader_num_workers": "training.performance.num_workers",
+    "save_interval": "training.checkpoint.interval",
+    "save_every": "training.checkpoint.interval",
+    "save_steps": "training.checkpoint.interval",
+    "checkpoint_dir": "training.checkpoint.save_dir",
+    "max_checkpoints": "training.checkpoint.save_total_limit",
+    "save_total_limit": "training.checkpoint.save_total_limit",
+    "log_interval": "training.logging.interval",
+    "logging_steps": "training.logging.interval",
+    "use_wandb": "training.logging.wandb",
+    "validate_interval": "training.validation.interval",
+    "validate_every": "training.validation.interval",
+    "eval_steps": "training.validation.interval",
+    "early_stopping_patience": "training.early_stopping.patience",
+    "early_stopping_min_delta": "training.early_stopping.min_delta",
+    "loss_weights": "training.loss.weights",
+    "loss_type": "training.loss.main",
+    "corpus": "data.path",
+    "data_dir": "data.path",
+    "validation_split": "data.validation",
+    "val_split": "data.validation",
+    "test_mode": "data.limit",
+    "model_size": "size",
+    "enable_profiling": "training.performance.profile_batches",
+    "hardware": "training.performance",
+    "monitoring": "training.logging",
+    "wandb_run_name": "training.logging.wandb_name",
+    "log_level": "training.logging.verbosity",
+    "model_path": "model.name",
+    "audio_tokenizer_path": "model.codec",
+    "gradient_checkpointing": "model.gradient_checkpointing",
+    "r": "model.lora.rank",
+    "lora_alpha": "model.lora.alpha",
+    "lora_dropout": "model.lora.dropout",
+    "target_modules": "model.lora.targets",
+    "target_modules_mode": "model.lora.mode",
+    "use_rslora": "model.lora.rslora",
+    "use_dora": "model.lora.dora",
+    "chatml_file": "data.path",
+    "data_path": "data.path",
+    "min_audio_duration": "data.min_seconds",
+    "max_audio_duration": "data.max_seconds",
+    "min_text_length": "data.min_characters",
+    "max_text_length": "data.max_tokens",
+    "enable_curriculum_learning": "training.loss.curriculum_steps",
+}
+"""Their last key -> our path."""
+
 
 _EXPECTED = {
     "int_type": "a whole number",

@@ -1,4 +1,6 @@
-"""From a recipe and overrides to typed settings, with the origin of every value.
+"""A recipe: one document with the task, the data, the model and the training.
+
+From a recipe and overrides to typed settings, with the origin of every value.
 
 Order: overrides > recipe > the preset of `size` > defaults. Sections merge key by key; any other value,
 lists and free mappings such as `training.loss.weights` included, replaces what was under it. Paths in a
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -21,12 +23,31 @@ from ruamel.yaml import YAML
 from phonate.config import mistakes
 from phonate.config.documents import Document, Key, read
 from phonate.config.errors import RecipeError
-from phonate.config.layers import Layers, Origin
+from phonate.config.layers import Layers, Origin, Override, Overrides, moved_overrides, parse_overrides
 from phonate.config.options import takes_text, unknown_names
-from phonate.config.overrides import Override, Overrides, parse_overrides
-from phonate.config.recipe import Recipe
-from phonate.config.sections import moved_overrides
+from phonate.config.settings import Settings
 from phonate.config.tasks import task_info, task_settings
+
+DataT = TypeVar("DataT", bound=Settings)
+ModelT = TypeVar("ModelT", bound=Settings)
+TrainingT = TypeVar("TrainingT", bound=Settings)
+
+Size = Literal["tiny", "small", "medium", "default", "large"]
+
+
+class Recipe(Settings, Generic[DataT, ModelT, TrainingT]):
+    """`task`, `data`, `model` and `training`, typed by the task that it names."""
+
+    task: str
+    """What is trained: a registered task such as conversion."""
+    size: Size = "default"
+    """Sets the model's and the optimizer's numbers together; what the recipe writes out comes first."""
+    data: DataT
+    """The corpus and how it is turned into samples."""
+    model: ModelT
+    """The model's numbers."""
+    training: TrainingT
+    """How it is trained."""
 
 
 @dataclass(frozen=True)

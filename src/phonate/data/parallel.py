@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
-from phonate.compute.limits import cores
+from phonate.compute.resources import cores
 from phonate.data.progress import Progress as Progress
 from phonate.data.progress import report_progress
 

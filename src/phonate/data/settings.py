@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from phonate.audio.kaldi_settings import KaldiSettings
-from phonate.audio.settings import AudioConfig, AugmentationSettings
+from phonate.audio.settings import AudioConfig, AugmentationSettings, KaldiSettings
 from phonate.config.errors import InputError
 from phonate.config.language_codes import primary
 from phonate.config.registry import Named, Registry
 from phonate.config.settings import Settings
 from phonate.data.datasets.settings import DatasetSettings
-from phonate.data.manifests.requirements import ConversationRequirements, Requirements
+from phonate.data.manifests.rows import ConversationRequirements, Requirements
 
 _FORMATS = "audiofolder csv cutset folder huggingface json kaldi lhotse librispeech ljspeech rttm stm"
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class RecordingData(Settings):
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of the recordings held out for validation, selected by a hash of their ids; each speaker keeps at least one
     for training."""
-    collator: Annotated[str | None, Named("phonate.data.batches.collators:COLLATORS")] = None
+    collator: Annotated[str | None, Named("phonate.data.batches.dataset:COLLATORS")] = None
     """What makes batches of samples, by the name that a plug-in registers. Null: the task's own."""
     cache_dir: str | None = None
     """Folder for cached waveforms and features. Null: ~/.cache/phonate."""

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.mel import MelSpectrum, mel_filters
+from phonate.audio.mel_filters import mel_filters
 from phonate.audio.pitch import f0
-from phonate.config.errors import DataError
-from phonate.config.packages import optional_package
+from phonate.audio.processor import MelSpectrum
+from phonate.config.errors import DataError, optional_package
 
 COEFFICIENTS = 13
 _BANDS = 80

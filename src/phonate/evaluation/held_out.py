@@ -10,8 +10,7 @@ from pathlib import Path
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import PhonateError
 from phonate.data.manifests.manifest import check_corpus, list_corpus
-from phonate.data.manifests.recording import load_row
-from phonate.data.manifests.rows import Row, official_split
+from phonate.data.manifests.rows import Row, load_row, official_split
 from phonate.data.settings import VoiceData
 from phonate.data.store.prepared import prepare
 

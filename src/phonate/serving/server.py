@@ -1,4 +1,7 @@
-"""Runs the application until a signal comes, then lets running requests finish."""
+"""The ASGI application.
+
+Runs the application until a signal comes, then lets running requests finish.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,61 @@ import ipaddress
 import logging
 import signal
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from phonate.config.errors import InputError
-from phonate.serving.app import create_app
-from phonate.serving.guard import Gate
+from phonate.serving import errors, routes
+from phonate.serving.guard import Gate, Guard
+from phonate.serving.metrics import Metrics
+from phonate.serving.server_state import DECODERS, ServerState
 from phonate.serving.settings import ServingSettings
+from phonate.serving.speech import Speaker
+from phonate.serving.uploads import Decoders
+from phonate.serving.voices import VoiceStore
 from phonate.training.speech_service import SpeechService
+
+
+def create_app(service: SpeechService, settings: ServingSettings) -> FastAPI:
+    """The application that serves `service`, which the caller closes.
+
+    Raises InputError where the folder of voices can't be used.
+    """
+    places = settings.max_batch + settings.max_queue
+    metrics, gate = Metrics(service), Gate(places)
+    decoders = Decoders(DECODERS)
+
+    @asynccontextmanager
+    async def closing(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        decoders.close()
+
+    # the pages that FastAPI has for its schema load scripts from elsewhere
+    app = FastAPI(title="phonate", docs_url=None, redoc_url=None, lifespan=closing)
+    app.state.server = ServerState(
+        settings=settings,
+        service=service,
+        gate=gate,
+        metrics=metrics,
+        speaker=Speaker(service, metrics, settings.request_seconds, places),
+        voices=None if settings.voices is None else VoiceStore(settings.voices, settings.max_voices),
+        decoders=decoders,
+    )
+    errors.add_handlers(app)
+    for router in (routes.openai_router, routes.document_router, routes.voices_router, routes.status_router):
+        app.include_router(router)
+    app.add_middleware(Guard, settings=settings, gate=gate, metrics=metrics)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["*"], allow_headers=["*"]
+        )
+    return app
+
 
 _log = logging.getLogger(__name__)
 _CUT_SECONDS = 1

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from phonate.audio.containers import recognised
 from phonate.audio.decoding import FloatArray, read_blocks, sample_rate_of
+from phonate.audio.readers import recognised
 from phonate.config.errors import DataError, InputError, PhonateError
 
 FORMATS_READ = "WAV, FLAC, MP3, Ogg, Opus, M4A, AAC or WebM"

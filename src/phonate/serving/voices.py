@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 from phonate.audio.decoding import FloatArray, read_audio, write_audio
 from phonate.config.errors import InputError
-from phonate.data.store.folders import sync
+from phonate.data.store.cache import sync
 from phonate.training.checkpoints.files import sync_folder
 from phonate.training.speech_service import Reference
 

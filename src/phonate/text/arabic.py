@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from phonate.config.packages import optional_package
+from phonate.config.errors import optional_package
 from phonate.text.arabic_settings import ArabicText
 
 _LETTERS = re.compile("[\u0620-\u063f\u0641-\u064a\u066e-\u06d3\u06d5\u0750-\u077f\u08a0-\u08c7]")

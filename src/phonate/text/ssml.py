@@ -1,21 +1,148 @@
-"""SSML: texts with instructions on how to say them (W3C, https://www.w3.org/TR/speech-synthesis11/).
+"""What a text is read as: SSML's say-as.
+
+SSML: texts with instructions on how to say them (W3C, https://www.w3.org/TR/speech-synthesis11/).
 
 Understood: speak, p, s, break, prosody (rate, pitch, volume), emphasis, say-as, phoneme, sub. Another element is an
 error, for leaving it out would say something else than what was asked for.
+
+From the parts of an SSML document to sentences of words, each with its delivery and the silence after it.
 """
 
 from __future__ import annotations
 
+import datetime
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from xml.parsers import expat
 
 from phonate.config.errors import InputError
-from phonate.config.language_codes import primary
+from phonate.config.language_codes import is_english, primary
 from phonate.config.registry import nearest
-from phonate.text.say_as import KINDS
+from phonate.text.language import language
+from phonate.text.phonemes import NothingToSay, Phonemizer, Word
+from phonate.text.pronunciations import phones_of
+from phonate.text.sentences import sentences
+
+
+def say_as(kind: str, text: str, code: str, order: str | None = None) -> str:
+    """`text` in the language `code` as what is read for it. `kind` is one of `KINDS`, `order` the format of a date.
+
+    Raises InputError for a text that can't be read so.
+    """
+    if kind == "date":
+        return _dated(text, code, order)
+    return KINDS[kind](text, code)
+
+
+def _spelt(text: str, code: str) -> str:
+    """Each letter, digit and sign by itself. A single letter has a pause after it, for "A" would be an article."""
+    runs = re.findall(r"[^\W\d_]+|\d|[^\w\s]|_", "".join(map(_capital, unicodedata.normalize("NFC", text))))
+    return " ".join(_run(run, code) for run in runs)
+
+
+def _capital(character: str) -> str:
+    """The capital of a letter, if it is one letter: that of ß is not."""
+    return character.upper() if len(character.upper()) == 1 else character
+
+
+def _run(run: str, code: str) -> str:
+    """Letters, or one digit or sign."""
+    if run.isdigit():
+        return run
+    if run.isalpha():
+        return f"{run}," if len(run) == 1 else ".".join(run) + "."
+    signs = language(code).signs
+    if run not in signs:
+        raise InputError(f"no name of the character {run!r} is known in {code}; write it as a word")
+    return signs[run]
+
+
+def _digits(text: str, code: str) -> str:
+    """Each digit by itself, with a pause between groups."""
+    if not re.fullmatch(r"\d+(?:[\s-]+\d+)*", text):
+        raise InputError("must be digits, in groups with spaces or hyphens between them")
+    return _grouped(text)
+
+
+def _grouped(text: str) -> str:
+    return ", ".join(" ".join(group) for group in re.findall(r"\d+", text))
+
+
+def _telephone(text: str, code: str) -> str:
+    """Digits in groups; capitals, as in 1-800-FLOWERS, are spelt, other words are read."""
+    runs = re.findall(r"[\d\s().\-/]*\d|[^\W\d_]+\.?", text)
+    said = [_grouped(run) if run[-1].isdigit() else _spelt(run, code) if run.isupper() else run for run in runs]
+    return ("+ " if text.startswith("+") else "") + ", ".join(said)
+
+
+def _ordinal(text: str, code: str) -> str:
+    if not text.isdecimal():
+        raise InputError("must be digits, such as 21")
+    if is_english(code):
+        from phonate.text.english.numbers import ordinal
+
+        return ordinal(text)
+    words = language(code).tables.get("ordinal", {})
+    number = "".join(str(int(digit)) for digit in text)  # keys have Western digits
+    if number not in words:
+        raise InputError(f"this ordinal is not known in {code}; write it as a word")
+    return words[number]
+
+
+def _cardinal(text: str, code: str) -> str:
+    """A whole number is no year: "2021" is two thousand twenty-one."""
+    if is_english(code) and text.isdecimal():
+        from phonate.text.english.numbers import cardinal
+
+        return cardinal(text)
+    return text
+
+
+def _dated(text: str, code: str, order: str | None) -> str:
+    """A date, as the language writes it, if `order` says which number is its day, month and year; or else as it is."""
+    if order is None:
+        return text
+    order = re.sub(r"(.)\1+", r"\1", order.lower())  # yyyymmdd is ymd
+    if sorted(order) != ["d", "m", "y"]:
+        raise InputError(f"format {order!r} must be mdy, dmy, ymd or another order of day, month and year")
+    numbers = re.findall(r"\d+", text)
+    if len(numbers) != 3:
+        raise InputError(f"with format {order!r} must be three numbers, such as 3/14/2021")
+    day, month, year = (numbers[order.index(part)] for part in "dmy")
+    if len(year) == 2:
+        year = ("20" if int(year) < _TURN else "19") + year
+    try:
+        datetime.date(int(year), int(month), int(day))
+    except ValueError as error:
+        raise InputError(f"with format {order!r} is no date ({error})") from None
+    return language(code).date.format(year=year, month=int(month), day=int(day))
+
+
+_TURN = 70
+"""Years of two digits from here on are of the twentieth century, as in texts."""
+
+
+def _as_written(text: str, code: str) -> str:
+    """The phonemizer reads numbers, dates, times and amounts by itself."""
+    return text
+
+
+KINDS: dict[str, Callable[[str, str], str]] = {
+    "characters": _spelt,
+    "spell-out": _spelt,
+    "digits": _digits,
+    "telephone": _telephone,
+    "ordinal": _ordinal,
+    "cardinal": _cardinal,
+    "number": _cardinal,
+    **dict.fromkeys(("date", "time", "currency", "unit", "address"), _as_written),
+}
+
 
 PARAGRAPH_SECONDS = 0.5
 """Silence after a paragraph, beyond that after a sentence."""
@@ -90,7 +217,7 @@ class Part:
     ends: bool = False
     """Whether the sentence ends here, whatever its punctuation."""
     said_as: tuple[str, str | None] | None = None
-    """How the text is to be read (see `phonate.text.say_as`), and the format of a date."""
+    """How the text is to be read (see `phonate.text.ssml`), and the format of a date."""
     line: int = 0
     """Of the document, for messages about its phones and how it is read."""
 
@@ -367,3 +494,142 @@ _ELEMENTS: dict[str, Callable[[_Element, Delivery], Iterator[Part]]] = {
     "phoneme": _phoneme,
     "sub": _sub,
 }
+
+
+@dataclass(frozen=True)
+class ScriptWord:
+    """A word to say."""
+
+    word: Word
+    delivery: Delivery
+    silence: float = 0.0
+    """Seconds of silence after it, at least."""
+
+
+def plainly(words: Sequence[Word] | Sequence[ScriptWord]) -> list[ScriptWord]:
+    """Words with their delivery, by default the plain one."""
+    return [word if isinstance(word, ScriptWord) else ScriptWord(word, Delivery()) for word in words]
+
+
+@dataclass
+class _Sentence:
+    """A sentence as it is read."""
+
+    parts: list[Part] = field(default_factory=list)
+    silences: dict[int, float] = field(default_factory=dict)
+    """After so many parts -> seconds."""
+
+    def add_silence(self, seconds: float) -> None:
+        """After what was read so far."""
+        self.silences[len(self.parts)] = self.silences.get(len(self.parts), 0.0) + seconds
+
+
+def script(parts: Iterable[Part], phonemizer: Phonemizer, longest: int) -> tuple[float, list[list[ScriptWord]]]:
+    """Seconds of silence before the first word, and the sentences, cut where they have more than `longest` characters.
+
+    Raises InputError where nothing can be spoken, or for a phone that the phonemizer does not have.
+    """
+    before: float = 0.0
+    found: list[list[ScriptWord]] = []
+    for sentence in _sentences(parts, phonemizer.language):
+        silence, words = _words(sentence, phonemizer)
+        if found:
+            last = found[-1][-1]
+            found[-1][-1] = replace(last, silence=last.silence + silence)
+        else:
+            before += silence
+        found += _cut(words, longest)
+    if not found:
+        raise InputError("nothing of this SSML can be spoken")
+    return before, found
+
+
+def _cut(words: list[ScriptWord], longest: int) -> list[list[ScriptWord]]:
+    """A sentence in pieces of at most `longest` characters: cut behind the last mark, or else behind the last word."""
+    pieces: list[list[ScriptWord]] = []
+    while words:
+        ends = list(itertools.accumulate(len(one.word.text) + 1 for one in words))
+        most = max(1, bisect_right(ends, longest + 1))  # no space behind the last
+        marked = [number for number in range(most, 0, -1) if words[number - 1].word.mark]
+        at = len(words) if most == len(words) else next(iter(marked), most)
+        pieces.append(words[:at])
+        words = words[at:]
+    return pieces
+
+
+def _sentences(parts: Iterable[Part], code: str) -> Iterator[_Sentence]:
+    """Cut at the ends of sentences, wherever the markup is."""
+    current = _Sentence()
+    for part in (_read(part, code) for part in parts):
+        if part.seconds is not None:
+            current.add_silence(part.seconds)
+        pieces = [part.text] if part.phones is not None else _pieces(part.text, code)
+        for number, piece in enumerate(pieces):
+            current.parts.append(replace(part, text=piece))
+            if number + 1 < len(pieces) or _ends(piece, code):
+                yield current
+                current = _Sentence()
+        if part.ends:
+            yield current
+            current = _Sentence()
+    yield current
+
+
+def _read(part: Part, code: str) -> Part:
+    """A part with what its text is read as. Raises InputError."""
+    if part.said_as is None:
+        return part
+    kind, order = part.said_as
+    try:
+        return replace(part, text=say_as(kind, part.text, code, order))
+    except InputError as error:
+        raise InputError(f"SSML, line {part.line}: <say-as interpret-as={kind!r}>{part.text}: {error}") from None
+
+
+def _pieces(text: str, code: str) -> list[str]:
+    """The sentences of a text, with the space around them that separates words."""
+    found = sentences(text, max(1, len(text)), code)
+    if found and text[:1].isspace():
+        found[0] = f" {found[0]}"
+    if found and text[-1:].isspace():
+        found[-1] = f"{found[-1]} "
+    return found or ([" "] if text else [])
+
+
+def _ends(piece: str, code: str) -> bool:
+    """Whether a sentence ends with this piece: not with "Dr."."""
+    continued = f"{piece.strip()} Next"
+    return bool(piece.strip()) and len(sentences(continued, len(continued), code)) > 1
+
+
+def _words(sentence: _Sentence, phonemizer: Phonemizer) -> tuple[float, list[ScriptWord]]:
+    """Seconds of silence before a sentence, and its words; pronounced in the context of all of it, where its parts are
+    the same words."""
+    whole = _phonemized("".join(part.text for part in sentence.parts), phonemizer)
+    alone = [_phonemized(part.text, phonemizer) for part in sentence.parts]
+    same = [word.text for word in whole] == [word.text for words in alone for word in words]
+    context = iter(whole)
+    before = sentence.silences.get(0, 0.0)
+    found: list[ScriptWord] = []
+    for number, (part, own) in enumerate(zip(sentence.parts, alone, strict=True), start=1):
+        words = [next(context) for _ in own] if same else own
+        if part.phones is not None:
+            said = phones_of(f'SSML, line {part.line}: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
+            ending = words[-1] if words else Word(part.text.strip(), ())
+            words = [replace(ending, text=" ".join(word.text for word in words) or ending.text, phones=said)]
+        found += [ScriptWord(word, part.delivery) for word in words]
+        silence = sentence.silences.get(number, 0.0)
+        if silence and found:
+            last = found[-1]
+            paused = replace(last.word, mark=last.word.mark or ",")
+            found[-1] = ScriptWord(paused, last.delivery, last.silence + silence)
+        else:
+            before += silence
+    return before, found
+
+
+def _phonemized(text: str, phonemizer: Phonemizer) -> Sequence[Word]:
+    try:
+        return phonemizer(text)
+    except NothingToSay:
+        return []  # punctuation between two parts

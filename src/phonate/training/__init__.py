@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from phonate.audio.augmentation import DataAugmentation as DataAugmentation
     from phonate.audio.processor import AudioProcessor as AudioProcessor
     from phonate.audio.settings import AudioConfig as AudioConfig
-    from phonate.compute.device_type import DeviceType as DeviceType
+    from phonate.compute.resources import DeviceType as DeviceType
     from phonate.data.voices.dataset import VoiceCollator as VoiceCollator
     from phonate.data.voices.dataset import VoiceDataset as VoiceDataset
     from phonate.data.voices.dataset import create_train_val_datasets as create_train_val_datasets
     from phonate.data.voices.dataset import create_voice_dataloader as create_voice_dataloader
-    from phonate.nn.losses.multi_resolution_stft import MultiResolutionSTFTLoss as MultiResolutionSTFTLoss
-    from phonate.nn.losses.spectral import SpectralLoss as SpectralLoss
+    from phonate.nn.losses import MultiResolutionSTFTLoss as MultiResolutionSTFTLoss
+    from phonate.nn.losses import SpectralLoss as SpectralLoss
     from phonate.training.callbacks import Callback as Callback
     from phonate.training.checkpoints import CheckpointManager as CheckpointManager
     from phonate.training.checkpoints import CheckpointMetadata as CheckpointMetadata
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from phonate.training.loaders.trainer import create_trainer as create_trainer
     from phonate.training.losses import LossManager as LossManager
     from phonate.training.losses import LossRegistry as LossRegistry
-    from phonate.training.memory.manager import AdaptiveMemoryManager as AdaptiveMemoryManager
-    from phonate.training.precision.mps_scaler import MPSGradScaler as MPSGradScaler
-    from phonate.training.profiling.stages import InterbatchProfiler as InterbatchProfiler
+    from phonate.training.memory import AdaptiveMemoryManager as AdaptiveMemoryManager
+    from phonate.training.precision import MPSGradScaler as MPSGradScaler
+    from phonate.training.profiling import InterbatchProfiler as InterbatchProfiler
     from phonate.training.settings import CheckpointConfig as CheckpointConfig
     from phonate.training.task import Phase as Phase
     from phonate.training.task import Task as Task
     from phonate.training.trainer import Trainer as Trainer
 
 _HOMES = {
-    "DeviceType": "phonate.compute.device_type",
-    "MultiResolutionSTFTLoss": "phonate.nn.losses.multi_resolution_stft",
-    "SpectralLoss": "phonate.nn.losses.spectral",
-    "AdaptiveMemoryManager": "phonate.training.memory.manager",
-    "MPSGradScaler": "phonate.training.precision.mps_scaler",
-    "InterbatchProfiler": "phonate.training.profiling.stages",
+    "DeviceType": "phonate.compute.resources",
+    "MultiResolutionSTFTLoss": "phonate.nn.losses",
+    "SpectralLoss": "phonate.nn.losses",
+    "AdaptiveMemoryManager": "phonate.training.memory",
+    "MPSGradScaler": "phonate.training.precision",
+    "InterbatchProfiler": "phonate.training.profiling",
     "Trainer": "phonate.training.trainer",
     "VoiceTrainer": "phonate.training.loaders.trainer",
     "TrainingConfig": "phonate.training.loaders.config",

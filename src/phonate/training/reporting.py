@@ -7,21 +7,21 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
-from phonate.training.memory.manager import AdaptiveMemoryManager
-from phonate.training.profiling.stages import DATA_LIMIT, Profile
+from phonate.training.memory import AdaptiveMemoryManager
+from phonate.training.profiling import DATA_LIMIT, Profile
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import model_summary
-from phonate.training.state import Progress
-from phonate.training.steps.finite import ADVICE
-from phonate.training.steps.meter import Meter, Meters
-from phonate.training.steps.step import TrainStep
+from phonate.training.step import ADVICE, Meter, Meters, TrainStep
 from phonate.training.task import Preview
 from phonate.training.tracking import MetricStream
+
+if TYPE_CHECKING:
+    from phonate.training.trainer import Progress
 
 logger = logging.getLogger(__name__)
 

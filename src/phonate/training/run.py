@@ -17,7 +17,7 @@ from typing import Any
 
 from phonate.config.errors import InputError, TrainingError
 from phonate.training.checkpoints import files
-from phonate.training.checkpoints.lock import FolderLock
+from phonate.training.checkpoints.files import FolderLock
 
 _ID = "run_id"
 _BEFORE_TRAINING = frozenset(

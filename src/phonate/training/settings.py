@@ -1,4 +1,9 @@
-"""Settings of training: the recipe's `training` part. Steps are optimizer steps everywhere."""
+"""Settings of the optimizer, its schedule and the loss: parts of the recipe's `training`.
+
+Settings of hyperparameter search: the recipe's `training.tuning`, carried out by `phonate.workflows.tuning`.
+
+Settings of training: the recipe's `training` part. Steps are optimizer steps everywhere.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -14,17 +20,189 @@ from pydantic import (
     model_validator,
 )
 
+from phonate.config.errors import InputError
 from phonate.config.metrics import NEWEST, plain
 from phonate.config.registry import Named
 from phonate.config.settings import Settings
-from phonate.training.optimization_settings import (
-    Interval,
-    LossSettings,
-    OpenFraction,
-    OptimizerSettings,
-    SchedulerSettings,
-)
-from phonate.training.tuning import TuningSettings
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+OpenFraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+def _interval(value: Any) -> Any:
+    """Normalise `5 epochs`, `1 epoch` and `500 steps`; integers are unchanged."""
+    wanted = "an interval is a number of optimizer steps (500) or of epochs ('5 epochs'), at least 1"
+    if isinstance(value, str):
+        number, _, unit = value.strip().partition(" ")
+        if not number.isdigit() or int(number) < 1:
+            raise ValueError(wanted)
+        if unit.strip() in {"epoch", "epochs"}:
+            return f"{int(number)} epochs"
+        if unit.strip() in {"", "step", "steps"}:
+            return int(number)
+        raise ValueError(wanted)
+    if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+        raise ValueError(wanted)
+    return value
+
+
+Interval = Annotated[PositiveInt | Annotated[str, Field(pattern=r"^[1-9]\d* epochs$")], BeforeValidator(_interval)]
+"""A number of optimizer steps (500) or epochs ("5 epochs")."""
+
+
+class OptimizerSettings(Settings):
+    """Optimizer and its hyperparameters. Options that the chosen optimizer does not support are rejected."""
+
+    type: Annotated[str, Named("phonate.training.registries:OPTIMIZERS")] = "adamw"
+    """adamw, adam, adamax, sgd, lion, adagrad, rmsprop or adadelta."""
+    lr: NonNegativeFloat = 1e-4
+    """Peak learning rate, reached after warm-up."""
+    weight_decay: NonNegativeFloat = 0.01
+    """Decoupled for adamw and lion; added to the gradient for the others."""
+    betas: tuple[OpenFraction, OpenFraction] | None = None
+    """Decay of the running averages. Null: the optimizer's own, (0.9, 0.999), for lion (0.9, 0.99)."""
+    epsilon: PositiveFloat | None = None
+    """Added to the denominator. Null: the optimizer's own."""
+    amsgrad: bool = False
+    """Use the AMSGrad variant (adam, adamw)."""
+    momentum: OpenFraction | None = None
+    """Momentum of sgd (null: 0.9) and rmsprop (null: 0)."""
+    nesterov: bool = False
+    """Nesterov momentum (sgd)."""
+    rho: OpenFraction | None = None
+    """Decay of the squared average: adadelta (null: 0.9) and rmsprop's alpha (null: 0.99)."""
+
+
+class SchedulerSettings(Settings):
+    """Learning rate schedule. All types but plateau are pure functions of the optimizer step.
+
+    Options that the chosen schedule does not support are rejected.
+    """
+
+    type: Annotated[str, Named("phonate.training.registries:SCHEDULES")] = "cosine"
+    """cosine, cosine_restarts, linear, exponential, step, plateau, onecycle or constant."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps of linear warm-up from 0 to the peak, for every type."""
+    min_lr: NonNegativeFloat = 0.0
+    """Lower bound of the learning rate."""
+    max_lr: PositiveFloat | None = None
+    """Peak learning rate, for every type. Null: `optimizer.lr`."""
+    decay_steps: PositiveInt | None = None
+    """Steps from the end of warm-up to the minimum (both cosines, linear, onecycle). Null: the rest of the run."""
+    num_cycles: PositiveInt = 1
+    """Number of equal cycles in the decay (cosine_restarts with `cycle_mult` 1 and no `cycle_steps`)."""
+    cycle_steps: Interval | None = None
+    """Length of the first cycle of cosine_restarts (T_0), in steps or epochs. Null: the decay over `num_cycles`."""
+    cycle_mult: PositiveInt = 1
+    """Factor by which each cycle of cosine_restarts is longer than the one before (T_mult)."""
+    step_size: Interval = 1000
+    """Interval at which `step` and `exponential` multiply the rate by `gamma`."""
+    gamma: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Factor of exponential (null: 0.95), step and plateau (null: 0.1)."""
+    patience: NonNegativeInt = 5
+    """Validations without improvement before plateau multiplies the rate by `gamma`."""
+    mode: Literal["min", "max"] | None = None
+    """Whether a lower (min) or higher (max) value of plateau's metric is better. Null: as the task declares; losses
+    are better when lower."""
+    metric: str = "val_loss"
+    """The metric that plateau monitors."""
+
+
+LossName = Named("phonate.training.registries:LOSSES")
+
+
+class LossSettings(Settings):
+    """The loss, for tasks that let the recipe choose it, and the weights of the loss terms, for all tasks."""
+
+    main: Annotated[str | None, LossName] = None
+    """Name of a registered loss. Null: the task's own."""
+    label_smoothing: OpenFraction = 0.0
+    """Smoothing of class targets (cross_entropy, nll, bce, bce_with_logits)."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """mean: over all frames of the step; sum: each item's sum, averaged over the items."""
+    auxiliary: Annotated[dict[str, NonNegativeFloat], LossName] = Field(default_factory=dict)
+    """Additional registered losses and their weights, such as {norm_reg: 0.1}."""
+    weights: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    """Weights of the task's loss terms, overriding its defaults."""
+    focal_alpha: Fraction | None = 0.25
+    """Class balance of the focal loss; null for none."""
+    focal_gamma: NonNegativeFloat = 2.0
+    """Focusing parameter of the focal loss, main or auxiliary."""
+
+
+def require_own_loss(settings: LossSettings, task: str) -> None:
+    """Raise InputError for loss options that have no effect, for tasks whose loss can't be chosen."""
+    unset = LossSettings()
+    for name in type(settings).model_fields:
+        if name != "weights" and getattr(settings, name) != getattr(unset, name):
+            raise InputError(
+                f"training.loss.{name}: has no effect, because the task {task} has a fixed loss; remove it, or "
+                "weight its terms with training.loss.weights"
+            )
+
+
+Choice = bool | int | float | str | None | list[Any] | dict[str, Any]
+
+
+class RangeSettings(Settings):
+    """A range of numbers. If all its options are integers, so are the values."""
+
+    low: int | float
+    """Lowest value."""
+    high: int | float
+    """Highest value, included."""
+    log: bool = False
+    """Sample on a logarithmic scale, for example for learning rates."""
+    step: PositiveInt | PositiveFloat | None = None
+    """The values are low, low + step, low + 2 step, ... Null: any number, or any integer."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values are integers."""
+        return all(isinstance(value, int) for value in (self.low, self.high, self.step or 1))
+
+    @property
+    def grid(self) -> list[int | float]:
+        """The values of a range with a step."""
+        assert self.step is not None
+        count = int((self.high - self.low) / self.step + 1e-9) + 1
+        return [self.low + self.step * number for number in range(count)]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low:g} must be below high {self.high:g}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low {self.low:g} must be above 0 for log")
+        if self.log and self.step is not None:
+            raise ValueError("log and step can't be combined; leave one out")
+        return self
+
+
+class TuningSettings(Settings):
+    """Hyperparameter search. With a `library`, `phonate train` trains `n_trials` runs in RUN/trials instead of one."""
+
+    library: Literal["optuna", "raytune"] | None = None
+    """The search library: optuna (needs phonate[tuning]) or raytune (needs phonate[raytune]). Null: no search."""
+    search_space: dict[str, Annotated[list[Choice], Field(min_length=1)] | RangeSettings] = Field(default_factory=dict)
+    """Path of an option, such as training.optimizer.lr -> list of its values, or a range {low, high, log, step}."""
+    n_trials: PositiveInt = 20
+    """Number of runs, including those stopped early."""
+    metric: str = "val_loss"
+    """The validation metric to optimise; the best value of each run counts."""
+    direction: Literal["minimize", "maximize"] | None = None
+    """Whether lower or higher is better. Null: as the task declares; losses are better when lower."""
+    pruning: bool = True
+    """Stop a run when its metric is worse than the median of earlier runs at the same step (from the 6th run on)."""
+
+    @model_validator(mode="after")
+    def _has_something_to_search(self) -> Self:
+        if self.library is not None and not self.search_space:
+            raise ValueError("search_space is empty; add options with their values or ranges")
+        own = [path for path in self.search_space if path.startswith("training.tuning")]
+        if own:
+            raise ValueError(f"search_space: {own[0]} is an option of the search itself")
+        return self
 
 
 class ValidationSettings(Settings):

@@ -15,20 +15,21 @@ from torch import Tensor, nn
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
-from phonate.data.batches.collators import with_collator
+from phonate.data.batches.dataset import with_collator
 from phonate.data.batches.loading import BatchSource, MicroBatch
 from phonate.data.batches.plan import Consumed
-from phonate.training.callbacks import Callback, build_callbacks
-from phonate.training.callbacks.feature_redraw import (
+from phonate.training.callbacks import (
     NOTHING_TO_REDRAW,
+    Callback,
     FeatureRedrawCallback,
+    build_callbacks,
     redrawable,
     redrawn_by_default,
 )
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.loading import load
 from phonate.training.metrics import MetricOption, directed, watches
-from phonate.training.profiling.stages import InterbatchProfiler
+from phonate.training.profiling import InterbatchProfiler
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Coupling, Dataset, Task
@@ -198,7 +199,7 @@ def with_own_callbacks(
     if not told and any(redrawn_by_default(module) for module in redrawable(model)):
         callbacks.append(FeatureRedrawCallback(interval=None))
     if settings.profiling:
-        from phonate.training.profiling.trace import ProfilingCallback
+        from phonate.training.profiling import ProfilingCallback
 
         callbacks.append(ProfilingCallback(run.path / "profile", rank))
     return callbacks

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from phonate.config.metrics import Metric, losses
 from phonate.data.batches.dataset import Batch, Dataset
-from phonate.training.optimization_settings import OptimizerSettings
+from phonate.training.settings import OptimizerSettings
 
 __all__ = [
     "Batch",

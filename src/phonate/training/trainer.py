@@ -1,4 +1,8 @@
-"""The trainer: one loop for every task.
+"""What a run must restore to resume: parts with `state()` and `restore(state)`, each owned by one object.
+
+Saving and restoring a run.
+
+The trainer: one loop for every task.
 
 Reading order: `fit` (the whole run), `_train_epoch` (the loop), `_after_step` and `_finish_step` (what happens between
 steps), `save`. The step itself is in `step.py`; the parts of a run that a resume restores are in `state.py`.
@@ -14,28 +18,33 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from phonate.compute.device import return_freed_pages
 from phonate.compute.distributed import Ranks
-from phonate.compute.memory import return_freed_pages
-from phonate.config.errors import InputError, Interrupted, TrainingError
-from phonate.config.metrics import plain
+from phonate.config.documents import parse
+from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
+from phonate.config.metrics import Better, plain
 from phonate.config.resolve import Resolved
+from phonate.data.batches.dataset import digest_of
+from phonate.data.batches.plan import Consumed
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
-from phonate.training.memory.manager import memory_manager
-from phonate.training.memory.recovery import memory_error
+from phonate.training.checkpoints.loading import changed_settings, misfits
+from phonate.training.memory import memory_error, memory_manager
 from phonate.training.metrics import Best, UnknownMetricError
-from phonate.training.optimization_settings import Interval
 from phonate.training.reporting import Reporter, describe, report_profile
 from phonate.training.run import Run
-from phonate.training.saving import Saver
 from phonate.training.schedules import Schedule
-from phonate.training.settings import TrainingSettings
+from phonate.training.settings import Interval, TrainingSettings
 from phonate.training.setup import (
     Source,
     build_model,
@@ -48,18 +57,330 @@ from phonate.training.setup import (
     with_own_callbacks,
 )
 from phonate.training.signals import Signals, StopNow
-from phonate.training.state import Parts, Progress, TrainingData, Weights, batch_size_of
-from phonate.training.steps.accumulation import accumulation_groups
-from phonate.training.steps.ema import EMA
-from phonate.training.steps.generators import GlobalGenerators, seed_global_generators, seed_torch
-from phonate.training.steps.meter import Meters
-from phonate.training.steps.phases import build_phases
-from phonate.training.steps.step import StepHooks, TrainStep, no_mark
-from phonate.training.task import Dataset, Task
+from phonate.training.step import (
+    EMA,
+    GlobalGenerators,
+    Meters,
+    StepHooks,
+    TrainStep,
+    accumulation_groups,
+    build_phases,
+    no_mark,
+    seed_global_generators,
+    seed_torch,
+)
+from phonate.training.task import Dataset, Stateful, Task
 from phonate.training.tracking import build_stream
 from phonate.training.validation import Validator
 
 logger = logging.getLogger(__name__)
+
+Parts = Mapping[str, Stateful | None]
+"""The parts of a run's state by their name in the checkpoint. None: this run has no such part."""
+
+
+@dataclass
+class Progress:
+    """Where a run is."""
+
+    best: Best
+    averaged_is_better: bool
+    """Whether inference uses the averaged weights (see `training.ema.validate_with`)."""
+    step: int = 0
+    """Optimizer steps done."""
+    epoch: int = 0
+    """Epochs done."""
+    consumed: Consumed = ()
+    """What was consumed of the current epoch: () between two epochs."""
+    batches: int | None = None
+    """The same in micro-batches, in a checkpoint of a version that counted those."""
+    should_stop: bool = False
+    """A callback sets this to end training after the current step."""
+    unfinished: bool = False
+    """A signal stopped the run after a step and before the validation and saving that belong to it."""
+    logged: int = 0
+    """The last step whose training metrics were written."""
+    last_training: dict[str, float] = field(default_factory=dict)
+    """Means of the latest epoch, names beginning with `train_`."""
+    last_validation: dict[str, float] = field(default_factory=dict)
+    """Metrics of the latest validation, names beginning with `val_`."""
+
+    def state(self) -> dict[str, Any]:
+        """All fields."""
+        return {
+            "step": self.step,
+            "epoch": self.epoch,
+            "consumed": self.consumed,
+            "unfinished": self.unfinished,
+            "logged": self.logged,
+            "should_stop": self.should_stop,
+            "best": self.best.state(),
+            "averaged_is_better": self.averaged_is_better,
+            "training": self.last_training,
+            "validation": self.last_validation,
+        }
+
+    def consume(self, samples: int, max_frames: int | None) -> None:
+        """Count samples of the current epoch that were in batches under the cap `max_frames`."""
+        *before, (cap, count) = self.consumed or ((max_frames, 0),)
+        latest = ((cap, count + samples),) if cap == max_frames else ((cap, count), (max_frames, samples))
+        self.consumed = (*before, *latest)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore all fields."""
+        self.step, self.epoch = state["step"], state["epoch"]
+        self.consumed = tuple((cap, count) for cap, count in state.get("consumed", ()))
+        self.batches = state.get("batch")
+        self.unfinished = state["unfinished"]
+        self.logged = state.get("logged", 0)
+        # Callbacks decide anew whether the run is over, because their options may have changed: early stopping does
+        # so before the first step. Only a stop requested in the very step that was interrupted is not requested again.
+        self.should_stop = state["should_stop"] and state["unfinished"]
+        self.best.restore(state["best"])
+        self.averaged_is_better = state["averaged_is_better"]
+        self.last_training = state.get("training", {})  # checkpoints of 0.1.0 have none
+        self.last_validation = state["validation"]
+
+
+class TrainingData:
+    """What a run is trained on, by digests: a run is not resumed on other data unless that is allowed."""
+
+    def __init__(self, digests: Mapping[str, int], allow_changes: bool) -> None:
+        """`digests`: see `Digested`."""
+        self.digests = {digest_of(name): (name, content) for name, content in digests.items()}
+        self.allow_changes = allow_changes
+
+    def state(self) -> dict[str, NDArray[np.int64]]:
+        """The digests of ids (N,) and contents (N,)."""
+        contents = [content for _, content in self.digests.values()]
+        return {"ids": np.array([*self.digests], dtype=np.int64), "contents": np.array(contents, dtype=np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray[np.int64]] | None) -> None:
+        """Compare with what a checkpoint was trained on. Raises InputError where that differs and may not."""
+        if state is None:
+            logger.info("the checkpoint does not say what data it was trained on, so that changes can't be seen")
+            return
+        before = dict(zip(state["ids"].tolist(), state["contents"].tolist(), strict=True))
+        changed = [name for key, (name, content) in self.digests.items() if before.get(key, content) != content]
+        added = [name for key, (name, _) in self.digests.items() if key not in before]
+        gone = len(before.keys() - self.digests.keys())
+        if not (changed or added or gone):
+            return
+        differences = [f"{len(changed)} differ{_example(changed)}"] if changed else []
+        differences += [f"{len(added)} are new{_example(added)}"] if added else []
+        differences += [f"{gone} of those before are gone"] if gone else []
+        what = f"of {len(self.digests)} training items {', '.join(differences)}"
+        if not self.allow_changes:
+            raise InputError(
+                f"its training data have changed: {what}; put them back, or go on with what is there now: "
+                "training.checkpoint.allow_changed_data=true"
+            )
+        logger.warning("resuming with changed training data: %s", what)
+
+
+def _example(names: Sequence[str]) -> str:
+    return f" (such as {names[0]})" if len(names) > 1 else f" ({names[0]})"
+
+
+class Weights:
+    """The model's weights as a checkpoint stores them.
+
+    Where there is an average, inference uses it and training resumes from the raw weights, which are the part `raw`.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, ema: EMA | None, keep_features: bool) -> None:
+        """`keep_features`: whether redrawn random features are stored too."""
+        self.task = task
+        self.model = model
+        self.ema = ema
+        self._left_out = set() if keep_features else _feature_buffers(model)
+
+    def raw(self) -> dict[str, Tensor]:
+        """The weights that training goes on from."""
+        saved = self.task.saved(self.model)
+        return {name: tensor for name, tensor in saved.items() if name not in self._left_out}
+
+    def for_inference(self, averaged: bool) -> dict[str, Tensor]:
+        """The weights that inference uses: the averages where there are any and they are `averaged_is_better`."""
+        averages = self.ema.state() if self.ema is not None and averaged else {}
+        return {name: averages.get(name, tensor) for name, tensor in self.raw().items()}
+
+    def state(self) -> dict[str, Tensor] | None:
+        """The raw weights; None without an average, where they are the checkpoint's weights."""
+        return None if self.ema is None else self.raw()
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Load weights into the model. Raises RuntimeError or CheckpointError where they do not fit it."""
+        self.task.restore(self.model, {**self.task.saved(self.model), **state})
+
+
+def collect(parts: Parts) -> dict[str, Any]:
+    """The state of every part. All ranks call it together."""
+    return {name: None if part is None else part.state() for name, part in parts.items()}
+
+
+def restore(parts: Parts, weights: Weights, checkpoint: Checkpoint, recipe_yaml: str) -> None:
+    """Restore weights and state from `checkpoint`. Raises InputError, naming it, where it can't be resumed.
+
+    `recipe_yaml`: the run's recipe, to name what was changed in it.
+    """
+    conflict = weights.task.resume_conflict(checkpoint.inference)
+    if conflict is not None:
+        raise InputError(f"{checkpoint.path}: {conflict}")
+    saved = checkpoint.state
+    tensors = saved["raw"] or checkpoint.weights
+    check_fit(checkpoint, tensors, weights, recipe_yaml)
+    weights.restore(tensors)
+    for name, part in parts.items():
+        if part is None or part is weights:
+            continue
+        try:
+            part.restore(saved.get(name))
+        except InputError as error:
+            raise InputError(
+                f"{checkpoint.path} can't be resumed: {error}; a new run can start from its weights with "
+                f"training.init_from={checkpoint.path}"
+            ) from error
+
+
+def batch_size_of(recipe_yaml: str) -> int | None:
+    """`training.batch_size` of a resolved recipe; None where there is no recipe."""
+    return parse(recipe_yaml, "recipe.yaml").values["training"]["batch_size"] if recipe_yaml else None
+
+
+def check_fit(checkpoint: Checkpoint, tensors: Mapping[str, Tensor], weights: Weights, recipe_yaml: str) -> None:
+    """Raise InputError for a checkpoint of another model, naming the settings of the model that were changed."""
+    current = weights.task.saved(weights.model)
+    found = misfits(tensors, current)
+    # Buffers may be left out (random features), and earlier versions had fewer; parameters are all there.
+    parameters = (name for name, _ in weights.model.named_parameters())
+    found += [f"{name} is not in it" for name in parameters if name in current and name not in tensors]
+    if not found:
+        return
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    changed = changed_settings(checkpoint.recipe_yaml, recipe_yaml) if checkpoint.recipe_yaml and recipe_yaml else []
+    causes = "; ".join(str(one) for one in changed if not one.path.startswith("training."))
+    raise InputError(
+        f"{checkpoint.path} does not fit this model: {found[0]}{more}"
+        f"{f' (changed: {causes})' if causes else ''}; put the model's settings back, or start another run with "
+        f"training.init_from={checkpoint.path}"
+    )
+
+
+def _feature_buffers(model: nn.Module) -> set[str]:
+    """Names of the buffers of modules whose random features are redrawn."""
+    return {
+        f"{name}.{buffer}" if name else buffer
+        for name, module in model.named_modules()
+        if hasattr(module, "redraw_features")
+        for buffer, _ in module.named_buffers(recurse=False)
+    }
+
+
+class Saver:
+    """Writes checkpoints of a run and restores them.
+
+    Args:
+        checkpoints: Where they are kept.
+        parts: The run's state; it has `progress` and `weights` among it.
+        progress: Where the run is.
+        weights: The model's weights.
+        meters: The losses of the current epoch.
+        train_step: Whose losses must be finite before anything is saved.
+        run_name: The run's name, for the metadata.
+        recipe_yaml: The resolved recipe. Empty: a run without one.
+        directions: The better direction of metrics besides loss terms, where it is known.
+    """
+
+    def __init__(
+        self,
+        checkpoints: CheckpointManager,
+        parts: Parts,
+        progress: Progress,
+        weights: Weights,
+        meters: Meters,
+        train_step: TrainStep,
+        run_name: str,
+        recipe_yaml: str,
+        directions: Mapping[str, Better],
+    ) -> None:
+        self.checkpoints = checkpoints
+        self.parts = parts
+        self.progress = progress
+        self.weights = weights
+        self.meters = meters
+        self.train_step = train_step
+        self.run_name = run_name
+        self.recipe_yaml = recipe_yaml
+        self.directions = directions
+        self._saved_step = -1
+
+    def save(self, is_best: bool = False) -> bool:
+        """Save the current step in the background, on the first rank; False where that was done. All ranks call it."""
+        progress = self.progress
+        if progress.step == self._saved_step and not is_best:
+            return False
+        self._saved_step = progress.step
+        self.train_step.finite.flush()  # weights that a bad batch has spoilt are not saved over good ones
+        collected = collect(self.parts)
+        if not self.train_step.ranks.is_main:
+            return True
+        epoch = self.meters.epoch_means(collected["meters"], self.train_step.weights)
+        training = {f"train_{name}": value for name, value in epoch.items()} or progress.last_training
+        best, model = progress.best, self.train_step.model
+        self.checkpoints.save_checkpoint(
+            step=progress.step,
+            epoch=progress.epoch,
+            weights=self.weights.for_inference(progress.averaged_is_better),
+            state=collected,
+            metrics={**training, **progress.last_validation},
+            learning_rate=self.train_step.phases[0].lr,
+            model_name=type(model).__name__,
+            experiment_name=self.run_name,
+            recipe_yaml=self.recipe_yaml,
+            architecture=str(model),
+            best_metric=None if best.value is None else (best.metric, best.value),
+            greater_is_better=best.greater_is_better,
+            directions={**{plain(name): "lower" for name in training}, **self.directions},
+            is_best=is_best,
+            export=self.weights.task.inference_metadata(model),
+        )
+        return True
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Resume from a checkpoint. Raises InputError where it does not fit this run."""
+        restore(self.parts, self.weights, checkpoint, self.recipe_yaml)
+        task = self.weights.task
+        task.step = max(0, self.progress.step - 1)
+        self.train_step.weights = self.train_step.loss_weights(task.step)
+        logger.info("resumed from %s at step %d, epoch %d", checkpoint.path, self.progress.step, self.progress.epoch)
+
+    def restore_best(self) -> Path | None:
+        """Load the weights of the best validation into the model; None where there was no validation."""
+        self.checkpoints.flush()
+        self.train_step.ranks.wait()  # the first rank's last save is on the disk
+        best = self.progress.best
+        if best.value is None:
+            return None
+        checkpoint = self.checkpoints.load_best_checkpoint()
+        self.weights.restore(checkpoint.weights)
+        logger.info("restored the weights of step %d (%s %.6g)", best.step, best.metric, best.value)
+        return checkpoint.path
+
+    def check_space(self) -> None:
+        """Raise CheckpointError where the disk has no room for a checkpoint."""
+        if self.train_step.ranks.is_main:  # the weights, and about twice as much for the optimizer
+            raw = self.weights.task.saved(self.train_step.model)
+            self.checkpoints.check_space({"weights": raw, "first moment": raw, "second moment": raw})
+
+    def last_save(self) -> str:
+        """What a failed run is left with, for its error message."""
+        try:
+            self.checkpoints.flush()
+        except CheckpointError as failed:  # of a save in the background: it must not hide why the run failed
+            logger.error("%s", failed)
+        saved = listing.newest_first(listing.scan(self.checkpoints.folder))
+        return f"the last checkpoint is {saved[0].path}" if saved else "there is no checkpoint yet"
 
 
 class Trainer:

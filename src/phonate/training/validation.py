@@ -9,17 +9,14 @@ from dataclasses import dataclass
 
 import torch
 
-from phonate.compute.memory import out_of_memory
+from phonate.compute.device import out_of_memory
 from phonate.config.metrics import LOSS, NEWEST, plain
 from phonate.data.batches.loading import MicroBatch
-from phonate.training.memory.recovery import MicroBatchState
+from phonate.training.memory import MicroBatchState
 from phonate.training.metrics import Best, MetricOption, check_measured
 from phonate.training.setup import Source
 from phonate.training.signals import Signals, StopNow
-from phonate.training.steps.ema import EMA
-from phonate.training.steps.generators import seed_torch
-from phonate.training.steps.meter import Meter
-from phonate.training.steps.step import TrainStep
+from phonate.training.step import EMA, Meter, TrainStep, seed_torch
 from phonate.training.task import Dataset, Preview, Terms
 
 logger = logging.getLogger(__name__)

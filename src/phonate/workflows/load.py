@@ -136,8 +136,8 @@ def task_of(run: str | Path, wanted: str | None = None) -> str:
 
     Raises CheckpointError and InputError as `load`.
     """
+    from phonate.training.checkpoints.loading import task_of_checkpoint
     from phonate.training.checkpoints.resolve import packaged
-    from phonate.training.checkpoints.trained import task_of_checkpoint
 
     path = packaged(Path(run))
     file: Path | None = path / "config.json"

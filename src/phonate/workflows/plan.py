@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 from phonate.compute.resources import Mode
 from phonate.config.documents import Document, Key, read, shipped
 from phonate.config.errors import DataError, InputError, RecipeError
-from phonate.config.layers import EPOCHS, MAX_STEPS, gives
-from phonate.config.overrides import Override, Overrides, parse_overrides
-from phonate.config.recipe import Recipe
+from phonate.config.layers import EPOCHS, MAX_STEPS, Override, Overrides, gives, parse_overrides
 from phonate.config.registry import load_plugin, nearest
-from phonate.config.resolve import REQUIRED, Resolved, resolve, resolve_document
+from phonate.config.resolve import REQUIRED, Recipe, Resolved, resolve, resolve_document
 from phonate.config.tasks import Start, referred, task_class, task_info
 from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, run_with
 
@@ -210,7 +208,7 @@ class Plan:
         """The run or the search that wrote the recipe; None for any other recipe."""
         recipe = self.written.document.path
         if self.is_search:
-            from phonate.workflows.tuning.trial import TABLE
+            from phonate.workflows.tuning import TABLE
 
             return recipe.parent if recipe is not None and (recipe.parent / TABLE).is_file() else None
         return run_with(recipe)

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from phonate.config.errors import InputError, PhonateError
+from phonate.config.layers import parse_overrides
 from phonate.config.options import takes_text
-from phonate.config.overrides import parse_overrides
-from phonate.config.recipe import Recipe
+from phonate.config.resolve import Recipe
 from phonate.data.manifests.manifest import check_corpus, list_corpus
 from phonate.data.manifests.rows import Row, official_split
-from phonate.data.manifests.validation import Progress, of_trained_speakers, validate
+from phonate.data.manifests.validation import of_trained_speakers, validate
+from phonate.data.parallel import Progress
 from phonate.data.settings import ConversationData, RecordingData, VoiceData
-from phonate.tasks.cloning.pairs.settings import CloningData
+from phonate.tasks.cloning.settings import CloningData
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.plan import plan
 
@@ -109,12 +110,12 @@ def is_chatml(path: str) -> bool:
 def check_chatml(settings: CloningData, model: str | None) -> dict[str, Any]:
     """Look at every pair and recording, and at their texts as a model's tokenizer writes them; returns the report,
     which may be one of refusals alone."""
-    from phonate.tasks.cloning.pairs.checking import check_pairs
+    from phonate.tasks.cloning.data import check_pairs
 
     checked = check_pairs(settings)
     if model is not None:
-        from phonate.tasks.cloning.dataset import check_scripts
-        from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
+        from phonate.tasks.cloning.data import check_scripts
+        from phonate.tasks.cloning.sequences import CloningTokenizer
 
         try:
             tokenizer = CloningTokenizer.load(model)

@@ -21,8 +21,7 @@ from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError
 from phonate.config.resolve import resolve_document
 from phonate.training.checkpoints import CheckpointManager
-from phonate.training.checkpoints.loading import load
-from phonate.training.checkpoints.trained import InferenceMetadata, TrainedModel
+from phonate.training.checkpoints.loading import InferenceMetadata, TrainedModel, load
 from phonate.training.settings import CheckpointConfig
 
 

@@ -18,7 +18,8 @@ from hypothesis.extra import numpy as np_st
 
 import phonate
 from phonate.config.errors import CheckpointError
-from phonate.training.checkpoints import CheckpointManager, files, snapshot, tree
+from phonate.training.checkpoints import CheckpointManager, files, snapshot
+from phonate.training.checkpoints import snapshot as tree
 
 DTYPES = list(snapshot.DTYPES)
 

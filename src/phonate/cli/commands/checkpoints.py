@@ -12,13 +12,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phonate.cli.model_options import add_base_option
 from phonate.cli.output import print_json, print_table
+from phonate.cli.parsing import add_base_option
 from phonate.config.documents import parse
 from phonate.config.errors import InputError
 from phonate.config.metrics import Metric
 from phonate.config.tasks import TASKS, task_info
-from phonate.training.checkpoints import copies, files, listing
+from phonate.training.checkpoints import files, listing
+from phonate.training.checkpoints import listing as copies
 from phonate.training.checkpoints.manifest import Problem, problems
 from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint, packaged
 
@@ -211,7 +212,7 @@ def _export(args: argparse.Namespace) -> int:
             raise InputError(f"--{name}: only for other formats than weights; leave it out, or choose another --format")
         paths = list(copies.export(source, target).iterdir())
     else:
-        from phonate.workflows.export import export
+        from phonate.workflows.evaluate import export
 
         paths = export(source, target, args.format, options)
     names = sorted(path.name for path in paths)
@@ -236,7 +237,7 @@ def _exported(run: Path, name: str | None) -> Path:
 
 
 def _merge(args: argparse.Namespace) -> int:
-    from phonate.workflows.export import merge
+    from phonate.workflows.evaluate import merge
 
     source = _exported(args.run, args.checkpoint)
     report = merge(source, args.output, args.dtype, args.quantize, args.base)
@@ -287,8 +288,7 @@ def _declared(infos: Sequence[listing.CheckpointInfo]) -> tuple[Metric, ...] | N
 
 
 def _differences(args: argparse.Namespace) -> int:
-    from phonate.training.checkpoints.comparison import compare
-    from phonate.training.checkpoints.loading import load
+    from phonate.training.checkpoints.loading import compare, load
 
     def named(text: str) -> Path:
         return Path(text) if is_checkpoint(Path(text)) else find(checkpoints_folder(args.run), text)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from phonate.cli.model_options import add_model_options, model_options
+from phonate.cli.parsing import add_model_options, model_options
 
 if TYPE_CHECKING:
     from phonate.audio.decoding import FloatArray

@@ -41,8 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diarize, and print or write the turns."""
-    from phonate.config.errors import InputError, plain_file
-    from phonate.config.packages import optional_package
+    from phonate.config.errors import InputError, optional_package, plain_file
     from phonate.workflows.load import load
 
     for path in filter(None, (args.output, args.plot, args.page)):  # checked before the work starts

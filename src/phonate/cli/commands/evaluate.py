@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from phonate.cli.model_options import add_model_options, model_options
+from phonate.cli.parsing import add_model_options, model_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

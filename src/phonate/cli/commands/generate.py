@@ -12,7 +12,7 @@ import inspect
 import sys
 from typing import Any
 
-from phonate.cli.model_options import add_base_option
+from phonate.cli.parsing import add_base_option
 
 OPTIONS = ("max_tokens", "temperature", "seed", "beam_width")
 

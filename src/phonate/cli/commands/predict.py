@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict, and print how many."""
-    from phonate.tasks.speech.speaking.prediction import predict_corpus
+    from phonate.tasks.speech.speaking import predict_corpus
 
     count = predict_corpus(args.run, args.output)
     print(f"{args.output}: mels of {count} recordings")

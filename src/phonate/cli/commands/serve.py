@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from phonate.cli.model_options import add_model_options, model_options
+from phonate.cli.parsing import add_model_options, model_options
 
 _KEY_VARIABLE = "PHONATE_API_KEY"
 
@@ -58,8 +58,7 @@ _LIMITS = (
 def run(args: argparse.Namespace) -> int:
     """Load the model and serve it until a signal comes."""
     from phonate.cli.output import log_to_console
-    from phonate.config.errors import InputError
-    from phonate.config.packages import optional_package
+    from phonate.config.errors import InputError, optional_package
     from phonate.serving.settings import ServingSettings
     from phonate.workflows.load import load
 

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 def _search(args: argparse.Namespace, planned: Plan) -> int:
     """Search for hyperparameters, then print the table of runs."""
     from phonate.cli.output import print_json, print_table
-    from phonate.workflows.tuning.search import BEST, tune
+    from phonate.workflows.tuning import BEST, tune
 
     found = tune(planned)
     if args.json:

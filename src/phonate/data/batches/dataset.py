@@ -1,13 +1,21 @@
-"""The `Dataset` protocol: one split of a data set, addressed by position."""
+"""The `Dataset` protocol: one split of a data set, addressed by position.
+
+Collators of other packages: what makes a batch of a data set's items, in place of the task's own.
+
+An entry is a subclass of `Collator`, named by `data.collator`, from an entry point of group `phonate.collators` or a
+plug-in file that says `COLLATORS.register("mine", MyCollator)`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from phonate.config.registry import Registry
 
 Batch = Mapping[str, Any]
 """What `Dataset.collate` returns: names to tensors (moved to the device) or anything else (left alone)."""
@@ -73,3 +81,28 @@ def digest_of(*parts: object) -> int:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+Data = TypeVar("Data", bound=Dataset)
+
+
+class Collator:
+    """Makes batches of the items of `dataset`; as it stands, as the data set itself does."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __call__(self, items: list[Any]) -> Batch:
+        """The batch of `items`, which `dataset.get` returned."""
+        return type(self.dataset).collate(self.dataset, items)
+
+
+COLLATORS: Registry[type[Collator]] = Registry("collator", group="phonate.collators")
+
+
+def with_collator(dataset: Data, name: str | None) -> Data:
+    """`dataset`, whose `collate` is now the collator called `name`. Raises InputError for an unknown name."""
+    if name is not None:
+        # on the instance, so that training, validation and previews all use it
+        dataset.collate = COLLATORS.get(name)(dataset)  # type: ignore[method-assign]
+    return dataset

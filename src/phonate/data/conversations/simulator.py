@@ -1,24 +1,195 @@
-"""Simulation of conversations: random speakers and turns, mixed with simulated acoustics.
+"""Noise for conversations: recorded, or synthetic coloured noise.
+
+Room acoustics, noise and level at the microphone.
+
+Shapes: P sources (speakers), N samples, R samples of an impulse response.
+
+Simulation of conversations: random speakers and turns, mixed with simulated acoustics.
 
 Shapes: N samples, K segments of speech, P speakers of a conversation.
+
+Writes simulated conversations as recordings with an RTTM file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import soxr
+import torch
 from numpy.typing import NDArray
 
-from phonate.audio.decoding import FloatArray
+from phonate.audio.decoding import FloatArray, write_audio
 from phonate.config.errors import DataError
-from phonate.data.conversations.acoustics import Acoustics
+from phonate.config.randomness import generator
+from phonate.data.annotations import SpeakerTurn, write_rttm
 from phonate.data.conversations.clips import ClipBank, Utterance
-from phonate.data.conversations.recorded_turns import RecordedTurns, arrange_as
-from phonate.data.conversations.settings import SimulationSettings
-from phonate.data.conversations.speech import joined
-from phonate.data.conversations.turns import Turn, arrange
+from phonate.data.conversations.labels import joined
+from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
+from phonate.data.conversations.turns import RecordedTurns, Turn, arrange, arrange_as
+from phonate.data.store.prepared import Prepared
+
+_BANK_SAMPLES = 1 << 19
+_SLOPES = (0.0, 1.0, 2.0)
+"""Exponents a of a power spectrum 1 / f^a: white, pink and brown noise."""
+
+
+class Noise(Protocol):
+    """A source of noise."""
+
+    def __call__(self, samples: int, rng: np.random.Generator) -> FloatArray:
+        """(samples,) float32 with an RMS of 1, or zeros if the recording is silent."""
+        ...
+
+
+class ColouredNoise:
+    """A random mixture of white, pink and brown Gaussian noise, cut from long periodic signals that are computed once
+    per process."""
+
+    def __call__(self, samples: int, rng: np.random.Generator) -> FloatArray:
+        """See `Noise`."""
+        weights = rng.dirichlet(np.full(len(_SLOPES), 0.5))
+        mixed = np.zeros(samples, dtype=np.float32)
+        for slope, weight in zip(_SLOPES, weights, strict=True):
+            mixed += np.float32(np.sqrt(weight)) * _looped(_bank(slope), samples, rng)
+        return mixed
+
+
+class RecordedNoise:
+    """Random parts of the recordings of a prepared corpus; short recordings are repeated."""
+
+    def __init__(self, prepared: Prepared, positions: Sequence[int]) -> None:
+        self._cache = prepared.cache
+        starts = np.asarray(prepared.index.sample_start)
+        self._lengths = [(int(position), int(starts[position + 1] - starts[position])) for position in positions]
+
+    def __call__(self, samples: int, rng: np.random.Generator) -> FloatArray:
+        """See `Noise`."""
+        position, length = self._lengths[int(rng.integers(len(self._lengths)))]
+        if length >= samples:
+            start = int(rng.integers(length - samples + 1))
+            piece = self._cache.waveform(position, start, start + samples)
+        else:
+            piece = _looped(self._cache.waveform(position), samples, rng)
+        level = float(np.sqrt(np.dot(piece, piece) / samples))
+        return piece / np.float32(level) if level > 0.0 else piece
+
+
+def _looped(waveform_N: FloatArray, samples: int, rng: np.random.Generator) -> FloatArray:
+    """`samples` samples from a random position on, wrapping around at the end."""
+    start = int(rng.integers(len(waveform_N)))
+    pieces, missing = [waveform_N[start : start + samples]], samples - min(samples, len(waveform_N) - start)
+    while missing > 0:
+        pieces.append(waveform_N[:missing])
+        missing -= len(pieces[-1])
+    return np.concatenate(pieces)
+
+
+@cache
+def _bank(slope: float) -> FloatArray:
+    """Periodic noise with a power spectrum 1 / f^slope above 20 Hz (at 16 kHz) and an RMS of 1."""
+    rng = generator("noise", str(slope))
+    bins = _BANK_SAMPLES // 2 + 1
+    frequencies = np.maximum(np.arange(bins) / bins, 20.0 / 8000.0)
+    spectrum = (rng.standard_normal(bins) + 1j * rng.standard_normal(bins)) * frequencies ** (-slope / 2.0)
+    spectrum[0] = 0.0
+    waveform = np.fft.irfft(spectrum, n=_BANK_SAMPLES)
+    return np.asarray(waveform / np.sqrt(np.mean(waveform**2)), dtype=np.float32)
+
+
+_SMALLEST_FFT = 1 << 15
+_ONSET_SECONDS = 0.003
+"""Seconds between the direct sound and the first reflection."""
+_DAMPING = 0.6
+"""Coefficient of the one-pole low-pass of the reverberation: walls and air absorb high frequencies first."""
+_QUIET = 1e-4
+"""Signals with a lower RMS are not scaled."""
+
+
+class Acoustics:
+    """Applies `settings` to waveforms at `sample_rate` Hz, with noise from `noise`."""
+
+    def __init__(self, settings: AcousticSettings, sample_rate: int, noise: Noise) -> None:
+        self.settings = settings
+        self.sample_rate = sample_rate
+        self.noise = noise
+
+    def __call__(self, sources_PN: FloatArray, speech_samples: int, rng: np.random.Generator) -> FloatArray:
+        """The signal (N,) at the microphone, of sources (P, N) that each have their own room impulse response.
+
+        `speech_samples`: the number of samples that contain speech, over which levels are measured. If it is 0, the
+        level is not changed.
+        """
+        settings = self.settings
+        if rng.random() < settings.reverberation:
+            seconds = rng.uniform(*settings.rt60)
+            responses = [self._response(seconds, rng) for _ in sources_PN]
+            mixed_N = convolved(sources_PN, np.stack(responses))
+        else:
+            mixed_N = sources_PN.sum(axis=0, dtype=np.float32) if len(sources_PN) != 1 else sources_PN[0].copy()
+        level = np.sqrt(float(np.dot(mixed_N, mixed_N)) / (speech_samples or len(mixed_N)))
+        if settings.level_db is not None:
+            wanted = 10.0 ** (rng.uniform(*settings.level_db) / 20.0)
+            if speech_samples and level > _QUIET:
+                mixed_N *= np.float32(wanted / level)
+                level = wanted
+        if rng.random() < settings.noise:
+            snr = rng.uniform(*settings.snr_db)
+            mixed_N += np.float32(level * 10.0 ** (-snr / 20.0)) * self.noise(len(mixed_N), rng)
+        return mixed_N
+
+    def _response(self, rt60: float, rng: np.random.Generator) -> FloatArray:
+        ratio = rng.uniform(*self.settings.direct_to_reverberant_db)
+        longest = round(self.settings.rt60[1] * self.sample_rate)
+        return np.pad(room_response(rt60, ratio, self.sample_rate, rng), (0, longest))[:longest]
+
+
+def room_response(
+    rt60: float, direct_to_reverberant_db: float, sample_rate: int, rng: np.random.Generator
+) -> FloatArray:
+    """A synthetic room impulse response (R,) of `rt60` seconds: the direct sound, 1 at sample 0, and low-pass filtered
+    noise that decays by 60 dB in `rt60` seconds (Moorer 1979)."""
+    length, onset = max(2, round(rt60 * sample_rate)), round(_ONSET_SECONDS * sample_rate)
+    tail = rng.standard_normal(length + 32, dtype=np.float32)
+    kernel = np.float32(_DAMPING) ** np.arange(32, dtype=np.float32)
+    tail = np.convolve(tail, kernel)[31 : 31 + length]
+    tail *= 10.0 ** (-3.0 * np.arange(length, dtype=np.float32) / length)
+    tail[:onset] = 0.0
+    energy = float(np.dot(tail, tail))
+    response = tail * np.float32(np.sqrt(10.0 ** (-direct_to_reverberant_db / 10.0) / max(energy, 1e-12)))
+    response[0] = 1.0
+    return np.asarray(response, dtype=np.float32)
+
+
+def convolved(sources_PN: FloatArray, responses_PR: FloatArray) -> FloatArray:
+    """The sum (N,) of sources (P, N), each convolved with its response (R,) and truncated to N samples.
+
+    Computed by overlap-add; blocks in which a source is silent are skipped.
+    """
+    sources, samples = sources_PN.shape
+    n_fft = max(_SMALLEST_FFT, 1 << (2 * responses_PR.shape[1] - 1).bit_length())
+    step = n_fft - responses_PR.shape[1] + 1
+    blocks = -(-samples // step)
+    padded = torch.zeros(sources, blocks * step)
+    padded[:, :samples] = torch.from_numpy(sources_PN)
+    pieces_PBN = padded.view(sources, blocks, step)
+    source_A, block_A = pieces_PBN.ne(0.0).any(-1).nonzero(as_tuple=True)
+    responses_PF = torch.fft.rfft(torch.from_numpy(responses_PR), n=n_fft)
+    spectra_AF = torch.fft.rfft(pieces_PBN[source_A, block_A], n=n_fft) * responses_PF[source_A]
+    summed_BF = torch.zeros(blocks, n_fft // 2 + 1, dtype=torch.complex64).index_add_(0, block_A, spectra_AF)
+    sounds_BN = torch.fft.irfft(summed_BF, n=n_fft)
+    mixed = torch.zeros(blocks * step + n_fft)
+    mixed[: blocks * step] = sounds_BN[:, :step].reshape(-1)
+    for block in range(blocks):
+        end = (block + 1) * step
+        mixed[end : end + n_fft - step] += sounds_BN[block, step:]
+    return np.ascontiguousarray(mixed[:samples].numpy())
+
 
 _GAP_SECONDS = 0.3
 """Mean pause between two clips of one turn."""
@@ -120,3 +291,38 @@ def _covered(segments_K2: NDArray[np.int64], samples: int) -> int:
     inside = np.clip(segments_K2[np.argsort(segments_K2[:, 0])], 0, samples)
     reached = np.concatenate([[0], np.maximum.accumulate(inside[:, 1])[:-1]])
     return int(np.maximum(0, inside[:, 1] - np.maximum(inside[:, 0], reached)).sum())
+
+
+RTTM = "ref.rttm"
+
+
+def write_conversations(
+    folder: str | Path, simulator: ConversationSimulator, count: int, seconds: float, seed: int = 0
+) -> dict[str, list[SpeakerTurn]]:
+    """Write `folder`/NNNN.wav and `folder`/ref.rttm, a corpus for `data.path`, and return the turns of each recording.
+
+    Args:
+        count: Number of conversations.
+        seconds: Length of each.
+        seed: Equal seeds give equal conversations.
+    """
+    folder, rate = Path(folder), simulator.bank.sample_rate
+    turns: dict[str, list[SpeakerTurn]] = {}
+    for number in range(count):
+        name = f"{number:04d}"
+        conversation = simulator.conversation(round(seconds * rate), generator(seed, "written", number))
+        write_audio(folder / f"{name}.wav", conversation.waveform_N, rate)
+        turns[name] = turns_of(conversation, simulator)
+    write_rttm(folder / RTTM, turns)
+    return turns
+
+
+def turns_of(conversation: Conversation, simulator: ConversationSimulator) -> list[SpeakerTurn]:
+    """The turns of a conversation in seconds, sorted by start; pauses within turns separate them."""
+    rate, speakers = simulator.bank.sample_rate, simulator.bank.speakers
+    seconds_K2 = conversation.segments_K2.clip(0, len(conversation.waveform_N)) / rate
+    return sorted(
+        SpeakerTurn(float(start), float(end), speakers[int(speaker)])
+        for (start, end), speaker in zip(seconds_K2, conversation.speaker_K, strict=True)
+        if end > start
+    )

@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from phonate.audio.decoding import VIDEO_SUFFIXES, probe
+from phonate.audio.decoding import probe
+from phonate.audio.readers import VIDEO_SUFFIXES
 from phonate.config.errors import DataError
 from phonate.data.manifests.rows import Problem, Segment, audio_files, composed, official_split, printable
 

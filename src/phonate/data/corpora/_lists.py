@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from phonate.audio.decoding import AUDIO_SUFFIXES
+from phonate.audio.readers import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
 from phonate.data.manifests.rows import (
     Problem,

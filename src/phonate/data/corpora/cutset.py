@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from phonate.config.errors import DataError
-from phonate.config.packages import optional_package
+from phonate.config.errors import DataError, optional_package
 from phonate.data.corpora._lists import first_object, json_lines
-from phonate.data.datasets.names import LHOTSE
+from phonate.data.datasets.settings import LHOTSE
 from phonate.data.manifests.rows import Problem, Row, Segment, as_text, checked_row, malformed
 
 NOT_LHOTSE = (

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.annotations._lines import seconds
+from phonate.data.annotations import seconds
 from phonate.data.corpora._annotations import is_stereo, ordered
 from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import (

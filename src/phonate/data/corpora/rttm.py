@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.annotations.rttm import FIELDS, SpeakerTurn, speaker_line
-from phonate.data.annotations.uem import Region, uem_region
+from phonate.data.annotations import FIELDS, Region, SpeakerTurn, speaker_line, uem_region
 from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, split_of
 from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, malformed

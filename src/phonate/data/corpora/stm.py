@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.annotations._lines import seconds
+from phonate.data.annotations import seconds
 from phonate.data.corpora._annotations import Recordings, annotation_files, is_stereo, ordered, root_of, split_of
 from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, printable

@@ -15,8 +15,7 @@ from typing import Any
 
 from phonate.config.errors import DataError, InputError, Interrupted
 from phonate.data.corpora.lhotse import manifest_pairs
-from phonate.data.datasets.names import PARTS
-from phonate.data.datasets.settings import DatasetSettings
+from phonate.data.datasets.settings import PARTS, DatasetSettings
 
 logger = logging.getLogger("phonate")
 

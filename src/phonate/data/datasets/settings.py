@@ -1,15 +1,46 @@
-"""Settings of one corpus: an entry of the recipe's `datasets`."""
+"""Names of Lhotse's recipes, without importing Lhotse, which takes seconds.
+
+Settings of one corpus: an entry of the recipe's `datasets`.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import re
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from phonate.audio.kaldi_settings import KaldiSettings
+from phonate.audio.settings import KaldiSettings
 from phonate.config.registry import nearest
 from phonate.config.settings import Settings
-from phonate.data.datasets.names import LHOTSE, recipe_names
+
+LHOTSE = "'phonate[lhotse]'"
+"""What to install for Lhotse's recipes and manifests."""
+
+PARTS: dict[str, tuple[str, dict[str, object]]] = {
+    "mini_librispeech": ("librispeech", {"dataset_parts": "mini_librispeech"}),
+}
+"""Corpora that are subsets of others: name -> the recipe, and the arguments that select the subset."""
+
+LOCAL_SPEAKERS = frozenset({"voxconverse"})
+"""Recipes whose speaker names (spk00, spk01, ...) are valid only within a recording."""
+
+_FUNCTION = re.compile(r"\bprepare_(\w+)")
+
+
+@functools.cache
+def recipe_names() -> list[str]:
+    """The valid names in `datasets`: each X with a function `lhotse.recipes.prepare_X`, and the names in PARTS; none
+    without Lhotse."""
+    spec = importlib.util.find_spec("lhotse")
+    if spec is None or spec.origin is None:
+        return []
+    exported = (Path(spec.origin).parent / "recipes" / "__init__.py").read_text(encoding="utf-8")
+    return sorted({*_FUNCTION.findall(exported), *PARTS})
+
 
 _ONE_MODEL = "features must be the same for all corpora; set it in global_config (data.audio)"
 _ONE_STORE = "all corpora are prepared together; set it in global_config (data)"

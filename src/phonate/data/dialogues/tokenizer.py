@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.config.errors import DataError, InputError
-from phonate.config.packages import tolerate_broken_torchaudio
+from phonate.config.errors import DataError, InputError, tolerate_broken_torchaudio
 from phonate.data.dialogues.dialogue import Dialogue
-from phonate.data.dialogues.rows import SURROGATE
+from phonate.data.dialogues.reading import SURROGATE
 
 BEGIN, END, PAD, USER, ASSISTANT = "<|begin|>", "<|end|>", "<|pad|>", "<|user|>", "<|assistant|>"
 _TEMPLATE = (

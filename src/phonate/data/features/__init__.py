@@ -6,17 +6,17 @@ Other packages add theirs with an entry point in the group `phonate.features`, p
 from __future__ import annotations
 
 from phonate.config.registry import Registry
-from phonate.data.features._base import Features as Features
+from phonate.data.features.kinds import Features as Features
 
 FEATURES: Registry[type[Features]] = Registry(
     "feature",
     {
-        "fbank": "phonate.data.features.fbank:FbankFeatures",
-        "mel": "phonate.data.features.mel:MelFeatures",
-        "mfcc": "phonate.data.features.mfcc:MfccFeatures",
-        "none": "phonate.data.features.none:NoneFeatures",
-        "spectrogram": "phonate.data.features.spectrogram:SpectrogramFeatures",
-        "whisper": "phonate.data.features.whisper:WhisperFeatures",
+        "fbank": "phonate.data.features.kinds:FbankFeatures",
+        "mel": "phonate.data.features.kinds:MelFeatures",
+        "mfcc": "phonate.data.features.kinds:MfccFeatures",
+        "none": "phonate.data.features.kinds:NoneFeatures",
+        "spectrogram": "phonate.data.features.kinds:SpectrogramFeatures",
+        "whisper": "phonate.data.features.kinds:WhisperFeatures",
     },
     suffix="features",
     group="phonate.features",

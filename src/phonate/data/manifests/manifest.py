@@ -1,29 +1,70 @@
-"""From a corpus of any format to validated rows, a Lhotse CutSet and a report."""
+"""Which format a corpus has, when the recipe does not say.
+
+Every file of `phonate.data.corpora` says itself what it recognises: `recognises(path)`, and PRIORITY, for several may
+recognise the same folder (a list beside recordings, say); the highest counts. Plug-ins do the same in the module of
+their function, and come first unless they say otherwise.
+
+From a corpus of any format to validated rows, a Lhotse CutSet and a report.
+"""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from phonate.config.errors import DataError
-from phonate.config.packages import optional_package
-from phonate.data.datasets.names import LHOTSE, LOCAL_SPEAKERS
+from phonate.config.errors import DataError, optional_package
 from phonate.data.datasets.recipes import manifests_of
-from phonate.data.datasets.settings import DatasetSettings
-from phonate.data.manifests.detection import detect_format, module_of
-from phonate.data.manifests.dropping import leave_out, limited
-from phonate.data.manifests.requirements import Requirements
-from phonate.data.manifests.rows import Checked, Problem, Row, Segment
+from phonate.data.datasets.settings import LHOTSE, LOCAL_SPEAKERS, DatasetSettings
+from phonate.data.manifests.rows import Checked, Problem, Requirements, Row, Segment, by_segment
 from phonate.data.manifests.transcripts import with_transcripts
-from phonate.data.manifests.units import by_segment
-from phonate.data.manifests.validation import Progress, Report, validate
+from phonate.data.manifests.validation import Report, leave_out, limited, validate
+from phonate.data.parallel import Progress
 from phonate.data.settings import CORPORA, RecordingData, cache_root
 
 if TYPE_CHECKING:
     from lhotse import CutSet
+
+
+_PLUGGED_IN = 100
+
+
+def detect_format(path: Path) -> str:
+    """The name of a format: folder, json, csv, ... Raises DataError saying what was found instead."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
+    found = [(_priority(module), name, module) for name in CORPORA.names() if (module := module_of(name)) is not None]
+    for _, name, module in sorted(found, key=lambda one: (-one[0], one[1])):
+        recognises: Callable[[Path], bool] = module.recognises
+        if recognises(path):
+            return name
+    if not path.is_dir():
+        raise DataError(f"{path}: not a list of recordings in a known format; name the format by data.format")
+    try:
+        listed = ", ".join(sorted(entry.name for entry in path.iterdir())[:5]) or "nothing"
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    raise DataError(f"{path}: no audio files and no metadata.csv or metadata.json in it (found: {listed})")
+
+
+def module_of(name: str) -> ModuleType | None:
+    """The module of a format, if it recognises corpora by itself."""
+    entry = CORPORA.find(name)
+    if isinstance(entry, str):
+        module: ModuleType | None = importlib.import_module(entry.partition(":")[0])
+    else:
+        module = sys.modules.get(getattr(entry, "__module__", ""))
+    return module if hasattr(module, "recognises") else None
+
+
+def _priority(module: ModuleType) -> int:
+    return int(getattr(module, "PRIORITY", _PLUGGED_IN))
+
 
 Rows = Callable[..., Iterable[Row | Problem]]
 

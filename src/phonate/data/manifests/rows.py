@@ -1,19 +1,99 @@
-"""Rows and segments, what every corpus format yields, and finding audio files."""
+"""What a task requires of a row.
+
+Recognising what phonate wrote itself, so that no corpus is built from it.
+
+Rows and segments, what every corpus format yields, and finding audio files.
+
+Rows of recordings, or a row for each of their segments.
+
+The samples of a row: of its whole file, or of the part and channel that it names. What is unusual about a file is
+told once, where its row is checked.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
-from phonate.audio.decoding import AUDIO_SUFFIXES, USUAL_SUFFIXES
-from phonate.audio.quality.measures import AudioQuality
+from phonate.audio.decoding import (
+    BLOCK_SECONDS,
+    FloatArray,
+    Recording,
+    joined,
+    open_recording,
+    regrouped,
+    resample,
+    resampled,
+)
+from phonate.audio.quality import AudioQuality
+from phonate.audio.readers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.config.errors import DataError
-from phonate.data.manifests.outputs import is_output
+
+LONGEST_UNLABELLED = 2.0
+"""Seconds outside of all segments that a clip of one speaker may have; longer stretches may be anyone's speech."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a row must have for a task; others are refused and counted. The default takes everything that can be read.
+
+    `RecordingData.requirements` states them for the task whose settings it is.
+    """
+
+    text: bool = False
+    """A text that holds a letter or a digit."""
+    one_speaker: bool = False
+    """At most one speaker, who talks throughout: no stretch over LONGEST_UNLABELLED outside of the segments."""
+    speaker: bool = False
+    """A name for the speaker of each segment, and at least one segment."""
+    trained_speaker: bool = False
+    """A speaker who is in training too: where official splits part the speakers, those of the others are refused. For
+    models that learn each speaker's voice, and know no others."""
+    min_seconds: float = 0.0
+    """Shorter rows are refused."""
+    max_seconds: float | None = None
+    """Longer rows are refused. None: rows may be of any length."""
+    may_be_empty: ClassVar[bool] = False
+    """Whether `speaker` also takes rows without a segment, in which nobody speaks."""
+
+
+@dataclass(frozen=True)
+class ConversationRequirements(Requirements):
+    """Recordings in which any number of people speak, or nobody: every segment there is names its speaker."""
+
+    speaker: bool = True
+    may_be_empty: ClassVar[bool] = True
+
+
+_IN_A_RUN = ("manifest.json", "hyperparameters.json", "metrics.jsonl", "checkpoints")
+_SESSION = re.compile(r"session_\d{8}_\d{6}")
+
+
+def is_output(folder: Path) -> bool:
+    """Whether `folder` is a run, an exported model, a session's folder, its logs, or the output folder of sessions.
+
+    Scans for recordings or texts skip such folders below the one they start from: samples, previews and reports in
+    them are not part of a corpus.
+    """
+    if (folder / "recipe.yaml").is_file() and any((folder / name).exists() for name in _IN_A_RUN):
+        return True
+    if _SESSION.fullmatch(folder.name) and (folder.parent / "logs" / f"{folder.name}.json").is_file():
+        return True
+    return _holds_session_logs(folder / "logs") or (folder.name == "logs" and _holds_session_logs(folder))
+
+
+def _holds_session_logs(folder: Path) -> bool:
+    try:
+        return any(_SESSION.fullmatch(file.stem) for file in folder.glob("session_*.json"))
+    except OSError:  # unreadable: whoever reads the folder reports it
+        return False
+
 
 SLACK_SECONDS = 0.5
 """How far the times of a corpus may be from those of its recordings: annotations are often rounded up."""
@@ -305,3 +385,89 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # a name that is too long, say, as when a list has its columns mixed up
         return False
+
+
+_OVERLAP_SECONDS = 0.1
+
+
+def by_segment(rows: Sequence[Row | Problem], one_speaker: bool) -> Iterator[Row | Problem]:
+    """A row for each segment, cut out of its recording. If the task takes one speaker, segments that another speaker
+    overlaps become problems. A row whose only segment has no times stays as it is."""
+    for row in rows:
+        if isinstance(row, Problem):
+            yield row
+            continue
+        if not row.segments:
+            yield Problem(row.id, row.place, "no segment", "the recording has no segment to cut out")
+        for segment in row.segments:
+            alone = len(row.segments) == 1 and segment.end is None
+            id = segment.id or (row.id if alone else f"{row.id}-{round(1000 * segment.start):08d}")
+            other = _other_speaker(segment, row.segments) if one_speaker else None
+            if other is not None:
+                yield Problem(id, row.place, "overlapped speech", f"{other} speaks during this segment")
+                continue
+            yield _cut_out(row, segment, id)
+
+
+def _cut_out(row: Row, segment: Segment, id: str) -> Row:
+    """The part of a row that a segment takes. One that reaches beyond the row keeps its times, so that validation can
+    refuse it where its text would be cut."""
+    start, end = max(segment.start, row.start), segment.end if segment.end is not None else row.end
+    if end is not None and row.end is not None:
+        end = min(end, row.end)
+    inside = segment.end is None or (start, end) == (segment.start, segment.end)
+    return replace(row, id=id, segments=(replace(segment, end=None) if inside else segment,), start=start, end=end)
+
+
+def _end(segment: Segment) -> float:
+    return float("inf") if segment.end is None else segment.end
+
+
+def _other_speaker(segment: Segment, segments: Sequence[Segment]) -> str | None:
+    """A speaker other than that of `segment`, who speaks in it."""
+    for one in segments:
+        overlap = min(_end(segment), _end(one)) - max(segment.start, one.start)
+        if one.speaker != segment.speaker and overlap > _OVERLAP_SECONDS:
+            return str(one.speaker)
+    return None
+
+
+LONG_SECONDS = 120.0
+"""Longer rows are read in blocks."""
+
+
+def read_part(row: Row, sample_rate: int | None = None) -> tuple[FloatArray, int]:
+    """The waveform (samples,) of a row, resampled to `sample_rate` (its own by default), and its rate.
+
+    Raises DataError as `read_audio` does.
+    """
+    with open_recording(row.path) as recording:
+        rate = recording.sample_rate
+        if row.channel is not None and sample_rate not in (None, rate):  # as `part_blocks`, to the bit
+            assert sample_rate is not None
+            return joined(resampled(blocks_of(row, recording), rate, sample_rate)), sample_rate
+        waveform = joined(blocks_of(row, recording))
+    if sample_rate in (None, rate):
+        return waveform, rate
+    assert sample_rate is not None
+    return resample(waveform, rate, sample_rate), sample_rate
+
+
+def load_row(row: Row, sample_rate: int) -> FloatArray:
+    """The waveform (samples,) of a row at `sample_rate`, its peak brought to 1, as it is cached."""
+    from phonate.audio.processor import normalised_peak  # imports torch
+
+    return normalised_peak(read_part(row, sample_rate)[0])
+
+
+def part_blocks(row: Row, sample_rate: int | None = None) -> Iterator[FloatArray]:
+    """The same waveform in blocks of about 30 s."""
+    with open_recording(row.path) as recording:
+        rate = recording.sample_rate if sample_rate is None else sample_rate
+        blocks = resampled(blocks_of(row, recording), recording.sample_rate, rate)
+        yield from regrouped(blocks, round(BLOCK_SECONDS * rate))
+
+
+def blocks_of(row: Row, recording: Recording) -> Iterator[FloatArray]:
+    """The waveform of a row in blocks (samples,), at the rate of its recording, which is open."""
+    return recording.blocks(row.start, None if row.end is None else row.end - row.start, row.channel)

@@ -18,7 +18,7 @@ from typing import Any
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import Problem, Row, as_text, checked_row, printable
-from phonate.data.manifests.text_checks import has_words
+from phonate.data.manifests.validation import has_words
 
 TEXTS, LEFT_OUT, HEARD = "transcripts.jsonl", "left_out.jsonl", "heard.jsonl"
 Entry = Mapping[str, Any]

@@ -1,32 +1,227 @@
-"""Which rows of a corpus can be used, and why the others can't."""
+"""Recordings excluded by `data.drop` and `data.limit`.
+
+Quality checks of a clip and its text. Each finding has a score: 1 or more is a warning, and clips with higher scores
+are more likely to be unusable.
+
+Which rows of a corpus can be used, and why the others can't.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from phonate.audio.decoding import BLOCK_SECONDS, AudioInfo, FloatArray, joined, open_recording, probe, regrouped
-from phonate.audio.quality.measures import describe, describe_blocks
+from phonate.audio.quality import describe, describe_blocks
 from phonate.config.errors import DataError
-from phonate.data.manifests.recording import LONG_SECONDS, blocks_of
-from phonate.data.manifests.requirements import LONGEST_UNLABELLED, Requirements
+from phonate.config.randomness import derived_seed
+from phonate.data.corpora._lists import read_lines
 from phonate.data.manifests.rows import (
+    LONG_SECONDS,
+    LONGEST_UNLABELLED,
     SLACK_SECONDS,
     Checked,
     Problem,
+    Requirements,
     Row,
     Segment,
+    blocks_of,
     official_split,
     printable,
 )
-from phonate.data.manifests.text_checks import has_words, speech_warnings
 from phonate.data.parallel import Progress as Progress
 from phonate.data.progress import report_progress
+
+logger = logging.getLogger("phonate")
+
+_NAMED = 5
+
+
+def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -> list[Row | Problem]:
+    """The rows whose ids are not listed in the file `drop`. The report counts the others and warns of ids that no
+    recording has."""
+    if drop is None:
+        return list(rows)
+    path = Path(drop).expanduser()
+    if not path.is_file():
+        raise DataError(f"data.drop: {path}: no such file; it is relative to {Path.cwd()}")
+    unwanted = {id: number for number, line in enumerate(read_lines(path), start=1) if (id := line.strip())}
+    kept = [row for row in rows if row.id not in unwanted]
+    report.dropped += len(rows) - len(kept)
+    listed = {row.id for row in rows}
+    for id, number in unwanted.items():
+        if id not in listed:
+            report.warnings.append(Problem(id, f"{path}:{number}", "unknown id", f"no recording has the id {id!r}"))
+    return kept
+
+
+def limited(rows: Sequence[Row | Problem], limit: int | None, report: Report) -> list[Row | Problem]:
+    """At most `limit` rows: those whose ids hash lowest, a sample that spans speakers and stays nearly the same when
+    rows are added or removed. The report counts the others."""
+    if limit is None or len(rows) <= limit:
+        return list(rows)
+    lowest = sorted(range(len(rows)), key=lambda i: derived_seed("limit", rows[i].id))[:limit]
+    report.over_limit += len(rows) - limit
+    return [rows[i] for i in sorted(lowest)]
+
+
+def warn_left_out(reason: str, recordings: Sequence[str]) -> None:
+    """Log how many recordings are left out for a `reason` ("are too short", say), and the first few of them."""
+    if recordings:
+        more = f" and {len(recordings) - _NAMED} more" if len(recordings) > _NAMED else ""
+        listed = "; ".join(recordings[:_NAMED])
+        logger.warning("%d recordings %s, and are left out: %s%s", len(recordings), reason, listed, more)
+
+
+CLIPPED_SHARE = 0.001
+LONGEST_EDGE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 2.0
+NOISE_DB = -15.0
+SLOWEST, FASTEST = 4.0, 35.0
+"""Characters per second; speech is neither slower nor faster."""
+DEVIATIONS = 5.0
+"""Largest deviation from the corpus's median rate, in robust standard deviations of the log rate."""
+_LEAST_DEVIATION = 0.08  # similar sentences hardly deviate: without a minimum some would be flagged
+_FEWEST = 10  # rates needed for a meaningful median
+_SHORT = 20  # characters; for shorter texts the pauses around them dominate the duration
+_FORMATTING = {"\u200c", "\u200d"}  # (non-)joiners, needed in Persian, Hindi and others
+_MOST_SCORE = 9.9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem of a clip."""
+
+    reason: str
+    detail: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Speaking rates of a corpus: median and spread of the log of characters per second."""
+
+    median: float
+    deviation: float
+
+    @classmethod
+    def of(cls, clips: Iterable[Checked]) -> Rates | None:
+        """The rates of the clips with text; None if there are fewer than 10."""
+        found = [rate for one in clips if characters(one) >= _SHORT and (rate := rate_of(one)) > 0.0]
+        if len(found) < _FEWEST:
+            return None
+        logs = np.log(found)
+        middle = float(np.median(logs))
+        return cls(middle, max(_LEAST_DEVIATION, 1.4826 * float(np.median(np.abs(logs - middle)))))
+
+
+def has_words(text: str | None) -> bool:
+    """Whether a text contains a letter or a digit."""
+    return any(letter.isalnum() for letter in text or "")
+
+
+def characters(one: Checked) -> int:
+    """Characters of a clip's text; a run of spaces counts as one."""
+    return len(" ".join((one.row.text or "").split()))
+
+
+def rate_of(one: Checked) -> float:
+    """Characters per second, without leading and trailing silence."""
+    return characters(one) / max(0.1, one.seconds - one.quality.leading_silence - one.quality.trailing_silence)
+
+
+def findings(one: Checked, rates: Rates | None) -> list[Finding]:
+    """All findings for a clip, including its speaking rate relative to the corpus.
+
+    Pauses and rates are not judged for recordings of several segments, which may be conversations."""
+    found = [*_sound(one), *_signs(one.row.text or "")]
+    if len(one.row.segments) > 1:
+        return [finding for finding in found if finding.reason != "long silence"]
+    if has_words(one.row.text):
+        found.append(_rate(one, rates))
+    return found
+
+
+def speech_warnings(usable: Sequence[Checked]) -> Iterator[Problem]:
+    """A warning for each finding with a score of at least 1, and for missing and duplicate texts."""
+    rates = Rates.of(usable)
+    any_text = any(has_words(one.row.text) for one in usable)
+    first: dict[str, Checked] = {}
+    for one in usable:
+        row = one.row
+        for finding in findings(one, rates):
+            if finding.score >= 1.0:
+                yield Problem(row.id, row.place, finding.reason, finding.detail)
+        if not has_words(row.text):
+            if any_text:
+                yield Problem(row.id, row.place, "no text", "other recordings have a text")
+            continue
+        earlier = first.setdefault(" ".join((row.text or "").split()).lower(), one)
+        # Several speakers may well read the same sentence.
+        if earlier is not one and earlier.row.speaker == row.speaker and earlier.content != one.content:
+            yield Problem(row.id, row.place, "duplicate text", f"same text as {earlier.row.id!r}, but different audio")
+
+
+def _sound(one: Checked) -> Iterator[Finding]:
+    quality = one.quality
+    clipped = f"{100 * quality.clipping_share:.1f} % of the samples are clipped"
+    yield _finding("clipping", clipped, quality.clipping_share / CLIPPED_SHARE, quality.clipping_share > CLIPPED_SHARE)
+    for where, seconds, most in (
+        ("before the first sound", quality.leading_silence, LONGEST_EDGE_SECONDS),
+        ("after the last sound", quality.trailing_silence, LONGEST_EDGE_SECONDS),
+        ("in the middle", quality.longest_pause, LONGEST_PAUSE_SECONDS),
+    ):
+        yield _finding("long silence", f"{seconds:.1f} s of silence {where}", seconds / most, seconds > most)
+    noise = f"the quietest parts are only {-quality.noise_db:.0f} dB below the loudest: noise or music"
+    # 1 at the limit, and one more for each 3 dB
+    yield _finding("noise", noise, 1.0 + (quality.noise_db - NOISE_DB) / 3.0, quality.noise_db > NOISE_DB)
+
+
+def _signs(text: str) -> Iterator[Finding]:
+    odd = sorted({letter for letter in text if _is_odd(letter)})
+    if odd:
+        named = ", ".join(f"U+{ord(letter):04X}" for letter in odd[:5])
+        yield Finding("odd characters", f"the text contains unprintable characters: {named}", 1.0)
+
+
+def _is_odd(letter: str) -> bool:
+    if letter in _FORMATTING:
+        return False
+    # U+FFFD stands where another program could not decode a character.
+    return letter == "\ufffd" or unicodedata.category(letter) in {"Cc", "Cf", "Co", "Cn", "Zl", "Zp"}
+
+
+def _rate(one: Checked, rates: Rates | None) -> Finding:
+    length, rate = characters(one), rate_of(one)
+    short = length < _SHORT
+    # Allow a second for the pauses around a short text.
+    slowest = length / max(0.1, one.seconds - 1.0) if short else rate
+    detail = f"{rate:.1f} characters a second"
+    score = 0.0 if rates is None or short else abs(np.log(rate) - rates.median) / rates.deviation / DEVIATIONS
+    if rates is not None and not short:
+        detail += f", the corpus has {np.exp(rates.median):.1f}"
+    slow = slowest < SLOWEST or (score > 1.0 and rates is not None and np.log(rate) < rates.median)
+    fast = rate > FASTEST or (score > 1.0 and not slow)
+    beyond = max(SLOWEST / max(slowest, 0.01), rate / FASTEST)
+    reason = "too slow for its text" if slow else "too fast for its text" if fast else "speaking rate"
+    return _finding(reason, detail, max(float(score), beyond if slow or fast else 0.0), slow or fast)
+
+
+def _finding(reason: str, detail: str, score: float, warned: bool) -> Finding:
+    """A finding with a score of at least 1 if `warned`, otherwise below 1."""
+    bounded = min(max(score, 0.0), _MOST_SCORE)
+    return Finding(reason, detail, max(1.0, bounded) if warned else min(bounded, 0.99))
+
 
 THREADS = 4
 SILENT_SHARE = 0.5

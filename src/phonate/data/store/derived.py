@@ -1,22 +1,49 @@
-"""Features that are too expensive to compute in each epoch (F0, Whisper encodings): computed once, memory-mapped."""
+"""F0 of a prepared corpus's recordings, computed in worker processes without torch.
+
+Features that are too expensive to compute in each epoch (F0, Whisper encodings): computed once, memory-mapped.
+
+Mels that a model predicted for the recordings of a corpus (teacher-forced, aligned with the recorded mels).
+
+Training a vocoder on them as well matches its input at inference: predicted mels are smoother than recorded ones.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from phonate.audio.decoding import FloatArray
+from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig
+from phonate.config.errors import DataError
 from phonate.data.parallel import map_files
 from phonate.data.progress import report_progress
-from phonate.data.store.folders import DIGESTS, damaged, new_folder, verify
-from phonate.data.store.pitch import crashed, pitch_of
+from phonate.data.store.cache import DIGESTS, FeatureCache, damaged, new_folder, verify
+from phonate.data.store.index import Index
 from phonate.data.store.prepared import Prepared
+
+
+def pitch_of(folder: Path, audio: AudioConfig, position: int) -> FloatArray:
+    """F0 (T, 1) in Hz of recording number `position` of the corpus in `folder`, at the frames of its mel."""
+    return f0(_waveforms(folder).waveform(position), audio.sample_rate, audio.hop_length)[:, None]
+
+
+@lru_cache(maxsize=1)
+def _waveforms(folder: Path) -> FeatureCache:
+    return FeatureCache(folder, Index.load(folder))
+
+
+def crashed(position: int) -> FloatArray:
+    """Raises, for a process that died at a recording."""
+    raise DataError(f"the process that computed the pitch of recording {position} died; free some memory and try again")
+
 
 Values = npt.NDArray[Any]
 
@@ -127,3 +154,57 @@ def _write_header(file: BinaryIO, dtype: npt.DTypeLike, frames: int, width: int)
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
     header = {"descr": descr, "fortran_order": False, "shape": (frames, width)}
     np.lib.format.write_array_header_1_0(file, header)
+
+
+_FACTS = "predicted.json"
+
+
+def write_predicted(folder: Path, features: str, ids: Sequence[str], predict: Callable[[int], FloatArray]) -> None:
+    """Write `predict(i)`, (frames, bands), for each of `ids`; `features` is the fingerprint of the mels.
+
+    Raises DataError when `folder` is there already.
+    """
+    if folder.exists():
+        raise DataError(f"{folder}: exists already; choose another folder, or remove it")
+    open_derived(folder, len(ids), predict, np.float16, what="predicting mels")
+    (folder / _FACTS).write_text(json.dumps({"features": features, "ids": list(ids)}), encoding="utf-8")
+
+
+class TeacherForcedMels:
+    """Reads what `write_predicted` wrote, by the recording's id."""
+
+    def __init__(self, folder: str | Path, features: str) -> None:
+        """Raises DataError for a folder without mels, or with mels of other features than `features`."""
+        path = Path(folder).expanduser()
+        try:
+            facts = json.loads((path / _FACTS).read_text(encoding="utf-8"))
+            self._mels = DerivedFeatures(path)
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{path}: no predicted mels here ({error}); phonate predict writes them") from error
+        if facts["features"] != features:
+            raise DataError(
+                f"{path}: mels of features {facts['features']}, data.audio makes {features}; use the same one"
+            )
+        self._places = {name: place for place, name in enumerate(facts["ids"])}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    @property
+    def example(self) -> str | None:
+        """A recording that there is a mel of."""
+        return next(iter(self._places), None)
+
+    def get(self, name: str, frames: int) -> FloatArray | None:
+        """The mel (frames, bands) predicted for the recording `name`; None where there is none.
+
+        Raises DataError when it is of another length than the recording's.
+        """
+        if name not in self._places:
+            return None
+        mel = self._mels[self._places[name]]
+        if len(mel) != frames:
+            raise DataError(
+                f"the mel predicted for {name} has {len(mel)} frames, its recording {frames}: another corpus?"
+            )
+        return mel

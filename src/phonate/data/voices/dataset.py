@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from phonate.audio.augmentation import DataAugmentation
+from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import InputError
 from phonate.config.randomness import generator
-from phonate.data.batches.recordings import padded
+from phonate.data.batches.samples import padded
 from phonate.data.settings import VoiceData
-from phonate.data.store.cache import FloatArray
 from phonate.data.store.prepared import Prepared, prepare
 from phonate.data.store.splits import split_index
 

@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import nn
 
-from phonate.config.errors import InputError, MissingPackageError
-from phonate.config.packages import quiet_transformers, tolerate_broken_torchaudio
-from phonate.config.recipe import Recipe
+from phonate.config.errors import InputError, MissingPackageError, quiet_transformers, tolerate_broken_torchaudio
+from phonate.config.resolve import Recipe
 from phonate.nn.pretrained.settings import Dtype, Quantization
 
 RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.positions import rotate
-from phonate.nn.transformer.blocks import Rotation
-from phonate.nn.transformer.features import RandomFeatures
+from phonate.nn.transformer.features import RandomFeatures, Rotation
 
 if TYPE_CHECKING:
     from phonate.nn.transformer.linear import LinearSums
@@ -217,7 +216,7 @@ class SelfAttention(nn.Module):
             query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)
             out_BHTE = softmax_attention(query_BHTE, key_BHTE, value_BHTE, mask_BT, self.causal, dropout, self.window)
         elif self.causal:
-            from phonate.nn.transformer.causal import causal_attention
+            from phonate.nn.transformer.linear import causal_attention
 
             out_BHTE, _ = causal_attention(packed_3BHTE, self.random.projection_ME, mask_BT, rotation)
         else:
@@ -259,8 +258,7 @@ class SelfAttention(nn.Module):
             keys, values = state.add(torch.stack((key_BHTE, value_BHTE)))
             out_BHTE = softmax_attention(query_BHTE, keys, values, causal=x_BTD.shape[1] > 1)
         else:
-            from phonate.nn.transformer.causal import causal_attention
-            from phonate.nn.transformer.linear import LinearSums
+            from phonate.nn.transformer.linear import LinearSums, causal_attention
 
             assert isinstance(state, LinearSums)
             assert self.random is not None

@@ -1,17 +1,161 @@
-"""One layer of an encoder or a decoder. Shapes: B batch, T frames, S positions of the memory, D model."""
+"""Normalisation of the branches of a layer: norms before or after them, and ReZero factors. D: model.
+
+Feed-forward networks of a layer. D: model.
+
+The convolution module of a layer (Gulati et al. 2020, "Conformer", section 2.2, with layer norm instead of batch
+norm).
+
+Shapes: B batch, T frames, D model.
+
+One layer of an encoder or a decoder. Shapes: B batch, T frames, S positions of the memory, D model.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from phonate.nn.convolution import zero_padding
 from phonate.nn.transformer.attention import AttentionState, CrossAttention, Memory, SelfAttention
-from phonate.nn.transformer.blocks import Rotation
-from phonate.nn.transformer.convolution import ConvolutionModule, ConvolutionState
-from phonate.nn.transformer.feed_forward import Activation, feed_forward
-from phonate.nn.transformer.norms import Norm, ReZero, build_norm
+from phonate.nn.transformer.features import Rotation
+
+Norm = Literal["pre", "post", "scale", "none"]
+"""Layer norm before each branch (Xiong et al. 2020), or after the residual sum (Vaswani et al. 2017); ScaleNorm before
+each branch; none."""
+
+_SMALLEST_NORM = 1e-5
+
+
+class ScaleNorm(nn.Module):
+    """Scales (..., D) to a learnt length, initially sqrt(D) (Nguyen and Salazar 2019)."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.length = nn.Parameter(torch.tensor(d_model**0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        scaled: Tensor = x * (self.length / x.norm(dim=-1, keepdim=True).clamp_min(_SMALLEST_NORM)).to(x.dtype)
+        return scaled
+
+
+class ReZero(nn.Module):
+    """A learnt factor of a branch, initially 0, so that a new layer is the identity (Bachlechner et al. 2020)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return x * self.gain.to(x.dtype)
+
+
+def build_norm(norm: Norm, d_model: int) -> nn.Module:
+    """The norm of one branch."""
+    if norm == "none":
+        return nn.Identity()
+    return ScaleNorm(d_model) if norm == "scale" else nn.LayerNorm(d_model)
+
+
+Activation = Literal["relu", "gelu", "silu", "glu", "geglu", "reglu", "swiglu"]
+
+
+class Gated(nn.Module):
+    """The first half of the units (..., 2 D) times the activation of the second half: (..., D) (Shazeer 2020)."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., 2 D) -> (..., D)."""
+        value, gate = x.chunk(2, dim=-1)
+        gated: Tensor = value * self.activation(gate)
+        return gated
+
+
+def _activations() -> dict[Activation, nn.Module]:
+    return {
+        "relu": nn.ReLU(),
+        "gelu": nn.GELU(approximate="tanh"),
+        "silu": nn.SiLU(),
+        "glu": nn.GLU(),
+        "geglu": Gated(nn.GELU(approximate="tanh")),
+        "reglu": Gated(nn.ReLU()),
+        "swiglu": Gated(nn.SiLU()),
+    }
+
+
+def feed_forward(d_model: int, d_ff: int, dropout: float, activation: Activation = "relu") -> nn.Sequential:
+    """Feed-forward network: (..., D) -> (..., D).
+
+    With an activation ending in `glu`, the first layer has 2 x `d_ff` units, half of which gate the others (Dauphin et
+    al. 2017; Shazeer 2020).
+    """
+    return nn.Sequential(
+        nn.Linear(d_model, 2 * d_ff if activation.endswith("glu") else d_ff),
+        _activations()[activation],
+        nn.Dropout(dropout),
+        nn.Linear(d_ff, d_model),
+    )
+
+
+@dataclass
+class ConvolutionState:
+    """The last kernel - 1 frames of a stream, which the next ones are convolved with."""
+
+    past_BTD: Tensor
+
+    def select(self, rows_B: Tensor) -> Self:
+        """A copy with these rows of the batch, which may repeat."""
+        return type(self)(self.past_BTD[rows_B])
+
+
+class ConvolutionModule(nn.Module):
+    """A gated depthwise convolution over neighbouring frames: (B, T, D) -> (B, T, D).
+
+    Args:
+        d_model: D.
+        kernel: Kernel size in frames, an odd number.
+        causal: Whether the kernel covers only the current and earlier frames.
+    """
+
+    def __init__(self, d_model: int, kernel: int, causal: bool) -> None:
+        super().__init__()
+        if kernel % 2 == 0:
+            raise ValueError(f"kernel {kernel}: must be odd")
+        self.kernel = kernel
+        self.reach = (kernel - 1, 0) if causal else (kernel // 2, kernel // 2)
+        self.gated = nn.Linear(d_model, 2 * d_model)
+        self.depthwise = nn.Conv1d(d_model, d_model, kernel, groups=d_model)
+        self.norm = nn.LayerNorm(d_model)
+        self.output = nn.Linear(d_model, d_model)
+
+    def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D). `mask_BT` is True for real frames; padding does not affect them."""
+        gated_BTD = zero_padding(F.glu(self.gated(x_BTD), dim=-1), mask_BT)
+        return self._convolved(F.pad(gated_BTD, (0, 0, *self.reach)))
+
+    def initial_state(self, batch: int) -> ConvolutionState:
+        """The state before the first frames of a stream, for `batch` rows."""
+        weight = self.depthwise.weight
+        return ConvolutionState(weight.new_zeros(batch, self.kernel - 1, weight.shape[0]))
+
+    def step(self, x_BTD: Tensor, state: ConvolutionState) -> Tensor:
+        """`forward` for the next frames (B, T, D) of a causal module; updates `state` in place."""
+        gated_BTD = torch.cat([state.past_BTD, F.glu(self.gated(x_BTD), dim=-1)], dim=1)
+        state.past_BTD = gated_BTD[:, gated_BTD.shape[1] - self.kernel + 1 :]
+        return self._convolved(gated_BTD)
+
+    def _convolved(self, gated_BTD: Tensor) -> Tensor:
+        mixed_BTD = self.depthwise(gated_BTD.transpose(1, 2)).transpose(1, 2)
+        out: Tensor = self.output(F.silu(self.norm(mixed_BTD)))
+        return out
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from phonate.nn.convolution import limited
 from phonate.nn.stft import AnalysisStream, SynthesisStream
-from phonate.nn.vocoder.excitation import PulseStream, noise
-from phonate.nn.vocoder.generator import Vocoder
+from phonate.nn.vocoder.generator import PulseStream, Vocoder, noise
 
 
 class VocoderStream:

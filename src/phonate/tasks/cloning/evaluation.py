@@ -22,16 +22,13 @@ from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.data.dialogues.dialogue import Audio
 from phonate.data.progress import track
-from phonate.evaluation.calibration import Calibration, calibrate
-from phonate.evaluation.packages import judge_of
-from phonate.evaluation.speaker_similarity import Embedding, SpeakerJudge
 from phonate.evaluation.tables import Evaluation
-from phonate.evaluation.transcription import Recogniser, character_edits, plain, word_edits
-from phonate.tasks.cloning.corpus import Corpus
+from phonate.pretrained.naturalness import judge_of
+from phonate.pretrained.speakers import Calibration, Embedding, SpeakerJudge, calibrate
+from phonate.pretrained.transcription import Recogniser, character_edits, plain, word_edits
+from phonate.tasks.cloning.data import CloningSample, Corpus
 from phonate.tasks.cloning.inference import VoiceCloner
-from phonate.tasks.cloning.pairs.samples import CloningSample
-from phonate.tasks.cloning.pairs.settings import CloningData
-from phonate.tasks.cloning.settings import METRICS
+from phonate.tasks.cloning.settings import METRICS, CloningData
 from phonate.training.speech_service import Reference
 
 logger = logging.getLogger("phonate")

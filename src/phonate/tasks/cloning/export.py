@@ -11,15 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
-from phonate.nn.pretrained import merging
-from phonate.nn.pretrained.merging import Mergeable, MergeReport, MergeRequest, Stored
-from phonate.tasks.cloning.network.loading import load_base
-from phonate.tasks.cloning.network.network import CloningNetwork
-from phonate.tasks.cloning.sequences.processor import write_processor
-from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
+from phonate.nn.pretrained import adapters
+from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest, Stored
+from phonate.tasks.cloning.inference import DESCRIPTION, open_based, trained_network
+from phonate.tasks.cloning.loading import load_base
+from phonate.tasks.cloning.network import CloningNetwork
+from phonate.tasks.cloning.sequences import CloningTokenizer, write_processor
 from phonate.tasks.cloning.settings import CloningRecipe
-from phonate.tasks.cloning.speaking.opening import DESCRIPTION, open_based, trained_network
-from phonate.training.checkpoints.trained import TrainedModel
+from phonate.training.checkpoints.loading import TrainedModel
 
 _PROBE_TOKENS, _PROBE_FRAMES = 48, 32
 
@@ -37,11 +36,11 @@ def export(source: Path, target: Path, form: str, base: str | None = None) -> li
     if form == "peft":
         if not adapted:
             raise InputError(f"--format peft: {source} has no adapters; use --format transformers")
-        return merging.export_adapters(trained_network(trained, torch.device("cpu")).model, target)
+        return adapters.export_adapters(trained_network(trained, torch.device("cpu")).model, target)
     if adapted:
         merge(MergeRequest(source, target, base=base))
     else:
-        with merging.new_folder(target) as folder:
+        with adapters.new_folder(target) as folder:
             _save(trained, trained_network(trained, torch.device("cpu")).base, folder)
     return sorted(file for file in target.iterdir() if file.is_file())
 
@@ -68,7 +67,7 @@ def merge(request: MergeRequest) -> MergeReport:
         save=partial(_save, trained),
         read=partial(_read, settings.text_head),
     )
-    return merging.merge(request, made)
+    return adapters.merge(request, made)
 
 
 def _refuse_projector(trained: TrainedModel[CloningRecipe], source: Path) -> None:

@@ -20,22 +20,17 @@ from torch import Tensor, nn
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.config.errors import InputError
 from phonate.data.settings import cache_folder
+from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
 from phonate.nn.pretrained.loading import require
-from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
+from phonate.tasks.cloning import losses as losses
 from phonate.tasks.cloning import model as models
-from phonate.tasks.cloning.corpus import Corpus
-from phonate.tasks.cloning.dataset import CloningDataset, examples_of
-from phonate.tasks.cloning.losses import tokens as losses
-from phonate.tasks.cloning.losses.curriculum import share
-from phonate.tasks.cloning.losses.settings import TERMS, VOICE_TERMS
-from phonate.tasks.cloning.losses.similarity import VoiceSimilarity
-from phonate.tasks.cloning.losses.voices import contrastive_loss
-from phonate.tasks.cloning.network.hearing import Hearing
-from phonate.tasks.cloning.network.memory import Load, choose_checkpointing
-from phonate.tasks.cloning.sequences.sequence import CODEBOOK_SIZE, CODEBOOKS, IGNORED
-from phonate.tasks.cloning.sequences.tokens import CloningTokenizer
-from phonate.tasks.cloning.settings import METRICS, CloningRecipe
-from phonate.training.precision.precision import FORMATS, resolve
+from phonate.tasks.cloning.data import CloningDataset, Corpus, examples_of
+from phonate.tasks.cloning.losses import VoiceSimilarity, contrastive_loss, share
+from phonate.tasks.cloning.model import Load, choose_checkpointing
+from phonate.tasks.cloning.network import Hearing
+from phonate.tasks.cloning.sequences import CODEBOOK_SIZE, CODEBOOKS, IGNORED, CloningTokenizer
+from phonate.tasks.cloning.settings import METRICS, TERMS, VOICE_TERMS, CloningRecipe
+from phonate.training.precision import FORMATS, resolve
 from phonate.training.task import Batch, Count, Coupling, Metric, Stateful, Task, Terms
 
 ACCURACY = "accuracy"

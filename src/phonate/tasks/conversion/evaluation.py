@@ -1,4 +1,11 @@
-"""Evaluation of a converter by independent judges, which were not used in its training.
+"""Models that judge converted speech, and the speakers they compare it with.
+
+Conversion without a model, as a baseline.
+
+The pitch is shifted by the ratio of the two speakers' medians, and the mean spectrum of the source is
+equalised to the target's. Words remain clear; formants, breathiness and style remain those of the source.
+
+Evaluation of a converter by independent judges, which were not used in its training.
 
 Each clip of the evaluation corpus whose speaker is not the target is converted; the target's own clips are the
 reference. A model that is given voices by recordings has several targets in the corpus, each given by some of its clips
@@ -13,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +28,200 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
-from phonate.audio.processor import PEAK, normalised_peak
-from phonate.config.errors import DataError, InputError
+from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
+from phonate.audio.whisper import weights_fingerprint, whisper_model
+from phonate.config.errors import DataError, InputError, optional_package
 from phonate.config.metrics import Metric, by_name
-from phonate.data.manifests.dropping import warn_left_out
+from phonate.data.manifests.validation import warn_left_out
 from phonate.data.progress import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
-from phonate.evaluation.speaker_similarity import Embedding, similarity
 from phonate.evaluation.tables import Evaluation
-from phonate.evaluation.transcription import (
-    character_error_rate,
-    plain,
-    word_error_rate,
-)
-from phonate.tasks.conversion.baseline import Baseline
-from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.judges import Judges, Pair, Source, Wanted, know_speakers, reference
+from phonate.pretrained.naturalness import NaturalnessJudge, judge_of
+from phonate.pretrained.speakers import Embedding, SpeakerJudge, profiles, similarity
+from phonate.pretrained.transcription import Recogniser, character_error_rate, plain, word_error_rate
+from phonate.tasks.conversion.data import long_term
+from phonate.tasks.conversion.inference import Converter, Target
+
+RANKED_SPEAKERS = 50
+MOST_OF_A_SPEAKER = 8
+"""Clips for the profile of each other speaker."""
+LEAST_CHARACTERS = 4.0
+"""Minimum letters and spaces per second of speech in a usable transcript; people speak 10 to 20."""
+_FRAME_SECONDS = 0.1
+_QUIET = 10.0**-3.5
+"""Threshold of quiet frames, relative to the power of the loud ones."""
+_CANDIDATES = ("base", "tiny.en")
+
+
+@dataclass
+class Source:
+    """A clip to convert, with other recordings of its speaker."""
+
+    clip: Clip
+    own: list[Embedding] = field(default_factory=list)
+    share: float = 1.0
+    """Part of the converted clip that the speaker judge hears, from its beginning."""
+
+
+@dataclass
+class Wanted:
+    """A voice that is converted to, and other recordings of it to compare with."""
+
+    name: str
+    clips: Sequence[Clip]
+    """What converted speech is compared with."""
+    given: Sequence[Clip]
+    """What is known of the voice in conversion; for a voice that the model learnt, `clips`."""
+    voice: Target
+    """As the converter takes it."""
+    embeddings: list[Embedding] = field(default_factory=list)
+    """Of `clips`."""
+    profiles: list[Embedding] = field(default_factory=list)
+    """Several, each from as much speech as the other speakers' profiles."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A clip to convert, its words, and the voice to convert it to."""
+
+    source: Source
+    text: str
+    wanted: Wanted
+    id: str
+
+
+class Judges:
+    """The judges of an evaluation, None where they are not installed, with profiles of all speakers."""
+
+    def __init__(self, converter: Converter) -> None:
+        self.rate = converter.sample_rate
+        self.speakers = judge_of("similarity, closer, first", SpeakerJudge)
+        content = converter.inference_metadata["content"] if converter.extractor.data.content == "whisper" else ""
+        # Must not be the recogniser whose features are the content.
+        self.recogniser = judge_of("wer, cer", lambda: independent_recogniser(content))
+        self.naturalness = judge_of("mos", NaturalnessJudge)
+        self.profiles: dict[str, Embedding] = {}
+        """Profile of every speaker but a single target."""
+
+    def embed(self, waveform: FloatArray, name: str) -> Embedding:
+        """Speaker embedding (256,) of a recording (N,)."""
+        assert self.speakers is not None
+        return self.speakers.embed(waveform, self.rate, name)
+
+    def embed_made(self, waveform: FloatArray) -> Embedding | None:
+        """Speaker embedding (256,) of a converted waveform (N,); zeros if there is no speech in it, None without
+        profiles to compare it with."""
+        if not self.profiles:
+            return None
+        try:
+            return self.embed(waveform, "")
+        except DataError:
+            return np.zeros_like(next(iter(self.profiles.values())))
+
+    def mos(self, waveform: FloatArray) -> float | None:
+        """Predicted mean opinion score (1 to 5) of a converted waveform (N,); the lowest if it is silent."""
+        if self.naturalness is None:
+            return None
+        return self.naturalness.score_made(waveform, self.rate, "the sound")
+
+    def transcribe(self, waveform: FloatArray) -> str | None:
+        """Transcript of a waveform (N,)."""
+        return None if self.recogniser is None else self.recogniser.transcribe(waveform, self.rate)
+
+
+def independent_recogniser(encoder: str) -> Recogniser:
+    """A recogniser with other weights than `encoder`, which gave the content features; preferably an available one."""
+    candidates = [name for name in _CANDIDATES if weights_fingerprint(name) != encoder]
+    here = [name for name in candidates if Path(whisper_model(name)).is_dir()]
+    return Recogniser([*here, *candidates][0])
+
+
+def reference(judges: Judges, clip: Clip) -> str:
+    """The words of a clip: its text, or else its transcript by the recogniser; "" without either.
+
+    Raises DataError if there are no words, or if the transcript is too short for the speech in the clip (recognisers
+    sometimes stop after the first words).
+    """
+    if plain(clip.text):
+        return clip.text
+    text = judges.transcribe(clip.waveform)
+    if text is None:
+        return ""
+    if not plain(text):
+        raise DataError(f"{clip.id}: no words were recognised")
+    seconds = speech_seconds(clip.waveform, judges.rate)
+    if len(plain(text)) < LEAST_CHARACTERS * seconds:
+        raise DataError(f"{clip.id}: its transcript {plain(text)!r} is too short for {seconds:.1f} s of speech")
+    return text
+
+
+def speech_seconds(waveform: FloatArray, rate: int) -> float:
+    """Seconds of a waveform (N,) less than 35 dB below its loudest 0.1 s windows."""
+    size = max(1, int(_FRAME_SECONDS * rate))
+    frames = waveform[: len(waveform) // size * size].reshape(-1, size)
+    if not len(frames):
+        return 0.0
+    power = np.square(frames, dtype=np.float64).mean(axis=1)
+    return float((power > np.percentile(power, 95) * _QUIET).sum() * _FRAME_SECONDS)
+
+
+def know_speakers(
+    judges: Judges, sources: Sequence[Source], rest: dict[str, list[Clip]], targets: Sequence[Wanted]
+) -> None:
+    """Embed the clips of the targets, the other recordings of each source speaker, and the voices among which a target
+    is ranked.
+
+    For a speaker with a single clip, the profile is made from its second half, and the converted speech compared by its
+    first half, because shared words and breaths would raise the similarity.
+    """
+    known: dict[str, tuple[list[Embedding], list[float]]] = {}
+    for source in sources:
+        name, waveform = source.clip.speaker, source.clip.waveform
+        clips = rest[name] or [replace(source.clip, waveform=waveform[len(waveform) // 2 :])]
+        source.share = 1.0 if rest[name] else 0.5
+        if name not in known:
+            known[name] = _voices(judges, clips)
+        source.own = known[name][0]
+    for name, clips in rest.items():
+        if name not in known and len(known) < RANKED_SPEAKERS - 1 and clips:
+            known[name] = _voices(judges, clips)
+    enough = float(np.median([sum(seconds) for _, seconds in known.values()]))
+    judges.profiles = {name: profiles(voices, seconds, enough)[0] for name, (voices, seconds) in known.items()}
+    for wanted in targets:
+        wanted.embeddings = [judges.embed(clip.waveform, clip.id) for clip in wanted.clips]
+        lengths = [len(clip.waveform) / judges.rate for clip in wanted.clips]
+        wanted.profiles = profiles(wanted.embeddings, lengths, enough)
+
+
+def _voices(judges: Judges, clips: Sequence[Clip]) -> tuple[list[Embedding], list[float]]:
+    """Embeddings and lengths in seconds of a speaker's first clips."""
+    clips = clips[:MOST_OF_A_SPEAKER]
+    return [judges.embed(clip.waveform, clip.id) for clip in clips], [len(c.waveform) / judges.rate for c in clips]
+
+
+class Baseline:
+    """Converts any voice towards that of the `target` recordings."""
+
+    def __init__(self, processor: AudioProcessor, target: Sequence[FloatArray]) -> None:
+        self._processor = processor
+        self._rate = processor.config.sample_rate
+        self._pitch = float(np.nanmedian([median_f0(waveform, self._rate) for waveform in target]))
+        self._spectrum_M = np.mean([long_term(processor.mel(waveform))[0] for waveform in target], axis=0)
+
+    def __call__(self, waveform: FloatArray) -> FloatArray:
+        """Convert samples (N,) at the processor's rate; returns about N samples."""
+        own = median_f0(waveform, self._rate)
+        if np.isfinite(own) and np.isfinite(self._pitch):
+            semitones = 12.0 * float(np.log2(self._pitch / own))
+            waveform = optional_package("librosa", "the pitch-shift baseline").effects.pitch_shift(
+                waveform, sr=self._rate, n_steps=semitones
+            )
+        mel_TM = self._processor.mel(waveform)
+        equalised_TM = mel_TM + (self._spectrum_M - long_term(mel_TM)[0])
+        # Keep silence silent.
+        equalised_TM = np.where(mel_TM > 0.0, equalised_TM, 0.0)
+        return self._processor.waveform(np.clip(equalised_TM, 0.0, 1.0))
+
 
 logger = logging.getLogger("phonate")
 

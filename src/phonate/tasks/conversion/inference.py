@@ -4,35 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self, TypeAlias, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from phonate.audio.chunks import overlap_add, windows
-from phonate.audio.decoding import FloatArray
-from phonate.audio.inputs import Audio, AudioT, as_waveform
-from phonate.audio.limiter import streamed
+from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, overlap_add, windows
+from phonate.audio.live import streamed
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.config.tasks import shortened
-from phonate.data.batches.recordings import padded
+from phonate.data.batches.samples import padded
 from phonate.data.manifests.rows import one_line
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.generator import Vocoder
-from phonate.rendering.renderer import Renderer, TrainedVocoder, renderer, saved_beside
-from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
-from phonate.tasks.conversion.features.running import Expected
-from phonate.tasks.conversion.features.speech_frames import SpeechFrames, timbre
-from phonate.tasks.conversion.live.mel import MelConversion
-from phonate.tasks.conversion.live.speech import LiveConversion
-from phonate.tasks.conversion.networks import Network, build_model
-from phonate.tasks.conversion.references import Reference, reference_files
+from phonate.rendering import Renderer, TrainedVocoder, renderer, saved_beside
+from phonate.tasks.conversion.data import Reference, Voice, reference_files
+from phonate.tasks.conversion.features import FeatureExtractor, Recording, SpeechFrames, timbre
+from phonate.tasks.conversion.live import LiveConversion, MelConversion
+from phonate.tasks.conversion.model import Network, build_model
+from phonate.tasks.conversion.running import Expected
 from phonate.tasks.conversion.settings import ConversionData, ConversionRecipe
-from phonate.tasks.conversion.voices import Voice
-from phonate.training.checkpoints.trained import open_trained
+from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 
 _WINDOW_SECONDS = 10.0
@@ -43,7 +38,7 @@ _LEAST_REFERENCE_SECONDS = 3.0
 _SILENT = 1e-6  # rounding may lift the floor, 0, by so much
 
 
-Target = str | Reference
+Target: TypeAlias = str | Reference
 """The name of one of the model's voices, or what `Converter.reference` makes of recordings."""
 
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from phonate.config.metrics import Metric, by_name
-from phonate.config.recipe import Recipe
+from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
-from phonate.data.manifests.requirements import Requirements
+from phonate.data.manifests.rows import Requirements
 from phonate.data.settings import VoiceData
 from phonate.training.settings import TrainingSettings
 

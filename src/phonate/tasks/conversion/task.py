@@ -25,14 +25,12 @@ from phonate.config.errors import InputError
 from phonate.config.tasks import Start
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
-from phonate.rendering.renderer import check_vocoder, start_of_vocoder
-from phonate.tasks.conversion.corpus import Corpus
-from phonate.tasks.conversion.dataset import ConversionDataset
-from phonate.tasks.conversion.distillation import Conversions, load_teacher
-from phonate.tasks.conversion.features.extractor import FeatureExtractor, Recording
+from phonate.rendering import check_vocoder, start_of_vocoder
+from phonate.tasks.conversion.data import Corpus, Reference
+from phonate.tasks.conversion.dataset import ConversionDataset, Conversions, load_teacher
+from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.networks import ConversionGAN, DistilledTransformer, build_model, network_of
-from phonate.tasks.conversion.references import Reference
+from phonate.tasks.conversion.model import ConversionGAN, DistilledTransformer, build_model, network_of
 from phonate.tasks.conversion.settings import METRICS, ConversionRecipe
 from phonate.training.adversarial import AdversarialPhases, PhaseOutput, adversarial_terms, discriminator_loss
 from phonate.training.losses import build_loss

@@ -1,30 +1,195 @@
-"""Evaluation of a diarization model: error rates, compared with baselines that need no training.
+"""Diarization without a trained model: voice activity detection, embeddings of short segments, clustering.
+
+WebRTC's voice activity detector (webrtcvad), d-vectors of 1.6 s (resemblyzer) and average linkage. It can't detect
+overlapping speech.
+
+Shapes: U frames of the detector, P segments, D embedding, S speakers, N samples of a frame.
+
+Conversations to evaluate on: another corpus, or the validation set of a run.
+
+Evaluation of a diarization model: error rates, compared with baselines that need no training.
 
 The model is evaluated without voice embeddings (speakers of neighbouring windows are matched by their activity) and
 with clustered embeddings, without and with the number of speakers given.
+
+Tuning of the decoding settings for the lowest error rate on validation data.
+
+The model runs once over each conversation. Then the cluster distance, the threshold with the median filter, and the
+minimum pause and turn are optimised in this order by grid search, each for the lowest DER over all conversations.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
-from phonate.config.errors import InputError, PhonateError
-from phonate.data.annotations import SpeakerTurn
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Row, official_split
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import FloatArray, resample
+from phonate.config.errors import InputError, PhonateError, optional_package
+from phonate.config.randomness import generator
+from phonate.data.annotations import SpeakerTurn, turns_from_activity
+from phonate.data.conversations.simulator import ConversationSimulator, turns_of
+from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.manifests.rows import Row, official_split, part_blocks
 from phonate.data.progress import track
+from phonate.data.store.prepared import Prepared
 from phonate.evaluation.diarization import DiarizationErrors, score
 from phonate.evaluation.tables import Evaluation
-from phonate.tasks.diarization.data_settings import has_corpus
-from phonate.tasks.diarization.inference import SAME_SPEAKERS, Diarizer
-from phonate.tasks.diarization.samples.held_out import HeldOut, conversations_of, kept_for_validation
-from phonate.tasks.diarization.segmentation.baseline import Baseline
-from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits
-from phonate.tasks.diarization.settings import METRICS
+from phonate.pretrained.naturalness import old_pkg_resources
+from phonate.pretrained.speakers import JUDGE_RATE, SpeakerJudge
+from phonate.tasks.diarization.clustering import LocalSpeakers, SpeakerLimits, cluster
+from phonate.tasks.diarization.data import Corpus, samples_of
+from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, Diarizer
+from phonate.tasks.diarization.settings import METRICS, DecodingSettings, DiarizationData, has_corpus
+from phonate.training.run import Run
+
+_FRAME_SECONDS = 0.03
+"""webrtcvad accepts frames of 10, 20 or 30 ms."""
+_AGGRESSIVENESS = 3
+"""webrtcvad's mode from 0 to 3; 3 rejects most non-speech, and is the best on meetings."""
+_SMOOTHED_SECONDS = 0.3
+_PIECES_PER_SECOND = 4
+_MOST_CLUSTERED = 3000
+"""If there are more segments, evenly spaced ones are clustered and the others assigned to the nearest cluster."""
+
+
+class Baseline:
+    """Detects speech and clusters its segments by speaker."""
+
+    def __init__(self, distance: float) -> None:
+        """`distance`: cosine distance above which clusters are not merged, if the number of speakers is not given.
+
+        Raises MissingPackageError if resemblyzer is not installed.
+        """
+        self._distance = distance
+        self._judge = SpeakerJudge()
+
+    @cached_property
+    def _detector(self) -> Any:
+        with old_pkg_resources():
+            return optional_package("webrtcvad", "voice activity").Vad(_AGGRESSIVENESS)
+
+    def diarize(
+        self, blocks: Iterable[FloatArray], sample_rate: int, limits: SpeakerLimits | None = None
+    ) -> list[SpeakerTurn]:
+        """The turns of a recording, given in blocks (N,) at `sample_rate` Hz."""
+        waveform = np.concatenate(list(blocks))
+        if sample_rate != JUDGE_RATE:
+            waveform = resample(waveform, sample_rate, JUDGE_RATE)
+        voiced_U = self._voiced(waveform)
+        pieces_PD, middle_P = self._judge.embed_continuously(waveform, _PIECES_PER_SECOND)
+        if not voiced_U.any():
+            return []
+        frame_P = np.minimum((middle_P / _FRAME_SECONDS).astype(int), len(voiced_U) - 1)
+        kept_P = np.flatnonzero(voiced_U[frame_P])
+        if not len(kept_P):  # the speech is so short that no segment is centred on it
+            kept_P = np.arange(len(middle_P))
+        clustered_P = np.zeros(len(kept_P), dtype=np.float32)
+        clustered_P[:: -(-len(kept_P) // _MOST_CLUSTERED)] = 10.0
+        found = LocalSpeakers(np.arange(len(kept_P)), pieces_PD[kept_P], clustered_P, np.arange(len(kept_P)))
+        labels_P = cluster(found, self._distance, limits or SpeakerLimits())
+        time_U = (np.arange(len(voiced_U)) + 0.5) * _FRAME_SECONDS
+        label_U = labels_P[np.rint(np.interp(time_U, middle_P[kept_P], np.arange(len(kept_P)))).astype(int)]
+        active_US = (label_U[:, None] == np.arange(labels_P.max() + 1)) & voiced_U[:, None]
+        names = [f"speaker{number + 1}" for number in range(active_US.shape[1])]
+        return turns_from_activity(active_US, 1.0 / _FRAME_SECONDS, names)
+
+    def _voiced(self, waveform: FloatArray) -> NDArray[np.bool_]:
+        """(U,) speech activity of each frame, smoothed by a median filter."""
+        from scipy.ndimage import median_filter
+
+        size = round(_FRAME_SECONDS * JUDGE_RATE)
+        frames_UN = waveform[: len(waveform) // size * size].reshape(-1, size)
+        pcm_UN = (frames_UN.clip(-1.0, 1.0) * 32767).astype("<i2")
+        voiced_U = np.array([self._detector.is_speech(one.tobytes(), JUDGE_RATE) for one in pcm_UN], dtype=bool)
+        width = round(_SMOOTHED_SECONDS / _FRAME_SECONDS) | 1
+        return np.asarray(median_filter(voiced_U.astype(np.uint8), width)) > 0 if len(voiced_U) else voiced_U
+
+
+_BLOCK_SECONDS = 30.0
+_MOST_SIMULATED = 100
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A conversation with its reference turns."""
+
+    id: str
+    read: Callable[[], Iterable[FloatArray]]
+    """Iterates over the waveform in blocks (N,), at the model's sample rate."""
+    turns: list[SpeakerTurn]
+    """Sorted by start."""
+    seconds: float
+    """Length."""
+    file: str | None = None
+    """The recording's file; None for simulated conversations and prepared recordings."""
+
+
+def conversations_of(data: DiarizationData, path: str) -> Iterator[HeldOut]:
+    """The usable recordings of the corpus at `path`, read at the sample rate of `data`.
+
+    Raises DataError if there are none.
+    """
+    others = {"path": path, "datasets": (), "simulation": None, "format": "auto", "drop": None, "limit": None}
+    for one in check_corpus(data.model_copy(update=others))[0]:
+        turns = [
+            SpeakerTurn(segment.start, segment.end or one.seconds, str(segment.speaker))
+            for segment in one.segments
+            if (segment.end or one.seconds) > segment.start
+        ]
+        read = partial(part_blocks, one.row, data.audio.sample_rate)
+        yield HeldOut(one.row.id, read, sorted(turns), one.seconds, str(one.row.path))
+
+
+def kept_for_validation(data: DiarizationData) -> Iterator[HeldOut]:
+    """The validation set of a run with this data: recordings, or simulated conversations.
+
+    Raises InputError if it is empty.
+    """
+    corpus = Corpus(data)
+    simulator = corpus.simulators.get("validation")
+    if simulator is not None:
+        yield from _simulated(corpus, simulator)
+        return
+    positions = corpus.positions("validation")
+    if corpus.prepared is None or not positions:
+        raise InputError("the run has no validation recordings (data.validation); give a corpus with --data")
+    for position in positions:
+        yield _recorded(corpus.prepared, position, data.audio.sample_rate)
+
+
+def _recorded(prepared: Prepared, position: int, rate: int) -> HeldOut:
+    index, cache, size = prepared.index, prepared.cache, round(_BLOCK_SECONDS * rate)
+    samples = int(index.sample_start[position + 1] - index.sample_start[position])
+
+    def read() -> Iterator[FloatArray]:
+        for start in range(0, samples, size):
+            yield cache.waveform(position, start, start + size)
+
+    turns = [
+        SpeakerTurn(one.start, one.end, index.speakers[one.speaker])
+        for one in index.segments(position)
+        if one.end > one.start
+    ]
+    return HeldOut(index.id[position], read, sorted(turns), samples / rate)
+
+
+def _simulated(corpus: Corpus, simulator: ConversationSimulator) -> Iterator[HeldOut]:
+    """The validation conversations, at most 100."""
+    rate, samples = corpus.data.audio.sample_rate, samples_of(corpus, corpus.data.chunk_frames)
+    for number in range(min(_MOST_SIMULATED, simulator.settings.validation_samples)):
+        conversation = simulator.conversation(samples, generator("validation conversation", number))
+        read: Callable[[], Iterable[FloatArray]] = partial(list, [conversation.waveform_N])
+        yield HeldOut(f"simulated#{number}", read, turns_of(conversation, simulator), samples / rate)
+
 
 logger = logging.getLogger("phonate")
 
@@ -163,3 +328,76 @@ def _trained_on(diarizer: Diarizer, found: Sequence[HeldOut]) -> int | None:
     if known:
         logger.warning("the model was trained on %d of the %d recordings: figures are optimistic", known, len(found))
     return known
+
+
+_DISTANCES = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
+_THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(3, 18))
+_MEDIANS = (1, 3, 5, 7, 11)
+_PAUSES = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
+_TURNS = (0.0, 0.1, 0.2, 0.3, 0.5)
+
+
+def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
+    """Tune on the run's validation set and write the values to the run, from which inference reads them.
+
+    Returns the values that differ from the recipe's. Raises InputError if the run has no validation set.
+    """
+    diarizer = Diarizer.load(run, device=device)
+    if diarizer.label_type == "custom":
+        raise InputError(f"{run}: models with label_type custom can't be tuned: the labels' meaning is not known")
+    recipe = diarizer.recipe
+    settings = tuned(diarizer, list(kept_for_validation(recipe.data)), recipe.model.decoding)
+    chosen = {
+        name: value
+        for name, value in settings.model_dump(mode="json").items()
+        if value != getattr(recipe.model.decoding, name)
+    }
+    Run(run).write_json(TUNED, chosen)
+    shown = ", ".join(f"{key} {value}" for key, value in chosen.items())
+    logger.info("tuned on validation data: %s", shown or "no changes")
+    return chosen
+
+
+@dataclass(frozen=True)
+class _Trial:
+    reference: list[SpeakerTurn]
+    analysis: Analysis
+    seconds: float
+
+
+def tuned(diarizer: Diarizer, conversations: Sequence[HeldOut], start: DecodingSettings) -> DecodingSettings:
+    """`start` with the values that have the lowest DER on the conversations; of equal ones the first."""
+    trials = [
+        _Trial(
+            diarizer.comparable(one.turns), diarizer.analyse_blocks(one.read, settings=start, name=one.id), one.seconds
+        )
+        for one in track("tuning", conversations)
+    ]
+    best = start
+    if any(trial.analysis.voices is not None for trial in trials):
+        best = _best(diarizer, trials, best, ({"cluster_distance": one} for one in _DISTANCES))
+    grid = itertools.product(_THRESHOLDS, _MEDIANS)
+    best = _best(diarizer, trials, best, ({"threshold": one, "median": two} for one, two in grid))
+    shortest = itertools.product(_PAUSES, _TURNS)
+    return _best(diarizer, trials, best, ({"min_silence": one, "min_speech": two} for one, two in shortest))
+
+
+def _best(
+    diarizer: Diarizer, trials: Sequence[_Trial], start: DecodingSettings, changes: Iterable[dict[str, Any]]
+) -> DecodingSettings:
+    tried = [start, *(start.model_copy(update=change) for change in changes)]
+    return min(tried, key=lambda settings: round(_errors(diarizer, trials, settings).wrong, 6))
+
+
+def _errors(diarizer: Diarizer, trials: Sequence[_Trial], settings: DecodingSettings) -> DiarizationErrors:
+    return sum(
+        (
+            score(
+                trial.reference,
+                diarizer.decode(trial.analysis, settings=settings).turns,
+                regions=[(0.0, trial.seconds)],
+            )
+            for trial in trials
+        ),
+        DiarizationErrors(),
+    )

@@ -16,31 +16,31 @@ import numpy as np
 import torch
 from torch import nn
 
-from phonate.audio.decoding import FloatArray, read_blocks
-from phonate.audio.inputs import Audio, AudioT, as_waveform
+from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, read_blocks
 from phonate.config.errors import DataError, InputError
 from phonate.data.annotations import SpeakerTurn, rttm_lines
-from phonate.data.batches.recordings import padded
+from phonate.data.batches.samples import padded
 from phonate.data.features import FEATURES
 from phonate.data.manifests.rows import one_line
-from phonate.tasks.diarization.decoding_settings import DecodingSettings, SmoothingSettings, Stitching
+from phonate.tasks.diarization.clustering import SpeakerLimits, Voices, by_voice, speaker_limits
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
-from phonate.tasks.diarization.segmentation.clustering import SpeakerLimits, speaker_limits
-from phonate.tasks.diarization.segmentation.matching import by_voice
-from phonate.tasks.diarization.segmentation.smoothing import smoothed
-from phonate.tasks.diarization.segmentation.stitching import (
+from phonate.tasks.diarization.segmentation import (
     Assignment,
     Exchange,
+    Read,
     Segmentation,
+    TurnStream,
+    Window,
+    active,
     by_overlap,
     joined,
+    read_windows,
     same_columns,
+    smoothed,
+    speaker_turns,
 )
-from phonate.tasks.diarization.segmentation.turns import TurnStream, active, speaker_turns
-from phonate.tasks.diarization.segmentation.voices import Voices
-from phonate.tasks.diarization.segmentation.windows import Read, Window, read_windows
-from phonate.tasks.diarization.settings import DiarizationRecipe
-from phonate.training.checkpoints.trained import open_trained
+from phonate.tasks.diarization.settings import DecodingSettings, DiarizationRecipe, SmoothingSettings, Stitching
+from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 
 _BATCH = 8

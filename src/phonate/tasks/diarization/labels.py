@@ -18,10 +18,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.nn.diarization.activity import most_active, subsampled
-from phonate.nn.diarization.permutation import among_present, best_permutation, pairwise_cost, permuted
-from phonate.nn.diarization.powerset import Powerset
-from phonate.nn.losses._classes import IGNORED
+from phonate.nn.diarization import (
+    Powerset,
+    among_present,
+    best_permutation,
+    most_active,
+    pairwise_cost,
+    permuted,
+    subsampled,
+)
+from phonate.nn.losses import IGNORED
 from phonate.nn.masks import frame_mask
 from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
 

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.nn.losses._base import Loss
-from phonate.nn.losses.bce_with_logits import BCEWithLogitsLoss
-from phonate.nn.losses.kl_div import KLDivLoss
+from phonate.nn.losses import BCEWithLogitsLoss, KLDivLoss, Loss
 from phonate.tasks.diarization.labels import (
     Arrival,
     AttractorLabels,
@@ -25,7 +23,7 @@ from phonate.tasks.diarization.labels import (
 )
 from phonate.tasks.diarization.settings import LabelTypeName
 from phonate.training.losses import CompositeLoss, LossRegistry, build_loss, compute
-from phonate.training.optimization_settings import LossSettings
+from phonate.training.settings import LossSettings
 from phonate.training.task import Count, Terms
 
 PERMUTATION = "permutation"

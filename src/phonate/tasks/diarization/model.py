@@ -14,19 +14,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.nn.diarization.attractors import EncoderDecoderAttractors
-from phonate.nn.diarization.front_end import (
+from phonate.nn.diarization import (
+    EncoderDecoderAttractors,
     FeatureNormalisation,
     FeatureStream,
     FrontEnd,
+    Powerset,
     SplicedFrames,
     StreamState,
     StridedConvolutions,
 )
-from phonate.nn.diarization.powerset import Powerset
 from phonate.nn.masks import frame_mask
-from phonate.nn.transformer.factory import build_transformer
-from phonate.nn.transformer.stack import StackState
+from phonate.nn.transformer.stack import StackState, build_transformer
 from phonate.tasks.diarization.labels import AttractorLabels, LabelType, Output, PowersetLabels, build_labels
 from phonate.tasks.diarization.losses import targets_are_classes
 from phonate.tasks.diarization.settings import DiarizationModel, DiarizationRecipe, FrontEndSettings

@@ -1,21 +1,152 @@
-"""Settings of speaker diarization."""
+"""Settings of the corpus for diarization: the recipe's `data` part.
+
+Settings of inference: from window-level probabilities to the speaker turns of a recording.
+
+Settings of speaker diarization.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from phonate.config.metrics import Metric, by_name
-from phonate.config.recipe import Recipe
+from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
-from phonate.data.settings import KALDI_SECTIONS
+from phonate.data.conversations.settings import AcousticSettings, Fraction, SimulationSettings
+from phonate.data.settings import KALDI_SECTIONS, ConversationData, KaldiData, RecordingData
 from phonate.nn.transformer.settings import SYNONYMS, TransformerSettings
-from phonate.tasks.diarization.data_settings import DiarizationData
-from phonate.tasks.diarization.decoding_settings import DecodingSettings
 from phonate.training.settings import TrainingSettings
+
+SHORTEST_SECONDS = 1.0
+
+
+class MixingSettings(Settings):
+    """Sums of two chunks of recordings, each augmented by `data.augmentation`: more overlapping speech, with the
+    acoustics of the recordings."""
+
+    share: Fraction = 0.5
+    """Share of the recorded samples to which a chunk of another recording is added."""
+    speakers: PositiveInt = 4
+    """Maximum number of speakers of the two chunks together."""
+
+
+class DiarizationData(ConversationData):
+    """Recordings with speaker labels, or single-speaker clips from which conversations are simulated."""
+
+    chunk_seconds: Annotated[float, Field(ge=SHORTEST_SECONDS)] = 30.0
+    """Length of a sample in seconds: a chunk of a recording, at a random position in training and consecutive in
+    validation, or a simulated conversation."""
+    samples: PositiveInt | None = None
+    """Training samples per epoch. Null: as many chunks as cover the recordings once, plus simulated conversations
+    according to `simulation.share` (1000 if all samples are simulated)."""
+    validation_by: Literal["speaker", "recording"] = "speaker"
+    """How `validation` splits a corpus without an official split: by speaker, so that no validation speaker occurs in
+    training, or by recording."""
+    speaker_names: Literal["corpus", "recording"] = "corpus"
+    """Whether a speaker name identifies the same person throughout the corpus, or only within its recording (A, B,
+    spk00)."""
+    simulation: SimulationSettings | None = None
+    """Conversations simulated for training, from clips of this corpus or of others. Null: none."""
+    augmentation: AcousticSettings | None = None
+    """Random reverberation, noise and level for real recordings in training. Null: no augmentation."""
+    mixing: MixingSettings | None = None
+    """Sums of chunks of different recordings in training. Null: none."""
+    pool: PositiveInt | None = None
+    """Number of simulated, augmented and mixed training samples that are computed once, held in memory and reused, for
+    features that are slow to compute, such as whisper. Null: each sample is new."""
+
+    @property
+    def strangers(self) -> Literal["corpus", "recording"] | None:
+        """As `validation_by` and `speaker_names` say."""
+        return self.speaker_names if self.validation_by == "speaker" else None
+
+    @property
+    def to_prepare(self) -> list[RecordingData]:
+        """The corpus, and the corpora of clips and of noise."""
+        own: list[RecordingData] = [self] if has_corpus(self) else []
+        acoustics = [self.augmentation, self.simulation.acoustics if self.simulation is not None else None]
+        noise = {one.noise_path: None for one in acoustics if one is not None and one.noise_path is not None}
+        return [*own, *clip_corpora(self), *(noise_corpus(self, path) for path in noise)] or [self]
+
+    @property
+    def chunk_frames(self) -> int:
+        """Maximum number of frames in a sample."""
+        return round(self.chunk_seconds * self.audio.frames_per_second)
+
+
+def has_corpus(data: DiarizationData) -> bool:
+    """Whether there is a corpus besides those in `data.simulation.path`."""
+    return data.path is not None or bool(data.datasets)
+
+
+def noise_corpus(data: DiarizationData, path: str) -> KaldiData:
+    """The settings of a folder of noise recordings."""
+    return KaldiData(path=path, audio=data.audio, cache_dir=data.cache_folder, num_jobs=data.num_jobs, validation=0.0)
+
+
+def clip_corpora(data: DiarizationData) -> list[DiarizationData]:
+    """The settings of the corpora in `data.simulation.path`, from which only waveforms are read."""
+    paths = data.simulation.paths if data.simulation is not None else ()
+    return [_waveforms(data, path) for path in paths]
+
+
+def _waveforms(data: DiarizationData, path: str) -> DiarizationData:
+    alone = {"path": path, "datasets": (), "format": "auto", "drop": None, "limit": None, "validation": 0.0}
+    return data.model_copy(update={**alone, "storage_type": None, "storage_path": None, "cache_dir": data.cache_folder})
+
+
+Stitching = Literal["embeddings", "overlap"]
+
+
+class SmoothingSettings(Settings):
+    """Smoothing of a powerset model's class probabilities by a hidden Markov model, whose states are the sets of
+    simultaneous speakers."""
+
+    change_seconds: PositiveFloat = 2.0
+    """Mean time between two changes: somebody starts or stops. 2.0 in the meetings of AMI."""
+    weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
+    """Exponent of the model's probabilities. Below 1, as those of neighbouring frames are not independent."""
+
+
+class DecodingSettings(Settings):
+    """From probabilities to turns. `phonate evaluate RUN --tune` optimises these values on validation data."""
+
+    threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """A speaker is active in frames whose probability is above this."""
+    median: PositiveInt = 1
+    """Length of the median filter that smooths the activity, in output frames; an odd number. 1: no filter."""
+    smoothing: SmoothingSettings | None = None
+    """Label type powerset: smoothing of the probabilities of each window before the threshold. Null: none."""
+    min_silence: NonNegativeFloat = 0.0
+    """Pauses between two turns of a speaker shorter than this are filled, in seconds."""
+    min_speech: NonNegativeFloat = 0.0
+    """Turns shorter than this are dropped, in seconds."""
+    window_seconds: PositiveFloat | None = None
+    """Length of the windows in which a recording is processed. Null: `data.chunk_seconds`, as in training."""
+    window_overlap: Annotated[float, Field(ge=0.0, le=0.95)] = 0.5
+    """Fraction of a window that overlaps with the next one."""
+    stitching: Stitching = "embeddings"
+    """How speakers are matched across windows: embeddings clusters voice embeddings and handles any number of
+    speakers; overlap compares the activity where windows overlap, and finds at most `num_speakers`."""
+    cluster_distance: Annotated[float, Field(gt=0.0, lt=2.0)] = 0.4
+    """Distance (1 - cosine similarity, averaged over embeddings of 1.6 s segments) above which clusters are not merged,
+    unless the number of speakers is given."""
+
+    reassignment_margin: Annotated[float, Field(ge=0.0, lt=2.0)] | None = None
+    """With stitching embeddings: segments of half a second and more in which one speaker is active go to the speaker of
+    the recording whose voice they are nearest to, if its cosine similarity is higher by more than this. Null: they stay
+    where the model puts them."""
+
+    @model_validator(mode="after")
+    def _odd_median(self) -> Self:
+        if self.median % 2 == 0:
+            raise ValueError(f"median {self.median} must be odd; an even filter would shift the turns")
+        return self
+
 
 LabelTypeName = Literal["binary", "speaker_id", "multilabel", "powerset", "arrival", "attractors", "custom"]
 
@@ -159,7 +290,7 @@ INFO = TaskInfo(
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.diarization.inference:Diarizer",
     evaluation="phonate.tasks.diarization.evaluation:evaluate",
-    tuning="phonate.tasks.diarization.tuning:tune",
+    tuning="phonate.tasks.diarization.evaluation:tune",
     implied_by=("training.eval_knobs.label_type", "datasets", "global_config"),
     sections=KALDI_SECTIONS,
     synonyms={

@@ -22,13 +22,11 @@ from torch import nn
 
 from phonate.config.randomness import generator
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
-from phonate.tasks.diarization.corpus import Corpus
-from phonate.tasks.diarization.dataset import DiarizationDataset
+from phonate.tasks.diarization.data import Corpus, DiarizationDataset, Item
 from phonate.tasks.diarization.labels import LabelType, build_labels, reference_of
 from phonate.tasks.diarization.losses import DiarizationLoss
 from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
-from phonate.tasks.diarization.samples import Item
-from phonate.tasks.diarization.segmentation.turns import active
+from phonate.tasks.diarization.segmentation import active
 from phonate.tasks.diarization.settings import METRICS, DiarizationRecipe
 from phonate.training.task import Batch, Count, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from phonate.config.errors import InputError
 from phonate.data.dialogues.tokenizer import TextTokenizer
-from phonate.nn.pretrained import merging
+from phonate.nn.pretrained import adapters
+from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest, Stored
 from phonate.nn.pretrained.loading import load_pretrained
-from phonate.nn.pretrained.merging import Mergeable, MergeReport, MergeRequest, Stored
 from phonate.tasks.language import model as models
 from phonate.tasks.language.inference import Generator
 
@@ -30,11 +30,11 @@ def export(source: Path, target: Path, form: str, base: str | None = None) -> li
     if form == "peft":
         if not adapted:
             raise InputError(f"--format peft: {source} has no adapters; use --format transformers")
-        return merging.export_adapters(generator.model, target)
+        return adapters.export_adapters(generator.model, target)
     if adapted:
         merge(MergeRequest(source, target, base=base))
     else:
-        with merging.new_folder(target) as folder:
+        with adapters.new_folder(target) as folder:
             _save(generator.tokenizer, generator.model, folder)
     return sorted(file for file in target.iterdir() if file.is_file())
 
@@ -61,7 +61,7 @@ def merge(request: MergeRequest) -> MergeReport:
         save=partial(_save, generator.tokenizer),
         read=_read,
     )
-    return merging.merge(request, made)
+    return adapters.merge(request, made)
 
 
 def _probed(vocabulary: int, model: nn.Module) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from phonate.config.metrics import by_name
-from phonate.config.recipe import Recipe
+from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
 from phonate.evaluation.tables import SHARED

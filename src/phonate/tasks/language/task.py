@@ -17,11 +17,10 @@ from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
 from phonate.nn.pretrained.loading import require
-from phonate.nn.pretrained.weights import base_fingerprint, copy_tensors, saved_tensors
 from phonate.tasks.language import model as models
-from phonate.tasks.language.corpus import Corpus
-from phonate.tasks.language.dataset import LanguageDataset
+from phonate.tasks.language.data import Corpus, LanguageDataset
 from phonate.tasks.language.settings import METRICS, LanguageRecipe
 from phonate.training.task import Batch, Count, Metric, Task, Terms, losses
 

@@ -13,20 +13,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from phonate.audio.chunks import windows
-from phonate.audio.decoding import FloatArray
-from phonate.audio.inputs import Audio, AudioT, as_waveform
+from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, windows
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
-from phonate.data.batches.recordings import padded
+from phonate.data.batches.samples import padded
 from phonate.data.manifests.rows import one_line
-from phonate.tasks.recognition.dataset import standardised
-from phonate.tasks.recognition.decoding import LanguageModelFusion, beam_search, greedy
-from phonate.tasks.recognition.language import SymbolModel
+from phonate.tasks.recognition.data import BLANK, Symbols, standardised
+from phonate.tasks.recognition.decoding import LanguageModelFusion, SymbolModel, beam_search, greedy
 from phonate.tasks.recognition.model import SUBSAMPLING, CtcModel, build_model, reduced
 from phonate.tasks.recognition.settings import RecognitionRecipe
-from phonate.tasks.recognition.symbols import BLANK, Symbols
-from phonate.training.checkpoints.trained import open_trained
+from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 
 _WINDOW_SECONDS = 30.0

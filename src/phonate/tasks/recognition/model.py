@@ -12,8 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.nn.convnext import ConvNeXt
-from phonate.nn.convolution import Downsampling
+from phonate.nn.convolution import ConvNeXt, Downsampling
 from phonate.nn.masks import frame_mask
 from phonate.tasks.recognition.settings import RecognitionModel
 

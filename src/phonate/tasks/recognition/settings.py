@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import by_name
-from phonate.config.recipe import Recipe
+from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
 from phonate.data.settings import SpokenData
@@ -35,7 +35,7 @@ class RecognitionData(SpokenData):
 
     def refusals(self, recordings: Sequence[Checked]) -> list[Problem]:
         """Texts that can't be spoken, or are longer than their recordings."""
-        from phonate.tasks.recognition.corpus import refusals  # imports torch
+        from phonate.tasks.recognition.data import refusals  # imports torch
 
         return refusals(recordings, self)
 

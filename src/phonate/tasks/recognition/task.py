@@ -16,15 +16,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from phonate.evaluation.transcription import character_edits, word_edits
-from phonate.tasks.recognition.corpus import Corpus
-from phonate.tasks.recognition.dataset import RecognitionDataset
-from phonate.tasks.recognition.decoding import greedy
-from phonate.tasks.recognition.language import SymbolModel
+from phonate.pretrained.transcription import character_edits, word_edits
+from phonate.tasks.recognition.data import BLANK, Corpus, RecognitionDataset
+from phonate.tasks.recognition.decoding import SymbolModel, greedy
 from phonate.tasks.recognition.model import CtcModel, build_model
 from phonate.tasks.recognition.settings import METRICS, RecognitionRecipe
-from phonate.tasks.recognition.symbols import BLANK
-from phonate.training.optimization_settings import require_own_loss
+from phonate.training.settings import require_own_loss
 from phonate.training.task import Batch, Count, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
 
 

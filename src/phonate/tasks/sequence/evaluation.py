@@ -21,15 +21,14 @@ from phonate.compute.device import choose
 from phonate.config.errors import InputError
 from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.reading import warn_refused
-from phonate.evaluation.answers import AnswerScores
-from phonate.evaluation.packages import judge_of
 from phonate.evaluation.tables import Evaluation
-from phonate.tasks.sequence.corpus import Corpus, ItemMaker
-from phonate.tasks.sequence.dataset import IGNORED, Item, SequenceDataset
+from phonate.evaluation.words import AnswerScores
+from phonate.pretrained.naturalness import judge_of
+from phonate.tasks.sequence.data import IGNORED, Corpus, Item, ItemMaker, SequenceDataset
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import build_model
 from phonate.tasks.sequence.settings import METRICS
-from phonate.training.steps.generators import seed_torch
+from phonate.training.step import seed_torch
 from phonate.training.task import move
 
 logger = logging.getLogger("phonate")

@@ -15,9 +15,8 @@ from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.nn.masks import frame_mask
-from phonate.nn.transformer.factory import build_decoder, build_encoder
 from phonate.nn.transformer.settings import LayerSettings
-from phonate.nn.transformer.stack import StackState
+from phonate.nn.transformer.stack import StackState, build_decoder, build_encoder
 from phonate.tasks.sequence.settings import SequenceModelSettings
 
 

@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.evaluation.answers import AnswerScores
+from phonate.evaluation.words import AnswerScores
 from phonate.nn.masks import frame_mask
 from phonate.nn.pretrained.loading import require
-from phonate.tasks.sequence.corpus import Corpus
-from phonate.tasks.sequence.dataset import IGNORED, SequenceDataset
+from phonate.tasks.sequence.data import IGNORED, Corpus, SequenceDataset
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import SequenceModel, build_model, longest
 from phonate.tasks.sequence.settings import METRICS, SequenceRecipe
-from phonate.training.losses import LOSSES, build_loss
+from phonate.training.losses import build_loss
+from phonate.training.registries import LOSSES
 from phonate.training.task import Batch, Count, Dataset, Metric, Sums, Task, Terms, losses
 
 DECODED = 128

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from phonate.config.recipe import Recipe
-from phonate.config.resolve import resolve
+from phonate.config.resolve import Recipe, resolve
 from phonate.config.settings import Settings
 
 RECIPE = "speech-autoregressive"

@@ -1,4 +1,11 @@
-"""A voice as one file, text to waveform, that needs neither torch nor phonate: ONNX, plain or as Piper's voices are, or
+"""Export to Piper: its phoneme ids, how they map to our tokens, and its config file.
+
+Piper sends `^ _ h _ ə _ l _ ... , _   _ ... . _ $`: each phoneme is followed by a pad, words are separated by spaces,
+and each mark within a sentence is followed by a space. Our models have one boundary after a word: its mark or `<word>`.
+
+MODEL_CARD.md of an exported model: training data, settings, evaluation and permitted use.
+
+A voice as one file, text to waveform, that needs neither torch nor phonate: ONNX, plain or as Piper's voices are, or
 a page with that in it.
 
 The plain file has the inputs `input` (1, L) int64, the tokens; `scales` (3,) float, how much noise the decoder is
@@ -13,34 +20,198 @@ import importlib.util
 import io
 import json
 import logging
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from phonate.config.errors import InputError, MissingPackageError
+from phonate.config.errors import CheckpointError, InputError, MissingPackageError
+from phonate.config.language_codes import is_english
 from phonate.nn.vocoder.generator import Vocoder
-from phonate.rendering.renderer import TrainedVocoder
+from phonate.rendering import TrainedVocoder
 from phonate.tasks.speech.exporting.browser.page import Runtime, find_runtime, page, require_phonemizer
-from phonate.tasks.speech.exporting.graph import SpokenPage, SpokenPiper, SpokenText
-from phonate.tasks.speech.exporting.model_card import (
-    facts_of,
-    figures_beside,
-    model_card,
-    sources_beside,
-    sources_of_vocoder,
-)
-from phonate.tasks.speech.exporting.piper import piper_config, piper_numbers
+from phonate.tasks.speech.graph import SpokenPage, SpokenPiper, SpokenText
 from phonate.tasks.speech.inference import Synthesiser, parallel
+from phonate.text.espeak import SYMBOLS
+from phonate.text.inventory import PAD, START, WORD, Inventory
+from phonate.training.checkpoints import best_or_latest
 
 if TYPE_CHECKING:
     import onnx
 
-    from phonate.tasks.speech.exporting.weights import Dtype
+    from phonate.tasks.speech.graph import Dtype
+
+
+VERSION = "1.0.0"
+"""Version of Piper's file format."""
+
+UNUSED, PHONE, SPACE, FIRST_MARK = 0, 1, 2, 3
+"""Weights of ids, for `SpokenPiper`."""
+
+_FIRST = "_^$ !'(),-.:;?"
+"""Piper's first phonemes. Some runtimes hard-code the ids of `_`, `^` and `$`, so we use the same ones."""
+_MARKS = ",:;.!?"
+"""The marks that Piper sends, in ascending order of weight."""
+_SAME = {"g": "ɡ", "Z": "ʒ", "S": "ʃ", "N": "ŋ", "X": "χ", "A": "ɑ", "Φ": "ɸ", "ʦ": "ts"}
+"""espeak mnemonics that our phonemizer replaces by IPA."""
+_SILENT = "|‿`\u200d"
+"""Ties, which our phonemizer omits."""
+
+
+@dataclass(frozen=True)
+class PiperNumbers:
+    """The phoneme ids of a voice."""
+
+    of_phonemes: dict[str, list[int]]
+    """Piper's phoneme_id_map."""
+    tokens: Sequence[int]
+    """Our token for each id."""
+    weights: Sequence[int]
+    """Weight of each id: not said, a phone, or a boundary (of a mark, the stronger the higher)."""
+
+
+def piper_numbers(inventory: Inventory) -> PiperNumbers:
+    """The ids for a voice with espeak's phones."""
+    phonemes = [*_FIRST, *(symbol for symbol in SYMBOLS if symbol not in _FIRST)]
+    numbers = {phoneme: number for number, phoneme in enumerate(phonemes)}
+    ours = {symbol: number for number, symbol in enumerate(inventory.symbols)}
+    tokens, weights = [ours[PAD]] * len(phonemes), [UNUSED] * len(phonemes)
+
+    def mean(phoneme: str, symbol: str, weight: int) -> None:
+        tokens[numbers[phoneme]], weights[numbers[phoneme]] = ours[symbol], weight
+
+    for symbol in SYMBOLS:
+        # Piper's espeak inserts glides between vowels (ðɪʲ ˈoʊld), ours does not; English has no other use of it
+        if symbol in ours and not (symbol == "ʲ" and is_english(inventory.language)):
+            mean(symbol, symbol, PHONE)
+    for weight, mark in enumerate(_MARKS, FIRST_MARK):
+        mean(mark, mark, weight)
+    mean(" ", WORD, SPACE)
+    mean("$", WORD, SPACE)  # end of a text without a final mark
+    mean("^", START, FIRST_MARK + len(_MARKS))
+    of_phonemes = {phoneme: [number] for phoneme, number in numbers.items()}
+    of_phonemes |= {written: [numbers[phone] for phone in phones] for written, phones in _SAME.items()}
+    of_phonemes |= dict.fromkeys(_SILENT, of_phonemes["_"])
+    return PiperNumbers(of_phonemes, tokens, weights)
+
+
+def piper_config(
+    numbers: PiperNumbers, name: str, language: str, speakers: Sequence[str], sample_rate: int, hop_length: int
+) -> dict[str, Any]:
+    """The contents of `voice.onnx.json`, the config file of a voice."""
+    family, _, region = language.partition("-")
+    several = len(speakers) > 1
+    return {
+        "audio": {"sample_rate": sample_rate},
+        "hop_length": hop_length,
+        "dataset": name,
+        "espeak": {"voice": language},
+        "language": {"code": f"{family}_{region.upper()}" if region else family, "family": family, "region": region},
+        "inference": {"noise_scale": 1.0, "length_scale": 1.0, "noise_w": 0.0},
+        "phoneme_type": "espeak",
+        "phoneme_map": {},
+        "phoneme_id_map": numbers.of_phonemes,
+        "num_symbols": len(numbers.tokens),
+        "num_speakers": len(speakers),
+        "speaker_id_map": {speaker: number for number, speaker in enumerate(speakers)} if several else {},
+        "piper_version": VERSION,
+    }
+
+
+CARD = "MODEL_CARD.md"
+_FIGURES = "evaluation.json"
+_HEADING = "## Evaluation"
+_NAMED = 20
+"""Maximum number of speakers listed by name; otherwise only their number is given."""
+_UNKNOWN = "not recorded"
+_NO_LICENCE = "*to be filled in: whether the licence and the speakers' consent permit the intended use*"
+_SOURCES = ("speakers", "recordings", "sources", "licence")
+"""Rows of a checkpoint's own card that say more than its files do."""
+
+
+def model_card(name: str, facts: Mapping[str, str], figures: str) -> str:
+    """The text of a card with a table of `facts`."""
+    known = {"licence": _NO_LICENCE, **facts}
+    rows = "\n".join(f"| {key} | {value} |" for key, value in known.items())
+    return f"""# {name}
+
+**The output of this model is AI-generated speech.** Disclose this wherever it is used, and do not imitate a person
+without their consent.
+
+| | |
+| --- | --- |
+{rows}
+
+{_HEADING}
+
+{figures}
+"""
+
+
+def facts_of(synthesiser: Synthesiser, vocoder: str) -> dict[str, str]:
+    """Facts about a `Synthesiser` and its training data."""
+    facts, speakers = synthesiser.inference_metadata, synthesiser.speakers
+    named = ", ".join(speakers[:_NAMED]) if len(speakers) <= _NAMED else "not listed here"
+    seconds = facts.get("seconds")
+    return {
+        "task": "text-to-speech",
+        "language": synthesiser.inventory.language,
+        "phones": f"{len(synthesiser.inventory)} symbols of the phonemizer {synthesiser.inventory.phonemizer_name}",
+        "speakers": f"{len(speakers)}: {named}",
+        "recordings": str(facts.get("recordings", _UNKNOWN)),
+        "hours": _UNKNOWN if seconds is None else f"{seconds / 3600:.2f}",
+        "sample rate": f"{synthesiser.sample_rate} Hz",
+        "features": f"{facts['features']} ({synthesiser.data.audio.n_mels} mel bands)",
+        "vocoder": vocoder,
+        "made with": "phonate",
+    }
+
+
+def sources_beside(checkpoint: Path) -> dict[str, str]:
+    """What the checkpoint's own model card says of its speakers, recordings and licence."""
+    card = checkpoint / CARD
+    if not card.is_file():
+        return {}
+    rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", card.read_text(encoding="utf-8"), re.MULTILINE)
+    return {key: value for key, value in rows if key in _SOURCES}
+
+
+def sources_of_vocoder(vocoder: str | Path | None) -> dict[str, str]:
+    """The same of the vocoder, which is part of the exported file: a run or a checkpoint that may be gone."""
+    try:
+        found = sources_beside(best_or_latest(vocoder)) if vocoder is not None else {}
+    except CheckpointError:
+        return {}
+    return {f"{key} of the vocoder": value for key, value in found.items()}
+
+
+def figures_beside(checkpoint: Path) -> str:
+    """The evaluation table of the run of `checkpoint`, if it was evaluated, or what its own model card says of it."""
+    for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
+        if (folder / _FIGURES).is_file():
+            found = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))
+            return _table(found["systems"], found.get("legend", ""))
+    if (checkpoint / CARD).is_file():
+        _, _, figures = (checkpoint / CARD).read_text(encoding="utf-8").partition(f"{_HEADING}\n")
+        if figures := figures.partition("\n## ")[0].strip():
+            return f"Of the checkpoint, before the export:\n\n{figures}"
+    return "Not evaluated. Run `phonate evaluate RUN` before the export to include figures."
+
+
+def _table(systems: Mapping[str, Mapping[str, float]], legend: str) -> str:
+    metrics = list(dict.fromkeys(metric for values in systems.values() for metric in values))
+    lines = [f"| system | {' | '.join(metrics)} |", f"| --- |{' --- |' * len(metrics)}"]
+    for name, values in systems.items():
+        cells = [f"{values[metric]:.3f}" if metric in values else "-" for metric in metrics]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + (f"\n\n{legend}" if legend else "")
+
 
 _CHATTER = (
     "torch.onnx._internal.exporter._registration",  # tells of torchvision, which nobody asked for
@@ -239,7 +410,7 @@ def _write(
     """Write `graph` as `target`."""
     import onnx
 
-    from phonate.tasks.speech.exporting.weights import store
+    from phonate.tasks.speech.graph import store
 
     model = _converted(graph, example, names, shapes, outputs)
     onnx.helper.set_model_props(model, dict(metadata))

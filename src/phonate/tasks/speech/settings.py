@@ -10,10 +10,10 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model
 
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import Metric, by_name
-from phonate.config.recipe import Recipe
+from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
-from phonate.data.manifests.requirements import Requirements
+from phonate.data.manifests.rows import Requirements
 from phonate.data.settings import SpokenData
 from phonate.evaluation.tables import SHARED
 from phonate.training.settings import TrainingSettings
@@ -51,7 +51,7 @@ class SpeechData(SpokenData):
 
     def refusals(self, recordings: Sequence[Checked]) -> list[Problem]:
         """Texts that can't be spoken, or are longer than their recordings."""
-        from phonate.tasks.speech.corpus import refusals  # imports torch
+        from phonate.tasks.speech.data import refusals  # imports torch
 
         return refusals(recordings, self)
 

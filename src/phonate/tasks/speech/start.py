@@ -29,11 +29,11 @@ from phonate.config.metrics import NEWEST
 from phonate.config.tasks import Start
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
-from phonate.rendering.renderer import start_of_vocoder
-from phonate.tasks.speech.judges import INSTALL_JUDGES, missing_judges
+from phonate.rendering import start_of_vocoder
+from phonate.tasks.speech.evaluation import INSTALL_JUDGES, missing_judges
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe, phonemes_of
+from phonate.training.checkpoints.loading import describe_trained
 from phonate.training.checkpoints.resolve import BASE_VOICE
-from phonate.training.checkpoints.trained import describe_trained
 
 BASE = "base"
 """`training.init_from` of a recipe that leaves the start to the recordings."""

@@ -23,14 +23,19 @@ from phonate.config.errors import InputError
 from phonate.evaluation.held_out import Clip
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
-from phonate.rendering.renderer import check_vocoder
-from phonate.tasks.speech.corpus import Corpus
-from phonate.tasks.speech.dataset import SpeechDataset
-from phonate.tasks.speech.judges import Judges, check_judges, judged, quality
-from phonate.tasks.speech.model import SpeechModelGAN, build_acoustic
-from phonate.tasks.speech.models import adoption, autoregressive
-from phonate.tasks.speech.models.autoregressive import AutoregressiveModel
-from phonate.tasks.speech.models.parallel import AcousticOutput, Prosody, renewed
+from phonate.rendering import check_vocoder
+from phonate.tasks.speech import model as adoption
+from phonate.tasks.speech import model as autoregressive
+from phonate.tasks.speech.data import Corpus, SpeechDataset
+from phonate.tasks.speech.evaluation import Judges, check_judges, judged, quality
+from phonate.tasks.speech.model import (
+    AcousticOutput,
+    AutoregressiveModel,
+    Prosody,
+    SpeechModelGAN,
+    build_acoustic,
+    renewed,
+)
 from phonate.tasks.speech.settings import METRICS, SpeechData, SpeechRecipe
 from phonate.text.inventory import Inventory
 from phonate.text.marks import KEY as MARKS_KEY
@@ -42,7 +47,7 @@ from phonate.training.adversarial import (
     discriminator_loss,
 )
 from phonate.training.checkpoints import files, resolve_checkpoint
-from phonate.training.optimization_settings import require_own_loss
+from phonate.training.settings import require_own_loss
 from phonate.training.task import (
     Batch,
     Count,

@@ -8,14 +8,13 @@ from typing import Any, Self, overload
 
 from torch import nn
 
-from phonate.audio.decoding import FloatArray
-from phonate.audio.inputs import Audio, AudioT, as_waveform
+from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform
 from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.config.errors import InputError
 from phonate.nn.vocoder.generator import Vocoder
-from phonate.rendering.renderer import TrainedVocoder
+from phonate.rendering import TrainedVocoder
 from phonate.tasks.vocoder.settings import VocoderRecipe
-from phonate.training.checkpoints.trained import open_trained
+from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Device, Inference
 
 

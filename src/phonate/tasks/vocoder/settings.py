@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from phonate.config.metrics import Metric, by_name
-from phonate.config.recipe import Recipe
+from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
 from phonate.data.settings import VoiceData

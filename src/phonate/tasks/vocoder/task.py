@@ -19,9 +19,8 @@ from torch.nn import functional as F
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import InputError
 from phonate.nn.vocoder.discriminators import magnitudes
-from phonate.nn.vocoder.excitation import phase_of
-from phonate.tasks.vocoder.corpus import Corpus
-from phonate.tasks.vocoder.dataset import VocoderDataset
+from phonate.nn.vocoder.generator import phase_of
+from phonate.tasks.vocoder.data import Corpus, VocoderDataset
 from phonate.tasks.vocoder.model import RESOLUTIONS, VocoderGAN
 from phonate.tasks.vocoder.settings import METRICS, VocoderRecipe
 from phonate.training.adversarial import (
@@ -31,7 +30,7 @@ from phonate.training.adversarial import (
     feature_distances,
     generator_loss,
 )
-from phonate.training.optimization_settings import require_own_loss
+from phonate.training.settings import require_own_loss
 from phonate.training.task import (
     Batch,
     Count,

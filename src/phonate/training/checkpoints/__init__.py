@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from phonate.training.checkpoints.manager import (
         get_default_checkpoint_config as get_default_checkpoint_config,
     )
-    from phonate.training.checkpoints.metadata import CheckpointMetadata as CheckpointMetadata
+    from phonate.training.checkpoints.manifest import CheckpointMetadata as CheckpointMetadata
     from phonate.training.checkpoints.resolve import best_or_latest as best_or_latest
     from phonate.training.checkpoints.resolve import resolve_checkpoint as resolve_checkpoint
     from phonate.training.settings import CheckpointConfig as CheckpointConfig
@@ -25,7 +25,7 @@ _HOMES = {
     "Checkpoint": "phonate.training.checkpoints.loading",
     "CheckpointConfig": "phonate.training.settings",
     "CheckpointManager": "phonate.training.checkpoints.manager",
-    "CheckpointMetadata": "phonate.training.checkpoints.metadata",
+    "CheckpointMetadata": "phonate.training.checkpoints.manifest",
     "best_or_latest": "phonate.training.checkpoints.resolve",
     "create_checkpoint_manager": "phonate.training.checkpoints.manager",
     "get_default_checkpoint_config": "phonate.training.checkpoints.manager",

@@ -1,10 +1,15 @@
-"""The one checkpoint store: saves in the background, loads what is intact."""
+"""Writing one checkpoint, in the background: files, manifest, rename, best pointer, pruning, history.
+
+The one checkpoint store: saves in the background, loads what is intact.
+"""
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,16 +20,161 @@ from torch import Tensor, nn
 
 from phonate.config.errors import CheckpointError
 from phonate.config.metrics import Better
-from phonate.training.checkpoints import copies, files, listing, tree, writing
+from phonate.training.checkpoints import files, listing, snapshot
+from phonate.training.checkpoints import listing as copies
+from phonate.training.checkpoints.files import FileProblemError, FolderLock, Record
 from phonate.training.checkpoints.listing import CheckpointInfo, SortKey
 from phonate.training.checkpoints.loading import Checkpoint, load, load_first_intact
-from phonate.training.checkpoints.lock import FolderLock
-from phonate.training.checkpoints.manifest import Problem, problems
-from phonate.training.checkpoints.metadata import CheckpointMetadata, phonate_version
+from phonate.training.checkpoints.manifest import (
+    CheckpointMetadata,
+    Problem,
+    git_fields,
+    phonate_version,
+    problems,
+    read_manifest,
+    system_fields,
+    time_after,
+    write_manifest,
+)
 from phonate.training.checkpoints.resolve import find, is_checkpoint
-from phonate.training.checkpoints.snapshot import Snapshot
+from phonate.training.checkpoints.snapshot import Snapshot, Written
 from phonate.training.run import run_id
 from phonate.training.settings import CheckpointConfig
+
+
+@dataclass(frozen=True)
+class Job:
+    """The content of a checkpoint that is to be written. Nothing in it changes while training goes on."""
+
+    final: Path
+    weights: Snapshot
+    state: Snapshot
+    document: Any
+    """The state without its tensors, for JSON."""
+    contents: Mapping[str, bytes]
+    """Further files by name."""
+    metadata: CheckpointMetadata
+    """Without the fields that the writer fills in: time, version, hash of the weights, machine, git."""
+    is_best: bool | None
+    """Whether the best value was measured at this step. None: if it is better than that of the best checkpoint."""
+
+
+class Writer:
+    """Writes checkpoints into one folder, one after the other.
+
+    Args:
+        folder: where the checkpoints are.
+        config: how many are kept and what is recorded.
+        backup_folder: where each new best checkpoint is copied to. None: nowhere.
+    """
+
+    def __init__(self, folder: Path, config: CheckpointConfig, backup_folder: Path | None = None) -> None:
+        self.folder = folder
+        self.config = config
+        self.backup_folder = backup_folder
+        self.history = listing.recovered_history(folder) if config.versioning else listing.History()
+        self._last_backup: listing.Best | None = None
+        # Here, in the main thread, and not while writing: git is another process, and starting one from the
+        # background thread while the main thread forks loader workers makes it wait for them for ever.
+        self._environment: dict[str, Any] = {
+            **(system_fields() if config.track_system_info else {}),
+            **(git_fields(Path.cwd()) if config.track_git_info else {}),
+        }
+
+    def write(self, job: Job) -> None:
+        """Write, verify, rename; then tidy up. Raises CheckpointError, with nothing old deleted."""
+        temporary = job.final.with_name(f".{job.final.name}.tmp")
+        try:
+            files.delete(temporary)
+            temporary.mkdir()
+            self._write_files(temporary, job)
+            files.commit(temporary, job.final)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)  # the first error is the one reported
+            raise files.explained(error, self.folder, job.weights.nbytes + job.state.nbytes) from error
+        except CheckpointError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        try:
+            self.tidy()
+        except OSError as error:
+            raise files.explained(error, self.folder, 0) from error
+        if self.backup_folder is not None:
+            self._back_up(self.backup_folder)
+
+    def _write_files(self, temporary: Path, job: Job) -> None:
+        if (broken := job.weights.first_nan()) is not None:
+            raise CheckpointError(
+                f"{job.final}: {broken} holds NaN, so this checkpoint was not saved and earlier ones are kept; "
+                "resume from them with a lower training.optimizer.lr, or with training.mixed_precision: fp32"
+            )
+        compress = self.config.compress
+        suffix = files.COMPRESSED if compress else ""
+        written: dict[str, Written] = {}
+        for name, tensors in ((files.WEIGHTS, job.weights), (files.STATE_TENSORS, job.state)):
+            written[name] = tensors.write(temporary / (name + suffix), compress)
+        records = {name + suffix: entry.record for name, entry in written.items()}
+        metadata = self._complete(job, files.WEIGHTS + suffix, written[files.WEIGHTS])
+        contents = {
+            **job.contents,
+            # without indentation json uses its C encoder, which holds up the training less
+            files.STATE: files.render(job.document, indent=None),
+            files.METADATA: files.render(metadata.document()),
+        }
+        for name, content in contents.items():
+            records[name] = files.write_durably(temporary / name, content)
+        write_manifest(temporary, records)
+
+    def _complete(self, job: Job, weights_name: str, weights: Written) -> CheckpointMetadata:
+        """The metadata with the fields that depend on the folder, the written weights and the machine."""
+        infos = listing.scan(self.folder)
+        found = {
+            "timestamp": time_after(max((item.metadata.timestamp for item in infos if item.metadata), default=None)),
+            "version": self._next_version(infos) if self.config.versioning else None,
+            "is_best": listing.improves(infos, job.metadata) if job.is_best is None else job.is_best,
+            "model_hash": weights.content_sha256 if self.config.track_model_hash else None,
+        }
+        still_best = _still_best(job.final, weights_name, weights.record)
+        return job.metadata.model_copy(update={**found, **still_best, **self._environment})
+
+    def _next_version(self, infos: list[listing.CheckpointInfo]) -> int:
+        saved = [row.version for row in self.history.checkpoints]
+        present = [item.metadata.version or 0 for item in infos if item.metadata]
+        return max([0, *saved, *present]) + 1
+
+    def tidy(self) -> None:
+        """Bring best pointer, number of checkpoints and history up to date, all from what is in the folder."""
+        infos = listing.scan(self.folder)
+        listing.write_best(self.folder, listing.best_of(infos))
+        listing.prune(self.folder, self.config.save_total_limit)
+        if self.config.versioning:
+            self.history = listing.update_history(self.folder, self.history, listing.scan(self.folder))
+
+    def _back_up(self, target: Path) -> None:
+        infos = listing.scan(self.folder)
+        best = listing.best_of(infos)
+        if best is None or best == self._last_backup:
+            return
+        source = next(item for item in infos if item.name == best.name)
+        copies.back_up(source.path, target, self.config.max_backups)
+        self._last_backup = best
+
+
+def _still_best(final: Path, weights_name: str, weights: Record) -> dict[str, Any]:
+    """The metadata fields that keep a checkpoint the best when it is replaced by one with the same weights.
+
+    A run that is resumed and stopped again before its first step saves the step that it was resumed from.
+    """
+    replaced = listing.info(final).metadata if final.exists() else None
+    if replaced is None or not replaced.is_best:
+        return {}
+    try:
+        same_weights = read_manifest(final).get(weights_name) == weights
+    except FileProblemError:  # what is replaced is damaged: it can't be the best any longer
+        return {}
+    kept = {"best_metric_name", "best_metric_mode", "best_metric", "is_best"}
+    return replaced.model_dump(include=kept) if same_weights else {}
+
 
 SPARE_BYTES = 1 << 20
 """Room asked for beside the tensors: the small files and the file system's own needs."""
@@ -63,7 +213,7 @@ class CheckpointManager:
         self._weights, self._state = Snapshot(), Snapshot()
         self._pending: Future[None] | None = None
         self._lock: FolderLock | None = None
-        self._writer: writing.Writer | None = None
+        self._writer: Writer | None = None
 
     # ------------------------------------------------------------------ saving
 
@@ -156,11 +306,11 @@ class CheckpointManager:
             self.flush()
             self.waited_seconds += time.perf_counter() - started
             writer = self._opened()
-            document, tensors = tree.encode(state)
+            document, tensors = snapshot.encode(state)
             self._require(sum(tensor.nbytes for tensor in (*weights.values(), *tensors.values())))
             self._weights.take(weights)
             self._state.take(tensors)
-            job = writing.Job(final, self._weights, self._state, document, contents, metadata, is_best)
+            job = Job(final, self._weights, self._state, document, contents, metadata, is_best)
             # A thread for each save: OpenMP keeps workers for each thread that calculates as long as it lives, and
             # with more workers than cores, those of the training would sleep and wake at each operation.
             thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
@@ -174,7 +324,7 @@ class CheckpointManager:
 
         Each save checks it too; checked before the first step, a full disk is reported at once.
         """
-        tensors = [tensor for part in trees for tensor in tree.encode(part)[1].values()]
+        tensors = [tensor for part in trees for tensor in snapshot.encode(part)[1].values()]
         self._require(sum(tensor.nbytes for tensor in tensors))
 
     def _require(self, nbytes: int) -> None:
@@ -224,14 +374,14 @@ class CheckpointManager:
         if self.is_main:
             self._opened()
 
-    def _opened(self) -> writing.Writer:
+    def _opened(self) -> Writer:
         if self._writer is None:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._lock = self._lock or FolderLock(self.folder)
                 files.recover(self.folder)
                 listing.write_best(self.folder, listing.best_of(listing.scan(self.folder)))
-                self._writer = writing.Writer(self.folder, self.config, self._backup_folder())
+                self._writer = Writer(self.folder, self.config, self._backup_folder())
             except OSError as error:
                 raise files.explained(error, self.folder, 0) from error
         return self._writer

@@ -7,12 +7,13 @@ from typing import Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from phonate.config.settings import Settings
-from phonate.training.optimization_settings import OptimizerSettings, SchedulerSettings
 from phonate.training.settings import (
     CheckpointConfig,
     EarlyStoppingSettings,
     LoggingSettings,
+    OptimizerSettings,
     PerformanceSettings,
+    SchedulerSettings,
     TrainingSettings,
     ValidationSettings,
 )

@@ -1,11 +1,21 @@
-"""`VoiceTrainer(model, config).train(train_loader, val_loader)`: the trainer for a model and two loaders."""
+"""A caller's loader as a source of batches that resumes exactly.
+
+The order of the batches is the loader's own. The global generators that it draws from are seeded by (seed, epoch) and
+swapped in while it runs, so a loader that shuffles or augments gives the same batches again after a resume, and the
+samples that were used are skipped.
+
+A caller's model and losses as a task.
+
+`VoiceTrainer(model, config).train(train_loader, val_loader)`: the trainer for a model and two loaders.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +25,172 @@ from torch import nn
 from phonate.compute import device as devices
 from phonate.compute import distributed
 from phonate.config.errors import InputError
+from phonate.config.randomness import derived_seed
+from phonate.data.batches.loading import MicroBatch, halves_of
+from phonate.data.batches.plan import Consumed
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.loading import load
 from phonate.training.checkpoints.resolve import has_checkpoint
 from phonate.training.loaders.config import TrainingConfig
-from phonate.training.loaders.source import LoaderSource
-from phonate.training.loaders.task import LoaderTask
 from phonate.training.losses import LossManager
 from phonate.training.run import Run
-from phonate.training.steps.meter import Meter
-from phonate.training.task import Batch, move
-from phonate.training.tracking.log_file import log_file
+from phonate.training.step import Meter, global_generators, restore_global_generators, seed_global_generators
+from phonate.training.task import Batch, Dataset, Metric, Task, Terms, losses, move
+from phonate.training.tracking.console import log_file
 from phonate.training.trainer import Trainer
+
+
+class Generators:
+    """Global generators of a loader's own: within a block they go on from where its last block left them."""
+
+    def __init__(self, seed: int) -> None:
+        outside = global_generators()
+        seed_global_generators(seed)
+        torch.default_generator.manual_seed(seed)
+        self._inside = global_generators()
+        restore_global_generators(outside)
+
+    def __enter__(self) -> None:
+        self._outside = global_generators()
+        restore_global_generators(self._inside)
+
+    def __exit__(self, *_: object) -> None:
+        self._inside = global_generators()
+        restore_global_generators(self._outside)
+
+
+class LoaderSource:
+    """Batches of a caller's loader, in the loader's own order."""
+
+    max_frames: int | None = None
+
+    def __init__(self, loader: Iterable[Batch], seed: int, split: str) -> None:
+        if not isinstance(loader, Sized):
+            raise InputError("the loader has no length; give one with a map-style dataset")
+        self.loader = loader
+        self.seed = seed
+        self.split = split
+        self._length = len(loader)
+        if self._length == 0:
+            raise InputError(f"the {split} loader has no batches; with drop_last a small data set gives none")
+
+    def steps(self, epoch: int) -> int:
+        """Batches in `epoch`."""
+        return self._length
+
+    def epoch(self, epoch: int, consumed: Consumed = ()) -> Iterator[MicroBatch]:
+        """The batches after the samples that were consumed, which must be at the beginning of the loader's order.
+
+        A batch of which some were consumed is cut. Raises InputError where that can't be done, and when the loader has
+        fewer batches than its length says.
+        """
+        skipped = sum(count for _, count in consumed)
+        for number, batch in enumerate(self._loaded(epoch)):
+            items = len(inputs_of(batch))
+            used, skipped = min(items, skipped), max(0, skipped - items)
+            if used == items:
+                continue
+            ids = [str(name) for name in batch.get("ids", [])] or [f"{self.split} batch {number}"]
+            if used:
+                ids = ids[used:] if len(ids) == items else ids
+                batch = halves_of(batch, items, used)[1]
+            yield MicroBatch(ids, batch, samples=items - used, last=number == self._length - 1)
+
+    def consumed_by(self, epoch: int, batches: int, batch_size: int | None) -> Consumed:
+        """What the first `batches` batches of `epoch` had consumed, of as many samples as the loader gives now."""
+        return ((None, sum(len(inputs_of(batch)) for batch in itertools.islice(self._loaded(epoch), batches))),)
+
+    def digests(self) -> None:
+        """None: what the caller's samples are is not known."""
+        return None
+
+    def _loaded(self, epoch: int) -> Iterator[Batch]:
+        """The loader's batches in `epoch`. Raises InputError when there are fewer than its length says."""
+        parts: tuple[Any, ...] = (
+            self.loader,
+            getattr(self.loader, "sampler", None),
+            getattr(self.loader, "dataset", None),
+        )
+        for part in parts:
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
+        own = Generators(derived_seed(self.seed, self.split, epoch))
+        with own:
+            batches = iter(self.loader)
+        for number in range(self._length):
+            with own:
+                batch = next(batches, None)
+            if batch is None:
+                raise InputError(
+                    f"the {self.split} loader ended after {number} batches, but its length is {self._length}; "
+                    "give a loader whose len() is what it yields"
+                )
+            yield batch
+
+    def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
+        """The halves of a batch; None where it has one item. Raises InputError where it can't be told apart."""
+        batch = planned.batch
+        items = len(inputs_of(batch))
+        if items < 2:
+            return None
+        middle = (items + 1) // 2
+        names = planned.ids if len(planned.ids) == items else [f"{planned.ids[0]}, item {i}" for i in range(items)]
+        first, second = halves_of(batch, items)
+        return MicroBatch(names[:middle], first, planned.weight), MicroBatch(names[middle:], second, planned.weight)
+
+    def close(self) -> None:
+        """The loader is the caller's."""
+
+
+def inputs_of(batch: Batch) -> Any:
+    """What of a loader's batch goes into the model; its first dimension is the items."""
+    return batch["features"] if "features" in batch else batch["mel_spec"]
+
+
+class LoaderTask(Task):
+    """A model and a loss as a task."""
+
+    def __init__(self, model: nn.Module, losses: LossManager) -> None:
+        self._model = model
+        self.losses = losses
+        self.coupling = losses.coupling
+
+    def model(self, device: torch.device) -> nn.Module:
+        """The caller's model, moved to the device."""
+        return self._model.to(device)
+
+    def dataset(self, split: str) -> Dataset:
+        """Loaders have no addressable samples."""
+        raise AssertionError("a LoaderTask is trained from loaders")
+
+    def loss_weights(self, step: int) -> Mapping[str, float]:
+        """`TrainingConfig.loss_weights`."""
+        return self.losses.weights
+
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
+        """The configured loss between the model's output and the batch's target."""
+        inputs = inputs_of(batch)
+        given: dict[str, Any] = {}
+        if "speaker_id" in batch:
+            given["speaker_id"] = batch["speaker_id"]
+        if "lengths" in batch:
+            given["lengths"] = batch["lengths"]
+        return self.losses.terms(model(inputs, **given), batch, model)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The loss terms."""
+        return losses(self.losses.weights)
+
+    def metric_names(self) -> Mapping[str, str]:
+        """Trackers show means over an epoch and validations side by side: epoch/train_mse and epoch/val_mse."""
+        names = ["loss", *self.losses.weights]
+        return {
+            **{f"epoch/{name}": f"epoch/train_{name}" for name in names},
+            **{f"validation/{name}": f"epoch/val_{name}" for name in names},
+        }
+
 
 logger = logging.getLogger("phonate")
 

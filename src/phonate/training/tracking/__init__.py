@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from phonate.training.tracking.build import build_stream, check_trackers
-from phonate.training.tracking.jsonl import read_events, read_metrics
-from phonate.training.tracking.stream import MetricStream, Sink
+from phonate.training.tracking.stream import MetricStream, Sink, read_events, read_metrics
 
 __all__ = ["MetricStream", "Sink", "build_stream", "check_trackers", "read_events", "read_metrics"]

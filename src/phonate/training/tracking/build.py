@@ -10,9 +10,8 @@ from typing import Any, Literal
 from phonate.training.settings import LoggingSettings
 from phonate.training.tracking import tensorboard
 from phonate.training.tracking.console import ConsoleSink
-from phonate.training.tracking.jsonl import JsonLines
-from phonate.training.tracking.previews import PreviewFolder
-from phonate.training.tracking.stream import MetricStream, Sink
+from phonate.training.tracking.stream import JsonLines, MetricStream, Sink
+from phonate.training.tracking.tensorboard import PreviewFolder
 
 log = logging.getLogger("phonate")
 
@@ -54,7 +53,7 @@ def build_stream(
         MissingPackageError: a tracker is not installed.
         InputError: a tracker has no API key or can't be reached.
     """
-    from phonate.training.tracking.system import SystemMonitor
+    from phonate.training.tracking.stream import SystemMonitor
 
     if not is_main:
         return MetricStream()

@@ -95,7 +95,7 @@ class WeightsAndBiases(Sink):
     def media(self, step: int, previews: Mapping[str, Preview]) -> None:
         """Report audio and images."""
         from phonate.training.task import Sound
-        from phonate.training.tracking.previews import grey
+        from phonate.training.tracking.tensorboard import grey
 
         shown: dict[str, Any] = {"step": step}
         for name, preview in previews.items():

@@ -16,9 +16,8 @@ from typing import Any
 
 from phonate.config.errors import InputError
 from phonate.data.dialogues.dialogue import Dialogue
-from phonate.data.dialogues.reading import read_dialogues, text_files
-from phonate.data.dialogues.rows import row_of
-from phonate.data.manifests.validation import Progress
+from phonate.data.dialogues.reading import read_dialogues, row_of, text_files
+from phonate.data.parallel import Progress
 
 _HEADING = re.compile(r"#{1,6}[ \t](.*)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")

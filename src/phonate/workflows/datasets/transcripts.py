@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any
 from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
 from phonate.config.errors import DataError, InputError
-from phonate.data.codes.locks import lock
+from phonate.data.codes import lock
 from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.recording import part_blocks, read_part
-from phonate.data.manifests.rows import Row
-from phonate.data.manifests.text_checks import has_words
+from phonate.data.manifests.rows import Row, part_blocks, read_part
 from phonate.data.manifests.transcripts import HEARD, LEFT_OUT, TEXTS, Entry, needs_transcript, read_entries
+from phonate.data.manifests.validation import has_words
 from phonate.data.progress import report_progress
 from phonate.data.settings import SpokenData
-from phonate.workflows.datasets.pauses import Piece, speech_in, windows_of
+from phonate.workflows.datasets.from_recordings import Piece, speech_in, windows_of
 
 if TYPE_CHECKING:
-    from phonate.evaluation.transcription import Recogniser
+    from phonate.pretrained.transcription import Recogniser
 
 logger = logging.getLogger("phonate")
 
@@ -82,7 +81,7 @@ class _Transcribing:
 
     def __init__(self, folder: Path, data: SpokenData) -> None:
         """Loads the recogniser."""
-        from phonate.evaluation.transcription import Recogniser
+        from phonate.pretrained.transcription import Recogniser
 
         self._folder = folder
         self._language = data.spoken_language

@@ -1,17 +1,90 @@
-"""The demo of voice conversion: held-out recordings, converted to another speaker's voice."""
+"""Scores of the demo's voice conversion, beside no conversion, a baseline and the target's own recordings.
+
+`phonate evaluate` is more thorough; this scores a few recordings and needs no speech recogniser.
+
+The demo of voice conversion: held-out recordings, converted to another speaker's voice.
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
+from phonate.audio.decoding import FloatArray
+from phonate.audio.pitch import median_f0
+from phonate.audio.processor import AudioProcessor
+from phonate.config.metrics import Metric, by_name
 from phonate.evaluation.tables import Evaluation
+from phonate.tasks.conversion.evaluation import Baseline
 from phonate.training.run import Run
-from phonate.workflows.demo import embedded_corpus
+from phonate.workflows.demo import embedded
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
-from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening
+from phonate.workflows.pages.report import Clip, Example, LISTENING, Listening
+import importlib.util
+import json
+import numpy as np
+
+
+TARGET_CLIPS = 8
+_MODEL, _TARGET = "this model", "target's own recordings"
+_F0 = "Median F0 in Hz."
+_VOICES = (
+    "pair: mean cosine of speaker embeddings (resemblyzer) to single recordings of the target; own: to the source; "
+    "closer: share that ended closer to the target than to the source; "
+)
+
+
+def figures(
+    processor: AudioProcessor, sources: Sequence[Path], converted: Sequence[Path], target: Sequence[Path]
+) -> Evaluation:
+    """Pitch and, where phonate[eval] is installed, likeness of voices, of each system over the same recordings."""
+    own = [processor.load(path) for path in sources]
+    natural = [processor.load(path) for path in target[:TARGET_CLIPS]]
+    systems = {"no conversion": own}
+    if importlib.util.find_spec("librosa") is not None:
+        baseline = Baseline(processor, natural)
+        systems["pitch shift and equaliser, no learning"] = [baseline(waveform) for waveform in own]
+    systems |= {_MODEL: [processor.load(path) for path in converted], _TARGET: natural}
+    rate = processor.config.sample_rate
+    judged = importlib.util.find_spec("resemblyzer") is not None
+    voices = _likeness(systems, own, natural, rate) if judged else {}
+    legend = f"Over {len(own)} held-out recordings. {_VOICES if judged else ''}{_F0}"
+    if not judged:
+        legend += " For speaker similarity: pip install 'phonate[eval]'."
+    results = {
+        name: {**voices.get(name, {}), "f0": float(np.nanmedian([median_f0(one, rate) for one in sounds]))}
+        for name, sounds in systems.items()
+    }
+    shown = by_name(Metric("f0", "", "Hz", "median F0"))
+    return Evaluation("conversion", results, focus=_MODEL, legend=legend, notes={"clips": len(own)}, columns=shown)
+
+
+def _likeness(
+    systems: Mapping[str, Sequence[FloatArray]], sources: Sequence[FloatArray], target: Sequence[FloatArray], rate: int
+) -> dict[str, dict[str, float]]:
+    """For each system the likeness to the target and to its own source, and how many end closer to the target."""
+    from phonate.pretrained.speakers import SpeakerJudge, similarity
+
+    judge = SpeakerJudge()
+    natural = [judge.embed(sound, rate) for sound in target]
+    own = [judge.embed(sound, rate) for sound in sources]
+    found = {}
+    for name, sounds in systems.items():
+        if name == _TARGET:  # each of them against the others
+            if len(natural) > 1:
+                pairs = [similarity(one, natural[:i] + natural[i + 1 :]) for i, one in enumerate(natural)]
+                found[name] = {"pair": float(np.mean(pairs))}
+            continue
+        voices = [judge.embed(sound, rate) for sound in sounds]
+        pair = np.array([similarity(voice, natural) for voice in voices])
+        to_source = np.array([similarity(voice, [source]) for voice, source in zip(voices, own, strict=True)])
+        found[name] = {
+            "pair": float(pair.mean()),
+            "own": float(to_source.mean()),
+            "closer": float((pair > to_source).mean()),
+        }
+    return found
 
 
 @dataclass(frozen=True)
@@ -50,8 +123,8 @@ def convert_voices(
 
 def _embedded(output: Path, say: Say) -> Material:
     say("making a corpus: six synthetic English speakers, thirty sentences each, spoken by espeak-ng")
-    corpus = embedded_corpus.make(output / "corpus")
-    target = embedded_corpus.SPEAKERS[0].name
+    corpus = embedded.make_corpus(output / "corpus")
+    target = embedded.SPEAKERS[0].name
     return Material(
         data=corpus.folder,
         target=target,
@@ -63,7 +136,7 @@ def _embedded(output: Path, say: Say) -> Material:
 
 def _own(data: Path, output: Path, say: Say) -> Material:
     """A person's recordings, with one of each speaker but the target kept out of training."""
-    from phonate.workflows.demo.recordings import divide
+    from phonate.workflows.demo.demo import divide
 
     say(f"reading the recordings in {data}")
     divided = divide(data)
@@ -86,7 +159,6 @@ def _convert(material: Material, output: Path, say: Say) -> Evaluation:
     """Convert the held-out recordings; write sounds and figures for the report."""
     from phonate.audio.decoding import MADE, write_audio
     from phonate.tasks.conversion.inference import Converter
-    from phonate.workflows.demo.figures import figures
 
     say(f"\nconverting {len(material.sources)} recordings to the voice of {material.target}")
     converter = Converter.load(output)

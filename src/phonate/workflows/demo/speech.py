@@ -15,16 +15,16 @@ from phonate.config.errors import InputError, MissingPackageError
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Problem, Row
 from phonate.evaluation.tables import Evaluation
-from phonate.tasks.speech.judges import INSTALL_JUDGES, missing_judges
+from phonate.tasks.speech.evaluation import INSTALL_JUDGES, missing_judges
 from phonate.tasks.speech.settings import SpeechData
 from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.run import Run
 from phonate.workflows.datasets.transcripts import transcribe
-from phonate.workflows.demo import embedded_voice
+from phonate.workflows.demo import embedded
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
 from phonate.workflows.evaluate import evaluate
 from phonate.workflows.plan import plan
-from phonate.workflows.pages.exhibits import LISTENING, Clip, Example, Listening, read_json
+from phonate.workflows.pages.report import Clip, Example, LISTENING, Listening, read_json
 
 RECORDINGS = Path(str(resources.files("phonate"))) / "base" / "recordings"
 """A speaker's recordings with texts that come with the package."""
@@ -59,7 +59,7 @@ def train_speech(
     _speak_first(output, say)
     if synthetic:
         say(f"making a corpus: {_SENTENCES} random sentences, spoken by espeak-ng")
-        data = embedded_voice.make(output / "corpus", _SENTENCES).folder
+        data = embedded.make_voice(output / "corpus", _SENTENCES).folder
     elif data is None:
         say(f"recordings: {RECORDINGS}, the first of LJ Speech; your own by --data (make demo DATA=folder)")
         data = RECORDINGS
@@ -173,7 +173,7 @@ def _bf16_is_faster() -> bool:
     """Whether there is no GPU, for which `auto` chooses, and the processor does 1.7 times as many steps in bf16."""
     import torch
 
-    from phonate.training.precision.precision import multiplies_in_bf16
+    from phonate.training.precision import multiplies_in_bf16
 
     return not torch.cuda.is_available() and bool(multiplies_in_bf16())
 

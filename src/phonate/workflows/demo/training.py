@@ -19,7 +19,7 @@ from pathlib import Path
 from phonate.config.errors import PhonateError
 from phonate.training.checkpoints import listing
 from phonate.training.run import Run
-from phonate.training.tracking.jsonl import read_metrics
+from phonate.training.tracking.stream import read_metrics
 
 Say = Callable[[str], None]
 

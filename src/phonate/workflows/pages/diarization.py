@@ -15,8 +15,8 @@ from phonate.config.errors import InputError
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.manifests.rows import printable
 from phonate.workflows.pages import plots
-from phonate.workflows.pages.exhibits import duration
-from phonate.workflows.pages.rendering import render, write_page
+from phonate.workflows.pages.plots import render, write_page
+from phonate.workflows.pages.report import duration
 
 if TYPE_CHECKING:
     from phonate.tasks.diarization.inference import Diarization

@@ -12,15 +12,16 @@ import numpy as np
 from markupsafe import Markup
 
 from phonate.audio.decoding import read_start, resample
-from phonate.audio.mel_scale import band_edges
-from phonate.audio.voice_features import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
+from phonate.audio.mel_filters import band_edges
+from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
 from phonate.config.errors import DataError
 from phonate.data.manifests.rows import Problem, printable
 from phonate.data.manifests.validation import Report
-from phonate.data.voices.validation import FAILURES, VoiceFile, VoiceRules, reason_of
+from phonate.data.voices.files import FAILURES, VoiceFile, reason_of
+from phonate.data.voices.settings import VoiceRules
 from phonate.workflows.pages import plots
-from phonate.workflows.pages.exhibits import duration
-from phonate.workflows.pages.rendering import render, write_page
+from phonate.workflows.pages.plots import render, write_page
+from phonate.workflows.pages.report import duration
 
 _MOST_PROBLEMS = 200
 _MOST_CLIPS = 3  # number of worst and of typical recordings
@@ -53,7 +54,7 @@ def write_voice_page(
     Args:
         path: the page, written atomically.
         name: name of the voice, shown as the title.
-        profile: `phonate.data.voices.profile.voice_profile` of `files` and `features`.
+        profile: `phonate.data.voices.features.voice_profile` of `files` and `features`.
         files: recordings used for the voice.
         features: features of each of `files`.
         report: report of their validation.

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from phonate.config.errors import InputError
 from phonate.data.manifests.manifest import check_corpus
-from phonate.data.manifests.recording import read_part
-from phonate.data.manifests.rows import Checked
-from phonate.data.manifests.text_checks import Finding, Rates, findings, has_words
-from phonate.data.manifests.validation import Progress
+from phonate.data.manifests.rows import Checked, read_part
+from phonate.data.manifests.validation import Finding, Rates, findings, has_words
+from phonate.data.parallel import Progress
 from phonate.data.settings import RecordingData
-from phonate.workflows.pages.plots import sound_url
-from phonate.workflows.pages.rendering import render
+from phonate.workflows.pages.plots import render, sound_url
 
 if TYPE_CHECKING:
-    from phonate.evaluation.transcription import Recogniser
+    from phonate.pretrained.transcription import Recogniser
 
 SHOWN = 20
 _BAD_WER = 0.3
@@ -72,7 +70,7 @@ def write_page(
 
 
 def _misheard(clip: Checked, heard: str | None) -> list[Finding]:
-    from phonate.evaluation.transcription import word_error_rate
+    from phonate.pretrained.transcription import word_error_rate
 
     if heard is None:
         return []

@@ -1,4 +1,7 @@
-"""A session's configuration: a recipe, or options that override the session's own recipes, and a section `session`."""
+"""The tasks that a session trains, as they declare it themselves (`phonate.config.tasks.SessionInfo`).
+
+A session's configuration: a recipe, or options that override the session's own recipes, and a section `session`.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,58 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError, create_model, field_validator
 
 from phonate.config import mistakes
 from phonate.config.documents import Document, read
 from phonate.config.errors import InputError, RecipeError
-from phonate.config.recipe import Recipe
 from phonate.config.registry import nearest
-from phonate.config.resolve import recipe_class
+from phonate.config.resolve import Recipe, recipe_class
 from phonate.config.settings import Settings
-from phonate.config.tasks import TASKS, task_settings
+from phonate.config.tasks import TASKS, SessionInfo, referred, task_info, task_settings
 from phonate.data.voices.settings import VoiceRules
 from phonate.workflows.plan import Plan, plan
 from phonate.workflows.session.notice_settings import NoticeSettings
-from phonate.workflows.session.tasks import default_task, defaults, tasks_for
 
-CONFIG = Path("training/config.yaml")
+
+def tasks_for(data: Literal["recordings", "texts"]) -> list[str]:
+    """Names of the tasks that sessions train on this kind of data."""
+    return [name for name, info in _all().items() if info.data == data]
+
+
+def default_task(data: Literal["transcribed recordings", "recordings", "texts"]) -> str:
+    """The task that a session chooses for this kind of data."""
+    return next(name for name, info in _all().items() if info.default_for == data)
+
+
+def default_recipe(data: Literal["transcribed recordings", "recordings", "texts"], pretrained: bool = False) -> str:
+    """The shipped recipe for it; `pretrained`: for a configuration that names a pretrained model."""
+    task = default_task(data)
+    return (_all()[task].pretrained_recipe if pretrained else None) or task
+
+
+def needs_text(task: str) -> bool:
+    """Whether recordings without a text are of no use to a task."""
+    info = task_info(task).session
+    return info is not None and info.needs_text
+
+
+def defaults(task: str, language: str) -> dict[str, Any]:
+    """A task's overrides for recordings in a language."""
+    info = task_info(task).session
+    if info is None or info.defaults is None:
+        return {}
+    found: dict[str, Any] = referred(info.defaults)(language)
+    return found
+
+
+def _all() -> dict[str, SessionInfo]:
+    return {name: info for name in TASKS.names() if (info := task_info(name).session) is not None}
+
+
+CONFIG: Path = Path("training/config.yaml")
 
 _SHARED = tuple(
     tuple(path.split("."))

@@ -1,4 +1,10 @@
-"""Notices at the end of a session: an e-mail, a message to a chat, or both.
+"""How a session ended, in the words of a notice.
+
+A notice by e-mail (SMTP).
+
+A notice by webhook: an HTTP POST of JSON.
+
+Notices at the end of a session: an e-mail, a message to a chat, or both.
 
 What is configured is checked before the work begins (`check`), so that a missing password is reported then; a notice
 that can't be sent at the end (`send`) is reported and never fails the session.
@@ -10,22 +16,250 @@ that drips bytes, or answers without end, would otherwise hold the session for e
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import http.client
 import json
 import os
+import re
 import signal
+import smtplib
+import ssl
 import subprocess
 import sys
-from typing import Any
+import time
+import unicodedata
+from email.message import EmailMessage
+from email.utils import format_datetime, localtime, make_msgid
+from typing import Any, Literal
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPErrorProcessor, HTTPSHandler, Request, build_opener
 
 from phonate.config.errors import InputError
-from phonate.workflows.session.notice_email import password_of, send_email
-from phonate.workflows.session.notice_outcome import Outcome as Outcome
-from phonate.workflows.session.notice_outcome import one_line
 from phonate.workflows.session.notice_settings import EmailNotice as EmailNotice
 from phonate.workflows.session.notice_settings import NoticeSettings as NoticeSettings
 from phonate.workflows.session.notice_settings import WebhookNotice as WebhookNotice
-from phonate.workflows.session.notice_webhook import request_of, send_webhook
+from phonate.workflows.session.notice_settings import host, secret
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a session ended."""
+
+    session_id: str
+    outcome: Literal["done", "failed", "interrupted"]
+    message: str
+    """The last line of the session."""
+    mode: str
+    voice_mode: str
+    device: str
+    seconds: float
+    """Duration of the session."""
+    output: str
+    """The folder of results."""
+    log: str
+    """The session's JSON log."""
+
+
+def one_line(text: str) -> str:
+    """`text` in one line without control characters, for headers and JSON (undecodable names as \\x..)."""
+    encodable = text.encode("utf-8", "backslashreplace").decode()
+    return " ".join("".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in encodable).split())
+
+
+def took(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def summary(outcome: Outcome) -> str:
+    return one_line(f"phonate: training {outcome.outcome} (session {outcome.session_id})")
+
+
+def network_error(error: OSError, timeout: float) -> str:
+    """A network error in one line."""
+    if isinstance(error, TimeoutError):
+        return f"no answer in {timeout:g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}; SSL_CERT_FILE names one of your own)"
+    return one_line(error.strerror or str(error))
+
+
+def password_of(notice: EmailNotice, key: str) -> str | None:
+    if notice.user is None or notice.password is None:
+        return None
+    password = secret(notice.password, f"{key}.password")
+    if not (notice.user.isascii() and password.isascii()):
+        raise InputError(f"{key}: user and password must be plain ASCII to log in to a mail server")
+    return password
+
+
+def _letter(notice: EmailNotice, outcome: Outcome) -> EmailMessage:
+    letter = EmailMessage()
+    letter["Subject"] = summary(outcome)
+    letter["From"] = notice.sender
+    letter["To"] = ", ".join(notice.to)
+    letter["Date"] = format_datetime(localtime())
+    letter["Message-ID"] = make_msgid(domain=notice.sender.rpartition("@")[2])
+    letter["Auto-Submitted"] = "auto-generated"  # keeps holiday replies away (RFC 3834)
+    facts = {
+        "Outcome": outcome.outcome,
+        "Message": outcome.message,
+        "Session": outcome.session_id,
+        "Took": took(outcome.seconds),
+        "Mode": outcome.mode,
+        "Data": outcome.voice_mode,
+        "Device": outcome.device,
+        "Output": outcome.output,
+        "Log": outcome.log,
+    }
+    body = "".join(f"{name + ':':<9} {one_line(value)}\n" for name, value in facts.items())
+    # quoted-printable passes every server; long lines and 8-bit characters do not
+    letter.set_content(body, cte="quoted-printable")
+    return letter
+
+
+def send_email(notice: EmailNotice, outcome: Outcome, key: str) -> list[str]:
+    """Send the e-mail; returns one line for each address that did not get it."""
+    password = password_of(notice, key)
+    letter = _letter(notice, outcome)
+    failed = f"notice by e-mail not sent over {notice.host}:{notice.port}"
+    try:
+        server = _connect(notice)
+        with contextlib.closing(server):
+            if notice.security == "starttls":
+                server.starttls(context=ssl.create_default_context())
+            if notice.user is not None and password is not None:
+                server.login(notice.user, password)
+            refused = server.send_message(letter, notice.sender, list(notice.to))
+            # the message was accepted: a failing goodbye changes nothing
+            with contextlib.suppress(OSError, smtplib.SMTPException):
+                server.quit()
+    except smtplib.SMTPAuthenticationError as error:
+        return [f"{failed}: login refused ({_answer(error.smtp_error)}); check {key}.user and {key}.password"]
+    except smtplib.SMTPRecipientsRefused as error:
+        return [_refused(failed, address, answer, key) for address, answer in error.recipients.items()]
+    except smtplib.SMTPResponseException as error:
+        return [f"{failed}: the server answered {error.smtp_code} {_answer(error.smtp_error)}; check {key}"]
+    except smtplib.SMTPNotSupportedError as error:
+        return [f"{failed}: {one_line(str(error))} Check {key}.security and {key}.port"]
+    except smtplib.SMTPException as error:
+        if isinstance(error.__context__, TimeoutError):  # smtplib calls it a closed connection
+            return [f"{failed}: no answer in {notice.timeout_seconds:g} s; check {key}.host, .port and .security"]
+        return [f"{failed}: {one_line(str(error))}; check {key}.security and {key}.port"]
+    except OSError as error:
+        return [f"{failed}: {network_error(error, notice.timeout_seconds)}; check {key}.host, .port and .security"]
+    return [_refused(failed, address, answer, key) for address, answer in refused.items()]
+
+
+def _connect(notice: EmailNotice) -> smtplib.SMTP:
+    if notice.security == "tls":
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(notice.host, notice.port, timeout=notice.timeout_seconds, context=context)
+    return smtplib.SMTP(notice.host, notice.port, timeout=notice.timeout_seconds)
+
+
+def _refused(failed: str, address: str, answer: tuple[int, bytes], key: str) -> str:
+    return f"{failed} to {address}: refused ({answer[0]} {_answer(answer[1])}); check {key}.to"
+
+
+def _answer(answer: bytes | str) -> str:
+    return one_line(answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer)[:200]
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PASSING = frozenset({429, 500, 502, 503, 504})
+"""HTTP answers that a second attempt may turn into success."""
+
+
+class _EveryAnswer(HTTPErrorProcessor):
+    """Returns every answer, redirects included: following one would lose the body, or send it and its secrets to
+    another host."""
+
+    def http_response(self, request: Request, response: http.client.HTTPResponse) -> http.client.HTTPResponse:
+        """The answer as it came."""
+        return response
+
+    https_response = http_response
+
+
+def request_of(notice: WebhookNotice, body: bytes, key: str) -> Request:
+    """The POST. Raises InputError for an invalid setting; never shows the address, which is a secret of many chats."""
+    url = secret(notice.url, f"{key}.url")
+    try:
+        parts = urlsplit(url)
+        well_formed = parts.hostname is not None and parts.port != 0
+        host(parts.hostname or "")
+    except ValueError:
+        well_formed = False
+    if not well_formed or not url.isascii() or re.search(r"[\s\x00-\x1f\x7f]", url):
+        raise InputError(f"{key}.url: not an address; write it as https://chat.example.org/hooks/...")
+    if parts.scheme not in ("http", "https"):
+        raise InputError(f"{key}.url: {parts.scheme}:// can't be posted to; only https:// and http://")
+    if parts.username is not None:
+        raise InputError(f"{key}.url: name and password have no place in it; set {key}.headers.Authorization")
+    headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": "phonate"}
+    for name, value in notice.headers.items():
+        headers[name] = _header(name, value, key)
+    return Request(url, data=body, headers=headers, method="POST")
+
+
+def _header(name: str, value: str, key: str) -> str:
+    where = f"{key}.headers.{name}"
+    if not _HEADER_NAME.fullmatch(name):
+        raise InputError(f"{key}.headers: {name!r} is no name of a header; letters, digits and - only")
+    if re.search(r".\$[A-Za-z_{]", value):
+        raise InputError(f"{where}: $NAME must be the whole value; put the text before it into the variable, too")
+    found = secret(value, where)
+    if not found.isascii() or re.search(r"[\x00-\x1f\x7f]", found):
+        raise InputError(f"{where}: line breaks and characters beyond ASCII have no place in a header")
+    return found
+
+
+def send_webhook(notice: WebhookNotice, outcome: Outcome, key: str, pause: float) -> list[str]:
+    """Post the JSON, twice where that may help; returns no line, or the one that says why it did not arrive.
+
+    `pause`: seconds before the second attempt.
+    """
+    facts = {name: one_line(v) if isinstance(v, str) else v for name, v in dataclasses.asdict(outcome).items()}
+    text = one_line(f"{summary(outcome)} after {took(outcome.seconds)}: {outcome.message} ({outcome.output})")
+    request = request_of(notice, json.dumps({"text": text, **facts}).encode(), key)
+    trouble, passing = _attempt(request, notice.timeout_seconds, key)
+    if passing:
+        time.sleep(pause)
+        trouble, _ = _attempt(request, notice.timeout_seconds, key)
+    return [f"notice by webhook not sent to {request.host}: {trouble}"] if trouble else []
+
+
+def _attempt(request: Request, timeout: float, key: str) -> tuple[str | None, bool]:
+    """(what went wrong, whether a second try may help). What was too slow may have arrived: it is not sent twice."""
+    opener = build_opener(HTTPSHandler(context=ssl.create_default_context()), _EveryAnswer)
+    try:
+        with opener.open(request, timeout=timeout) as response:
+            status, place = response.status, response.headers.get("Location", "")
+    except http.client.HTTPException as error:
+        return f"no answer in HTTP ({one_line(str(error)) or type(error).__name__}); check {key}.url", False
+    except OSError as error:
+        cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
+        again = not isinstance(cause, TimeoutError | ssl.SSLError)
+        return f"{network_error(cause, timeout)}; check {key}.url", again
+    if 200 <= status < 300:
+        return None, False
+    if 300 <= status < 400:
+        return f"answered {status}, moved{_target(place)}; set {key}.url to the new address", False
+    return f"answered {status} {http.client.responses.get(status, '')}".rstrip() + f"; check {key}", status in _PASSING
+
+
+def _target(location: str) -> str:
+    """Where a redirect leads, without its path, which may hold a secret; nothing if the server's answer is invalid."""
+    try:
+        moved = urlsplit(location)
+    except ValueError:
+        return ""
+    return f" to {one_line(moved.scheme)}://{one_line(moved.netloc)}" if moved.netloc else ""
+
 
 RETRY_PAUSE_SECONDS = 2.0
 """Pause before the second and last attempt at a webhook."""

@@ -1,4 +1,7 @@
-"""Recordings -> a voice model: scan, validate, extract, analyse, train, save."""
+"""The vocoder of a session's voice: the recipe's, a run, or one that is trained first.
+
+Recordings -> a voice model: scan, validate, extract, analyse, train, save.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,78 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from phonate.audio.decoding import USUAL_SUFFIXES, read_start, write_audio
+from phonate.audio.decoding import read_start, write_audio
+from phonate.audio.processor import AudioProcessor
+from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.recording import read_part
-from phonate.data.manifests.rows import Problem, Row, official_split, one_line, printable
+from phonate.data.manifests.rows import Problem, Row, official_split, one_line, printable, read_part
 from phonate.data.manifests.validation import Report
 from phonate.data.settings import VoiceData
-from phonate.data.voices.extraction import Extracted, extract_features
-from phonate.data.voices.files import VoiceDataDetector
-from phonate.data.voices.profile import voice_profile, write_profile
-from phonate.data.voices.validation import VoiceFile, validate_voice_files
+from phonate.data.voices.features import Extracted, extract_features, voice_profile, write_profile
+from phonate.data.voices.files import VoiceDataDetector, VoiceFile, validate_voice_files
+from phonate.rendering import vocoder_conflict
+from phonate.training.checkpoints import best_or_latest
 from phonate.workflows.pages.voice_page import write_voice_page
 from phonate.workflows.plan import Plan
-from phonate.workflows.session import vocoder
-from phonate.workflows.session.demonstration import sample
-from phonate.workflows.session.tasks import default_task, needs_text
-from phonate.workflows.session.work import MODEL, Work
+from phonate.workflows.session.config import default_task, needs_text
+from phonate.workflows.session.session import sample
+from phonate.workflows.session.work import MODEL, VOCODER, Work
+
+_AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What `data.vocoder` is to be."""
+
+    run: str | None
+    """Its value."""
+    recipe: str | None = None
+    """The recipe by which it is trained first, if it is."""
+
+
+def checked(work: Work, plan: Plan) -> Plan:
+    """The plan with its vocoder, if it need not be trained. Raises InputError where it has no intact checkpoint."""
+    choice = _choice(work, plan)
+    if choice.run is not None:
+        best_or_latest(choice.run)
+    return _with(plan, choice.run)
+
+
+def with_vocoder(work: Work, plan: Plan) -> Plan:
+    """The plan with its vocoder, which is trained now if there is none."""
+    choice = _choice(work, plan)
+    if choice.recipe is None:
+        return _with(plan, choice.run)
+    work.log.info(f"Training a vocoder first, on {work.device}")
+    own = work.config.vocoder_plan(choice.recipe, {"data.path": plan.written.recipe.data.path})
+    run = work.train(own, VOCODER)
+    return _with(plan, str(run.resolve()))
+
+
+def _choice(work: Work, plan: Plan) -> _Choice:
+    """As `session.vocoder` says, unless the configuration itself has a `data.vocoder`."""
+    data, source, config = plan.written.recipe.data, work.config.settings.vocoder, work.config
+    named = getattr(data, "vocoder", None)
+    if not hasattr(data, "vocoder") or config.value("data", "vocoder") is not None:
+        return _Choice(named)
+    if source is None:
+        return _Choice(None)
+    if source == _AUTO:
+        usable = config.task is not None or (
+            named is not None and vocoder_conflict(named, AudioProcessor(data.audio)) is None
+        )
+        return _Choice(named) if usable else _Choice(None, _AUTO)
+    return _Choice(str(Path(source).resolve())) if Path(source).is_dir() else _Choice(None, source)
+
+
+def _with(plan: Plan, vocoder: str | None) -> Plan:
+    """The plan with `data.vocoder`."""
+    if getattr(plan.written.recipe.data, "vocoder", None) == vocoder:
+        return plan
+    return plan.but({"data.vocoder": vocoder})
+
 
 SAVED = "voice_model"
 PAGE = "voice_profile.html"
@@ -67,7 +125,7 @@ def train_voice(work: Work) -> Path:
     task = work.state.task
     if task is None or not listed.is_file():
         task = _prepare(work, listed)
-    plan = vocoder.with_vocoder(work, _plan(work, task, listed))
+    plan = with_vocoder(work, _plan(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(plan, MODEL)
     made = work.export(SAVED, getattr(plan.recipe.data, "vocoder", None))
@@ -218,7 +276,7 @@ def _plan(work: Work, task: str, path: Path, corpus: bool = True) -> Plan:
 
 def _check(work: Work, task: str, listed: Path) -> None:
     """Raise InputError for mistakes in the configuration, the vocoder included, before any work."""
-    vocoder.checked(work, _plan(work, task, listed, corpus=False)).check()
+    checked(work, _plan(work, task, listed, corpus=False)).check()
 
 
 def _match(

@@ -1,4 +1,8 @@
-"""A training session: find the device and the data, train, save, and leave a log.
+"""What a session needs in order to be resumed: how it was started, and what it has done. Kept in its folder.
+
+One example by the model that a session saved: shows that it loads, and gives something to listen to.
+
+A training session: find the device and the data, train, save, and leave a log.
 
     TrainingSession(mode="mixed", voice_mode="auto").run()
 
@@ -11,26 +15,119 @@ at once.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
 import os
 import shlex
 import time
 import traceback
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from phonate.audio.decoding import MADE, write_audio
 from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode, forget_fallbacks
 from phonate.config.errors import InputError, Interrupted, PhonateError
 from phonate.data.progress import Progress, progress_listener
 from phonate.data.voices.files import VoiceDataDetector
 from phonate.training.signals import interruptible, on_quit
-from phonate.workflows.session.config import CONFIG, SessionConfig, read_config
+from phonate.workflows.load import load
+from phonate.workflows.session.config import CONFIG, SessionConfig, default_recipe, read_config, tasks_for
 from phonate.workflows.session.log import Say, SessionLog, to_console
 from phonate.workflows.session.notices import Outcome, check, send
-from phonate.workflows.session.state import STATE, SessionLock, SessionState, newest_unfinished, read_state
-from phonate.workflows.session.tasks import default_recipe, tasks_for
 
 if TYPE_CHECKING:
     from phonate.workflows.session.work import Work
+
+
+STATE = "session.json"
+_LOCK = ".lock"
+
+
+@dataclass
+class SessionState:
+    """The progress of one session."""
+
+    options: dict[str, Any]
+    """What `TrainingSession` was called with, as JSON."""
+    voice: bool | None = None
+    """Whether it trains on recordings (True) or texts (False). None: not decided yet."""
+    task: str | None = None
+    """The task that is trained on recordings."""
+    trained: list[str] = field(default_factory=list)
+    """Names of the runs that are finished."""
+    done: bool = False
+    """Whether the model was saved."""
+
+    def write(self, folder: Path) -> None:
+        """Write the state into the session's folder, whole or not at all."""
+        beside = folder / f".{STATE}.{os.getpid()}"
+        beside.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8", errors="surrogateescape")
+        beside.replace(folder / STATE)
+
+
+def read_state(folder: Path) -> SessionState:
+    """The state in a session's folder. Raises InputError where it is missing or damaged."""
+    try:
+        document = json.loads((folder / STATE).read_text(encoding="utf-8", errors="surrogateescape"))
+        known = {one.name for one in fields(SessionState)}
+        return SessionState(**{name: value for name, value in document.items() if name in known})
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder / STATE}: can't be read ({error}); start a new session without --resume") from None
+
+
+def newest_unfinished(output: Path) -> Path:
+    """The folder of the newest session in `output` that has not saved its model. Raises InputError."""
+    folders = sorted((file.parent for file in output.glob(f"session_*/{STATE}")), reverse=True)
+    for folder in folders:
+        if not read_state(folder).done:
+            return folder
+    raise InputError(f"{output}: no unfinished session to resume; start one without --resume")
+
+
+class SessionLock:
+    """A lock on a session's folder, released by the system when the process ends. Raises InputError if it is taken."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / _LOCK
+        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (PermissionError, BlockingIOError):  # POSIX allows either
+            owner = os.pread(self._descriptor, 20, 0).decode(errors="replace")
+            os.close(self._descriptor)
+            raise InputError(f"{folder}: the session is still running (process {owner}); stop it first") from None
+        except OSError:  # a file system without locks
+            return
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        """Remove the lock."""
+        self._file.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+SAMPLE = "sample.flac"
+
+
+def sample(made: Path, kept: Path, recording: Path | None = None, text: str | None = None) -> str | None:
+    """Apply the model in the folder `made` to one training example; returns a line for the log.
+
+    Sound is written into the folder as sample.flac. The line names the folder `kept`, where it will be. None: the task
+    has nothing to demonstrate.
+    """
+    model = load(made)
+    shown = model.demonstration(recording, text)
+    if shown is None:
+        return None
+    where = ""
+    if shown.waveform is not None:
+        assert model.sample_rate is not None
+        write_audio(made / SAMPLE, shown.waveform, model.sample_rate, MADE)
+        where = f": {kept / SAMPLE}"
+    return f"{shown.summary}{where}. For more: {shown.command.format(run=shlex.quote(str(kept)))}"
+
 
 VoiceMode = Literal["voice", "text", "auto"]
 VOICE_MODES: tuple[VoiceMode, ...] = ("voice", "text", "auto")
@@ -194,8 +291,7 @@ class TrainingSession:
         log.success(f"Device: {self._device}")
 
         from phonate.workflows.session.recordings import train_voice
-        from phonate.workflows.session.texts import train_text
-        from phonate.workflows.session.work import Work
+        from phonate.workflows.session.work import Work, train_text
 
         if state.voice is None:
             state.voice = self._has_recordings(log)

@@ -1,4 +1,7 @@
-"""What the flows of a session share: progress for bar and log, training, and saving the model."""
+"""What the flows of a session share: progress for bar and log, training, and saving the model.
+
+Texts -> a language model: check the configuration, load, train, save.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,18 @@ import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from phonate.config.errors import CheckpointError
+from phonate.config.errors import CheckpointError, DataError
+from phonate.data.dialogues.reading import SUFFIXES, text_files
 from phonate.data.parallel import Progress
 from phonate.data.progress import Stage
-from phonate.rendering.renderer import BESIDE, GRIFFIN_LIM, saved_beside
-from phonate.training.checkpoints import best_or_latest, copies, files, manifest
+from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside
+from phonate.training.checkpoints import best_or_latest, files, listing, manifest
 from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.workflows.pages.report import write_report
 from phonate.workflows.plan import Plan
-from phonate.workflows.session.config import SessionConfig
-from phonate.workflows.session.demonstration import SAMPLE
+from phonate.workflows.session.config import SessionConfig, default_recipe
 from phonate.workflows.session.log import SessionLog
-from phonate.workflows.session.state import SessionState
+from phonate.workflows.session.session import SAMPLE, SessionState, sample
 from phonate.workflows.train import train_plan
 
 MODEL, VOCODER = "model", "vocoder"
@@ -86,9 +89,9 @@ class Work:
         target = self.folder / name
         if target.is_dir():  # a session that was interrupted while it saved
             shutil.rmtree(target)
-        made = copies.export(best_or_latest(self.runs[-1]), target)
+        made = listing.export(best_or_latest(self.runs[-1]), target)
         if vocoder not in (None, GRIFFIN_LIM):
-            copies.export(best_or_latest(str(vocoder)), made / BESIDE)
+            listing.export(best_or_latest(str(vocoder)), made / BESIDE)
         for extra in sorted(self.folder.glob("voice_profile.*")):
             shutil.copy2(extra, made)
         self.log.info(f"Report: {write_report(self.runs[-1])}")
@@ -137,3 +140,56 @@ def _is_saved(folder: Path) -> bool:
     except CheckpointError:  # a file of that name which is no manifest
         return False
     return all(entry.name in names or entry.match("voice_profile.*") for entry in folder.iterdir())
+
+
+SAMPLES = Path("datasets/samples")
+SAVED = "text_model"
+
+
+def train_text(work: Work) -> Path:
+    """The whole flow; returns the model's folder.
+
+    Raises RecipeError for mistakes in the configuration, DataError where there is no text, MissingPackageError
+    without transformers.
+    """
+    log = work.log
+    log.info("Starting text training")
+    plan = _plan(work)
+    written = plan.written
+    log.success(f"Configuration: {written.document.name if work.config.exists else 'the recipe ' + written.name}")
+    log.info(f"Training on the texts in {plan.recipe.data.path}, on {work.device}")
+    work.train(plan, MODEL)
+    made = work.export(SAVED)
+    shown = sample(made, work.output / SAVED)
+    model = work.keep(made)
+    log.success(f"Text model saved to: {model}")
+    if shown is not None:
+        log.success(shown)
+    return model
+
+
+def _plan(work: Work) -> Plan:
+    """The plan: a new model, or adapters where the configuration names a pretrained one."""
+    config = work.config
+    name = default_recipe("texts", pretrained=config.value("model", "name") is not None)
+    overrides = {} if config.value("data", "path") is not None else {"data.path": str(_texts(work))}
+    return config.plan(name, overrides)
+
+
+def _texts(work: Work) -> Path:
+    """The folder of texts where the configuration names none."""
+    places = (work.voice_data_dir, SAMPLES)
+    for folder in places:
+        if folder.is_dir() and _has_texts(folder):
+            return folder
+    raise DataError(
+        f"No texts found in: {' or '.join(map(str, places))}; put {', '.join(SUFFIXES)} files there, or set "
+        f"data.path in {work.config.document.name}; recordings go into {work.voice_data_dir}"
+    )
+
+
+def _has_texts(folder: Path) -> bool:
+    try:
+        return bool(text_files(folder))
+    except DataError:
+        return False

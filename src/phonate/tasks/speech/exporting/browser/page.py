@@ -20,8 +20,7 @@ from markupsafe import Markup
 
 from phonate.audio.processor import PEAK
 from phonate.config.errors import InputError
-from phonate.tasks.speech.inference import LONGEST, PAUSE_SECONDS, Synthesiser
-from phonate.tasks.speech.speaking.shaping import FADE_SECONDS, NEAR, SILENT_DB
+from phonate.tasks.speech.inference import FADE_SECONDS, LONGEST, NEAR, PAUSE_SECONDS, SILENT_DB, Synthesiser
 from phonate.text.browser.modules import modules, sources
 from phonate.text.language import language
 from phonate.text.marks import learnt_marks

@@ -1,0 +1,412 @@
+"""Measures of a recording's samples that validation uses: level, clipping, silence, noise.
+
+Summary statistics of a voice recording: timbre, pitch, spectrum and energy.
+
+The definitions are librosa's with its defaults (frames of 2048 samples, 512 apart, centred), over one spectrum for all
+of them. Shapes: T frames, F = 1025 frequencies, M = 128 mel bands, N samples.
+
+Quality score of a recording for training a voice, fast enough for tens of thousands of them.
+
+Recordings are scored as if resampled to one rate. Resampling and a spectrum with four overlapping frames take most of
+the time, and levels are rarely close to a threshold: so both are estimated first, and computed exactly only where the
+estimate is not conclusive. Shapes: N samples, T frames, F frequencies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import scipy.fft
+
+from phonate.audio.decoding import FloatArray, resample
+from phonate.audio.mel_filters import mel_filters
+from phonate.audio.pitch import f0
+
+_FRAME_SECONDS = 0.02
+_SILENT_DB = -40.0
+_CLIPPED_RUN = 3
+_FULL = 1.0 - 1e-4
+_QUIETEST_CLIPPING = 0.1  # in a nearly silent 16-bit recording the peak is a step that many samples share
+
+
+@dataclass(frozen=True)
+class AudioQuality:
+    """Facts about a waveform; amplitudes are in units of full scale, shares from 0 to 1."""
+
+    duration: float
+    """Seconds."""
+    peak: float
+    """Largest absolute sample."""
+    rms: float
+    """Root mean square of the samples."""
+    dc_offset: float
+    """Mean of the samples."""
+    clipping_share: float
+    """Share of the samples in runs of three or more at the peak, where the recorder had no more room."""
+    silence_share: float
+    """Share of the 20 ms frames that are 40 dB or more under the loudest one; 1 for digital silence."""
+    not_finite: int
+    """NaN and infinite samples; the other facts leave them out."""
+    leading_silence: float = 0.0
+    """Seconds before the first frame that is not silent."""
+    trailing_silence: float = 0.0
+    """Seconds after the last frame that is not silent."""
+    longest_pause: float = 0.0
+    """Seconds of the longest silence between them."""
+    noise_db: float = -120.0
+    """Level of the quietest tenth of the frames, in dB under that of the loudest tenth."""
+
+
+def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
+    """The facts about a waveform (samples,). Takes what `read_audio` refuses, so that it can be said why."""
+    samples = np.asarray(waveform, dtype=np.float32)
+    finite = np.isfinite(samples)
+    duration, not_finite = len(samples) / sample_rate, int(len(samples) - finite.sum())
+    samples = samples[finite]
+    if samples.size == 0:
+        return AudioQuality(duration, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
+    peak = float(np.abs(samples).max())
+    loudness = _loudness(samples, sample_rate)
+    leading, longest, trailing = _silences(loudness)
+    return AudioQuality(
+        duration=duration,
+        peak=peak,
+        rms=float(np.sqrt(np.square(samples, dtype=np.float64).mean())),
+        dc_offset=float(samples.mean(dtype=np.float64)),
+        clipping_share=_clipping_share(samples, peak),
+        silence_share=float(_silent(loudness).mean()),
+        not_finite=not_finite,
+        leading_silence=leading * _FRAME_SECONDS,
+        trailing_silence=trailing * _FRAME_SECONDS,
+        longest_pause=longest * _FRAME_SECONDS,
+        noise_db=_noise_db(loudness),
+    )
+
+
+def describe_blocks(blocks: Iterable[npt.NDArray[np.float32]], sample_rate: int) -> AudioQuality:
+    """The facts about a waveform that comes in blocks (samples,), in memory for one block.
+
+    As `describe`, but for runs of clipped samples that cross from one block to the next.
+    """
+    size = max(1, int(_FRAME_SECONDS * sample_rate))
+    samples = not_finite = 0
+    peak = total = squares = clipped = 0.0
+    loudness: list[npt.NDArray[np.float64]] = []
+    rest = np.zeros(0, dtype=np.float32)
+    for block in blocks:
+        finite = block[np.isfinite(block)]
+        samples, not_finite = samples + len(block), not_finite + len(block) - len(finite)
+        if not len(finite):
+            continue
+        highest = float(np.abs(finite).max())
+        if highest > peak / _FULL:  # what was at the peak so far is not clipped
+            clipped = 0.0
+        peak = max(peak, highest)
+        clipped += _clipping_share(finite, peak) * len(finite)
+        total += float(finite.sum(dtype=np.float64))
+        squares += float(np.square(finite, dtype=np.float64).sum())
+        rest = np.concatenate([rest, finite])
+        if len(rest) >= size:
+            loudness.append(_loudness(rest, sample_rate))
+            rest = rest[len(rest) // size * size :]
+    count = samples - not_finite
+    if not count:
+        return AudioQuality(samples / sample_rate, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
+    frames = np.concatenate(loudness) if loudness else _loudness(rest, sample_rate)
+    leading, longest, trailing = _silences(frames)
+    return AudioQuality(
+        duration=samples / sample_rate,
+        peak=peak,
+        rms=float(np.sqrt(squares / count)),
+        dc_offset=total / count,
+        clipping_share=clipped / count,
+        silence_share=float(_silent(frames).mean()),
+        not_finite=not_finite,
+        leading_silence=leading * _FRAME_SECONDS,
+        trailing_silence=trailing * _FRAME_SECONDS,
+        longest_pause=longest * _FRAME_SECONDS,
+        noise_db=_noise_db(frames),
+    )
+
+
+def _clipping_share(samples: npt.NDArray[np.float32], peak: float) -> float:
+    if peak < _QUIETEST_CLIPPING:
+        return 0.0
+    clipped = 0
+    for side in (samples, -samples):
+        edges = np.flatnonzero(np.diff(np.pad((side >= _FULL * peak).astype(np.int8), 1)))
+        runs = edges[1::2] - edges[::2]
+        clipped += int(runs[runs >= _CLIPPED_RUN].sum())
+    return clipped / len(samples)
+
+
+def _loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> npt.NDArray[np.float64]:
+    """(frames,) root mean square of each 20 ms."""
+    size = min(len(samples), max(1, int(_FRAME_SECONDS * sample_rate)))
+    frames = samples[: len(samples) // size * size].reshape(-1, size)
+    return np.asarray(np.sqrt(np.square(frames, dtype=np.float64).mean(axis=1)))
+
+
+def _silent(loudness: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """(frames,) which are silent; all are in digital silence."""
+    return np.asarray(loudness <= loudness.max() * 10.0 ** (_SILENT_DB / 20.0))
+
+
+def _silences(loudness: npt.NDArray[np.float64]) -> tuple[int, int, int]:
+    """Silent frames at the beginning, in the longest pause, and at the end; none where all are silent."""
+    sounding = np.flatnonzero(~_silent(loudness))
+    if not len(sounding):
+        return 0, 0, 0
+    longest = int(np.diff(sounding).max(initial=1)) - 1
+    return int(sounding[0]), longest, len(loudness) - 1 - int(sounding[-1])
+
+
+def _noise_db(loudness: npt.NDArray[np.float64]) -> float:
+    quiet, loud = np.quantile(loudness, (0.1, 0.9))
+    return float(20.0 * np.log10(max(quiet / loud, 1e-6))) if loud > 0.0 else -120.0
+
+
+N_FFT, HOP = 2048, 512
+N_MFCC = 13
+N_MELS = 128
+_ROLLOFF = 0.85
+_FLOOR = 1e-10
+_RANGE_DB = 80.0
+_ZERO = 1e-10  # librosa's threshold for zero crossings
+_FRAMES_PER_BLOCK = 32  # fits into the CPU cache
+_PITCH_HOP_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class VoiceFeatures:
+    """Statistics over the frames of one recording. Pitch is None where there is no voice."""
+
+    duration: float
+    """Seconds."""
+    frames: int
+    """Frames over which all statistics but pitch are taken."""
+    mfcc_mean: tuple[float, ...]
+    """Mean of each of 13 mel-frequency cepstral coefficients."""
+    mfcc_std: tuple[float, ...]
+    voiced_frames: int
+    """Frames of 10 ms that have a pitch."""
+    pitch_mean: float | None
+    """Hz, over voiced frames."""
+    pitch_std: float | None
+    pitch_min: float | None
+    pitch_max: float | None
+    spectral_centroid: float
+    """Mean over frames of the mean frequency, weighted by magnitude, in Hz."""
+    spectral_centroid_std: float
+    spectral_rolloff: float
+    """Mean of the frequency under which 85 % of the magnitude lies, in Hz."""
+    zero_crossing_rate: float
+    """Share of neighbouring samples that differ in sign."""
+    rms: float
+    """Mean over frames of the root mean square, in units of full scale."""
+    rms_std: float
+
+    @property
+    def pitch_range(self) -> float | None:
+        """Highest less lowest pitch in Hz."""
+        if self.pitch_min is None or self.pitch_max is None:
+            return None
+        return self.pitch_max - self.pitch_min
+
+
+def voice_features(waveform: FloatArray, sample_rate: int) -> VoiceFeatures:
+    """The features of a waveform (N,), at least one sample."""
+    magnitude_TF = magnitudes(waveform)
+    centroid_T = centroids(magnitude_TF, sample_rate)
+    mfcc_TC = mfcc(magnitude_TF, sample_rate)
+    rms_T = _rms(waveform)
+    pitch = f0(waveform, sample_rate, round(_PITCH_HOP_SECONDS * sample_rate))
+    voiced = pitch[pitch > 0.0]
+    heard = voiced.size > 0
+    return VoiceFeatures(
+        duration=len(waveform) / sample_rate,
+        frames=len(magnitude_TF),
+        mfcc_mean=tuple(mfcc_TC.mean(axis=0).tolist()),
+        mfcc_std=tuple(mfcc_TC.std(axis=0).tolist()),
+        voiced_frames=int(voiced.size),
+        pitch_mean=float(voiced.mean()) if heard else None,
+        pitch_std=float(voiced.std()) if heard else None,
+        pitch_min=float(voiced.min()) if heard else None,
+        pitch_max=float(voiced.max()) if heard else None,
+        spectral_centroid=float(centroid_T.mean()),
+        spectral_centroid_std=float(centroid_T.std()),
+        spectral_rolloff=float(_rolloffs(magnitude_TF, sample_rate).mean()),
+        zero_crossing_rate=float(_crossing_rates(waveform).mean()),
+        rms=float(rms_T.mean()),
+        rms_std=float(rms_T.std()),
+    )
+
+
+def magnitudes(waveform: FloatArray) -> FloatArray:
+    """(T, F) magnitudes of the short-time Fourier transform, T = 1 + N // 512, with silence beyond both ends."""
+    frames_TN = _frames(np.pad(waveform, N_FFT // 2))
+    magnitude_TF = np.empty((len(frames_TN), N_FFT // 2 + 1), dtype=np.float32)
+    windowed = np.empty((_FRAMES_PER_BLOCK, N_FFT), dtype=np.float32)
+    for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
+        block = frames_TN[start : start + _FRAMES_PER_BLOCK]
+        part = np.multiply(block, hann(N_FFT), out=windowed[: len(block)])
+        np.abs(scipy.fft.rfft(part, overwrite_x=True), out=magnitude_TF[start : start + len(block)])
+    return magnitude_TF
+
+
+def centroids(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
+    """(T,) mean frequency of each frame, weighted by magnitude, in Hz; 0 in digital silence."""
+    moment_T = magnitude_TF @ _frequencies(sample_rate)
+    return np.asarray(moment_T / np.maximum(magnitude_TF.sum(axis=1), np.finfo(np.float32).tiny), dtype=np.float32)
+
+
+def mfcc(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
+    """(T, 13) mel-frequency cepstral coefficients: the cosine transform of 128 mel bands in dB, at most 80 under the
+    loudest."""
+    decibels_TM = mel_decibels(magnitude_TF, sample_rate)
+    return np.asarray(scipy.fft.dct(decibels_TM, type=2, norm="ortho", axis=1)[:, :N_MFCC], dtype=np.float32)
+
+
+def mel_decibels(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
+    """(T, 128) power in mel bands from 0 Hz to half the sample rate, in dB, at most 80 under the loudest."""
+    power_TM = np.square(magnitude_TF) @ _mel(sample_rate)
+    decibels_TM = 10.0 * np.log10(np.maximum(power_TM, _FLOOR))
+    return np.asarray(np.maximum(decibels_TM, decibels_TM.max() - _RANGE_DB), dtype=np.float32)
+
+
+def envelopes(mfcc_RC: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """(R, 128) the mel bands in dB that coefficients (R, 13) stand for: the inverse of `mfcc`'s cosine transform. The
+    coefficients that `mfcc` leaves out are the finer ripple, which is missing here."""
+    return np.asarray(scipy.fft.idct(np.asarray(mfcc_RC, np.float64), type=2, norm="ortho", axis=-1, n=N_MELS))
+
+
+def _rolloffs(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
+    """(T,) Hz."""
+    below_TF = np.cumsum(magnitude_TF, axis=1)
+    first_T = (below_TF >= _ROLLOFF * below_TF[:, -1:]).argmax(axis=1)
+    return np.asarray(_frequencies(sample_rate)[first_T])
+
+
+def _rms(waveform: FloatArray) -> FloatArray:
+    """(T,) root mean square of each frame."""
+    frames_TN = _frames(np.pad(waveform, N_FFT // 2))
+    return np.asarray(np.sqrt(np.einsum("tn,tn->t", frames_TN, frames_TN) / N_FFT))
+
+
+def _crossing_rates(waveform: FloatArray) -> FloatArray:
+    """(T,) share of the samples of each frame that differ in sign from the one before; ends are held on."""
+    held = np.pad(waveform, N_FFT // 2, mode="edge")
+    negative = held < -_ZERO
+    until = np.concatenate([[0], np.cumsum(negative[1:] != negative[:-1])])
+    starts = np.arange(0, len(held) - N_FFT + 1, HOP)
+    return np.asarray((until[starts + N_FFT - 1] - until[starts]) / N_FFT, dtype=np.float32)
+
+
+def _frames(padded: FloatArray) -> FloatArray:
+    """(T, N_FFT) a view of overlapping frames."""
+    return np.lib.stride_tricks.sliding_window_view(padded, N_FFT)[::HOP]
+
+
+@cache
+def hann(size: int) -> FloatArray:
+    """(size,) Hann's window, periodic."""
+    return (0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(size) / size)).astype(np.float32)
+
+
+@cache
+def _frequencies(sample_rate: int) -> FloatArray:
+    """(F,) Hz."""
+    return np.fft.rfftfreq(N_FFT, 1.0 / sample_rate).astype(np.float32)
+
+
+@cache
+def _mel(sample_rate: int) -> FloatArray:
+    """(F, M)."""
+    return np.ascontiguousarray(mel_filters(sample_rate, N_FFT, N_MELS, 0.0, sample_rate / 2).T)
+
+
+QUIET_RMS = 0.01
+CLIPPED_PEAK = 0.99
+DULL_HZ = 1000.0
+SHORT_SECONDS = 3.0
+
+_SCORE_FRAME_SECONDS = 0.1
+_DOUBT = 1.25  # an estimate within this factor of a threshold is not conclusive
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class VoiceLevels:
+    """Levels that the score depends on; amplitudes in units of full scale."""
+
+    rms: float
+    peak: float
+    """Largest absolute sample of the recording as it is: resampling would hide clipping, or make some up."""
+    centroid: float
+    """Mean over frames of the mean frequency, weighted by magnitude, in Hz."""
+
+
+def voice_score(levels: VoiceLevels, seconds: float) -> tuple[float, list[str]]:
+    """The score, from 0 to 1, and the reasons that lower it.
+
+    It is 1, times 0.5 if the RMS is under 0.01, 0.8 if the peak is over 0.99 (clipped, most likely), 0.9 if the
+    spectral centroid is under 1 kHz (muffled), and 0.9 if it is shorter than 3 s.
+    """
+    rms, peak, centroid = levels.rms, levels.peak, levels.centroid
+    factors = [
+        (rms < QUIET_RMS, 0.5, f"quiet (RMS {rms:.4f} is under {QUIET_RMS:g})"),
+        (peak > CLIPPED_PEAK, 0.8, f"clipped (peak {peak:.3f} is over {CLIPPED_PEAK:g})"),
+        (centroid < DULL_HZ, 0.9, f"muffled (spectral centroid {centroid:.0f} Hz is under {DULL_HZ:.0f})"),
+        (seconds < SHORT_SECONDS, 0.9, f"short ({seconds:.2f} s is under {SHORT_SECONDS:g})"),
+    ]
+    lowering = [(factor, why) for holds, factor, why in factors if holds]
+    return math.prod((factor for factor, _ in lowering), start=1.0), [why for _, why in lowering]
+
+
+def voice_levels(waveform: FloatArray, sample_rate: int, judged_rate: int) -> VoiceLevels:
+    """The levels of a waveform (N,) at `judged_rate`, exact where they are close to a threshold."""
+    estimate = _estimate(waveform, sample_rate, judged_rate)
+    if _near(estimate.rms, QUIET_RMS) or _near(estimate.centroid, DULL_HZ):
+        return exact_levels(waveform, sample_rate, judged_rate)
+    return estimate
+
+
+def exact_levels(waveform: FloatArray, sample_rate: int, judged_rate: int) -> VoiceLevels:
+    """The levels of a waveform (N,) resampled to `judged_rate`, by librosa's definition of the centroid."""
+    peak = _peak(waveform)
+    if sample_rate != judged_rate:
+        waveform = resample(waveform, sample_rate, judged_rate)
+    centroid = float(centroids(magnitudes(waveform), judged_rate).mean())
+    return VoiceLevels(_frame_rms(waveform), peak, centroid)
+
+
+def _estimate(waveform: FloatArray, sample_rate: int, judged_rate: int) -> VoiceLevels:
+    """From frames of about 0.1 s with half an overlap, at the recording's own rate, up to the highest frequency that is
+    left at the other."""
+    size = 1 << round(math.log2(_SCORE_FRAME_SECONDS * sample_rate))
+    padded = np.concatenate([waveform, np.zeros(size, dtype=np.float32)])  # the end counts, too
+    frames_TN = np.lib.stride_tricks.sliding_window_view(padded, size)[:: size // 2]
+    magnitude_TF = np.abs(scipy.fft.rfft(frames_TN * hann(size), overwrite_x=True))
+    power_F = np.einsum("tf,tf->f", magnitude_TF, magnitude_TF)
+    kept = 1 + min(size // 2, int(0.5 * judged_rate * size / sample_rate))
+    share = float(power_F[:kept].sum()) / max(float(power_F.sum()), _TINY)
+    moment_T = magnitude_TF[:, :kept] @ (np.arange(kept, dtype=np.float32) * np.float32(sample_rate / size))
+    centroid_T = moment_T / np.maximum(magnitude_TF[:, :kept].sum(axis=1), _TINY)
+    return VoiceLevels(_frame_rms(waveform) * math.sqrt(share), _peak(waveform), float(centroid_T.mean()))
+
+
+def _near(value: float, threshold: float) -> bool:
+    return threshold / _DOUBT < value < threshold * _DOUBT
+
+
+def _frame_rms(waveform: FloatArray) -> float:
+    return math.sqrt(float(np.dot(waveform, waveform)) / len(waveform))
+
+
+def _peak(waveform: FloatArray) -> float:
+    return float(max(waveform.max(), -waveform.min()))

@@ -1,1 +1,0 @@
-"""Quality of recordings: measures for every corpus, and the score of recordings of a voice."""

@@ -1,0 +1,255 @@
+"""Shared parts of the annotation formats: lines of fields, and times in seconds.
+
+RTTM: speaker turns (NIST, Rich Transcription 2009, appendix A).
+
+UEM: the regions of recordings to score ("un-partitioned evaluation map", NIST).
+
+Conversion between speaker turns and arrays of frames. Shapes: T frames, S speakers.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.config.errors import DataError, InputError, plain_file
+
+_LONGEST = 7 * 24 * 3600.0
+
+
+def seconds(value: str) -> float:
+    """Parse a time in seconds. Raises ValueError if it is not a number from 0 to a week."""
+    found = float(value)
+    if not 0.0 <= found <= _LONGEST:
+        raise ValueError(f"{value!r} is not a time in seconds")
+    return found
+
+
+def written_seconds(value: float) -> str:
+    """Format a time in seconds to the microsecond, without trailing zeros: 34.27."""
+    return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+def fields_of(path: str | Path) -> Iterator[tuple[str, list[str]]]:
+    """`file:line` and the fields of each line that is neither empty nor a comment (`;` or `#`).
+
+    Raises DataError for a file that can't be read or is not UTF-8 text.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+    for number, line in enumerate(text.split("\n"), start=1):
+        fields = line.split()
+        if fields and not fields[0].startswith((";", "#")):
+            yield f"{path}:{number}", fields
+
+
+def require_field(value: str, what: str) -> str:
+    """`value`, if it is valid as a field. Raises InputError if it is empty or contains spaces."""
+    if not value or value.split() != [value]:
+        raise InputError(f"{what} {value!r} can't be written: names must not be empty or contain spaces; rename it")
+    return value
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Write a text file atomically. Raises InputError if it can't be written."""
+    path = plain_file(Path(path))
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        try:
+            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: can't be written ({error.strerror}); choose another path or free space") from error
+
+
+@dataclass(frozen=True, order=True)
+class SpeakerTurn:
+    """An interval of a recording in which one speaker is active. A diarization is a list of turns.
+
+    Raises InputError unless 0 <= start < end.
+    """
+
+    start: float
+    """Seconds from the beginning of the recording."""
+    end: float
+    """Seconds, exclusive."""
+    speaker: str
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.start < self.end:  # false for NaN, too
+            raise InputError(
+                f"invalid turn of {self.speaker}, {self.start:g} to {self.end:g} s: it must satisfy 0 <= start < end"
+            )
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return self.end - self.start
+
+
+FIELDS = 10
+"""Of a line."""
+
+
+def speaker_line(fields: Sequence[str]) -> tuple[str, SpeakerTurn] | None:
+    """Channel and turn of a SPEAKER line; None for a turn of zero length.
+
+    Raises ValueError with the expected fields.
+    """
+    if len(fields) > FIELDS:
+        raise ValueError(f"{len(fields)} fields, RTTM has {FIELDS}: names can't hold spaces; write _ for them")
+    try:
+        start, duration, speaker = seconds(fields[3]), seconds(fields[4]), fields[7]
+    except (IndexError, ValueError):
+        raise ValueError("expected SPEAKER, recording, channel, start, duration, two fields and the speaker") from None
+    end = start + duration
+    return (fields[2], SpeakerTurn(start, end, speaker)) if end > start else None
+
+
+def read_rttm(path: str | Path) -> dict[str, list[SpeakerTurn]]:
+    """Recording -> its turns, sorted by start, from the SPEAKER lines of an RTTM file; other line types are ignored.
+
+    Raises DataError with file and line for invalid lines, and for a recording with several channels.
+    """
+    found: dict[str, list[SpeakerTurn]] = {}
+    channels: dict[str, str] = {}
+    for place, fields in fields_of(path):
+        if fields[0] != "SPEAKER":
+            if not fields[0].isupper():
+                raise DataError(f"{place}: not RTTM; a line begins with its type, such as SPEAKER")
+            continue
+        try:
+            line = speaker_line(fields)
+        except ValueError as error:
+            raise DataError(f"{place}: {error}; correct it") from None
+        turns = found.setdefault(fields[1], [])
+        if line is None:
+            continue
+        channel, turn = line
+        if channels.setdefault(fields[1], channel) != channel:
+            raise DataError(
+                f"{place}: {fields[1]} has turns in channels {channels[fields[1]]} and {channel}; give each channel "
+                "its own recording name"
+            )
+        turns.append(turn)
+    return {recording: sorted(turns) for recording, turns in found.items()}
+
+
+def write_rttm(path: str | Path, recordings: Mapping[str, Iterable[SpeakerTurn]]) -> None:
+    """Write the turns of recordings to an RTTM file, with channel 1 and times to the microsecond.
+
+    Recordings without turns do not appear in the file, as RTTM can't express them.
+
+    Raises InputError for a name with spaces, or if the file can't be written.
+    """
+    write_lines(path, (line for name, turns in recordings.items() for line in rttm_lines(name, turns)))
+
+
+def rttm_lines(recording: str, turns: Iterable[SpeakerTurn]) -> list[str]:
+    """The SPEAKER lines of one recording, sorted by start. Raises InputError for a name with spaces."""
+    require_field(recording, "recording")
+    return [
+        f"SPEAKER {recording} 1 {written_seconds(turn.start)} {written_seconds(turn.duration)} <NA> <NA> "
+        f"{require_field(turn.speaker, 'speaker')} <NA> <NA>"
+        for turn in sorted(turns)
+    ]
+
+
+Region = tuple[float, float]
+"""Start and end in seconds."""
+
+
+def uem_region(fields: Sequence[str]) -> Region:
+    """The region of a line. Raises ValueError with the expected fields."""
+    try:
+        start, end = seconds(fields[2]), seconds(fields[3])
+    except (IndexError, ValueError):
+        raise ValueError("expected recording, channel, start and end") from None
+    if start >= end:
+        raise ValueError(f"the region from {start:g} to {end:g} s is empty")
+    return start, end
+
+
+def read_uem(path: str | Path) -> dict[str, list[Region]]:
+    """Recording -> its regions (start, end) in seconds, sorted by start. Channels are ignored.
+
+    Raises DataError with file and line for invalid lines.
+    """
+    found: dict[str, list[Region]] = {}
+    for place, fields in fields_of(path):
+        try:
+            found.setdefault(fields[0], []).append(uem_region(fields))
+        except ValueError as error:
+            raise DataError(f"{place}: {error}; correct it") from None
+    return {recording: sorted(regions) for recording, regions in found.items()}
+
+
+def write_uem(path: str | Path, recordings: Mapping[str, Iterable[Region]]) -> None:
+    """Write the regions of recordings to a UEM file, with channel 1 and times to the microsecond.
+
+    Raises InputError for a name with spaces, or if the file can't be written.
+    """
+    write_lines(
+        path,
+        (
+            f"{require_field(name, 'recording')} 1 {written_seconds(start)} {written_seconds(end)}"
+            for name, regions in recordings.items()
+            for start, end in sorted(regions)
+        ),
+    )
+
+
+def turns_from_activity(
+    activity_TS: NDArray[np.generic], frames_per_second: float, speakers: Sequence[str], start: float = 0.0
+) -> list[SpeakerTurn]:
+    """The turns, sorted by start, of an array (T, S) that is nonzero where a speaker is active.
+
+    Args:
+        activity_TS: Frame t spans the time from t / frames_per_second to (t + 1) / frames_per_second.
+        speakers: The name of each column.
+        start: Start of frame 0 in the recording, in seconds.
+
+    Raises ValueError for an array of another shape.
+    """
+    if activity_TS.ndim != 2 or activity_TS.shape[1] != len(speakers):
+        raise ValueError(f"expected an array (frames, {len(speakers)} speakers), got shape {activity_TS.shape}")
+    turns = []
+    silent_S = np.zeros((1, len(speakers)), dtype=np.int8)
+    edges_TS = np.diff(np.concatenate([silent_S, (activity_TS != 0).astype(np.int8), silent_S]), axis=0)
+    for column, speaker in enumerate(speakers):
+        begins, ends = np.flatnonzero(edges_TS[:, column] > 0), np.flatnonzero(edges_TS[:, column] < 0)
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            turns.append(SpeakerTurn(start + begin / frames_per_second, start + end / frames_per_second, speaker))
+    return sorted(turns)
+
+
+def activity_from_turns(
+    turns: Iterable[SpeakerTurn], frames: int, frames_per_second: float, speakers: Sequence[str], start: float = 0.0
+) -> NDArray[np.uint8]:
+    """(T, S) uint8: 1 where the centre of a frame lies in a turn of the speaker. The inverse of `turns_from_activity`.
+
+    Args:
+        frames: T.
+        speakers: The speaker of each column; turns of other speakers are ignored.
+        start: Start of frame 0 in the recording, in seconds.
+    """
+    activity_TS = np.zeros((frames, len(speakers)), dtype=np.uint8)
+    columns = {speaker: column for column, speaker in enumerate(speakers)}
+    for turn in turns:
+        if turn.speaker in columns:
+            first, last = ((time - start) * frames_per_second for time in (turn.start, turn.end))
+            begin, end = (max(0, int(np.ceil(round(one - 0.5, 6)))) for one in (first, last))
+            activity_TS[begin:end, columns[turn.speaker]] = 1
+    return activity_TS

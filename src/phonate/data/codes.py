@@ -1,0 +1,336 @@
+"""Locks between processes that make the same files.
+
+What is known of recordings and their parts: length, quality and a digest of the samples. Measured by several
+threads, and remembered until a file changes.
+
+Codes of recordings on disk, memory-mapped: one entry for each audio, found by the digest of its samples.
+
+A folder belongs to one codec. It holds parts, each written whole and then renamed, so that what was encoded before an
+interruption is kept, and several processes may add to it at the same time.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import probe, read_audio
+from phonate.audio.quality import AudioQuality, describe
+from phonate.compute.resources import cores
+from phonate.config.errors import DataError
+from phonate.data.dialogues.dialogue import Audio
+from phonate.data.progress import Stage, report_progress
+from phonate.data.store.cache import damaged, new_folder, verify
+
+
+@contextmanager
+def lock(file: Path, wait: bool = True) -> Iterator[bool]:
+    """Whether this process holds the lock `file`, which is made. The system releases it when the process dies.
+
+    `wait`: for as long as another process holds it. On a file system without locks every process holds it.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        yield _locked(descriptor, wait)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, wait: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+    return True
+
+
+VERSION = 1
+"""Raise it when facts are measured otherwise."""
+_AT_ONCE = 1024
+_SLACK_SECONDS = 0.05  # as read_audio: times in lists are rounded
+
+
+@dataclass(frozen=True)
+class AudioFacts:
+    """What was measured of an audio that can be used."""
+
+    digest: str
+    """Of the samples and their rate: the same for copies of a file."""
+    quality: AudioQuality
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """Why an audio can't be used."""
+
+    reason: str
+    """A short category, by which problems are counted."""
+    detail: str
+
+
+Found = AudioFacts | Unusable
+
+
+def measure(
+    audios: Sequence[Audio], max_seconds: float, remembered: Path | None = None, threads: int = 0
+) -> dict[Audio, Found]:
+    """Decode every audio that is not remembered, all samples of it.
+
+    Raises DataError if `remembered` can't be written.
+
+    Args:
+        audios: Each is measured once.
+        max_seconds: Longer ones are not decoded, and unusable.
+        remembered: A file of what was measured before, which is updated; None: measure all.
+        threads: 0: one for each core.
+    """
+    distinct = list(dict.fromkeys(audios))
+    if remembered is None:
+        found = _measured_all(distinct, max_seconds, threads)
+    else:
+        try:
+            with lock(remembered.with_suffix(".lock")):  # of several processes one measures
+                found = _remembered(distinct, max_seconds, remembered, threads)
+        except OSError as error:
+            why = f"can't be written ({error.strerror}); name another folder by data.cache_dir"
+            raise DataError(f"{remembered}: {why}") from error
+    return {audio: _limited(audio, facts, max_seconds) for audio, facts in found.items()}
+
+
+def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads: int) -> dict[Audio, Found]:
+    """What was measured before, of any length since the limit may have been another, and the rest measured now."""
+    known, stamps = _read(file), {audio: _stamp(audio) for audio in audios}
+    found: dict[Audio, Found] = {
+        audio: known[stamp] for audio, stamp in stamps.items() if stamp is not None and stamp in known
+    }
+    if missing := [audio for audio in audios if audio not in found]:
+        found |= _measured_all(missing, max_seconds, threads)
+        _write(file, [(stamps[audio], facts) for audio, facts in found.items()])
+    return found
+
+
+def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> dict[Audio, Found]:
+    found: dict[Audio, Found] = {}
+    with ThreadPoolExecutor(threads or cores()) as pool:
+        for start in range(0, len(audios), _AT_ONCE):  # not all as futures: there may be a million
+            some = audios[start : start + _AT_ONCE]
+            for audio, facts in zip(some, pool.map(lambda one: _measured(one, max_seconds), some), strict=True):
+                found[audio] = facts
+                report_progress(Stage.CHECKING, len(found), len(audios))
+    return found
+
+
+def _limited(audio: Audio, facts: Found, max_seconds: float) -> Found:
+    if isinstance(facts, AudioFacts) and facts.quality.duration > max_seconds:
+        return _too_long(audio, facts.quality.duration, max_seconds)
+    return facts
+
+
+def _too_long(audio: Audio, seconds: float, max_seconds: float) -> Unusable:
+    return Unusable("too long", f"{audio.path}: {seconds:.1f} s, longer than data.max_seconds {max_seconds:g}")
+
+
+def _measured(audio: Audio, max_seconds: float) -> Found:
+    path = Path(audio.path)
+    try:
+        if not path.is_file():  # a pipe or a device would be read for ever
+            return Unusable("missing file", f"{path} is not there; it is relative to {Path.cwd()}")
+        if not path.stat().st_size:
+            return Unusable("empty file", f"{path} holds no bytes")
+        length = probe(path).duration
+        end = length if audio.end is None else audio.end
+        if not audio.start < min(end, length) or end > length + _SLACK_SECONDS:
+            part = f"seconds {audio.start:g} to {end:g} of {path}, which has {length:.3f}"
+            return Unusable("no such part", f"{part}; correct the times")
+        if (seconds := min(end, length) - audio.start) > max_seconds:
+            return _too_long(audio, seconds, max_seconds)
+        waveform, rate = read_audio(path, offset=audio.start, duration=None if audio.end is None else end - audio.start)
+    except (DataError, OSError, ValueError, RuntimeError, MemoryError) as error:  # as decoders raise for damaged files
+        return Unusable("unreadable", " ".join(str(error).split()))
+    digest = hashlib.blake2b(f"{rate}\n".encode(), digest_size=16)
+    digest.update(waveform.tobytes())
+    return AudioFacts(digest.hexdigest(), describe(waveform, rate))
+
+
+def _stamp(audio: Audio) -> str | None:
+    """What identifies an audio as long as its file is not changed; None: there is no file."""
+    try:
+        status = os.stat(audio.path)
+    except (OSError, ValueError):  # ValueError: a name with a null byte
+        return None
+    path = os.path.abspath(audio.path)
+    return json.dumps([path, audio.start, audio.end, status.st_size, status.st_mtime_ns])
+
+
+def _read(file: Path) -> dict[str, AudioFacts]:
+    """What was remembered. Lines that can't be read, of other versions for instance, are measured again."""
+    found = {}
+    with suppress(OSError, UnicodeDecodeError):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError, TypeError, KeyError):
+                row: dict[str, Any] = json.loads(line)
+                if row["version"] == VERSION:
+                    found[str(row["stamp"])] = AudioFacts(str(row["digest"]), AudioQuality(**row["quality"]))
+    return found
+
+
+def _write(file: Path, found: Sequence[tuple[str | None, Found]]) -> None:
+    """Remember what can be used; the file is replaced at once."""
+    rows = [
+        {"version": VERSION, "stamp": stamp, "digest": facts.digest, "quality": asdict(facts.quality)}
+        for stamp, facts in found
+        if stamp is not None and isinstance(facts, AudioFacts)
+    ]
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        beside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+Codes = NDArray[np.int16]
+"""(T, K): frames by codebooks."""
+Encode = Callable[[str], Codes]
+"""Encodes the audio with a digest."""
+
+WHAT = "encoding recordings"
+_PART = "part-"
+_SHARE = 256
+"""Audios that a process takes on at a time; others encode the rest meanwhile."""
+_PART_SECONDS = 60.0
+"""An interruption loses no more than this."""
+
+
+class CodeStore:
+    """The codes in a folder, by digest. `CodeStore.add` writes what is missing."""
+
+    def __init__(self, folder: Path, codebooks: int, codebook_size: int) -> None:
+        """Raises DataError if a file was damaged since it was written."""
+        self.folder = folder
+        self.codebooks = codebooks
+        self.codebook_size = codebook_size
+        self._open()
+
+    def _open(self) -> None:
+        self._places: dict[str, tuple[Codes, int, int]] = {}
+        self._parts: set[Path] = set()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the parts that other processes have written meanwhile."""
+        for part in sorted(set(self.folder.glob(f"{_PART}*")) - self._parts):
+            verify(part)
+            try:
+                self._places.update(self._read(part))
+            except (OSError, ValueError, EOFError) as error:
+                raise damaged(part, error) from error
+            self._parts.add(part)
+
+    def _read(self, part: Path) -> Mapping[str, tuple[Codes, int, int]]:
+        digests = np.load(part / "digests.npy")
+        starts = np.load(part / "starts.npy").tolist()
+        values = np.asarray(np.load(part / "codes.npy", mmap_mode="r"))
+        if values.dtype != np.int16 or values.shape != (starts[-1], self.codebooks) or len(digests) + 1 != len(starts):
+            raise ValueError(f"codes {values.dtype} {values.shape}, and {len(digests)} audios")
+        rows = zip(digests, starts, starts[1:], strict=False)
+        return {bytes(digest).hex(): (values, start, stop) for digest, start, stop in rows}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers map the files themselves; a pickled memmap would copy them."""
+        return {name: value for name, value in vars(self).items() if name not in ("_places", "_parts")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, digest: str) -> Codes:
+        """The codes (T, K) of an audio, which must not be written to. Raises KeyError for one that was not added."""
+        values, start, stop = self._places[digest]
+        return values[start:stop]
+
+    def frames(self, digest: str) -> int:
+        """T of an audio."""
+        _, start, stop = self._places[digest]
+        return stop - start
+
+    def add(self, digests: Sequence[str], encode: Encode, threads: int = 1) -> None:
+        """Encode what is missing, in `threads`. Processes that do this at the same time, such as the ranks of a
+        training, share the work; each returns when all codes are there.
+
+        Raises DataError where the folder can't be written.
+        """
+        wanted = sorted(set(digests))
+        shares = max(1, -(-len(wanted) // _SHARE))
+        of_share = [[digest for digest in wanted if int(digest, 16) % shares == share] for share in range(shares)]
+        left = [share for share in range(shares) if any(digest not in self for digest in of_share[share])]
+        try:
+            for wait in (False, True):  # first what nobody works on, then what others have not finished
+                for share in list(left):
+                    with lock(self.folder / f"lock-{shares}-{share}", wait) as locked:
+                        if locked:
+                            self._encode(of_share[share], wanted, encode, threads)
+                            left.remove(share)
+        except OSError as error:
+            raise DataError(_explained(error, self.folder)) from error
+
+    def _encode(self, digests: Sequence[str], wanted: Sequence[str], encode: Encode, threads: int) -> None:
+        self.refresh()
+        made: dict[str, Codes] = {}
+        started = time.monotonic()
+        done = sum(digest in self for digest in wanted)
+        missing = [digest for digest in digests if digest not in self]
+        with ThreadPoolExecutor(threads) as pool:
+            for digest, codes in zip(missing, pool.map(encode, missing), strict=True):
+                made[digest] = self._checked(codes)
+                done += 1
+                report_progress(WHAT, done, len(wanted))
+                if time.monotonic() - started > _PART_SECONDS:
+                    self._write(made)
+                    made, started = {}, time.monotonic()
+        if made:
+            self._write(made)
+
+    def _checked(self, codes: Codes) -> Codes:
+        fits = codes.ndim == 2 and codes.shape[1] == self.codebooks and bool(len(codes))
+        assert fits, codes.shape
+        assert 0 <= codes.min() <= codes.max() < self.codebook_size
+        return codes.astype(np.int16, copy=False)
+
+    def _write(self, made: Mapping[str, Codes]) -> None:
+        name = hashlib.blake2b("".join(made).encode(), digest_size=12).hexdigest()
+        with new_folder(self.folder / f"{_PART}{name}") as beside:
+            raw = b"".join(bytes.fromhex(digest) for digest in made)
+            np.save(beside / "digests.npy", np.frombuffer(raw, dtype=np.uint8).reshape(len(made), -1))
+            np.save(beside / "starts.npy", np.cumsum([0, *map(len, made.values())], dtype=np.int64))
+            np.save(beside / "codes.npy", np.concatenate(list(made.values())))
+        self.refresh()
+
+
+def _explained(error: OSError, folder: Path) -> str:
+    if error.errno == errno.ENOSPC:
+        return f"{folder}: the disk is full; free space there, or name another folder by data.cache_dir"
+    return f"{folder}: can't write the codes ({error.strerror}); name another folder by data.cache_dir"

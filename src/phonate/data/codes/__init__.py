@@ -1,1 +1,0 @@
-"""Recordings as codes of a neural codec: measured, encoded once, and kept on disk."""

@@ -1,1 +1,0 @@
-"""Front ends, label encodings and heads of speaker diarization."""

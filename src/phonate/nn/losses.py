@@ -1,0 +1,614 @@
+"""The base of losses: sums and counts, masks and precision.
+
+Shapes: B items, T frames, F features, C classes, S samples. A mask is boolean, True for real values, and its shape is a
+prefix of theirs, such as (B, T) for values of (B, T, F).
+
+Mean absolute error, also called `mae`.
+
+Mean squared error.
+
+Smooth L1 loss (Girshick 2015, equation 3).
+
+Huber loss (Huber 1964).
+
+Kullback-Leibler divergence.
+
+The base of losses over classes. Scores are (..., C); targets are class indices (...).
+
+Binary cross entropy from logits.
+
+Binary cross entropy from probabilities.
+
+Cross entropy over classes.
+
+Negative log-likelihood of classes.
+
+Cross entropy with smoothed targets.
+
+Focal loss (Lin et al. 2017, equation 5).
+
+InfoNCE over a batch (van den Oord et al. 2018; Khosla et al. 2020, equation 2, for labels).
+
+Spectra for losses over waveforms. B items, S samples, K = n_fft / 2 + 1 bins, T frames.
+
+Spectral convergence (Arik et al. 2018, equation 3).
+
+Multi-resolution STFT loss (Yamamoto et al. 2020, "Parallel WaveGAN", equations 3 to 6).
+
+A-weighted L1 distance of mel frames.
+
+L2 regularisation as a loss term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from phonate.audio.mel_filters import band_edges
+from phonate.config.errors import InputError
+
+SumCount = tuple[Tensor, Tensor | float]
+"""A sum over a batch, and the number of its terms; both add up over parts of a batch."""
+
+Reads = Literal["logits", "probabilities", "log_probabilities", "values", "audio"]
+
+
+class Loss(nn.Module):
+    """A loss that returns its sum over the batch and the count, never their ratio.
+
+    Sums and counts of the parts of a batch add up to those of the whole, so splitting a batch changes neither value nor
+    gradient of (total sum / total count). Masked values have no influence and no gradient, even if they are NaN. Half
+    precision is computed in float32.
+    """
+
+    couples_items: bool = False
+    """True when an item's loss depends on the other items: such a batch must not be split."""
+    takes: Literal["outputs", "embeddings", "model"] = "outputs"
+    """Its arguments: outputs and targets, embeddings and their labels, or the model."""
+    reads: Reads = "values"
+    """What its outputs are; `audio` stands for waveforms and mel frames."""
+    over_classes: bool | None = False
+    """Whether targets are classes, one for each (..., C) of outputs, or of the outputs' shape. None: either."""
+
+    def forward(self, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> SumCount:
+        """Sum and count over the values that `mask` keeps (None: all). Raises InputError for shapes that do not fit.
+
+        Shapes are those of the class: outputs and targets of one shape, such as (B, T, F), if it does not say
+        otherwise; `mask` is boolean, of a prefix of that shape, such as (B, T). The sum is a scalar.
+        """
+        with torch.autocast(outputs.device.type, enabled=False):
+            return self.measure(full_precision(outputs), full_precision(targets), mask)
+
+    def mean(self, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss as a scalar, sum / count, for custom training loops."""
+        total, count = self.forward(outputs, targets, mask)
+        return total / torch.as_tensor(count, device=total.device).clamp_min(1)
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """The computation of `forward`, in float32 or float64: (...), (...), (...) -> scalar and count."""
+        raise NotImplementedError
+
+
+class ElementwiseLoss(Loss):
+    """A loss of each element of two tensors of one shape (...); the count is the number of elements."""
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        same_shape(outputs, targets)
+        targets = targets.to(outputs.dtype)
+        if mask is None:
+            return self.cells(outputs, targets).sum(), float(outputs.numel())
+        kept = expanded(mask, outputs)
+        # masked elements are zeroed first: 0 * nan would be nan in the backward pass
+        values = self.cells(outputs.masked_fill(~kept, 0), targets.masked_fill(~kept, 0))
+        return values.masked_fill(~kept, 0).sum(), kept.sum()
+
+    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each element: two tensors (...) -> (...)."""
+        raise NotImplementedError
+
+
+def full_precision(values: Tensor) -> Tensor:
+    """A tensor (...): float16 and bfloat16 as float32, other types unchanged."""
+    return values.float() if values.dtype in {torch.float16, torch.bfloat16} else values
+
+
+def same_shape(outputs: Tensor, targets: Tensor) -> None:
+    """Raise InputError for shapes that differ, which torch would broadcast silently."""
+    if outputs.shape != targets.shape:
+        raise InputError(f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} differ in shape")
+
+
+def expanded(mask: Tensor, values: Tensor) -> Tensor:
+    """`mask`, (B, T) say, in the shape of `values`, (B, T, F) say. Raises InputError unless it is a prefix."""
+    if mask.shape != values.shape[: mask.dim()]:
+        raise InputError(f"a mask of {tuple(mask.shape)} does not fit values of {tuple(values.shape)}")
+    trailing = (1,) * (values.dim() - mask.dim())
+    return mask.bool().reshape(*mask.shape, *trailing).expand_as(values)
+
+
+class L1Loss(ElementwiseLoss):
+    """|outputs - targets| of each element."""
+
+    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `ElementwiseLoss.cells`."""
+        return (outputs - targets).abs()
+
+
+class MSELoss(ElementwiseLoss):
+    """(outputs - targets)^2 of each element."""
+
+    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `ElementwiseLoss.cells`."""
+        return (outputs - targets).square()
+
+
+class SmoothL1Loss(ElementwiseLoss):
+    """|error| - beta / 2, and error^2 / (2 beta) where the error is below `beta`."""
+
+    def __init__(self, beta: float = 1.0) -> None:
+        super().__init__()
+        self.beta = beta
+
+    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `ElementwiseLoss.cells`."""
+        return functional.smooth_l1_loss(outputs, targets, reduction="none", beta=self.beta)
+
+
+class HuberLoss(ElementwiseLoss):
+    """Half the squared error up to `delta`, linear beyond: delta * (|error| - delta / 2)."""
+
+    def __init__(self, delta: float = 1.0) -> None:
+        super().__init__()
+        self.delta = delta
+
+    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `ElementwiseLoss.cells`."""
+        return functional.huber_loss(outputs, targets, reduction="none", delta=self.delta)
+
+
+class KLDivLoss(Loss):
+    """KL(targets || outputs) of distributions over the last dimension; the count is the number of distributions.
+
+    Outputs (..., C) are log-probabilities, targets (..., C) probabilities.
+    """
+
+    reads = "log_probabilities"
+    over_classes = True
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        same_shape(outputs, targets)
+        targets = targets.to(outputs.dtype)
+        if mask is None:
+            return functional.kl_div(outputs, targets, reduction="sum"), float(outputs[..., 0].numel())
+        kept = expanded(mask, outputs)
+        values = functional.kl_div(outputs.masked_fill(~kept, 0), targets.masked_fill(~kept, 0), reduction="none")
+        return values.masked_fill(~kept, 0).sum(), kept[..., 0].sum()
+
+
+IGNORED = -100
+"""Targets with this value do not count, as in torch."""
+
+
+def flat(name: str, scores: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores (N, C), targets (N,) or (N, C), and a mask (N,) of those that count.
+
+    Those that do not count get scores 0 and class 0, so that they have no gradient, even if they are NaN.
+
+    Args:
+        name: Name of the loss, for errors.
+        scores: (..., C).
+        targets: Class indices (...), or the probability of each class (..., C).
+        mask: A boolean prefix of the shape (...).
+
+    Raises:
+        InputError: Shapes that do not fit, or a single class.
+    """
+    classes = scores.shape[-1]
+    soft = targets.shape == scores.shape
+    if not soft and targets.shape != scores.shape[:-1]:
+        raise InputError(
+            f"{name}: scores {tuple(scores.shape)} need class indices {tuple(scores.shape[:-1])} or "
+            f"probabilities {tuple(scores.shape)} as targets, not {tuple(targets.shape)}"
+        )
+    if classes < 2:
+        raise InputError(f"{name}: needs at least two classes; use bce_with_logits for binary targets")
+    frames = targets[..., 0] if soft else targets
+    kept = frames != IGNORED
+    if mask is not None:
+        kept = kept & expanded(mask, frames)
+    kept = kept.reshape(-1)
+    scores = scores.reshape(-1, classes).masked_fill(~kept[:, None], 0)
+    if soft:
+        return scores, targets.to(scores.dtype).reshape(-1, classes).masked_fill(~kept[:, None], 0), kept
+    return scores, targets.long().reshape(-1).masked_fill(~kept, 0), kept
+
+
+def smoothed_nll(log_probabilities: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """Negative log-likelihood (N,) of smoothed targets (Szegedy et al. 2016, section 7).
+
+    Args:
+        log_probabilities: (N, C).
+        targets: Class indices (N,) or probabilities (N, C).
+        smoothing: Share of the probability that is spread evenly over the classes.
+    """
+    if targets.dim() == 2:
+        likelihood = (targets * log_probabilities).sum(-1)
+        mass = targets.sum(-1)
+    else:
+        likelihood = log_probabilities.gather(-1, targets[:, None])[:, 0]
+        mass = torch.ones_like(likelihood)
+    if smoothing == 0:
+        return -likelihood
+    return -(1 - smoothing) * likelihood - smoothing * mass * log_probabilities.mean(-1)
+
+
+def smoothed_binary(targets: Tensor, smoothing: float) -> Tensor:
+    """Smoothed binary targets (...): 1 becomes 1 - smoothing / 2, and 0 smoothing / 2."""
+    return targets * (1 - smoothing) + smoothing / 2 if smoothing else targets
+
+
+class BCEWithLogitsLoss(ElementwiseLoss):
+    """Binary cross entropy of sigmoid(outputs), element by element; targets are from 0 to 1.
+
+    Elements with the target -100 do not count. `label_smoothing` moves targets towards 0.5.
+    """
+
+    reads: Reads = "logits"
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        labelled = targets != IGNORED
+        return super().measure(outputs, targets, labelled if mask is None else labelled & expanded(mask, targets))
+
+    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `ElementwiseLoss.cells`."""
+        targets = smoothed_binary(targets, self.label_smoothing)
+        return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+
+
+class BCELoss(BCEWithLogitsLoss):
+    """Binary cross entropy of outputs in [0, 1]. `bce_with_logits` is more exact if there are logits."""
+
+    reads = "probabilities"
+
+    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `ElementwiseLoss.cells`."""
+        return functional.binary_cross_entropy(
+            outputs, smoothed_binary(targets, self.label_smoothing), reduction="none"
+        )
+
+
+class CrossEntropyLoss(Loss):
+    """-log softmax(outputs) at the target class; the count is the number of targets.
+
+    Outputs are logits (..., C), targets class indices (...) or probabilities (..., C). Targets of -100 do not count.
+    `label_smoothing` spreads that share of the probability evenly over the classes.
+    """
+
+    reads = "logits"
+    over_classes = True
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        scores, classes, kept = flat("cross_entropy", outputs, targets, mask)
+        values = smoothed_nll(scores.log_softmax(-1), classes, self.label_smoothing)
+        return values.masked_fill(~kept, 0).sum(), kept.sum()
+
+
+class NLLLoss(Loss):
+    """-outputs at the target class, for outputs (..., C) that are log-probabilities.
+
+    Targets, -100 and label smoothing are as for `cross_entropy`.
+    """
+
+    reads = "log_probabilities"
+    over_classes = True
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        log_probabilities, classes, kept = flat("nll", outputs, targets, mask)
+        values = smoothed_nll(log_probabilities, classes, self.label_smoothing)
+        return values.masked_fill(~kept, 0).sum(), kept.sum()
+
+
+class LabelSmoothingLoss(CrossEntropyLoss):
+    """`cross_entropy` with a label smoothing of 0.1 (Szegedy et al. 2016, section 7)."""
+
+    def __init__(self, label_smoothing: float = 0.1) -> None:
+        super().__init__(label_smoothing)
+
+
+SMALLEST = 1e-8
+"""Keeps the gradient of (1 - p)^gamma finite for gamma below 1."""
+
+
+class FocalLoss(Loss):
+    """-alpha_t (1 - p_t)^gamma log(p_t): cross entropy that down-weights easy examples.
+
+    Targets (...) in the shape of the outputs are binary labels (sigmoid); class indices (...) for outputs (..., C) are
+    classes (softmax). Positives are weighted by `alpha`, negatives by 1 - alpha; of classes, class 0 is the negative
+    (background). None: no weighting. Targets of -100 do not count.
+    """
+
+    reads = "logits"
+    over_classes = None
+
+    def __init__(self, alpha: float | None = 0.25, gamma: float = 2.0) -> None:
+        super().__init__()
+        self.alpha = alpha
+        self.gamma = gamma
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        if outputs.shape == targets.shape:
+            kept = targets != IGNORED
+            if mask is not None:
+                kept = kept & expanded(mask, targets)
+            positive = targets.to(outputs.dtype).masked_fill(~kept, 0)
+            scores = outputs.masked_fill(~kept, 0)
+            log_p = -functional.binary_cross_entropy_with_logits(scores, positive, reduction="none")
+        else:
+            scores, classes, kept = flat("focal", outputs, targets, mask)
+            log_p = scores.log_softmax(-1).gather(-1, classes[:, None])[:, 0]
+            positive = (classes != 0).to(scores.dtype)
+        values = -(1 - log_p.exp()).clamp_min(SMALLEST).pow(self.gamma) * log_p
+        if self.alpha is not None:
+            values = values * torch.lerp(
+                torch.full_like(positive, 1 - self.alpha), torch.full_like(positive, self.alpha), positive
+            )
+        return values.masked_fill(~kept, 0).sum(), kept.sum()
+
+
+class ContrastiveLoss(Loss):
+    """Pulls embeddings of one label together and pushes others apart.
+
+    Outputs are embeddings (B, D), compared by cosine similarity / `temperature`. Targets are either labels (B,), such
+    as speakers, or a second view (B, D) of each item, whose positive is the first. An embedding is never compared with
+    itself. The count is the number of embeddings that have a positive.
+    """
+
+    couples_items = True
+    takes = "embeddings"
+
+    def __init__(self, temperature: float = 0.1) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        if outputs.dim() != 2:
+            raise InputError(f"contrastive: embeddings (items, features), not {tuple(outputs.shape)}")
+        kept = torch.ones(len(outputs), dtype=torch.bool, device=outputs.device)
+        if mask is not None:
+            kept = expanded(mask, kept)
+        if targets.dim() == 2:
+            same_shape(outputs, targets)
+            labels = torch.arange(len(outputs), device=outputs.device).repeat(2)
+            outputs, kept = torch.cat([outputs, targets.to(outputs.dtype)]), kept.repeat(2)
+        else:
+            labels = targets
+        return self._supervised(outputs.masked_fill(~kept[:, None], 0), labels, kept)
+
+    def _supervised(self, embeddings: Tensor, labels: Tensor, kept: Tensor) -> SumCount:
+        """The mean of -log softmax over each embedding's positives, summed over embeddings (N, D) with labels (N,)."""
+        unit = torch.nn.functional.normalize(embeddings, dim=-1)
+        itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
+        compared = kept[:, None] & kept[None, :] & ~itself
+        positive = compared & (labels[:, None] == labels[None, :])
+        # finite, so that rows without comparisons are not NaN
+        similarity = (unit @ unit.T / self.temperature).masked_fill(~compared, -1 / math.ulp(1.0))
+        log_share = similarity.log_softmax(-1).masked_fill(~positive, 0)
+        positives = positive.sum(-1)
+        values = -log_share.sum(-1) / positives.clamp_min(1)
+        return values.sum(), (positives > 0).sum()
+
+
+STFT_LOSSES = frozenset({"spectral", "multi_resolution_stft", "stft"})
+"""The losses that compare waveforms."""
+
+
+def waveforms(name: str, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs and targets as (B, S), zero where masked, and the length (B,) of each item in samples.
+
+    Args:
+        name: Name of the loss, for errors.
+        outputs: (B, S) or (B, 1, S).
+        targets: The same shape.
+        mask: (B, S), True for the samples of each item; padding is at the end.
+
+    Raises:
+        InputError: Anything but waveforms, such as mel frames.
+    """
+    same_shape(outputs, targets)
+    if outputs.dim() == 3 and outputs.shape[1] == 1:
+        outputs, targets = outputs[:, 0], targets[:, 0]
+    if outputs.dim() != 2:
+        raise InputError(
+            f"{name} compares waveforms (batch, samples), not values of {tuple(outputs.shape)}; for mel "
+            "frames choose mse or l1, or give the waveforms"
+        )
+    if mask is None:
+        return outputs, targets, torch.full(outputs.shape[:1], outputs.shape[1], device=outputs.device)
+    if mask.shape != outputs.shape:
+        raise InputError(f"{name}: a mask of {tuple(mask.shape)} does not fit {tuple(outputs.shape)} samples")
+    kept = mask.bool()
+    return outputs.masked_fill(~kept, 0), targets.masked_fill(~kept, 0), kept.sum(-1)
+
+
+def magnitudes(samples: Tensor, lengths: Tensor, n_fft: int, hop_length: int) -> tuple[Tensor, Tensor]:
+    """Hann-windowed magnitude spectra (B, K, T), and a mask (B, 1, T) of each item's frames.
+
+    Frames are centred and the signal is padded with zeros, so an item has the same frames alone as in a padded batch.
+
+    Args:
+        samples: (B, S).
+        lengths: (B,) samples of each item.
+        n_fft: Samples of a frame.
+        hop_length: Samples from frame to frame.
+    """
+    window = torch.hann_window(n_fft, dtype=samples.dtype, device=samples.device)
+    spectra = torch.stft(
+        samples, n_fft, hop_length, window=window, center=True, pad_mode="constant", return_complex=True
+    )
+    centres = hop_length * torch.arange(spectra.shape[-1], device=samples.device)
+    kept = (centres <= lengths[:, None]) & (lengths[:, None] > 0)
+    return spectra.abs(), kept[:, None]
+
+
+def convergence(outputs: Tensor, targets: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Spectral convergence (B,) of each item, and a mask (B,) of the items that have one: silent targets have none.
+
+    ||targets - outputs|| / ||targets|| in the Frobenius norm (Arik et al. 2018, equation 3).
+
+    Args:
+        outputs: Magnitudes (B, K, T).
+        targets: Magnitudes (B, K, T).
+        kept: (B, 1, T), True for real frames.
+    """
+    distance = torch.linalg.vector_norm((targets - outputs).masked_fill(~kept, 0), dim=(1, 2))
+    size = torch.linalg.vector_norm(targets.masked_fill(~kept, 0), dim=(1, 2))
+    audible = size > 0
+    return (distance / size.masked_fill(~audible, 1)).masked_fill(~audible, 0), audible
+
+
+class SpectralLoss(Loss):
+    """|| |Y| - |X| || / || |Y| || of each item's magnitude spectra; the count is the number of items.
+
+    Outputs X and targets Y are waveforms (B, S); the mask is (B, S). Items with a silent target do not count.
+    """
+
+    reads = "audio"
+
+    def __init__(self, n_fft: int = 1024, hop_length: int = 256) -> None:
+        super().__init__()
+        self.n_fft = n_fft
+        self.hop_length = hop_length
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        outputs, targets, lengths = waveforms("spectral", outputs, targets.to(outputs.dtype), mask)
+        magnitude, kept = magnitudes(outputs, lengths, self.n_fft, self.hop_length)
+        wanted, _ = magnitudes(targets, lengths, self.n_fft, self.hop_length)
+        values, audible = convergence(magnitude, wanted, kept)
+        return values.sum(), audible.sum()
+
+
+FLOOR = 1e-7
+"""Added to magnitudes before the logarithm."""
+
+
+class MultiResolutionSTFTLoss(Loss):
+    """Spectral convergence plus the mean |log magnitude| difference, averaged over resolutions.
+
+    Both are computed per item; the count is the number of items. Outputs and targets are waveforms (B, S); the mask is
+    (B, S). A silent target has no spectral convergence, only the logarithmic term.
+
+    Args:
+        resolutions: (n_fft, hop length) in samples.
+    """
+
+    reads = "audio"
+
+    def __init__(self, resolutions: Sequence[tuple[int, int]] = ((1024, 256), (2048, 512), (512, 128))) -> None:
+        super().__init__()
+        self.resolutions = tuple((int(n_fft), int(hop_length)) for n_fft, hop_length in resolutions)
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        outputs, targets, lengths = waveforms("multi_resolution_stft", outputs, targets.to(outputs.dtype), mask)
+        values = torch.stack(
+            [self._resolution(outputs, targets, lengths, *resolution) for resolution in self.resolutions]
+        )
+        return values.mean(0).sum(), (lengths > 0).sum()
+
+    def _resolution(self, outputs: Tensor, targets: Tensor, lengths: Tensor, n_fft: int, hop_length: int) -> Tensor:
+        """The loss of each item (B,) at one resolution."""
+        magnitude, kept = magnitudes(outputs, lengths, n_fft, hop_length)
+        wanted, _ = magnitudes(targets, lengths, n_fft, hop_length)
+        ratio, _ = convergence(magnitude, wanted, kept)
+        difference = ((magnitude + FLOOR).log() - (wanted + FLOOR).log()).abs().masked_fill(~kept, 0)
+        cells = kept.sum((1, 2)).clamp_min(1) * magnitude.shape[1]
+        return ratio + difference.sum((1, 2)) / cells
+
+
+class PerceptualLoss(Loss):
+    """Absolute difference of mel frames (..., F), with bands weighted by the A-weighting curve (IEC 61672-1).
+
+    The mean of the weights is 1, so the scale is that of `l1`. The count is the number of elements.
+
+    Args:
+        fmin: Lower edge of the mel bands of the features, in Hz.
+        fmax: Upper edge, in Hz.
+    """
+
+    reads = "audio"
+
+    def __init__(self, fmin: float = 0.0, fmax: float = 8000.0) -> None:
+        super().__init__()
+        self.fmin = fmin
+        self.fmax = fmax
+
+    def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
+        """See `Loss.measure`."""
+        same_shape(outputs, targets)
+        if outputs.dim() < 2:
+            raise InputError(f"perceptual compares mel frames (..., bands), not {tuple(outputs.shape)}")
+        weights = torch.tensor(self.weights(outputs.shape[-1]), dtype=outputs.dtype, device=outputs.device)
+        if mask is None:
+            return ((outputs - targets).abs() * weights).sum(), float(outputs.numel())
+        kept = expanded(mask, outputs)
+        difference = outputs.masked_fill(~kept, 0) - targets.masked_fill(~kept, 0)
+        return (difference.abs() * weights).sum(), kept.sum()
+
+    def weights(self, bands: int) -> list[float]:
+        """The weight of each of `bands` mel bands; their mean is 1."""
+        weights = [_a_curve(centre) for centre in band_edges(bands, self.fmin, self.fmax)[1:-1]]
+        mean = sum(weights) / bands
+        return [weight / mean for weight in weights]
+
+
+def _a_curve(hertz: float) -> float:
+    """The A-weighting of a frequency as a factor on amplitudes, up to a constant."""
+    square = hertz**2
+    return (12194**2 * square**2) / (
+        (square + 20.6**2) * math.sqrt((square + 107.7**2) * (square + 737.9**2)) * (square + 12194**2)
+    )
+
+
+class NormRegLoss(nn.Module):
+    """The mean square of a model's trainable weight matrices, without biases and normalisation layers.
+
+    A mean depends little on the number of weights (a newly initialised layer of width d has about 1 / (3 d)), so a
+    weight of this term suits small and large models alike.
+    """
+
+    couples_items = False
+    takes = "model"
+
+    def forward(self, model: nn.Module) -> SumCount:
+        """The sum of squares and the number of weights."""
+        weights = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
+        if not weights:
+            return torch.zeros(()), 0.0
+        total = torch.stack([weight.float().square().sum() for weight in weights]).sum()
+        return total, float(sum(weight.numel() for weight in weights))

@@ -1,1 +1,0 @@
-"""Loss functions, one file each; the file's name is the loss's name in recipes."""

@@ -1,0 +1,205 @@
+"""From mels to waveforms, for every task that predicts mels: by a trained vocoder, or without one by Griffin-Lim.
+
+Shapes: T frames, M mel bands, N = (T - 1) * hop samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from phonate.audio.decoding import FloatArray, rendered_in_pieces
+from phonate.audio.processor import AudioProcessor
+from phonate.config.errors import CheckpointError, InputError
+from phonate.config.resolve import Recipe
+from phonate.config.tasks import Start
+from phonate.nn.vocoder.generator import Vocoder
+from phonate.training.checkpoints.loading import TrainedDescription, TrainedModel, describe_trained, open_trained
+from phonate.training.checkpoints.resolve import BASE_VOCODER, best_or_latest, is_checkpoint
+
+_PIECE_SECONDS = 20.0
+
+
+class Renderer(Protocol):
+    """Renders mels as waveforms."""
+
+    name: str
+    """For tables and messages."""
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The networks it computes with, if any."""
+        ...
+
+    def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
+        """Mel (T, M) from 0 to 1 -> waveform (N,), at the level of the mel. Long ones are rendered in pieces.
+
+        `f0_T`: pitch (T,) in Hz, 0 where unvoiced; None: it is estimated from the mel.
+        """
+        ...
+
+    def stream(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> Iterator[FloatArray]:
+        """The same waveform in pieces (n,), as they are ready."""
+        ...
+
+
+class GriffinLim:
+    """Needs no training: phases are estimated by iteration (Griffin and Lim 1984). The quality is low."""
+
+    name = "Griffin-Lim"
+    networks: tuple[nn.Module, ...] = ()
+
+    def __init__(self, processor: AudioProcessor) -> None:
+        self._processor = processor
+
+    def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
+        """See `Renderer`. `f0_T` is not needed."""
+        audio = self._processor.config
+        piece = round(_PIECE_SECONDS * audio.frames_per_second)
+        return rendered_in_pieces(mel_TM, self._processor.render, audio.hop_length, piece)
+
+    def stream(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> Iterator[FloatArray]:
+        """See `Renderer`. All of it at once: neighbouring pieces are faded into each other."""
+        yield self(mel_TM, f0_T)
+
+
+_LEAST_FRAMES = 2
+"""A waveform goes from the middle of the first frame to that of the last."""
+
+
+class TrainedVocoder:
+    """A run of the task `vocoder`."""
+
+    name = "vocoder"
+
+    def __init__(self, vocoder: Vocoder) -> None:
+        self.network = vocoder.eval()
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The vocoder."""
+        return (self.network,)
+
+    @classmethod
+    def load(cls, source: str | Path, processor: AudioProcessor) -> TrainedVocoder:
+        """The vocoder of a run (its best checkpoint, or else its newest) or of one checkpoint.
+
+        Raises CheckpointError where there is none, or it was trained on other features than `processor` makes.
+        """
+        try:
+            trained = _opened(source, _stamp(source))
+        except InputError as error:
+            raise InputError(f"vocoder {error}; name another by --vocoder, or griffin_lim for none") from error
+        if conflict := _conflict(source, trained, processor):
+            raise CheckpointError(conflict)
+        model = trained.recipe.model
+        network = Vocoder.of(processor, model.width, model.layers, model.lookahead, model.postfilter)
+        trained.load_into(network, "vocoder")
+        return cls(network)
+
+    def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
+        """See `Renderer`."""
+        piece = round(_PIECE_SECONDS * self.network.sample_rate / self.network.hop_length)
+        return np.concatenate([np.zeros(0, dtype=np.float32), *self.stream(mel_TM, f0_T, piece, piece)])
+
+    @torch.no_grad()
+    def stream(
+        self, mel_TM: FloatArray, f0_T: FloatArray | None = None, first: int = 24, piece: int = 256
+    ) -> Iterator[FloatArray]:
+        """The same waveform in pieces (n,): the first `first` frames, then `piece` frames at a time.
+
+        Excitation and context are computed for the whole, so the pieces join without artefacts.
+        """
+        network, hop, margin = self.network, self.network.hop_length, self.network.context
+        if len(mel_TM) < _LEAST_FRAMES:
+            return
+        mel_BTM = torch.from_numpy(np.array(mel_TM, dtype=np.float32))[None].to(network.level_K.device)
+        frames = mel_BTM.shape[1]
+        f0_BT = network.predicted_f0(mel_BTM) if f0_T is None else torch.from_numpy(f0_T)[None].to(mel_BTM)
+        pulses_BN, noise_BN = network.source(f0_BT)
+        start, end = 0, min(first, frames - 1)
+        while start < frames - 1:
+            left, right = max(0, start - margin), min(frames, end + 1 + margin)
+            part, heard = slice(left, right), slice(left * hop, (right - 1) * hop)
+            made_BN = network.filtered(mel_BTM[:, part], f0_BT[:, part], pulses_BN[:, heard], noise_BN[:, heard])
+            yield made_BN[0, (start - left) * hop : (end - left) * hop].float().cpu().numpy()
+            start, end = end, min(end + piece, frames - 1)
+
+
+@lru_cache(maxsize=2)
+def _opened(source: str | Path, stamp: tuple[Path, int]) -> TrainedModel[Any]:
+    """The vocoder of `source`, which training needs at each validation: read once while its manifest is the same."""
+    return open_trained(source, "vocoder", Recipe[Any, Any, Any])
+
+
+def _stamp(source: str | Path) -> tuple[Path, int]:
+    """The checkpoint of `source`, and when it was written."""
+    path = best_or_latest(source)
+    return path, path.stat().st_mtime_ns
+
+
+BESIDE = "vocoder"
+"""Subfolder of a model's folder that holds the vocoder saved with it."""
+GRIFFIN_LIM = "griffin_lim"
+"""Instead of a run: no vocoder, even where the recipe names one."""
+
+
+def saved_beside(model: Path) -> Path | None:
+    """The folder of the vocoder saved with the model in the folder `model`, if there is one."""
+    return model / BESIDE if is_checkpoint(model / BESIDE) else None
+
+
+def check_vocoder(source: str | Path | None, processor: AudioProcessor) -> None:
+    """Raise InputError, naming `data.vocoder`, where `source` is no vocoder for the mels of `processor`; before hours
+    of training, that is."""
+    try:
+        conflict = vocoder_conflict(source, processor)
+    except (InputError, CheckpointError) as error:
+        conflict = str(error)
+    if conflict:
+        raise InputError(f"data.vocoder: {conflict}, or set it to null (Griffin-Lim)")
+
+
+def vocoder_conflict(source: str | Path | None, processor: AudioProcessor) -> str | None:
+    """Why the vocoder `source` does not fit the mels of `processor`; None: it does, or is Griffin-Lim.
+
+    Raises InputError or CheckpointError where there is no vocoder.
+    """
+    if source is None or source == GRIFFIN_LIM:
+        return None
+    described = describe_trained(source, "vocoder", Recipe[Any, Any, Any], weights_intact=True)
+    return _conflict(source, described, processor)
+
+
+def _conflict(source: str | Path, trained: TrainedDescription[Any], processor: AudioProcessor) -> str | None:
+    theirs = trained.inference_metadata["features"]
+    if theirs == processor.fingerprint:
+        return None
+    return (
+        f"{source}: this vocoder was trained on features {theirs}, the model predicts {processor.fingerprint}; "
+        "train one with the model's data.audio"
+    )
+
+
+def start_of_vocoder(vocoder: str | None, processor: AudioProcessor) -> Start:
+    """What training does about the packaged vocoder where `data.audio` is not its own: Griffin-Lim takes its place."""
+    if vocoder != BASE_VOCODER or vocoder_conflict(vocoder, processor) is None:
+        return Start({}, "")
+    reason = (
+        f"{BASE_VOCODER} has other features (data.audio), so Griffin-Lim is used; "
+        "a vocoder trained on these features sounds better"
+    )
+    return Start({"data.vocoder": None}, reason, f"data.audio: not that of {BASE_VOCODER}")
+
+
+def renderer(source: str | Path | None, processor: AudioProcessor) -> Renderer:
+    """The trained vocoder of `source`, or Griffin-Lim where that is None or "griffin_lim"."""
+    if source is None or source == GRIFFIN_LIM:
+        return GriffinLim(processor)
+    return TrainedVocoder.load(source, processor)

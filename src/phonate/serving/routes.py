@@ -1,0 +1,350 @@
+"""OpenAI's protocol: `/v1/audio/speech` and `/v1/models`.
+
+`POST /generate_speech`: a reference and a text in, a whole WAV file in JSON out.
+
+`/v1/voices`: the voices of the model, and those that are uploaded with the consent of who is heard.
+
+What those who run the server look at: the page, health, readiness, metrics.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import secrets
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, File, Form, Query, Request, UploadFile
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from starlette.types import Receive, Scope, Send
+
+from phonate.serving.errors import ApiError, error_body, refuse_unknown_fields, told
+from phonate.serving.server_state import MARKUP, Said, ServerState, marks, state_of
+from phonate.serving.speech import FORMATS, Speech
+from phonate.serving.voices import CONSENT, new_voice
+from phonate.text.captions import TimedWord
+from phonate.training.speech_service import Reference, SpeechRequest
+from phonate.workflows.pages.plots import render
+
+openai_router = APIRouter(prefix="/v1")
+
+
+class VoiceId(BaseModel):
+    """A voice by its id."""
+
+    model_config = ConfigDict(extra="forbid")
+    id: str
+
+
+class SpeechBody(BaseModel):
+    """What `/v1/audio/speech` takes: OpenAI's fields, then ours."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    model: str
+    input: str
+    voice: str | VoiceId | None = None
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
+    speed: float = Field(default=1.0, ge=0.25, le=4.0)
+    stream_format: Literal["audio", "sse"] = "audio"
+    input_type: Literal["text", "ssml"] | None = None
+    """What `input` is. Null: SSML where it begins with <speak."""
+    timestamp_granularities: list[Literal["word"]] = []
+    """Whether events tell when words are said."""
+    reference_audio: str | None = None
+    """Base64 of a recording of the voice, for models that clone."""
+    reference_text: str | None = None
+    """What is said in it."""
+    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
+    top_k: int | None = Field(default=None, ge=1)
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+
+    @field_validator("reference_audio")
+    @classmethod
+    def _no_url(cls, value: str | None) -> str | None:
+        if value is not None and value.startswith(("http:", "https:", "file:", "data:")):
+            raise ValueError("send the recording itself in base64; the server opens no address and no path")
+        return value
+
+
+class _Streamed(StreamingResponse):
+    """Ends the work on its speech, however it ends itself."""
+
+    def __init__(self, speech: Speech, content: AsyncIterator[bytes], media_type: str, headers: dict[str, str]) -> None:
+        super().__init__(content, media_type=media_type, headers=headers)
+        self._speech = speech
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._speech.close()
+
+
+@openai_router.post("/audio/speech", response_class=Response)
+async def create_speech(request: Request, body: SpeechBody) -> Response:
+    """Make speech of a text. It is sent while it is made."""
+    state = state_of(request)
+    if body.model != state.settings.model_name:
+        raise _no_model(body.model)
+    spoken = state.said(body.input, "input", body.input_type)
+    if body.timestamp_granularities:
+        _require_times(state, body)
+    wanted = await _wanted(state, body, spoken)
+    speech = await state.speaker.speak(request, wanted, body.response_format)
+    headers = marks(state.service.sample_rate)
+    if body.stream_format == "sse":
+        return _Streamed(
+            speech, _events(speech, spoken.characters, bool(body.timestamp_granularities)), "text/event-stream", headers
+        )
+    return _Streamed(speech, speech.parts(), FORMATS[body.response_format].media_type, headers)
+
+
+def _require_times(state: ServerState, body: SpeechBody) -> None:
+    """Raise ApiError where there is no room for times, or nobody who knows them."""
+    name = "timestamp_granularities"
+    if body.stream_format != "sse":
+        raise ApiError(400, f"{name}: an audio stream can't carry times; set stream_format to sse", param=name)
+    if not state.service.tells_times:
+        raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
+
+
+async def _wanted(state: ServerState, body: SpeechBody, spoken: Said) -> SpeechRequest:
+    voice, reference = await _voice(state, body)
+    return SpeechRequest(
+        spoken.text,
+        voice,
+        reference,
+        body.speed,
+        temperature=body.temperature,
+        top_k=body.top_k,
+        top_p=body.top_p,
+        seed=body.seed,
+        ssml=spoken.ssml,
+    )
+
+
+async def _voice(state: ServerState, body: SpeechBody) -> tuple[str | None, Reference | None]:
+    """The name of one of the model's voices, or a reference."""
+    name = (body.voice.id if isinstance(body.voice, VoiceId) else body.voice) or None
+    if body.reference_audio is None:
+        if body.reference_text is not None:
+            raise ApiError(400, "reference_text: there is no reference_audio", param="reference_text")
+        return await state.voice(name)
+    if name:
+        raise ApiError(400, "give either voice or reference_audio", param="voice")
+    return None, await state.reference(_bytes(body.reference_audio), body.reference_text)
+
+
+def _bytes(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise ApiError(400, "reference_audio: not base64", param="reference_audio") from None
+
+
+async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator[bytes]:
+    """Server-sent events: a delta for each part, words before their sound, then done, or an error."""
+    try:
+        async for part in speech.parts():
+            if times and (words := [_timed(word) for word in speech.words()]):
+                yield _event({"type": "speech.audio.words", "words": words})
+            yield _event({"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()})
+    except Exception as error:  # noqa: BLE001 - the answer has begun, so only an event can tell
+        yield _event({"type": "error", **error_body(500, told(error))})
+        return
+    usage = {"input_tokens": characters, "output_tokens": speech.samples, "total_tokens": characters + speech.samples}
+    yield _event({"type": "speech.audio.done", "usage": usage})
+
+
+def _timed(word: TimedWord) -> dict[str, Any]:
+    """As in OpenAI's transcriptions."""
+    return {"word": word.text, "start": word.start, "end": word.end}
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(value)}\n\n".encode()
+
+
+@openai_router.get("/models")
+async def models(request: Request) -> dict[str, Any]:
+    """The model that is served."""
+    return {"object": "list", "data": [_model(state_of(request))]}
+
+
+@openai_router.get("/models/{name:path}")
+async def model(request: Request, name: str) -> dict[str, Any]:
+    """The model that is served, by its name."""
+    state = state_of(request)
+    if name != state.settings.model_name:
+        raise _no_model(name)
+    return _model(state)
+
+
+def _model(state: ServerState) -> dict[str, Any]:
+    return {"id": state.settings.model_name, "object": "model", "created": state.started, "owned_by": "phonate"}
+
+
+def _no_model(name: str) -> ApiError:
+    return ApiError(
+        404, f"there is no model {name[:200]!r}; GET /v1/models names it", param="model", code="model_not_found"
+    )
+
+
+document_router = APIRouter()
+
+
+@document_router.post("/generate_speech")
+async def generate_speech(
+    request: Request,
+    response: Response,
+    reference_audio: Annotated[UploadFile | None, File()] = None,
+    target_text: Annotated[str | None, Form()] = None,
+    reference_text: Annotated[str | None, Form()] = None,
+    query_target_text: Annotated[str | None, Query(alias="target_text")] = None,
+    query_reference_text: Annotated[str | None, Query(alias="reference_text")] = None,
+) -> dict[str, Any]:
+    """Say `target_text`, a text or SSML, in the voice of `reference_audio`. Texts are fields of the form or of the
+    query.
+
+    Returns the speech as a WAV file in base64, `audio`, and its `sample_rate`.
+    """
+    await refuse_unknown_fields(request, ("reference_audio", "target_text", "reference_text"))
+    state = state_of(request)
+    text = target_text if target_text is not None else query_target_text
+    if text is None:
+        raise ApiError(400, "target_text: is missing", param="target_text")
+    said = reference_text if reference_text is not None else query_reference_text
+    reference = None
+    if reference_audio is not None:
+        reference = await state.reference(await reference_audio.read(), said)
+    elif state.service.needs_reference:
+        raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
+    spoken = state.said(text, "target_text")
+    wanted = SpeechRequest(spoken.text, reference=reference, ssml=spoken.ssml)
+    speech = await state.speaker.speak(request, wanted, "wav", whole=True)
+    try:
+        file = b"".join([part async for part in speech.parts()])
+    finally:
+        await speech.close()
+    response.headers.update(marks(state.service.sample_rate))
+    return {"audio": base64.b64encode(file).decode(), "sample_rate": state.service.sample_rate}
+
+
+voices_router = APIRouter(prefix="/v1/voices")
+
+_FIELDS = ("name", "speaker", "consent", "consent_audio", "reference_audio", "reference_text")
+
+
+@voices_router.get("")
+async def voices(request: Request) -> dict[str, Any]:
+    """All voices, and the sentence of consent that an upload needs."""
+    state = state_of(request)
+    store = state.voices
+    stored = [] if store is None else await state.in_thread(store.list)
+    data = [{"id": name, "object": "voice", "uploaded": False} for name in state.service.voices]
+    data += [{"id": one.name, "object": "voice", "uploaded": True, "created": one.created} for one in stored]
+    return {
+        "object": "list",
+        "data": data,
+        "uploads": state.service.needs_reference and store is not None,
+        "consent": CONSENT,
+    }
+
+
+@voices_router.post("", status_code=201)
+async def add_voice(
+    request: Request,
+    name: Annotated[str, Form()],
+    speaker: Annotated[str, Form(max_length=200)],
+    consent: Annotated[str, Form(max_length=1000)],
+    reference_audio: Annotated[UploadFile, File()],
+    consent_audio: Annotated[UploadFile, File()],
+    reference_text: Annotated[str | None, Form()] = None,
+) -> dict[str, Any]:
+    """Store a voice: its name, a recording with its text, and the consent of `speaker`, as a sentence and spoken."""
+    await refuse_unknown_fields(request, _FIELDS)
+    state = state_of(request)
+    store = state.require_voices()
+    voice = new_voice(name, reference_text, speaker, consent)
+    if voice.name in state.service.voices:
+        raise ApiError(400, f"the model has a voice {voice.name!r}; choose another name", param="name")
+    reference = await state.reference(await reference_audio.read(), reference_text)
+    spoken = await state.reference(await consent_audio.read(), None, "consent_audio")
+    await state.in_thread(lambda: store.add(voice, reference, (spoken.waveform, spoken.sample_rate)))
+    return {"id": voice.name, "object": "voice", "uploaded": True, "created": voice.created}
+
+
+@voices_router.delete("/{name}")
+async def remove_voice(request: Request, name: str) -> dict[str, Any]:
+    """Delete an uploaded voice and its recordings."""
+    state = state_of(request)
+    store = state.require_voices()
+    if not await state.in_thread(lambda: store.remove(name)):
+        raise ApiError(404, f"there is no uploaded voice {name[:100]!r}", param="name", code="voice_not_found")
+    return {"id": name, "object": "voice", "deleted": True}
+
+
+status_router = APIRouter()
+
+
+@status_router.get("/", response_class=HTMLResponse, include_in_schema=False)
+async def page(request: Request) -> HTMLResponse:
+    """A page to try the model with. It loads nothing from elsewhere, and no script but its own runs in it."""
+    state, nonce = state_of(request), secrets.token_urlsafe(16)
+    text = render(
+        "server.html.jinja",
+        {
+            "name": state.settings.model_name,
+            "kind": "Speech server",
+            "summary": "Type a text, choose a voice and listen. All of it is made by a model.",
+            "figures": [],
+            "nonce": nonce,
+            "clones": state.service.needs_reference,
+            "uploads": state.service.needs_reference and state.voices is not None,
+            "key": bool(state.settings.api_keys),
+            "max_text": state.settings.max_text * (MARKUP if state.service.follows_ssml else 1),
+            "ssml": state.service.follows_ssml,
+            "max_reference_seconds": state.settings.max_reference_seconds,
+            "consent": CONSENT,
+        },
+        package="phonate.serving",
+    )
+    policy = (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; connect-src 'self'; "
+        "media-src 'self' blob:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return HTMLResponse(
+        text,
+        headers={
+            "Content-Security-Policy": policy,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        },
+    )
+
+
+@status_router.get("/health")
+async def health() -> dict[str, str]:
+    """The process runs."""
+    return {"status": "ok"}
+
+
+@status_router.get("/ready")
+async def ready(request: Request) -> dict[str, Any]:
+    """Requests are taken; 503 while the server is stopping."""
+    state = state_of(request)
+    if state.gate.draining:
+        raise ApiError(503, "the server is stopping", code="stopping")
+    return {"status": "ok", "model": state.settings.model_name}
+
+
+@status_router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """In Prometheus's text format."""
+    return Response(state_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,1 +1,0 @@
-"""The losses of voice cloning: text and codes, and the likeness of the voice."""

@@ -1,1 +1,0 @@
-"""The Higgs Audio v2 model: loading, adapters, and the forward pass of training."""

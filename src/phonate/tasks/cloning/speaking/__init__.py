@@ -1,1 +1,0 @@
-"""Texts, references and models for cloning, and the service that speaks for several callers."""

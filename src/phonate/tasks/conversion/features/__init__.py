@@ -1,1 +1,0 @@
-"""What a VoiceTransformer reads of a recording: content and prosody."""

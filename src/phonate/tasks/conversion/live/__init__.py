@@ -1,1 +1,0 @@
-"""Conversion of sound while it arrives."""

@@ -1,1 +1,0 @@
-"""From window-level probabilities to the speaker turns of a recording."""

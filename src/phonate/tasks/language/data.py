@@ -1,0 +1,186 @@
+"""Dialogues -> token sequences of at most `max_length`, several of them packed into one row.
+
+Rows are packed once and stay the same in every epoch: sequences in one row do not see each other, so packing affects
+nothing but which of them share a batch, and batches are shuffled in every epoch.
+
+The texts of a run: read, and split into training and validation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from phonate.config.errors import DataError
+from phonate.data.batches.dataset import digest_of
+from phonate.data.batches.samples import pack
+from phonate.data.dialogues.dialogue import Dialogue, split_dialogues
+from phonate.data.dialogues.reading import Refused, read_dialogues, warn_refused
+from phonate.data.dialogues.tokenizer import TextTokenizer, Tokens
+from phonate.tasks.language.settings import LanguageData
+from phonate.training.task import Batch
+
+IGNORED = -100
+"""The label of a position whose next token is not learnt."""
+
+
+@dataclass(frozen=True)
+class TokenSequence:
+    """A dialogue, or a chunk of a long text: what one forward pass attends to."""
+
+    id: str
+    tokens: Tokens
+
+
+class LanguageDataset:
+    """Rows of one or more token sequences."""
+
+    def __init__(self, sequences: Sequence[TokenSequence], max_length: int, packing: bool, pad: int) -> None:
+        self.sequences = list(sequences)
+        lengths = [len(one.tokens.ids) for one in sequences]
+        self.rows = pack(lengths, max_length) if packing else [[i] for i in range(len(sequences))]
+        """Positions in `sequences` of what each row holds."""
+        self._pad = pad
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        """The id of a row's first sequence, and how many more there are."""
+        names = ((self.sequences[row[0]].id, len(row) - 1) for row in self.rows)
+        return [f"{name} and {more} more" if more else name for name, more in names]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """(N,) tokens of each row."""
+        return np.array([sum(len(self.sequences[i].tokens.ids) for i in row) for row in self.rows], dtype=np.int64)
+
+    @property
+    def frames_per_second(self) -> None:
+        """None: lengths are tokens."""
+        return None
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the tokens of each sequence."""
+        return {one.id: digest_of(one.tokens.ids, one.tokens.learnt) for one in self.sequences}
+
+    @property
+    def cached(self) -> bool:
+        """True: all tokens are in memory."""
+        return True
+
+    def get(self, index: int, rng: np.random.Generator) -> list[TokenSequence]:
+        """The sequences of a row. Nothing about it is random."""
+        return [self.sequences[i] for i in self.rows[index]]
+
+    def collate(self, items: list[Any]) -> Batch:
+        """Rows as a batch.
+
+        Returns:
+            `input_ids` (B, L).
+            `position_ids` (B, L): they start again at 0 with every sequence, which is how attention tells sequences
+            apart. So do those of the padding, which nothing else attends to.
+            `labels` (B, L): `labels[:, t]` is the token to predict at t, the one after `input_ids[:, t]`, or
+            `IGNORED`. The first token of a sequence is never a label.
+            `labelled` (N,): where labels are, as indices into a flattened (B * L).
+            `characters` (B,): characters that the labels stand for.
+        """
+        length = max(sum(len(one.tokens.ids) for one in row) for row in items)
+        input_ids = torch.full((len(items), length), self._pad)
+        labels = torch.full((len(items), length), IGNORED)
+        position_ids = torch.zeros((len(items), length), dtype=torch.int64)
+        characters = torch.zeros(len(items))
+        for number, row in enumerate(items):
+            start = 0
+            for one in row:
+                ids = torch.from_numpy(one.tokens.ids.astype(np.int64))
+                end = start + len(ids)
+                input_ids[number, start:end] = ids
+                position_ids[number, start:end] = torch.arange(len(ids))
+                learnt = torch.from_numpy(one.tokens.learnt[1:])
+                labels[number, start : end - 1] = torch.where(learnt, ids[1:], IGNORED)
+                characters[number] += int(one.tokens.characters[1:][one.tokens.learnt[1:]].sum())
+                start = end
+            position_ids[number, start:] = torch.arange(length - start)
+        return {
+            "input_ids": input_ids,
+            "position_ids": position_ids,
+            "labels": labels,
+            # found here, on the CPU: on a GPU, nonzero would wait for the device
+            "labelled": (labels.flatten() != IGNORED).nonzero()[:, 0],
+            "characters": characters,
+        }
+
+
+def encode_all(
+    tokenizer: TextTokenizer, dialogues: Sequence[Dialogue], max_length: int
+) -> tuple[list[TokenSequence], list[Refused]]:
+    """Dialogues as sequences of at most `max_length` tokens, and the dialogues that can't be used.
+
+    Long plain texts are cut; the last token of a chunk is the first of the next one, so that every token but the first
+    is predicted once. Conversations stay whole.
+    """
+    sequences: list[TokenSequence] = []
+    refused: list[Refused] = []
+    for dialogue in dialogues:
+        try:
+            tokens = tokenizer.encode(dialogue)
+        except DataError as error:
+            refused.append(Refused(dialogue.id, str(error).removeprefix(f"{dialogue.id}: ")))
+            continue
+        count = len(tokens.ids)
+        if not tokens.learnt[1:].any():
+            refused.append(Refused(dialogue.id, "too short: it has no token that follows another one"))
+        elif count <= max_length:
+            sequences.append(TokenSequence(dialogue.id, tokens))
+        elif not dialogue.is_plain:
+            refused.append(Refused(dialogue.id, f"{count} tokens, over data.max_length {max_length}; raise it"))
+        else:
+            for number, start in enumerate(range(0, count - 1, max_length - 1)):
+                part = slice(start, start + max_length)
+                chunk = Tokens(tokens.ids[part], tokens.learnt[part], tokens.characters[part])
+                sequences.append(TokenSequence(f"{dialogue.id}#{number}", chunk))
+    return sequences, refused
+
+
+logger = logging.getLogger("phonate")
+
+
+class Corpus:
+    """The dialogues at `data.path`, read when they are first needed."""
+
+    def __init__(self, data: LanguageData) -> None:
+        self.data = data
+
+    @cached_property
+    def dialogues(self) -> tuple[list[Dialogue], list[Dialogue]]:
+        """Training and validation dialogues."""
+        found = read_dialogues(self.data.path, self.data.documents).dialogues
+        train, validation = split_dialogues(found, self.data.validation)
+        logger.info("%s: %d documents for training, %d for validation", self.data.path, len(train), len(validation))
+        return train, validation
+
+    @property
+    def chat(self) -> bool:
+        """Whether there are conversations, so that the model learns to answer."""
+        return any(not dialogue.is_plain for dialogue in self.dialogues[0])
+
+    def train_tokenizer(self, size: int) -> TextTokenizer:
+        """A tokenizer of at most `size` tokens, trained on the training dialogues."""
+        return TextTokenizer.train(self.dialogues[0], size)
+
+    def dataset(self, split: str, tokenizer: TextTokenizer) -> LanguageDataset:
+        """The sequences of "train" or "validation". Raises DataError if there is nothing to train on."""
+        sequences, refused = encode_all(tokenizer, self.dialogues[split != "train"], self.data.max_length)
+        warn_refused(Path(self.data.path), refused)
+        if split == "train" and not sequences:
+            why = f"; {refused[0].place}: {refused[0].reason}" if refused else ""
+            raise DataError(f"{self.data.path}: nothing to train on{why}")
+        return LanguageDataset(sequences, self.data.max_length, self.data.packing, tokenizer.pad)

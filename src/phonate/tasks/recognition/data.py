@@ -1,0 +1,278 @@
+"""Output symbols of a recogniser: a blank, a space, and the letters of its training texts.
+
+The recordings that a recogniser is trained on, and what is said in each.
+
+Training samples of recognition: the mel of a recording, and the numbers of the letters that are said in it.
+
+Shapes: B batch, L letters, T frames, M mel bands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from phonate.audio.augmentation import DataAugmentation
+from phonate.audio.decoding import FloatArray, resample
+from phonate.audio.processor import AudioProcessor
+from phonate.config.errors import DataError, InputError
+from phonate.data.batches.samples import WholeRecordings, padded
+from phonate.data.manifests.rows import Checked, Problem
+from phonate.data.manifests.validation import warn_left_out
+from phonate.data.store.index import SPLITS
+from phonate.data.store.prepared import Prepared, prepare_to_train
+from phonate.data.store.splits import split_speakers
+from phonate.tasks.recognition.model import reduced
+from phonate.tasks.recognition.settings import RecognitionData
+from phonate.text.phonemes import phonemizer
+from phonate.training.task import Batch
+
+BLANK = 0
+"""Id of the blank symbol (Graves et al. 2006, section 3.1)."""
+_SPACE = " "
+
+
+class Wording:
+    """Text as it is read out: lower case, words separated by single spaces."""
+
+    def __init__(self, language: str) -> None:
+        self.language = language
+        self._letters = phonemizer("characters", language)
+
+    def __call__(self, text: str) -> str:
+        """English numbers, dates and abbreviations are written out; for other languages only letters are kept.
+
+        Raises InputError if `text` has nothing to speak.
+        """
+        return _SPACE.join(word.text for word in self._letters(text))
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """Letters by id: 1 is the space; 0 is the blank, which is not a letter."""
+
+    letters: tuple[str, ...]
+    """All symbols except the blank. Accents are separate symbols (NFD)."""
+    language: str
+
+    def __post_init__(self) -> None:
+        single = all(isinstance(letter, str) and len(letter) == 1 for letter in self.letters)
+        if self.letters[:1] != (_SPACE,) or len(set(self.letters)) != len(self.letters) or not single:
+            raise InputError("the symbols of a recogniser must be distinct single letters, the first of them a space")
+
+    def __len__(self) -> int:
+        return 1 + len(self.letters)
+
+    @classmethod
+    def of(cls, wordings: Iterable[str], language: str) -> Symbols:
+        """The letters that occur in `wordings`, in the order of their code points."""
+        found = {letter for wording in wordings for letter in letters_of(wording)} - {_SPACE}
+        return cls((_SPACE, *sorted(found)), language)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Symbols:
+        """Read the symbols written by `document()`. Raises InputError if malformed."""
+        letters, language = document.get("letters"), document.get("language")
+        if not isinstance(letters, list) or not isinstance(language, str):
+            raise InputError("the symbols of a recogniser must consist of letters (a list) and a language")
+        return cls(tuple(letters), language)
+
+    def document(self) -> dict[str, Any]:
+        """The symbols as plain JSON, for `read`."""
+        return {"letters": list(self.letters), "language": self.language}
+
+    def ids(self, wording: str) -> list[int]:
+        """The ids of the letters of a wording. Raises InputError naming an unknown letter."""
+        try:
+            return [self._numbers[letter] for letter in letters_of(wording)]
+        except KeyError as error:
+            raise InputError(f"{error.args[0]!r} in {wording[:60]!r} is not a letter of this recogniser") from None
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of the ids, with single spaces and none at the ends."""
+        written = "".join(self.letters[number - 1] for number in ids)
+        return unicodedata.normalize("NFC", _SPACE.join(written.split()))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {letter: number for number, letter in enumerate(self.letters, start=1)}
+
+
+def letters_of(wording: str) -> str:
+    """The letters of a wording, accents as letters of their own."""
+    return unicodedata.normalize("NFD", wording)
+
+
+class Corpus:
+    """The prepared corpus at `data.path`, with what is said in each recording."""
+
+    def __init__(self, data: RecognitionData) -> None:
+        self.data = data
+        self.processor = AudioProcessor(data.audio)
+        self.prepared: Prepared = prepare_to_train(data)
+
+    @cached_property
+    def wordings(self) -> list[str]:
+        """The words of each recording; "" where nothing can be said."""
+        index = self.prepared.index
+        said, reasons = wordings_of([index.text[position] for position in range(len(index))], self.data)
+        refused = [f"{index.id[position]}: {reason}" for position, reason in reasons.items()]
+        if len(refused) == len(said):
+            raise DataError(f"{self.data.path}: no recording has a text; the first: {refused[0]}")
+        warn_left_out("have no text that can be spoken", refused)
+        return said
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        """The letters of the corpus."""
+        return Symbols.of(self.wordings, self.data.language)
+
+    def positions(self, split: str) -> list[int]:
+        """Positions in the index of a split's recordings, without those that are too short for their texts."""
+        return self._usable[split]
+
+    @cached_property
+    def _usable(self) -> dict[str, list[int]]:
+        index = self.prepared.index
+        train, validation = self.prepared.train, self.prepared.validation
+        official = SPLITS.index("validation") in np.asarray(index.official_split)
+        if self.data.validation_by == "speaker" and not official:
+            untested = np.union1d(train, validation)
+            kept, held = split_speakers(index.speakers[:], index.speaker[untested], self.data.validation)
+            train, validation = untested[kept], untested[held]
+        usable: dict[str, list[int]] = {}
+        short: list[str] = []
+        for split, found in (("train", train), ("validation", validation)):
+            spoken = [int(position) for position in found if self.wordings[int(position)]]
+            fit = [position for position in spoken if self._fits(position)]
+            short += [index.id[position] for position in sorted(set(spoken) - set(fit))]
+            usable[split] = fit
+        warn_left_out("are too short for their texts", short)
+        if not usable["train"]:
+            raise DataError(f"{self.data.path}: no recording of it is long enough for its text")
+        return usable
+
+    def _fits(self, position: int) -> bool:
+        return fits(self.wordings[position], int(self.prepared.index.frames[position]), self.data)
+
+
+def wordings_of(texts: Iterable[str], data: RecognitionData) -> tuple[list[str], dict[int, str]]:
+    """The words of each text, "" where nothing can be said; and why, by position."""
+    wording = Wording(data.language)
+    said: list[str] = []
+    reasons: dict[int, str] = {}
+    for position, text in enumerate(texts):
+        try:
+            said.append(wording(text))
+        except InputError as error:
+            reasons[position] = str(error)
+            said.append("")
+    return said, reasons
+
+
+def fits(wording: str, frames: int, data: RecognitionData) -> bool:
+    """Whether the model has a frame for each letter, and one more between two that are the same, which a blank has to
+    part, even when the recording of so many frames is played at its fastest."""
+    letters = letters_of(wording)
+    needed = len(letters) + sum(one == two for one, two in itertools.pairwise(letters))
+    stretch = data.augmentation.time_stretch if data.augmentation is not None else None
+    fastest = max(1.0, data.speed[1] if data.speed else 1.0) * max(1.0, stretch[1] if stretch else 1.0)
+    return bool(reduced(int(frames / fastest)) >= needed)
+
+
+def refusals(recordings: Sequence[Checked], data: RecognitionData) -> list[Problem]:
+    """The recordings whose texts can't be spoken, or are longer than they are."""
+    said, reasons = wordings_of([one.row.text or "" for one in recordings], data)
+    processor, rate = AudioProcessor(data.audio), data.audio.sample_rate
+    problems: list[Problem] = []
+    for position, (one, wording) in enumerate(zip(recordings, said, strict=True)):
+        if position in reasons:
+            problems.append(Problem(one.row.id, one.row.place, "no text", reasons[position]))
+        elif not fits(wording, processor.frames(round(one.seconds * rate)), data):
+            detail = f"{one.seconds:.1f} s are too short for the {len(wording)} letters of its text"
+            problems.append(Problem(one.row.id, one.row.place, "too short for its text", detail))
+    return problems
+
+
+_MASKS = 2
+"""Masks of each kind (Park et al. 2019, "SpecAugment", table 1: m_F and m_T of its stronger policies)."""
+_FLATTEST = 1e-3
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample."""
+
+    mel_TM: FloatArray
+    symbols_L: NDArray[np.int64]
+
+
+class RecognitionDataset(WholeRecordings):
+    """One split, whole recordings; their `lengths` are as recorded."""
+
+    def __init__(self, corpus: Corpus, split: str) -> None:
+        data = corpus.data
+        super().__init__(corpus.prepared, corpus.positions(split), data.audio.frames_per_second)
+        self._corpus = corpus
+        training = split == "train"
+        self._speed = data.speed if training else None
+        self._augmentation = None
+        if training and data.augmentation is not None:
+            self._augmentation = DataAugmentation(data.augmentation, data.audio.sample_rate)
+
+    @property
+    def wordings(self) -> list[str]:
+        """What is said in each."""
+        return [self._corpus.wordings[position] for position in self.positions]
+
+    @property
+    def cached(self) -> bool:
+        """True unless waveforms are varied."""
+        return self._speed is None and self._augmentation is None
+
+    def get(self, index: int, rng: np.random.Generator) -> Item:
+        """Sample number `index`."""
+        corpus, position = self._corpus, self.positions[index]
+        symbols_L = np.array(corpus.symbols.ids(corpus.wordings[position]), dtype=np.int64)
+        mel_TM = standardised(self._mel(position, rng))
+        if self._augmentation is not None:
+            for _ in range(_MASKS):
+                mel_TM = self._augmentation.spec(mel_TM, rng)
+        return Item(mel_TM, symbols_L)
+
+    def _mel(self, position: int, rng: np.random.Generator) -> FloatArray:
+        cache = self._corpus.prepared.cache
+        if self.cached:
+            return cache.features(position)
+        waveform = cache.waveform(position)
+        if self._speed is not None:
+            rate = self._corpus.data.audio.sample_rate
+            waveform = resample(waveform, rate * rng.uniform(*self._speed), rate)
+        if self._augmentation is not None:
+            waveform = self._augmentation(waveform, rng)
+        return self._corpus.processor.mel(waveform)
+
+    def collate(self, items: list[Any]) -> Batch:
+        """`mel` (B, T, M) and `symbols` (B, L) with zeros after the ends, `lengths` (B,), `symbol_lengths` (B,)."""
+        mels, symbols = [item.mel_TM for item in items], [item.symbols_L for item in items]
+        return {
+            "mel": padded(mels),
+            "symbols": padded(symbols),
+            "lengths": torch.tensor([len(mel) for mel in mels]),
+            "symbol_lengths": torch.tensor([len(one) for one in symbols]),
+        }
+
+
+def standardised(mel_TM: FloatArray) -> FloatArray:
+    """A mel (T, M) with mean 0 and deviation 1 in each band over the recording, which removes the microphone's response
+    and much of the voice; a constant band is 0."""
+    deviation_M = np.maximum(mel_TM.std(axis=0), _FLATTEST)
+    return np.asarray((mel_TM - mel_TM.mean(axis=0)) / deviation_M, dtype=np.float32)

@@ -1,0 +1,293 @@
+"""Training samples of token sequences.
+
+Shapes: B samples, N source sequences (samples or their windows), S source tokens, T target tokens.
+
+The corpus of a sequence model: reads rows, splits them, and converts them to samples.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from phonate.config.errors import DataError
+from phonate.data.batches.dataset import digest_of
+from phonate.data.dialogues.dialogue import Dialogue, split_dialogues
+from phonate.data.dialogues.reading import Columns, Refused, read_dialogues, warn_refused
+from phonate.data.dialogues.tokenizer import TextTokenizer, Tokens
+from phonate.tasks.sequence.model import longest
+from phonate.tasks.sequence.settings import SequenceData, SequenceRecipe
+from phonate.training.task import Batch
+
+IGNORED = -100
+"""The label of positions that do not enter the loss."""
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample."""
+
+    id: str
+    sources: tuple[Ids, ...] = ()
+    """The encoder's input tokens (S,): one sequence, or the windows of a long one. Empty for decoder-only models."""
+    target: Tokens | None = None
+    """The decoder's targets; None for encoder-only models."""
+    label: int = 0
+    """The class, for encoder-only models."""
+    row: Dialogue | None = None
+    """The row it was made from; None for all but the first window of a row."""
+
+    @property
+    def length(self) -> int:
+        """Number of source and target tokens."""
+        return sum(map(len, self.sources)) + (0 if self.target is None else len(self.target.ids))
+
+
+class SequenceDataset:
+    """The samples of one split."""
+
+    frames_per_second = None
+    """Lengths are tokens."""
+    cached = True
+    """All tokens are in memory."""
+
+    def __init__(self, items: Sequence[Item], pad: int) -> None:
+        self.items = list(items)
+        self._pad = pad
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        """The origin of each sample, file:line."""
+        return [item.id for item in self.items]
+
+    @cached_property
+    def lengths(self) -> Ids:
+        """(N,) tokens of each sample."""
+        return np.array([item.length for item in self.items], dtype=np.int64)
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the tokens and the label of each sample."""
+        nothing = np.zeros(0)
+        return {
+            item.id: digest_of(*item.sources, nothing if item.target is None else item.target.ids, item.label)
+            for item in self.items
+        }
+
+    def get(self, index: int, rng: np.random.Generator) -> Item:
+        """Sample number `index`. `rng` is not used."""
+        return self.items[index]
+
+    def collate(self, items: list[Any]) -> Batch:
+        """Collate samples into a batch.
+
+        Returns:
+            For models with an encoder: `source` (N, S), `source_lengths` (N,), and `item` (N,), the index of the sample
+            (0 .. B - 1) that each source belongs to; several sources are the windows of one sample.
+            For models with a decoder: `input` (B, T), `lengths` (B,), and `labels` (B, T), the next tokens, `IGNORED`
+            where they do not enter the loss.
+            For encoder-only models: `label` (B,), classes; `lengths` is `source_lengths`.
+            `labelled`: the number of labels that enter the loss.
+        """
+        batch: dict[str, Any] = {"labelled": float(len(items))}
+        windows = [(number, ids) for number, item in enumerate(items) for ids in item.sources]
+        if windows:
+            batch |= batched([ids for _, ids in windows], self._pad, "source")
+            batch["item"] = torch.tensor([number for number, _ in windows])
+        targets = [item.target for item in items if item.target is not None]
+        if not targets:
+            labels = torch.tensor([item.label for item in items])
+            return batch | {"label": labels, "lengths": batch["source_lengths"]}
+        inputs = batched([one.ids[:-1] for one in targets], self._pad, "input")
+        targets_BT = torch.full(inputs["input"].shape, IGNORED)
+        for number, one in enumerate(targets):
+            ids = torch.from_numpy(one.ids[1:].astype(np.int64))
+            targets_BT[number, : len(ids)] = torch.where(torch.from_numpy(one.learnt[1:]), ids, IGNORED)
+        return batch | {
+            "input": inputs["input"],
+            "lengths": inputs["input_lengths"],
+            "labels": targets_BT,
+            "labelled": float((targets_BT != IGNORED).sum()),
+        }
+
+
+def batched(sequences: Sequence[NDArray[Any]], pad: int, name: str) -> dict[str, Tensor]:
+    """`name` (N, S), the sequences padded with `pad`, and `name_lengths` (N,)."""
+    rows = [torch.from_numpy(np.asarray(ids, dtype=np.int64)) for ids in sequences]
+    return {
+        name: torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=float(pad)),
+        f"{name}_lengths": torch.tensor([len(ids) for ids in rows]),
+    }
+
+
+def spans(length: int, size: int, overlap: int) -> list[tuple[int, int]]:
+    """Start and end (exclusive) of windows of at most `size` positions that cover `length` positions, each overlapping
+    the previous one by `overlap` positions."""
+    found = [(0, min(size, length))]
+    while found[-1][1] < length:
+        start = found[-1][1] - overlap
+        found.append((start, min(start + size, length)))
+    return found
+
+
+def windows(tokens: Tokens, size: int, overlap: int) -> list[Tokens]:
+    """A sequence divided into overlapping windows. Each token enters the loss once, in the first window that contains
+    it, and so has at least `overlap` tokens of context, except at the beginning of the sequence."""
+    found: list[Tokens] = []
+    done = 0
+    for start, end in spans(len(tokens.ids), size, overlap):
+        part = slice(start, end)
+        learnt = tokens.learnt[part].copy()
+        learnt[: done - start] = False
+        found.append(Tokens(tokens.ids[part], learnt, tokens.characters[part]))
+        done = end
+    return found
+
+
+logger = logging.getLogger("phonate")
+
+
+class Corpus:
+    """The rows at `data.path`, read on first use."""
+
+    def __init__(self, recipe: SequenceRecipe) -> None:
+        self.recipe = recipe
+        self.data: SequenceData = recipe.data
+
+    def read(self, path: str) -> list[Dialogue]:
+        """The rows at `path` that this `model_type` can use. The others are logged.
+
+        Raises DataError if no row has a source and a target, but the model needs both.
+        """
+        found = read_dialogues(path, columns=Columns(self.data.source, self.data.target)).dialogues
+        if self.recipe.model.model_type == "decoder":
+            return found
+        pairs = [one for one in found if len(one.turns) == 2 and not one.is_plain]
+        kept = set(map(id, pairs))
+        wanted = "no target" if self.recipe.model.model_type == "encoder_decoder" else "no label"
+        warn_refused(Path(path), [Refused(one.id, wanted) for one in found if id(one) not in kept])
+        if not pairs:
+            raise DataError(
+                f"{path}: no row has a source and a target, which model_type {self.recipe.model.model_type} needs; "
+                "set their columns in data.source and data.target"
+            )
+        return pairs
+
+    @cached_property
+    def dialogues(self) -> tuple[list[Dialogue], list[Dialogue]]:
+        """Training and validation rows."""
+        train, validation = split_dialogues(self.read(self.data.path), self.data.validation)
+        logger.info("%s: %d rows for training, %d for validation", self.data.path, len(train), len(validation))
+        return train, validation
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The sorted classes of an encoder-only model; empty for other models."""
+        if self.recipe.model.model_type != "encoder":
+            return ()
+        return tuple(sorted({one.response.text for one in self.dialogues[0]}))
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        """A tokenizer trained on the training rows."""
+        return TextTokenizer.train(self.dialogues[0], self.data.vocabulary)
+
+    def dataset(self, split: str) -> SequenceDataset:
+        """The samples of the split "train" or "validation". Raises DataError if there are no training samples."""
+        window = self.recipe.training.eval_knobs.sliding_window if split == "validation" else None
+        rows = self.dialogues[split != "train"]
+        maker = ItemMaker(self.recipe, self.tokenizer, self.labels, window)
+        items, refused = maker.make_all(rows)
+        warn_refused(Path(self.data.path), refused)
+        if split == "train" and not items:
+            raise DataError(f"{self.data.path}: no usable training rows; {refused[0].place}: {refused[0].reason}")
+        return SequenceDataset(items, self.tokenizer.pad)
+
+
+@dataclass(frozen=True)
+class ItemMaker:
+    """Converts rows to samples."""
+
+    recipe: SequenceRecipe
+    tokenizer: TextTokenizer
+    labels: Sequence[str]
+    window: int | None
+    """`eval_knobs.sliding_window`, for validation and evaluation: long sequences are divided into windows of this many
+    tokens that overlap by half; sources of targets stay whole. None: long plain texts are divided without overlap,
+    other long rows are rejected."""
+
+    def make_all(self, rows: Sequence[Dialogue]) -> tuple[list[Item], list[Refused]]:
+        """The samples, and the rows that can't be used."""
+        items: list[Item] = []
+        refused: list[Refused] = []
+        for row in rows:
+            try:
+                items += self.make(row)
+            except DataError as error:
+                refused.append(Refused(row.id, str(error).removeprefix(f"{row.id}: ")))
+        return items, refused
+
+    def make(self, row: Dialogue) -> list[Item]:
+        """The samples of one row. Raises DataError if it can't be used."""
+        kind = self.recipe.model.model_type
+        if kind == "decoder":
+            return self._targets(row, (), self.tokenizer.encode(row), cut=row.is_plain)
+        source = source_ids(self.tokenizer, row.prompt[0].text)
+        if kind == "encoder":
+            return [Item(row.id, self._sources(source), label=self._label(row.response.text), row=row)]
+        self._check_source(len(source))
+        target = self.tokenizer.encode(Dialogue.plain(row.id, row.response.text))
+        return self._targets(row, (source,), target, cut=False)
+
+    def _label(self, text: str) -> int:
+        if text not in self.labels:
+            raise DataError(f"the label {text!r} does not occur in the training rows")
+        return self.labels.index(text)
+
+    def _sources(self, ids: Ids) -> tuple[Ids, ...]:
+        if self.window is None:
+            self._check(len(ids), "source")
+            return (ids,)
+        return tuple(ids[start:end] for start, end in spans(len(ids), self.window, self.window // 2))
+
+    def _targets(self, row: Dialogue, sources: tuple[Ids, ...], target: Tokens, cut: bool) -> list[Item]:
+        size, overlap = self.recipe.data.max_length, 1
+        if self.window is not None:
+            size, overlap = self.window, self.window // 2
+        elif not cut:
+            self._check(len(target.ids), "target" if sources else "row")
+        parts = [part for part in windows(target, size, overlap) if part.learnt[1:].any()]
+        if not parts:
+            raise DataError("too short: there is no token to predict")
+        names = [row.id] if len(parts) == 1 else [f"{row.id}#{number}" for number in range(len(parts))]
+        rows = [row, *[None] * (len(parts) - 1)]
+        return [Item(name, sources, part, row=of) for name, part, of in zip(names, parts, rows, strict=True)]
+
+    def _check_source(self, count: int) -> None:
+        """The targets of a window see the whole source, so learnable positions are the only limit."""
+        if self.window is None:
+            self._check(count, "source")
+        elif (limit := longest(self.recipe.model)) is not None and count > limit:
+            raise DataError(f"the source has {count} tokens, more than the {limit} learnable positions (max_seq_len)")
+
+    def _check(self, count: int, what: str) -> None:
+        if count > self.recipe.data.max_length:
+            raise DataError(
+                f"the {what} has {count} tokens, more than data.max_length {self.recipe.data.max_length}; raise that"
+            )
+
+
+def source_ids(tokenizer: TextTokenizer, text: str) -> Ids:
+    """The encoder's input tokens (S,) for a text: begin, text, end."""
+    return np.asarray(tokenizer.encode(Dialogue.plain("", text)).ids, dtype=np.int64)

@@ -1,0 +1,306 @@
+"""The recordings that a voice is trained on: what is said in each, and how long each phone lasts.
+
+Training samples of text-to-speech: tokens with their durations and energy, the melody, and the mel.
+
+Shapes: B batch, L tokens, T frames, M mel bands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.processor import AudioProcessor
+from phonate.config.errors import DataError, InputError
+from phonate.data.batches.samples import WholeRecordings, padded
+from phonate.data.manifests.rows import Checked, Problem
+from phonate.data.manifests.validation import warn_left_out
+from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
+from phonate.data.store.prepared import Prepared, prepare_to_train
+from phonate.tasks.speech import durations as textgrids
+from phonate.tasks.speech.durations import Aligner, Durations, Found, TextGridTimes
+from phonate.tasks.speech.model import MIDDLE_F0, NOISE
+from phonate.tasks.speech.settings import SpeechData, phonemes_of
+from phonate.text.inventory import Inventory
+from phonate.text.phonemes import Phonemizer, Word, phonemizer
+from phonate.training.task import Batch
+
+_VERSION = 3  # raise it when durations are computed otherwise
+
+
+class Corpus:
+    """The prepared corpus at `data.path`, with phones, durations and pitch of each recording."""
+
+    def __init__(self, data: SpeechData) -> None:
+        self.data = data
+        self.processor = AudioProcessor(data.audio)
+        self.prepared: Prepared = prepare_to_train(data)
+        self.phonemizer = phonemizer(data.phonemes, data.language)
+        self.inventory = Inventory.of(self.phonemizer)
+        self.speakers = self.prepared.speakers
+
+    def positions(self, split: str) -> list[int]:
+        """Positions in the index of a split's recordings; those that can't be aligned are left out."""
+        found = self.prepared.train if split == "train" else self.prepared.validation
+        kept = [int(position) for position in found if len(self.durations[int(position)])]
+        if split == "train" and not kept:
+            raise DataError(f"{self.data.path}: no recording of it can be aligned with its text")
+        return kept
+
+    @cached_property
+    def words(self) -> list[list[Word]]:
+        """The words of each recording, pronounced as in its alignment; none where there is no text that can be spoken,
+        or a TextGrid that is missing or does not belong to the text. Those are counted and named in a warning.
+
+        Raises DataError where that leaves no recording.
+        """
+        if self.data.durations not in {"mfa", "espeak"}:
+            return self._written
+        words: list[list[Word]] = [[] for _ in self._written]
+        refused = list(self._found.problems)
+        for position in self._found.paths:
+            try:
+                words[position] = self._aligned_words(position)
+            except DataError as error:
+                refused.append(str(error))
+        if refused and not any(words):
+            raise DataError(f"{self.data.path}: no recording can be aligned with its text; the first: {refused[0]}")
+        warn_left_out("can't be aligned with their texts", refused)
+        return words
+
+    def _aligned_words(self, position: int) -> list[Word]:
+        written = self._written[position]
+        return self._textgrids.said(position, written) if self.data.durations == "mfa" else written
+
+    @cached_property
+    def _written(self) -> list[list[Word]]:
+        """The words of each text."""
+        texts, ids = self.prepared.index.text, self.prepared.index.id
+        words, reasons = words_of([texts[position] for position in range(len(texts))], self.phonemizer)
+        refused = [f"{ids[position]}: {reason}" for position, reason in reasons.items()]
+        if len(refused) == len(words):
+            raise DataError(f"{self.data.path}: no recording has a text; the first: {refused[0]}")
+        warn_left_out("have no text that can be spoken", refused)
+        return words
+
+    @cached_property
+    def pitch(self) -> DerivedFeatures:
+        """F0 (T, 1) in Hz of each recording."""
+        return open_pitch(self.prepared, self.data.audio)
+
+    @cached_property
+    def durations(self) -> DerivedFeatures:
+        """Frames (L, 1) of each token of each recording; (0, 1) where it can't be aligned."""
+        digest = hashlib.blake2b(digest_size=8)
+        for words in self.words:
+            digest.update(repr([(word.phones, word.mark) for word in words]).encode())
+        digest.update(self._alignment_facts().encode())
+        name = f"durations-{self.data.durations}-v{_VERSION}-{digest.hexdigest()}"
+        folder = self.prepared.folder / name
+        if folder.is_dir():
+            aligned = open_derived(folder, len(self.words), _never)
+            missing = [position for position, words in enumerate(self.words) if words and not len(aligned[position])]
+            warn_left_out("could not be aligned with their texts", [self.prepared.index.id[i] for i in missing])
+            return aligned
+        align, failed = self._aligner(), []
+
+        def compute(position: int) -> FloatArray:
+            words = self.words[position]
+            if not words:
+                return np.zeros((0, 1), dtype=np.float32)
+            try:
+                _require_frames(words, int(self.prepared.index.frames[position]))
+                found = align(position, words)
+            except DataError as error:
+                failed.append(f"{self.prepared.index.id[position]}: {error}")
+                return np.zeros((0, 1), dtype=np.float32)
+            return found.astype(np.float32)[:, None]
+
+        derived = open_derived(folder, len(self.words), compute, what="aligning texts")
+        warn_left_out("can't be aligned with their texts", failed)
+        return derived
+
+    def _alignment_facts(self) -> str:
+        """What durations depend on beside the recordings and their words."""
+        if self.data.durations == "learnt":
+            from phonate.tasks.speech.aligner import VERSION
+
+            return f"{VERSION} {self.data.aligner_steps}"
+        if self.data.durations in {"mfa", "espeak"}:
+            return textgrids.fingerprint(list(self._found.paths.values()))
+        return ""
+
+    @cached_property
+    def _found(self) -> Found:
+        """The TextGrids of the recordings that have words."""
+        index = self.prepared.index
+        said = [position for position, words in enumerate(self._written) if words]
+        if self.data.durations == "mfa":
+            if self.data.alignments is None:
+                raise InputError("data.durations: mfa needs the folder of its TextGrids; name it by data.alignments")
+            return textgrids.in_folder(Path(self.data.alignments), {position: index.id[position] for position in said})
+        return textgrids.beside({position: Path(index.path[position]) for position in said})
+
+    @cached_property
+    def _textgrids(self) -> TextGridTimes:
+        index, audio = self.prepared.index, self.data.audio
+        return TextGridTimes(
+            self._found.paths, index.id, index.frames, audio.frames_per_second, self.phonemizer.symbols
+        )
+
+    def _aligner(self) -> Aligner:
+        if self.data.durations == "pocketsphinx":
+            return self._pocketsphinx()
+        if self.data.durations == "mfa":
+            return self._textgrids
+        frames_per_second = self.data.audio.frames_per_second
+        if self.data.durations == "espeak":
+            from phonate.tasks.speech.durations import EspeakTimes
+
+            if self.phonemizer.name != "espeak":
+                raise InputError("data.durations: espeak gives times of espeak's phones; set data.phonemes to espeak")
+            return EspeakTimes(self._found.paths, self.prepared.index.frames, frames_per_second)
+        from phonate.tasks.speech.aligner import LearntAligner, Recordings
+
+        recordings = Recordings(self.prepared, self.words, self.inventory, frames_per_second)
+        return LearntAligner(recordings, self.prepared.folder, self.data.aligner_steps)
+
+    def _pocketsphinx(self) -> Aligner:
+        from phonate.tasks.speech.durations import PocketsphinxAligner
+
+        if self.phonemizer.name != "english":
+            raise InputError(
+                "data.durations: pocketsphinx only knows English phones; set data.phonemes to english, or "
+                "data.durations to learnt"
+            )
+        aligner, audio = PocketsphinxAligner(self.words), self.data.audio
+
+        def align(position: int, words: Sequence[Word]) -> Durations:
+            waveform, frames = self.prepared.cache.waveform(position), int(self.prepared.index.frames[position])
+            return aligner(waveform, audio.sample_rate, words, frames, audio.frames_per_second)
+
+        return align
+
+
+def words_of(texts: Iterable[str], phonemizer: Phonemizer) -> tuple[list[list[Word]], dict[int, str]]:
+    """The words of each text, none where nothing can be spoken; and why, by position."""
+    words: list[list[Word]] = []
+    reasons: dict[int, str] = {}
+    for position, text in enumerate(texts):
+        try:
+            words.append(phonemizer(text))
+        except InputError as error:
+            reasons[position] = str(error)
+            words.append([])
+    return words, reasons
+
+
+def refusals(recordings: Sequence[Checked], data: SpeechData) -> list[Problem]:
+    """The recordings whose texts can't be spoken, or have more phones than the recording has frames."""
+    words, reasons = words_of([one.row.text or "" for one in recordings], phonemizer(phonemes_of(data), data.language))
+    processor, rate = AudioProcessor(data.audio), data.audio.sample_rate
+    problems: list[Problem] = []
+    for position, one in enumerate(recordings):
+        if position in reasons:
+            problems.append(Problem(one.row.id, one.row.place, "no text", reasons[position]))
+            continue
+        try:
+            _require_frames(words[position], processor.frames(round(one.seconds * rate)))
+        except DataError as error:
+            problems.append(Problem(one.row.id, one.row.place, "too short for its text", str(error)))
+    return problems
+
+
+def _require_frames(words: Sequence[Word], frames: int) -> None:
+    """Raise DataError where a recording has fewer frames than its text has phones: no aligner can fit them in."""
+    phones = sum(len(word.phones) for word in words)
+    if phones > frames:
+        raise DataError(f"its {frames} frames are too short for the {phones} phones of its text")
+
+
+def _never(position: int) -> FloatArray:
+    raise AssertionError("nothing is computed for features that are there")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample."""
+
+    tokens_L: NDArray[np.int64]
+    durations_L: NDArray[np.int64]
+    pitch_T2: FloatArray
+    """Log F0 over 200 Hz of each frame, going on where there is no voice, and 1 where there is one."""
+    energy_L: FloatArray
+    mel_TM: FloatArray
+    speaker: int
+    noise_TN: FloatArray
+    """Random numbers for what the text does not say."""
+    crop: float
+    """Where the discriminator looks, from 0 to 1."""
+
+
+class SpeechDataset(WholeRecordings):
+    """One split, whole recordings."""
+
+    def __init__(self, corpus: Corpus, split: str) -> None:
+        super().__init__(corpus.prepared, corpus.positions(split), corpus.data.audio.frames_per_second)
+        self._corpus = corpus
+
+    def get(self, index: int, rng: np.random.Generator) -> Item:
+        """Sample number `index`."""
+        corpus, position = self._corpus, self.positions[index]
+        durations_L = corpus.durations[position][:, 0].astype(np.int64)
+        mel_TM = corpus.prepared.cache.features(position)
+        return Item(
+            tokens_L=np.array(corpus.inventory.ids(corpus.words[position]), dtype=np.int64),
+            durations_L=durations_L,
+            pitch_T2=melody(corpus.pitch[position][:, 0]),
+            energy_L=token_means(mel_TM.mean(axis=1), durations_L),
+            mel_TM=mel_TM,
+            speaker=int(corpus.prepared.index.speaker[position]),
+            noise_TN=rng.standard_normal((len(mel_TM), NOISE), dtype=np.float32),
+            crop=float(rng.random()),
+        )
+
+    def collate(self, items: list[Any]) -> Batch:
+        """`tokens` (B, L) with 0 after the ends, `durations` (B, L), `pitch` (B, T, 2), `energy` (B, L), `target`
+        (B, T, M), `speaker_id` (B,), `token_lengths` (B,), `lengths` (B,), `noise` (B, T, 16), `crop` (B,)."""
+        return {
+            "tokens": padded([item.tokens_L for item in items]),
+            "durations": padded([item.durations_L for item in items]),
+            "pitch": padded([item.pitch_T2 for item in items]),
+            "energy": padded([item.energy_L for item in items]),
+            "target": padded([item.mel_TM for item in items]),
+            "speaker_id": torch.tensor([item.speaker for item in items]),
+            "token_lengths": torch.tensor([len(item.tokens_L) for item in items]),
+            "lengths": torch.tensor([len(item.mel_TM) for item in items]),
+            "noise": padded([item.noise_TN for item in items]),
+            "crop": torch.tensor([item.crop for item in items], dtype=torch.float32),
+        }
+
+
+def token_means(values_T: FloatArray, durations_L: NDArray[np.int64]) -> FloatArray:
+    """Mean of the frames of each token (L,); 0 for tokens without frames."""
+    sums = np.concatenate([[0.0], np.cumsum(values_T, dtype=np.float64)])
+    edges = np.concatenate([[0], np.cumsum(durations_L)])
+    return np.asarray((sums[edges[1:]] - sums[edges[:-1]]) / np.maximum(durations_L, 1), dtype=np.float32)
+
+
+def melody(f0_T: FloatArray) -> FloatArray:
+    """(T, 2): log F0 over 200 Hz, in a straight line where there is no voice (0 where there is none at all), and 1
+    where there is one."""
+    voiced_T = f0_T > 0
+    contour_T = np.zeros(len(f0_T), dtype=np.float32)
+    if voiced_T.any():
+        frames = np.flatnonzero(voiced_T)
+        contour_T = np.interp(np.arange(len(f0_T)), frames, np.log(f0_T[frames] / MIDDLE_F0)).astype(np.float32)
+    return np.stack([contour_T, voiced_T.astype(np.float32)], axis=1)

@@ -1,0 +1,174 @@
+"""What is exported: from the numbers of symbols to a waveform, in one module that ONNX can express.
+
+Shapes: I numbers of Piper, L tokens, T frames, N = (T - 1) * hop samples.
+
+Weights of an ONNX model stored in fewer bits. They are read back as fp32 when a runtime loads the model, so that
+speaking takes as long as before, in every runtime.
+
+Shapes: I inputs, O outputs of a linear layer.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor, nn
+
+from phonate.audio.processor import PEAK
+from phonate.nn.vocoder.generator import Vocoder
+from phonate.tasks.speech.model import ParallelModel, hertz, noise_table
+
+_SILENT = 1e-8
+
+
+class SpokenText(nn.Module):
+    """Tokens (1, L) -> waveform (1, 1, N), its peak 0.95: what the networks of a voice give for one
+    sentence, without the silences and rises that `Synthesiser.speak` adds by rules."""
+
+    noise: Tensor
+
+    def __init__(self, acoustic: ParallelModel, vocoder: Vocoder) -> None:
+        super().__init__()
+        self.acoustic = copy.deepcopy(acoustic).eval()
+        self.vocoder = copy.deepcopy(vocoder).eval()
+        self.vocoder.fourier.use_products()
+        self.register_buffer("noise", noise_table(), persistent=False)
+
+    def forward(self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None) -> Tensor:
+        """Tokens (1, L) -> waveform (1, 1, N).
+
+        `scales_3` (3,): how much noise the decoder is given (1: as in training), how long everything is (2: half as
+        fast), and Piper's noise of durations, of which this model has none."""
+        waveform_1N, _, _ = self.said(tokens_1L, scales_3, speaker_1)
+        peak = waveform_1N.abs().amax(dim=1).clamp_min(_SILENT)
+        scaled: Tensor = (PEAK / peak) * waveform_1N
+        return scaled[:, None]
+
+    def said(
+        self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None, octaves: float | Tensor = 0.0
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The waveform (1, N) at the level of the mel, the frames of each token (1, L), and the mel (1, T, M)."""
+        noise_TN = self.noise * scales_3[0]
+        speed = 1.0 / scales_3[1]
+        mel_1TM, melody_1T2, frames_1L = self.acoustic.spoken(tokens_1L, speaker_1, noise_TN, speed, octaves)
+        waveform_1N: Tensor = self.vocoder(mel_1TM, hertz(melody_1T2))
+        return waveform_1N, frames_1L, mel_1TM
+
+
+class SpokenPage(nn.Module):
+    """As `SpokenText`, for a page, which says where the pitch rises, and puts silences in where it is quiet."""
+
+    def __init__(self, spoken: SpokenText) -> None:
+        super().__init__()
+        self.spoken = spoken
+
+    def forward(
+        self, tokens_1L: Tensor, scales_3: Tensor, semitones_1L2: Tensor, speaker_1: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The waveform (1, N) at the level of the mel, the frames of each token (1, L), and the mel (1, T, M).
+        `semitones_1L2` (1, L, 2): added to the pitch at the beginning and the end of each token."""
+        said: tuple[Tensor, Tensor, Tensor] = self.spoken.said(tokens_1L, scales_3, speaker_1, semitones_1L2 / 12.0)
+        return said
+
+
+class SpokenPiper(nn.Module):
+    """As `SpokenText`, of the numbers that Piper sends: each symbol followed by a pad, each mark by a space."""
+
+    tokens_S: Tensor
+    weights_S: Tensor
+
+    def __init__(self, spoken: SpokenText, tokens: Sequence[int], weights: Sequence[int]) -> None:
+        """For each of Piper's S numbers, our token, and its weight: 0 for what is not said, 1 for a phone, more for a
+        boundary. Of boundaries without a phone between them the weightiest is said, and of equals the first."""
+        super().__init__()
+        self.spoken = spoken
+        self.register_buffer("tokens_S", torch.tensor(tokens), persistent=False)
+        self.register_buffer("weights_S", torch.tensor(weights), persistent=False)
+
+    def tokens(self, numbers_1I: Tensor, lengths_1: Tensor) -> Tensor:
+        """The tokens (1, L) of the first `lengths_1` of Piper's numbers."""
+        tokens_I, weights_I = self.tokens_S[numbers_1I[0]], self.weights_S[numbers_1I[0]]
+        weights_I = weights_I * (torch.arange(weights_I.shape[0], device=weights_I.device) < lengths_1)
+        boundary_I = weights_I > 1
+        phones_before_I = torch.cumsum((weights_I == 1).long(), dim=0)
+        beside_II = boundary_I[:, None] & boundary_I & (phones_before_I[:, None] == phones_before_I)
+        # no two are of the same rank: of two equal boundaries the earlier one ranks higher
+        places_I = torch.cumsum(torch.ones_like(tokens_I), dim=0)
+        rank_I = weights_I * (tokens_I.shape[0] + 1) - places_I
+        best_I = torch.where(beside_II, rank_I, torch.zeros_like(rank_I)).amax(dim=1)
+        said_I = (weights_I == 1) | (boundary_I & (rank_I == best_I))
+        return tokens_I[torch.nonzero(said_I)[:, 0]][None]
+
+    def forward(
+        self, numbers_1I: Tensor, lengths_1: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None
+    ) -> Tensor:
+        """The waveform (1, 1, N)."""
+        waveform: Tensor = self.spoken(self.tokens(numbers_1I, lengths_1), scales_3, speaker_1)
+        return waveform
+
+
+Dtype = Literal["fp32", "fp16", "int8"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+_SMALLEST = 4096
+"""Numbers of a tensor that is worth it. Below are biases, and the tables of the Fourier transform."""
+_LARGEST_FP16 = float(np.finfo(np.float16).max)
+
+
+def store(model: onnx.ModelProto, dtype: Dtype) -> None:
+    """Store the fp32 tensors of `model` as `dtype`, in place.
+
+    fp16: rounded. int8: the matrices (I, O) of linear layers are whole numbers from -127 to 127, with an fp32 scale for
+    each output, by the largest weight of that output; the rest is fp16. Small tensors stay fp32.
+    """
+    if dtype == "fp32":
+        return
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for node in model.graph.node:
+        for name in node.input:
+            users[name].add(node.op_type)
+    tensors, readers = [], []
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype != np.float32 or values.size < _SMALLEST or np.abs(values).max() > _LARGEST_FP16:
+            tensors.append(tensor)
+            continue
+        linear = values.ndim == 2 and users[tensor.name] == {"MatMul"}
+        stored, nodes = _scaled(tensor.name, values) if dtype == "int8" and linear else _rounded(tensor.name, values)
+        tensors += stored
+        readers += nodes
+    nodes = [*readers, *model.graph.node]
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(tensors)
+    model.graph.node.extend(nodes)
+
+
+Stored = tuple[list[onnx.TensorProto], list[onnx.NodeProto]]
+"""Tensors, and the nodes that read an fp32 tensor from them."""
+
+
+def _rounded(name: str, values: NDArray[np.float32]) -> Stored:
+    half = f"{name}.fp16"
+    return [numpy_helper.from_array(values.astype(np.float16), half)], [_as_fp32(half, name)]
+
+
+def _scaled(name: str, values_IO: NDArray[np.float32]) -> Stored:
+    scale_O = np.maximum(np.abs(values_IO).max(axis=0), np.finfo(np.float32).tiny) / np.float32(127)
+    whole, scale, wide = f"{name}.int8", f"{name}.scale", f"{name}.wide"
+    tensors = [
+        numpy_helper.from_array(np.round(values_IO / scale_O).astype(np.int8), whole),
+        numpy_helper.from_array(scale_O.astype(np.float32), scale),
+    ]
+    # not DequantizeLinear: that runs at each call, while these two are computed once
+    return tensors, [_as_fp32(whole, wide), helper.make_node("Mul", [wide, scale], [name])]
+
+
+def _as_fp32(name: str, result: str) -> onnx.NodeProto:
+    return helper.make_node("Cast", [name], [result], to=TensorProto.FLOAT)

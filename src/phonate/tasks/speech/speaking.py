@@ -1,0 +1,297 @@
+"""Speaking SSML: each word at its own speed, pitch and level, with silences as they are asked for.
+
+Shapes: N samples.
+
+The mels that a voice makes of its own corpus, frame by frame beside the recorded ones.
+
+A synthesiser that serves several callers at once: a thread speaks one sentence of each in turn, in batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.processor import PEAK, normalised_peak
+from phonate.config.errors import InputError, PhonateError
+from phonate.data.store.derived import write_predicted
+from phonate.tasks.speech.data import Corpus, SpeechDataset
+from phonate.tasks.speech.inference import LONGEST, Sentence, Synthesiser, check_delivery, parallel
+from phonate.tasks.speech.model import ParallelModel, Prosody
+from phonate.text.captions import TimedWord
+from phonate.text.ssml import ScriptWord, parse, script
+from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
+
+
+def sentences_of_ssml(synthesiser: Synthesiser, markup: str) -> tuple[float, list[list[ScriptWord]]]:
+    """Seconds of silence before the first sentence of a document, and the words of each. Raises InputError."""
+    parallel(synthesiser, "follow SSML")
+    return script(parse(markup, synthesiser.phonemizer.language), synthesiser.phonemizer, LONGEST)
+
+
+def speak_ssml(
+    synthesiser: Synthesiser, markup: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
+) -> tuple[FloatArray, list[TimedWord]]:
+    """Speak an SSML document; returns the sound (N,) and when each word is said.
+
+    `speed` multiplies the document's speeds, `semitones` are added to its pitches. Raises InputError for a document
+    that is not understood (see `phonate.text.ssml`), and for a model that does not predict durations and pitch (of kind
+    autoregressive).
+    """
+    before, sentences = sentences_of_ssml(synthesiser, markup)
+    spoken = synthesiser.spoken(sentences, speaker, speed, semitones)
+    sounds = [synthesiser.silence(before)]
+    for one in spoken:
+        plain = PEAK * normalised_peak(synthesiser.render(one.mel_TM, one.f0_T))
+        sounds += [*one.shaping([plain]), synthesiser.silence(one.after)]
+    whole = np.concatenate(sounds[:-1])
+    whole = PEAK * normalised_peak(whole) if np.abs(whole).max() > 1 else whole  # what is to be quiet stays quiet
+    return whole, synthesiser.times(sentences, spoken, before)
+
+
+def predict_corpus(run: str | Path, folder: Path) -> int:
+    """Write the mels of all recordings of the run's corpus into `folder`; returns how many.
+
+    They are said with the recorded durations, energy and pitch, so they fit the recordings frame by frame. Raises
+    DataError when `folder` is there already.
+    """
+    synthesiser = Synthesiser.load(run)
+    model = parallel(synthesiser, "predict mels beside recordings")
+    corpus = Corpus(synthesiser.data)
+    splits = [SpeechDataset(corpus, split) for split in ("train", "validation")]
+    places = [(samples, index) for samples in splits for index in range(len(samples.ids))]
+
+    @torch.no_grad()
+    def predict(place: int) -> FloatArray:
+        samples, index = places[place]
+        batch = samples.collate([samples.get(index, np.random.default_rng(place))])
+        recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
+        said = model(
+            batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
+        )
+        return np.asarray(said.mel_BTM[0].float().clamp(0.0, 1.0))
+
+    ids = [samples.ids[index] for samples, index in places]
+    write_predicted(folder, synthesiser.processor.fingerprint, ids, predict)
+    return len(ids)
+
+
+_END = None
+"""What follows the last chunk of a request in its queue."""
+
+
+class Utterance(SpeechResult):
+    """The speech of one request. Its methods may be called from any thread."""
+
+    def __init__(self, request: SpeechRequest, sentences: Iterator[Sentence], before: float = 0.0) -> None:
+        """`before`: seconds of silence before the first sentence."""
+        self.request = request
+        self.sentences = sentences
+        self.before = before
+        """Seconds of silence before the next sentence."""
+        self.seconds = 0.0
+        """Of sound, up to the end of the last sentence."""
+        self.cancelled = False
+        self._made: queue.SimpleQueue[FloatArray | Exception | None] = queue.SimpleQueue()
+        self._words: queue.SimpleQueue[TimedWord] = queue.SimpleQueue()
+
+    def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
+        """See `SpeechResult.chunks`."""
+        while True:
+            try:
+                made = self._made.get(timeout=timeout)
+            except queue.Empty:
+                raise TimeoutError(f"no sound within {timeout:g} s") from None
+            if made is _END:
+                return
+            if isinstance(made, Exception):
+                raise made
+            yield made
+
+    def words(self) -> list[TimedWord]:
+        """See `SpeechResult.words`."""
+        return [self._words.get() for _ in range(self._words.qsize())]
+
+    def say(self, words: Iterable[TimedWord]) -> None:
+        """Add words that will be heard next."""
+        for word in words:
+            self._words.put(word)
+
+    def cancel(self) -> None:
+        """See `SpeechResult.cancel`."""
+        self.cancelled = True
+        self._made.put(_END)
+
+    def put(self, chunk: FloatArray) -> None:
+        """Add a chunk (n,)."""
+        self._made.put(chunk)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing more will come; `error`: why."""
+        self._made.put(_END if error is None else error)
+
+
+_Rendered = tuple[Utterance, Iterator[FloatArray]]
+"""A request, and the pieces of its sentence."""
+
+
+class SynthesiserService(SpeechService):
+    """Speaks the sentences of up to `max_batch` requests in turn. Sentences of one voice and speed are read in one
+    batch, and the waveforms of all are rendered piece by piece in turn, so that none waits for another's last piece.
+
+    What a request gets is what `Synthesiser.stream` gives for its text.
+    """
+
+    needs_reference = False
+
+    def __init__(self, synthesiser: Synthesiser, max_batch: int) -> None:
+        if max_batch < 1:
+            raise InputError(f"max_batch {max_batch} must be at least 1")
+        self.sample_rate = synthesiser.sample_rate
+        self.follows_ssml = self.tells_times = isinstance(synthesiser.model, ParallelModel)
+        self._synthesiser = synthesiser
+        self._max_batch = max_batch
+        self._waiting: deque[Utterance] = deque()
+        self._active: list[Utterance] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        # a daemon, so that a server that is told to stop at once need not wait for it
+        self._thread = threading.Thread(target=self._work, name="synthesiser", daemon=True)
+        self._thread.start()
+
+    @property
+    def voices(self) -> Sequence[str]:
+        """The speakers of the run."""
+        return self._synthesiser.speakers
+
+    @property
+    def active(self) -> int:
+        """See `SpeechService.active`."""
+        return len(self._active)
+
+    @property
+    def waiting(self) -> int:
+        """See `SpeechService.waiting`."""
+        return len(self._waiting)
+
+    def check(self, request: SpeechRequest) -> None:
+        """See `SpeechService.check`."""
+        self._sentences(request)
+
+    def submit(self, request: SpeechRequest) -> Utterance:
+        """See `SpeechService.submit`."""
+        utterance = Utterance(request, *self._sentences(request))
+        with self._changed:
+            if self._closed:
+                raise PhonateError("the service is closed; it takes no more requests")
+            self._waiting.append(utterance)
+            self._changed.notify()
+        return utterance
+
+    def close(self) -> None:
+        """See `SpeechService.close`."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _sentences(self, request: SpeechRequest) -> tuple[Iterator[Sentence], float]:
+        """The sentences of a request that can be met, and seconds of silence before them. Raises InputError for
+        others."""
+        if request.reference is not None:
+            raise InputError(
+                "this model speaks in the voices that it was trained on and clones none; leave the reference out"
+            )
+        for name in ("temperature", "top_k", "top_p"):
+            if getattr(request, name) is not None:
+                raise InputError(f"{name}: this model draws nothing at random; leave it out")
+        check_delivery(request.speed)
+        self._synthesiser.speaker(request.voice)
+        if request.ssml:
+            before, scripts = sentences_of_ssml(self._synthesiser, request.text)
+            return iter(scripts), before
+        sentences = self._synthesiser.sentences(request.text)
+        return itertools.chain([next(sentences)], sentences), 0.0
+
+    def _work(self) -> None:
+        while self._admit():
+            rendered: deque[_Rendered] = deque()
+            for utterances, sentences in self._next_sentences():
+                rendered += self._speak(utterances, sentences)
+            self._render(rendered)
+
+    def _admit(self) -> bool:
+        """Make room for waiting requests, after waiting for the first; False once closed and done."""
+        with self._changed:
+            while not (self._active or self._waiting or self._closed):
+                self._changed.wait()
+            self._active = [one for one in self._active if not one.cancelled]
+            while self._waiting and len(self._active) < self._max_batch:
+                utterance = self._waiting.popleft()
+                if not utterance.cancelled:
+                    self._active.append(utterance)
+            return bool(self._active or self._waiting or not self._closed)
+
+    def _next_sentences(self) -> list[tuple[list[Utterance], list[Sentence]]]:
+        """The next sentence of each active request, grouped by voice and speed. Requests without one are ended."""
+        groups: dict[tuple[str | None, float], tuple[list[Utterance], list[Sentence]]] = {}
+        for utterance in list(self._active):
+            try:
+                words = next(utterance.sentences, None)
+            except Exception as error:  # noqa: BLE001 - any error is that of one request, and others go on
+                self._end(utterance, error)
+                continue
+            if words is None:
+                self._end(utterance)
+                continue
+            utterances, sentences = groups.setdefault((utterance.request.voice, utterance.request.speed), ([], []))
+            utterances.append(utterance)
+            sentences.append(words)
+        return list(groups.values())
+
+    def _speak(self, utterances: list[Utterance], sentences: list[Sentence]) -> Iterator[_Rendered]:
+        """Read one sentence of each of `utterances`, which are of one voice and speed."""
+        request = utterances[0].request
+        try:
+            spoken = self._synthesiser.spoken(sentences, request.voice, request.speed)
+        except Exception as error:  # noqa: BLE001 - as above
+            if len(utterances) == 1:
+                self._end(utterances[0], error)
+                return
+            for utterance, words in zip(utterances, sentences, strict=True):
+                yield from self._speak([utterance], [words])
+            return
+        for utterance, words, one in zip(utterances, sentences, spoken, strict=True):
+            if len(silence := self._synthesiser.silence(utterance.before)):
+                utterance.put(silence)
+            begins = utterance.seconds + utterance.before
+            if self.tells_times:
+                utterance.say(self._synthesiser.times([words], [one], begins))
+            utterance.seconds, utterance.before = begins + self._synthesiser.seconds(one), one.after
+            yield utterance, self._synthesiser.pieces(one)
+
+    def _render(self, rendered: deque[_Rendered]) -> None:
+        """Render a piece of each in turn, so that none waits for another's last."""
+        while rendered:
+            utterance, pieces = rendered.popleft()
+            try:
+                piece = None if utterance.cancelled else next(pieces, None)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._end(utterance, error)
+                continue
+            if piece is not None:
+                utterance.put(piece)
+                rendered.append((utterance, pieces))
+
+    def _end(self, utterance: Utterance, error: Exception | None = None) -> None:
+        with self._changed:
+            self._active.remove(utterance)
+        utterance.end(error)

@@ -1,1 +1,0 @@
-"""What a synthesiser does beside speaking a text: a service for a server, SSML, the mels of a corpus."""

@@ -1,1 +1,0 @@
-"""Memory monitoring, and recovery from out-of-memory errors."""

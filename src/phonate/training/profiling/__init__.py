@@ -1,1 +1,0 @@
-"""Profiling of training steps."""

@@ -1,1 +1,0 @@
-"""One optimizer step and what takes part in it."""

@@ -60,7 +60,7 @@ def _tables(part: str, settings: type[Settings], left_out: Collection[str] = ())
 def _listed(settings: type[Settings], prefix: tuple[str, ...]) -> Iterator[Option]:
     """Every option, and before its own options every section that may be left out altogether."""
     for name, info in settings.model_fields.items():
-        option, inner = Option((*prefix, name), info), section(info.annotation)
+        option, inner = Option((*prefix, name), info, settings), section(info.annotation)
         if inner is None or NoneType in get_args(info.annotation):
             yield option
         if inner is not None:

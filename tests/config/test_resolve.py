@@ -128,8 +128,20 @@ def test_presets_are_never_changed_by_overrides() -> None:
             "recipe.yaml:3:28 training.optimizer.lr: expected a number, got '2e-4'; write 2e-4 without quotes",
         ),
         (
+            "training: {optimizer: {lr: 'nan'}}\n",  # which is a text without quotes too
+            "recipe.yaml:3:28 training.optimizer.lr: expected a number, got 'nan'",
+        ),
+        (
+            "training: {scheduler: {metric: 0o17}}\n",
+            "recipe.yaml:3:32 training.scheduler.metric: expected text, got 0o17; put it in quotes, as in '\"0o17\"'",
+        ),
+        (
+            "model:\n  heads: '0o17'\n",
+            "recipe.yaml:4:10 model.heads: expected a whole number, got '0o17'; write 0o17 without quotes",
+        ),
+        (
             "training: {optimizer: {lr: .inf}}\n",
-            "recipe.yaml:3:28 training.optimizer.lr: expected a finite number, got inf",
+            "recipe.yaml:3:28 training.optimizer.lr: expected a finite number, got .inf",
         ),
         (
             "training: {optimizer: {amsgrad: yes}}\n",
@@ -319,6 +331,17 @@ def test_the_resolved_recipe_is_complete_and_needs_no_preset() -> None:
     assert set(second.origins) == set(first.origins)
     assert "default" not in second.origins.values()
     assert "size tiny" not in second.origins.values()
+
+
+def test_the_resolved_recipe_is_the_same_to_readers_of_yaml_1_1() -> None:
+    """PyYAML takes 1e-05 for a text, `no` (Norwegian) for false and 12:30 for 750."""
+    yaml = pytest.importorskip("yaml")
+    path = "no"
+    weights = {"on": 1e-05, "12:30": 2.5e-07, "y": 1e20, "plain": 0.5, "1_0": 3.0}
+    found = resolved(overrides={"data.path": path, "data.weights": weights, "training.optimizer.lr": 1e-05})
+    assert "lr: 1.0e-05" in found.to_yaml()
+    assert yaml.safe_load(found.to_yaml()) == found.values
+    assert resolved(found.to_yaml()).recipe == found.recipe
 
 
 def test_the_text_is_kept_as_written(recipe_file: Path) -> None:

@@ -43,6 +43,8 @@ class Place:
     value: str
     written: str | None = None
     """The dotted key as it was written, where that is not the option's path."""
+    text: str | None = None
+    """A number as it was written, such as 0o17."""
 
     @classmethod
     def of(cls, name: str) -> Place:
@@ -194,7 +196,10 @@ class _Reader:
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
             return [self.value(child, (*path, str(i))) for i, child in enumerate(node.value)]
         if isinstance(node, ScalarNode):
-            return self._scalar(node)
+            value = self._scalar(node)
+            if isinstance(value, (int, float)):
+                self.places[path] = replace(self.places[path], text=node.value)
+            return value
         raise self._refused_tag(node)
 
     def _pairs(self, node: MappingNode) -> Iterator[tuple[str, Node, Node]]:

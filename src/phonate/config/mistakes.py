@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from phonate.config.documents import Key, Place
+from phonate.config.documents import Key, Place, parse_value
+from phonate.config.errors import RecipeError
 from phonate.config.options import describe, names_at, options, refusal
 from phonate.config.settings import Settings
 
@@ -158,14 +159,15 @@ def _call_line(path: Key, details: list[ErrorDetails], root: type[Settings]) -> 
     return f"{key}: {_refused(details)}"
 
 
-def _refused(details: list[ErrorDetails]) -> str:
-    """What is wrong with a value, and what was given."""
+def _refused(details: list[ErrorDetails], written: str | None = None) -> str:
+    """What is wrong with a value, and what was given. `written`: a number as it was written."""
     given = details[0]["input"]
-    got = f", got {_shown(given)}"
+    shown = written or _shown(given)
+    got = f", got {shown}"
     own = [str(detail["ctx"]["error"]) for detail in details if detail["type"] == "value_error"]
     if own:
         return own[0] + ("" if isinstance(given, dict) else got)
-    return f"expected {_expected(details)}{got}{_remedy(given, {detail['type'] for detail in details})}"
+    return f"expected {_expected(details)}{got}{_remedy(given, shown, {detail['type'] for detail in details})}"
 
 
 def _path(detail: ErrorDetails, values: Any) -> Key:
@@ -198,7 +200,7 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
     if "extra_forbidden" in kinds:
         return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
     where = f"{place.value} {key}".rstrip()
-    return f"{where}: {_refused(details)}"
+    return f"{where}: {_refused(details, place.text)}"
 
 
 def instead(path: Key, root: type[Settings]) -> str:
@@ -241,12 +243,12 @@ def _shown(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def _remedy(given: Any, kinds: set[str]) -> str:
+def _remedy(given: Any, shown: str, kinds: set[str]) -> str:
     """How to fix common slips: quoted numbers, YAML 1.1's booleans, 2.0 for 2."""
     if isinstance(given, str) and kinds & {"int_type", "float_type"} and _is_number(given):
         return f"; write {given.strip()} without quotes"
     if isinstance(given, (int, float)) and kinds == {"string_type"}:
-        return f"; put it in quotes, as in '\"{_shown(given)}\"'"
+        return f"; put it in quotes, as in '\"{shown}\"'"
     if isinstance(given, str) and "bool_type" in kinds and given.lower() in {"yes", "no", "on", "off"}:
         return f"; write {'true' if given.lower() in {'yes', 'on'} else 'false'}"
     if isinstance(given, float) and "int_type" in kinds and given.is_integer():
@@ -255,8 +257,9 @@ def _remedy(given: Any, kinds: set[str]) -> str:
 
 
 def _is_number(text: str) -> bool:
+    """Whether a YAML value is a number when it is written without quotes."""
     try:
-        float(text)
-    except ValueError:
+        value = parse_value(text, "")
+    except RecipeError:
         return False
-    return True
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -9,6 +9,7 @@ recipe are relative to the current directory, not to the recipe.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
+from ruamel.yaml.representer import SafeRepresenter
 
 from phonate.config import mistakes
 from phonate.config.documents import Document, Key, read
@@ -91,9 +93,34 @@ class Resolved:
         return value
 
 
+_OTHER_IN_YAML_1_1 = re.compile(r"(?i:y|n|yes|no|on|off)|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?")
+"""Texts that readers of YAML 1.1, such as PyYAML, take for booleans or numbers to the base of 60."""
+
+
+class _Representer(SafeRepresenter):
+    """Writes values so that readers of YAML 1.1 and of 1.2 find the same."""
+
+    def represent_str(self, data: str) -> Any:
+        """Text, in quotes where a reader of either would take it for something else."""
+        quotes = "'" if _OTHER_IN_YAML_1_1.fullmatch(data) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=quotes)
+
+    def represent_float(self, data: float) -> Any:
+        """A number: 1.0e-05, because 1e-05 is text in YAML 1.1."""
+        node = super().represent_float(data)
+        if "." not in node.value:
+            node.value = node.value.replace("e", ".0e")
+        return node
+
+
+_Representer.add_representer(str, _Representer.represent_str)
+_Representer.add_representer(float, _Representer.represent_float)
+
+
 def to_yaml(values: Mapping[str, Any]) -> str:
-    """YAML 1.2 text of plain values, keys in the order given."""
+    """YAML text of plain values, keys in the order given, in which readers of YAML 1.1 and of 1.2 find the same."""
     yaml = YAML(typ="safe", pure=True)
+    yaml.Representer = _Representer
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.width = 110

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
     from phonate.tasks.recognition.inference import Transcriber
-    from phonate.tasks.speech.english import EnglishTrainingConfig
+    from phonate.tasks.speech.english import EnglishTrainingConfig, get_default_config, get_small_config
     from phonate.tasks.speech.inference import Synthesiser
     from phonate.tasks.vocoder.inference import NeuralVocoder
     from phonate.training.inference import Inference
@@ -51,6 +51,8 @@ __all__ = [
     "VoiceDataDetector",
     "VoiceTrainer",
     "__version__",
+    "get_default_config",
+    "get_small_config",
     "load",
     "train",
 ]
@@ -74,6 +76,8 @@ _HOMES = {
     "VoiceCloner": "phonate.tasks.cloning.inference",
     "VoiceDataDetector": "phonate.data.voices.files",
     "VoiceTrainer": "phonate.training.loaders.trainer",
+    "get_default_config": "phonate.tasks.speech.english",
+    "get_small_config": "phonate.tasks.speech.english",
     "load": "phonate.workflows.load",
     "train": "phonate.workflows.train",
 }

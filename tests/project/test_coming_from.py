@@ -550,9 +550,8 @@ def test_options_are_trained_with(
 # --- Python ---------------------------------------------------------------------------------------------------------
 
 FIELDS = {
-    "EnglishTrainingConfig()": {"batch_size": 16, "optimizer.lr": 1e-4},
-    "EnglishTrainingConfig(batch_size=8, hidden_dim=256, n_encoder_layers=4, n_decoder_layers=4, ff_dim=1024, "
-    "num_epochs=10)": {"batch_size": 8, "epochs": 10},
+    "get_default_config()": {"batch_size": 16, "optimizer.lr": 1e-4},
+    "get_small_config()": {"batch_size": 8, "epochs": 10},
     'EnglishTrainingConfig(data_dir="LJSpeech-1.1", batch_size=32, learning_rate=5e-5, hidden_dim=768, '
     "n_encoder_layers=8, use_wandb=True, enable_profiling=False)": {"batch_size": 32, "optimizer.lr": 5e-5},
 }
@@ -570,9 +569,9 @@ def test_every_piece_of_python_has_a_check() -> None:
 
 @pytest.mark.parametrize("code", FIELDS)
 def test_configurations_are_what_they_say(code: str) -> None:
-    from phonate import EnglishTrainingConfig
+    import phonate
 
-    config = eval(code, {"EnglishTrainingConfig": EnglishTrainingConfig})
+    config = eval(code, {name: getattr(phonate, name) for name in phonate.__all__})
     training = config.recipe().training
     for path, expected in FIELDS[code].items():
         value = training

@@ -203,12 +203,12 @@ class EnglishTrainingConfig(Settings):
 
 
 def get_default_config() -> EnglishTrainingConfig:
-    """The documented defaults: 57.5 million parameters, and 4.3 more in the post-net."""
+    """English speech with the documented defaults: 57.5 million parameters, and 4.3 more in the post-net."""
     return EnglishTrainingConfig()
 
 
 def get_small_config() -> EnglishTrainingConfig:
-    """For tests: 9.7 million parameters and the post-net, ten epochs."""
+    """English speech for tests: 9.7 million parameters and the post-net, ten epochs."""
     return EnglishTrainingConfig(
         batch_size=8, hidden_dim=256, n_encoder_layers=4, n_decoder_layers=4, ff_dim=1024, num_epochs=10
     )

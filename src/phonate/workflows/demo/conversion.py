@@ -7,10 +7,14 @@ The demo of voice conversion: held-out recordings, converted to another speaker'
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from collections.abc import Mapping, Sequence
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
 from phonate.audio.processor import AudioProcessor
@@ -20,11 +24,7 @@ from phonate.tasks.conversion.evaluation import Baseline
 from phonate.training.run import Run
 from phonate.workflows.demo import embedded
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
-from phonate.workflows.pages.report import Clip, Example, LISTENING, Listening
-import importlib.util
-import json
-import numpy as np
-
+from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening
 
 TARGET_CLIPS = 8
 _MODEL, _TARGET = "this model", "target's own recordings"

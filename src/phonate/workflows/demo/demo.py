@@ -7,19 +7,18 @@ Recordings with texts become a text-to-speech voice; recordings of several speak
 
 from __future__ import annotations
 
+import shlex
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
 from phonate.config.errors import DataError, InputError
-from phonate.config.errors import InputError
 from phonate.evaluation.tables import Evaluation
 from phonate.workflows.demo.conversion import convert_voices
 from phonate.workflows.demo.speech import train_speech
 from phonate.workflows.demo.training import Limit, Machine, Say
 from phonate.workflows.pages.report import write_report
-from typing import Literal
-import shlex
-import time
-
 
 MOST_SOURCES = 3
 _FEWEST_CLIPS = 3

@@ -23,8 +23,8 @@ from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
 from phonate.workflows.evaluate import evaluate
+from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening, read_json
 from phonate.workflows.plan import plan
-from phonate.workflows.pages.report import Clip, Example, LISTENING, Listening, read_json
 
 RECORDINGS = Path(str(resources.files("phonate"))) / "base" / "recordings"
 """A speaker's recordings with texts that come with the package."""

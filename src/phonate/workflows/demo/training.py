@@ -93,7 +93,7 @@ class Training:
         self._resume(half, steps, deadline, say)
 
     def straight(self, limit: Limit, part: float, say: Say) -> None:
-        """Train for `part` of the limit, with a stop only where half the time has done much less than half the steps."""
+        """Train for `part` of the limit, stopping only where half the time did much less than half the steps."""
         step_seconds = self._seconds_per_step(say)
         seconds = limit.share(part, of_the_rest=part)
         steps = _affordable(seconds, step_seconds)
@@ -101,9 +101,7 @@ class Training:
         say(f"\ntraining for about {seconds:.0f} s, {steps} steps:\n  phonate {shlex.join(command)}\n")
         deadline = time.monotonic() + seconds
         half_time, behind = deadline - seconds / 2, _BEHIND * steps / 2
-        half = _watch(
-            command, self.output, lambda now, step: now >= deadline or (now >= half_time and step < behind)
-        )
+        half = _watch(command, self.output, lambda now, step: now >= deadline or (now >= half_time and step < behind))
         if not half.finished:
             self._resume(half, steps, deadline, say)
 

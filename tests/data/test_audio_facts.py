@@ -12,8 +12,9 @@ import pytest
 import soundfile
 
 from phonate.data import codes as facts_module
-from phonate.data.codes import AudioFacts, Unusable, measure
+from phonate.data.codes import measure
 from phonate.data.dialogues.dialogue import Audio
+from phonate.data.manifests.validation import Inspection, Unusable
 from sounds import voiced_tone
 
 RATE = 16000
@@ -62,7 +63,7 @@ def test_facts_are_of_the_part_and_of_the_samples(tmp_path: Path) -> None:
     part, rest = Audio(one.path, 0.0, 0.5), Audio(one.path, 0.5)
     found = measure([one, Audio(str(copy)), part, rest, one], 30.0)
     assert len(found) == 4
-    facts = {audio: value for audio, value in found.items() if isinstance(value, AudioFacts)}
+    facts = {audio: value for audio, value in found.items() if isinstance(value, Inspection)}
     assert facts[one].digest == facts[Audio(str(copy))].digest
     assert len({value.digest for value in facts.values()}) == 3
     assert [facts[audio].quality.duration for audio in (one, part, rest)] == [1.0, 0.5, 0.5]
@@ -93,7 +94,7 @@ def test_files_that_did_not_change_are_not_decoded_again(tmp_path: Path, monkeyp
 def test_a_limit_that_was_changed_counts_for_remembered_files_too(tmp_path: Path) -> None:
     audio = written(tmp_path / "a.wav", 1.0)
     memory = tmp_path / "facts.jsonl"
-    assert isinstance(measure([audio], 30.0, memory)[audio], AudioFacts)
+    assert isinstance(measure([audio], 30.0, memory)[audio], Inspection)
     found = measure([audio], 0.5, memory)[audio]
     assert isinstance(found, Unusable)
     assert found.reason == "too long"

@@ -17,14 +17,18 @@ import soundfile
 
 import phonate
 from phonate.config.errors import DataError, InputError
+from phonate.data.codes import measure
+from phonate.data.dialogues.dialogue import Audio
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Requirements, audio_files
-from phonate.data.manifests.validation import Report, validate
+from phonate.data.manifests.validation import Inspection, Report, validate
 from phonate.data.parallel import map_files
 from phonate.data.settings import VoiceData
 from phonate.data.voices.features import extract_features, voice_profile, write_profile
 from phonate.data.voices.files import VoiceDataDetector, problem_lines, validate_voice_files
 from phonate.data.voices.settings import VoiceRules
+from phonate.tasks.cloning.data import check_pairs
+from phonate.tasks.cloning.settings import CloningData
 from sounds import voiced_tone
 
 FOUND = """
@@ -630,5 +634,36 @@ def test_recordings_whose_channels_cancel_each_other_are_used_and_named(tmp_path
     assert checked.quality.peak > 0.1
     files, voices = validate_voice_files(VoiceDataDetector(tmp_path))
     assert len(files) == 1
-    for warnings in (report.warnings, voices.warnings):
-        assert "channels cancel each other" in warnings[0].detail
+    audio = Audio(str(tmp_path / "a.wav"))
+    for _ in range(2):  # measured, then remembered
+        measured = measure([audio], 30.0, tmp_path / "remembered.jsonl")[audio]
+        assert isinstance(measured, Inspection)
+        assert measured.digest == checked.digest
+        for warnings in (report.warnings, voices.warnings, list(measured.warnings())):
+            assert warnings[0].reason == "unusual file"
+            assert "channels cancel each other" in warnings[0].detail
+
+
+def test_all_who_ask_refuse_for_the_same_reason_in_the_same_words(tmp_path):
+    write(tmp_path / "short.wav", tone(1.5))
+    (tmp_path / "damaged.wav").write_text("no recording")
+    rows, _ = list_corpus(VoiceData(path=str(tmp_path)))
+    report = Report("", "")
+    validate(rows, Requirements(min_seconds=2.0), report)
+    _, voices = validate_voice_files(VoiceDataDetector(tmp_path))
+    document = [
+        {"role": "user", "content": [{"type": "audio", "audio_url": "fine.wav"}, {"type": "text", "text": "Say: one"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "one"}, {"type": "audio", "audio_url": "NAME"}]},
+    ]
+    (tmp_path / "pairs").mkdir()
+    write(tmp_path / "pairs/fine.wav", tone(3.0))
+    pairs = [
+        {"messages": json.loads(json.dumps(document).replace("NAME", f"../{name}.wav"))}
+        for name in ("damaged", "short")
+    ]
+    (tmp_path / "pairs/chatml.json").write_text(json.dumps(pairs))
+    cloning = check_pairs(CloningData(path=str(tmp_path / "pairs/chatml.json"), min_seconds=2.0)).report
+    for refused, setting in ((report.refused, "data.audio"), (voices.refused, "rules"), (cloning.refused, "data")):
+        assert [one.reason for one in refused] == ["unreadable", "too short"]
+        assert "not readable as audio" in refused[0].detail
+        assert f"1.500 s, shorter than {setting}.min_seconds 2; record longer ones, or join them" in refused[1].detail

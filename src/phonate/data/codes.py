@@ -20,18 +20,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.audio.decoding import probe, read_audio
-from phonate.audio.quality import AudioQuality, describe
+from phonate.audio.quality import AudioQuality
 from phonate.compute.resources import cores
 from phonate.config.errors import DataError
 from phonate.data.dialogues.dialogue import Audio
+from phonate.data.manifests.rows import Row
+from phonate.data.manifests.validation import Inspection, Unusable, file_info, inspect, require_length, require_part
 from phonate.data.progress import Stage, report_progress
 from phonate.data.store.cache import damaged, new_folder, verify
 
@@ -67,25 +68,7 @@ _AT_ONCE = 1024
 _SLACK_SECONDS = 0.05  # as read_audio: times in lists are rounded
 
 
-@dataclass(frozen=True)
-class AudioFacts:
-    """What was measured of an audio that can be used."""
-
-    digest: str
-    """Of the samples and their rate: the same for copies of a file."""
-    quality: AudioQuality
-
-
-@dataclass(frozen=True)
-class Unusable:
-    """Why an audio can't be used."""
-
-    reason: str
-    """A short category, by which problems are counted."""
-    detail: str
-
-
-Found = AudioFacts | Unusable
+Found = Inspection | Unusable
 
 
 def measure(
@@ -111,7 +94,7 @@ def measure(
         except OSError as error:
             why = f"can't be written ({error.strerror}); name another folder by data.cache_dir"
             raise DataError(f"{remembered}: {why}") from error
-    return {audio: _limited(audio, facts, max_seconds) for audio, facts in found.items()}
+    return {audio: _limited(facts, max_seconds) for audio, facts in found.items()}
 
 
 def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads: int) -> dict[Audio, Found]:
@@ -137,36 +120,24 @@ def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> 
     return found
 
 
-def _limited(audio: Audio, facts: Found, max_seconds: float) -> Found:
-    if isinstance(facts, AudioFacts) and facts.quality.duration > max_seconds:
-        return _too_long(audio, facts.quality.duration, max_seconds)
+def _limited(facts: Found, max_seconds: float) -> Found:
+    try:
+        if isinstance(facts, Inspection):
+            require_length(facts.seconds, "data", most=max_seconds)
+    except Unusable as why:
+        return why
     return facts
-
-
-def _too_long(audio: Audio, seconds: float, max_seconds: float) -> Unusable:
-    return Unusable("too long", f"{audio.path}: {seconds:.1f} s, longer than data.max_seconds {max_seconds:g}")
 
 
 def _measured(audio: Audio, max_seconds: float) -> Found:
     path = Path(audio.path)
     try:
-        if not path.is_file():  # a pipe or a device would be read for ever
-            return Unusable("missing file", f"{path} is not there; it is relative to {Path.cwd()}")
-        if not path.stat().st_size:
-            return Unusable("empty file", f"{path} holds no bytes")
-        length = probe(path).duration
-        end = length if audio.end is None else audio.end
-        if not audio.start < min(end, length) or end > length + _SLACK_SECONDS:
-            part = f"seconds {audio.start:g} to {end:g} of {path}, which has {length:.3f}"
-            return Unusable("no such part", f"{part}; correct the times")
-        if (seconds := min(end, length) - audio.start) > max_seconds:
-            return _too_long(audio, seconds, max_seconds)
-        waveform, rate = read_audio(path, offset=audio.start, duration=None if audio.end is None else end - audio.start)
-    except (DataError, OSError, ValueError, RuntimeError, MemoryError) as error:  # as decoders raise for damaged files
-        return Unusable("unreadable", " ".join(str(error).split()))
-    digest = hashlib.blake2b(f"{rate}\n".encode(), digest_size=16)
-    digest.update(waveform.tobytes())
-    return AudioFacts(digest.hexdigest(), describe(waveform, rate))
+        info = file_info(path)
+        end = require_part(audio.start, audio.end, info.duration, _SLACK_SECONDS)
+        require_length(end - audio.start, "data", most=max_seconds)
+        return inspect(Row(audio.path, path, (), audio.path, start=audio.start, end=audio.end), info)
+    except Unusable as why:
+        return why
 
 
 def _stamp(audio: Audio) -> str | None:
@@ -179,7 +150,7 @@ def _stamp(audio: Audio) -> str | None:
     return json.dumps([path, audio.start, audio.end, status.st_size, status.st_mtime_ns])
 
 
-def _read(file: Path) -> dict[str, AudioFacts]:
+def _read(file: Path) -> dict[str, Inspection]:
     """What was remembered. Lines that can't be read, of other versions for instance, are measured again."""
     found = {}
     with suppress(OSError, UnicodeDecodeError):
@@ -187,16 +158,20 @@ def _read(file: Path) -> dict[str, AudioFacts]:
             with suppress(ValueError, TypeError, KeyError):
                 row: dict[str, Any] = json.loads(line)
                 if row["version"] == VERSION:
-                    found[str(row["stamp"])] = AudioFacts(str(row["digest"]), AudioQuality(**row["quality"]))
+                    found[str(row["stamp"])] = Inspection(
+                        digest=str(row["digest"]),
+                        quality=AudioQuality(**row["quality"]),
+                        remarks=tuple(row.get("remarks", ())),
+                    )
     return found
 
 
 def _write(file: Path, found: Sequence[tuple[str | None, Found]]) -> None:
     """Remember what can be used; the file is replaced at once."""
     rows = [
-        {"version": VERSION, "stamp": stamp, "digest": facts.digest, "quality": asdict(facts.quality)}
+        {"version": VERSION, "stamp": stamp, **asdict(facts)}
         for stamp, facts in found
-        if stamp is not None and isinstance(facts, AudioFacts)
+        if stamp is not None and isinstance(facts, Inspection)
     ]
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -22,7 +22,8 @@ from phonate.data.manifests.rows import ConversationRequirements, Requirements
 
 _FORMATS = "audiofolder csv cutset folder huggingface json kaldi lhotse librispeech ljspeech rttm stm"
 if TYPE_CHECKING:
-    from phonate.data.manifests.rows import Checked, Problem
+    from phonate.data.manifests.rows import Problem
+    from phonate.data.manifests.validation import Checked
 
 CORPORA: Registry[object] = Registry(
     "corpus format",

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, cast
 from phonate.config.errors import DataError, optional_package
 from phonate.data.datasets.recipes import manifests_of
 from phonate.data.datasets.settings import LHOTSE, LOCAL_SPEAKERS, DatasetSettings
-from phonate.data.manifests.rows import Checked, Problem, Requirements, Row, Segment, by_segment
+from phonate.data.manifests.rows import Problem, Requirements, Row, Segment, by_segment
 from phonate.data.manifests.transcripts import with_transcripts
-from phonate.data.manifests.validation import Report, leave_out, limited, validate
+from phonate.data.manifests.validation import Checked, Report, leave_out, limited, validate
 from phonate.data.parallel import Progress
 from phonate.data.settings import CORPORA, RecordingData, cache_root
 

@@ -31,7 +31,6 @@ from phonate.audio.decoding import (
     resample,
     resampled,
 )
-from phonate.audio.quality import AudioQuality
 from phonate.audio.readers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.config.errors import DataError
 
@@ -190,34 +189,6 @@ class Problem:
     reason: str
     """A short category, by which problems are counted."""
     detail: str
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A row that passed validation, with what was measured."""
-
-    row: Row
-    seconds: float
-    """Length of the row: of the part, where it is one."""
-    sample_rate: int
-    channels: int
-    """Of the file."""
-    content: bytes
-    """A digest of its samples."""
-    quality: AudioQuality
-    remarks: tuple[str, ...] = ()
-    """What is unusual about the file and was mended."""
-
-    @property
-    def segments(self) -> list[Segment]:
-        """The row's segments with times in seconds from its beginning, cut off at its ends."""
-        start, found = self.row.start, []
-        for one in self.row.segments:
-            begin, end = max(one.start - start, 0.0), self.seconds
-            if one.end is not None:
-                end = min(one.end - start, self.seconds)
-            found.append(replace(one, start=begin, end=end))
-        return found
 
 
 def malformed(place: str, detail: str) -> Problem:

@@ -3,6 +3,8 @@
 Quality checks of a clip and its text. Each finding has a score: 1 or more is a warning, and clips with higher scores
 are more likely to be unusable.
 
+What one look at a recording tells, for all who ask: corpora, pairs for cloning, folders of a voice.
+
 Which rows of a corpus can be used, and why the others can't.
 """
 
@@ -14,6 +16,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -22,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import BLOCK_SECONDS, AudioInfo, FloatArray, joined, open_recording, probe, regrouped
-from phonate.audio.quality import describe, describe_blocks
+from phonate.audio.quality import AudioQuality, describe, describe_blocks
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
 from phonate.data.corpora._lists import read_lines
@@ -30,7 +33,6 @@ from phonate.data.manifests.rows import (
     LONG_SECONDS,
     LONGEST_UNLABELLED,
     SLACK_SECONDS,
-    Checked,
     Problem,
     Requirements,
     Row,
@@ -98,6 +100,23 @@ _FORMATTING = {"\u200c", "\u200d"}  # (non-)joiners, needed in Persian, Hindi an
 _MOST_SCORE = 9.9
 
 
+FAILURES = (DataError, OSError, ValueError, RuntimeError, MemoryError)
+"""What decoders raise for damaged files, such as UnicodeDecodeError for a tag."""
+
+
+@dataclass(unsafe_hash=True)
+class Unusable(Exception):
+    """Why a recording, a part of one, or a row can't be used."""
+
+    reason: str
+    """A short category, by which problems are counted."""
+    detail: str
+
+    def problem(self, id: str, place: str) -> Problem:
+        """As a line of a report."""
+        return Problem(id, place, self.reason, printable(self.detail))
+
+
 @dataclass(frozen=True)
 class Finding:
     """One problem of a clip."""
@@ -105,6 +124,130 @@ class Finding:
     reason: str
     detail: str
     score: float
+    """1 or more is a warning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What one look at all samples of a recording, or of a part of it, tells. Who asks decides what is required."""
+
+    digest: str
+    """Of the samples and their rate: the same for copies of a file."""
+    quality: AudioQuality
+    remarks: tuple[str, ...] = ()
+    """What is unusual about the file and was mended."""
+
+    @property
+    def seconds(self) -> float:
+        """Length of what was read."""
+        return self.quality.duration
+
+    def require_sound(self) -> None:
+        """Raises Unusable for digital silence."""
+        _require(self.quality.peak > 0.0, "silent", "every sample is 0")
+
+    def clipping(self) -> Finding:
+        """How much of it is clipped."""
+        share = self.quality.clipping_share
+        detail = f"{100 * share:.1f} % of the samples are clipped"
+        return _finding("clipping", detail, share / CLIPPED_SHARE, share > CLIPPED_SHARE)
+
+    def warnings(self) -> Iterator[Finding]:
+        """What deserves a look, whatever the recording is for."""
+        yield from unusual(self.remarks)
+        if self.quality.silence_share > SILENT_SHARE:
+            yield Finding("mostly silent", f"{100 * self.quality.silence_share:.0f} % of it is silence", 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Inspection):
+    """A row that passed validation, with what was measured of the row: of the part, where it is one."""
+
+    row: Row
+    sample_rate: int
+    channels: int
+    """Of the file."""
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The row's segments with times in seconds from its beginning, cut off at its ends."""
+        start, found = self.row.start, []
+        for one in self.row.segments:
+            begin, end = max(one.start - start, 0.0), self.seconds
+            if one.end is not None:
+                end = min(one.end - start, self.seconds)
+            found.append(replace(one, start=begin, end=end))
+        return found
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Raises Unusable in place of what decoders raise for damaged files."""
+    try:
+        yield
+    except FAILURES as error:
+        raise Unusable("unreadable", reason_of(error)) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """A decoder's error as one printable line."""
+    said = " ".join(printable(str(error)).split()) or type(error).__name__
+    return said if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {said}; export it again"
+
+
+def inspect(row: Row, info: AudioInfo) -> Inspection:
+    """Read all samples of a row whose file `info` describes; one over LONG_SECONDS is read in blocks.
+
+    Raises Unusable where they can't be decoded."""
+    rate, end = info.sample_rate, info.duration if row.end is None else row.end
+    digest = hashlib.blake2b(f"{rate}\n".encode(), digest_size=16)
+
+    def digested(blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
+        for block in blocks:
+            digest.update(block.tobytes())
+            yield block
+
+    with decoding(), open_recording(row.path) as recording:
+        blocks = digested(blocks_of(row, recording))
+        if end - row.start <= LONG_SECONDS:
+            quality = describe(joined(blocks), rate)
+        else:
+            quality = describe_blocks(regrouped(blocks, round(BLOCK_SECONDS * rate)), rate)
+        return Inspection(digest=digest.hexdigest(), quality=quality, remarks=tuple(recording.remarks))
+
+
+def file_info(path: Path) -> AudioInfo:
+    """What the header of a file says. Raises Unusable where there is no file or no recording."""
+    with decoding():
+        odd = "" if printable(str(path)) == str(path) else ", and its name is not UTF-8: is the list saved as UTF-8?"
+        below = "" if path.is_absolute() else f"; it is relative to {Path.cwd()}"
+        # A pipe or a device would be read for ever.
+        _require(path.is_file(), "missing file", f"{path} is not there{odd}{below}")
+        _require(path.stat().st_size > 0, "empty file", f"{path} holds no bytes")
+        return probe(path)
+
+
+def require_part(start: float, end: float | None, duration: float, slack: float) -> float:
+    """The end of the part from `start` to `end` (None: to the end) of a recording, `end` cut off at its `duration`.
+    All in seconds. Raises Unusable where the recording has no such part; `end` may be `slack` behind it."""
+    inside = 0.0 <= start < duration and (end is None or start < end <= duration + slack)
+    part = f"seconds {start:g} to {duration if end is None else end:g}"
+    _require(inside, "no such part", f"{part} of a recording of {duration:.3f} s; correct the times")
+    return duration if end is None else min(end, duration)
+
+
+def require_length(seconds: float, settings: str, least: float = 0.0, most: float | None = None) -> None:
+    """Raises Unusable for a recording shorter than the option min_seconds of `settings`, or longer than max_seconds."""
+    long = f"{seconds:.1f} s, longer than {settings}.max_seconds {most or 0.0:g}; cut it"
+    _require(most is None or seconds <= most, "too long", long)
+    short = f"{seconds:.3f} s, shorter than {settings}.min_seconds {least:g}; record longer ones, or join them"
+    _require(seconds >= least, "too short", short)
+
+
+def unusual(remarks: Iterable[str]) -> Iterator[Finding]:
+    """A warning for each remark on what is unusual about a file."""
+    for remark in remarks:
+        yield Finding("unusual file", printable(remark), 1.0)
 
 
 @dataclass(frozen=True)
@@ -168,14 +311,13 @@ def speech_warnings(usable: Sequence[Checked]) -> Iterator[Problem]:
             continue
         earlier = first.setdefault(" ".join((row.text or "").split()).lower(), one)
         # Several speakers may well read the same sentence.
-        if earlier is not one and earlier.row.speaker == row.speaker and earlier.content != one.content:
+        if earlier is not one and earlier.row.speaker == row.speaker and earlier.digest != one.digest:
             yield Problem(row.id, row.place, "duplicate text", f"same text as {earlier.row.id!r}, but different audio")
 
 
 def _sound(one: Checked) -> Iterator[Finding]:
     quality = one.quality
-    clipped = f"{100 * quality.clipping_share:.1f} % of the samples are clipped"
-    yield _finding("clipping", clipped, quality.clipping_share / CLIPPED_SHARE, quality.clipping_share > CLIPPED_SHARE)
+    yield one.clipping()
     for where, seconds, most in (
         ("before the first sound", quality.leading_silence, LONGEST_EDGE_SECONDS),
         ("after the last sound", quality.trailing_silence, LONGEST_EDGE_SECONDS),
@@ -226,8 +368,6 @@ def _finding(reason: str, detail: str, score: float, warned: bool) -> Finding:
 THREADS = 4
 SILENT_SHARE = 0.5
 _OVERLAP_SECONDS = 0.1
-_FAILURES = (DataError, OSError, ValueError, RuntimeError, MemoryError)
-"""What decoders raise for damaged files, such as UnicodeDecodeError for a tag."""
 
 
 @dataclass
@@ -387,10 +527,10 @@ def _split(one: Checked) -> str | None:
 
 def _duplicates(usable: Iterable[Checked]) -> Iterator[Problem]:
     """A warning for each recording that holds the samples of an earlier one."""
-    first: dict[bytes, Row] = {}
+    first: dict[str, Row] = {}
     for checked in usable:
         row = checked.row
-        earlier = first.setdefault(checked.content, row)
+        earlier = first.setdefault(checked.digest, row)
         if earlier is not row:
             yield Problem(row.id, row.place, "duplicate content", f"the same samples as {earlier.id!r}")
 
@@ -413,20 +553,20 @@ def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Pr
     """The row with what its file holds, and warnings; or None and the one reason why it can't be used."""
     try:
         _require_labels(row, requirements)
-        row, info = _require_file(row)
-        end = info.duration if row.end is None else min(row.end, info.duration)
-        _require_length(end - row.start, requirements)
+        info = file_info(row.path)
+        row = row.of_file(info.duration)
+        end = require_part(row.start, row.end, info.duration, SLACK_SECONDS)
+        require_length(end - row.start, "data.audio", requirements.min_seconds, requirements.max_seconds)
         _require_segments(row, end, info.duration, requirements)
         if row.end is not None and row.end > info.duration:
             row = replace(row, end=None)
-        checked = _read(row, info, end - row.start)
+        inspection = inspect(row, info)
         # Again, by the samples that are there: some headers only estimate the length.
-        _require_length(checked.seconds, requirements)
-        _require(checked.quality.peak > 0.0, "silent", "every sample is 0")
-    except _Refusal as refusal:
-        return None, [Problem(row.id, row.place, refusal.reason, printable(refusal.detail))]
-    except _FAILURES as error:
-        return None, [Problem(row.id, row.place, "unreadable", printable(" ".join(str(error).split())))]
+        require_length(inspection.seconds, "data.audio", requirements.min_seconds, requirements.max_seconds)
+        inspection.require_sound()
+    except Unusable as why:
+        return None, [why.problem(row.id, row.place)]
+    checked = Checked(**vars(inspection), row=row, sample_rate=info.sample_rate, channels=info.channels)
     return checked, list(_warnings(checked))
 
 
@@ -435,7 +575,7 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
     if requirements.one_speaker and len(row.speakers) > 1:
         names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
         detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
-        raise _Refusal("several speakers", detail)
+        raise Unusable("several speakers", detail)
     if requirements.speaker:
         some = bool(row.segments) or requirements.may_be_empty
         named = some and all(one.speaker is not None for one in row.segments)
@@ -443,29 +583,6 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
     if requirements.text:
         detail = "no text is given, or none with a letter or a digit in it; fill it in, or set data.transcribe=true"
         _require(has_words(row.text), "no text", detail)
-
-
-def _require_file(row: Row) -> tuple[Row, AudioInfo]:
-    """What the file is, and the row in a file of that length."""
-    name = str(row.path)
-    odd = "" if printable(name) == name else ", and its name is not UTF-8: is the list saved as UTF-8?"
-    _require(row.path.is_file(), "missing file", f"{name} is not there{odd}")
-    _require(row.path.stat().st_size > 0, "empty file", f"{row.path} holds no bytes")
-    info = probe(row.path)
-    row = row.of_file(info.duration)
-    inside = 0.0 <= row.start < info.duration and (row.end is None or row.start < row.end)
-    ends = row.end is None or row.end <= info.duration + SLACK_SECONDS
-    part = f"seconds {row.start:g} to {row.end if row.end is not None else info.duration:g}"
-    _require(inside and ends, "no such part", f"{part} of a recording of {info.duration:.3f} s; correct the times")
-    return row, info
-
-
-def _require_length(seconds: float, requirements: Requirements) -> None:
-    longest = requirements.max_seconds
-    long = f"{seconds:.1f} s, longer than data.audio.max_seconds {longest or 0.0:g}"
-    _require(longest is None or seconds <= longest, "too long", long)
-    short = f"{seconds:.3f} s, shorter than data.audio.min_seconds {requirements.min_seconds:g}"
-    _require(seconds >= requirements.min_seconds, "too short", short)
 
 
 def _require_segments(row: Row, end: float, duration: float, requirements: Requirements) -> None:
@@ -493,48 +610,15 @@ def _require_segments(row: Row, end: float, duration: float, requirements: Requi
             reached = max(reached, stop)
 
 
-def _read(row: Row, info: AudioInfo, seconds: float) -> Checked:
-    """The row with its length, quality and digest; a long one is read in blocks."""
-    digest, samples, rate = hashlib.blake2b(digest_size=16), 0, info.sample_rate
-
-    def counted(blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
-        nonlocal samples
-        for block in blocks:
-            digest.update(block.tobytes())
-            samples += len(block)
-            yield block
-
-    with open_recording(row.path) as recording:
-        blocks = counted(blocks_of(row, recording))
-        if seconds <= LONG_SECONDS:
-            quality = describe(joined(blocks), rate)
-        else:
-            quality = describe_blocks(regrouped(blocks, round(BLOCK_SECONDS * rate)), rate)
-    remarks = tuple(recording.remarks)
-    return Checked(row, samples / rate, rate, info.channels, digest.digest(), quality, remarks)
-
-
 def _warnings(checked: Checked) -> Iterator[Problem]:
     row = checked.row
-    for remark in checked.remarks:
-        yield Problem(row.id, row.place, "unusual file", printable(remark))
-    if checked.quality.silence_share > SILENT_SHARE:
-        detail = f"{100 * checked.quality.silence_share:.0f} % of it is silence"
-        yield Problem(row.id, row.place, "mostly silent", detail)
+    for finding in checked.warnings():
+        yield Problem(row.id, row.place, finding.reason, finding.detail)
     if row.split is not None and official_split(row.split) is None:
         detail = f"split {row.split!r} is none of train, validation and test; the row is assigned by its id"
         yield Problem(row.id, row.place, "unknown split", printable(detail))
 
 
-class _Refusal(Exception):
-    """A row can't be used."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
-
-
 def _require(condition: bool, reason: str, detail: str) -> None:
     if not condition:
-        raise _Refusal(reason, detail)
+        raise Unusable(reason, detail)

@@ -29,8 +29,8 @@ from phonate.config.errors import DataError
 from phonate.data.batches.dataset import digest_of
 from phonate.data.features import FEATURES, Features
 from phonate.data.manifests.manifest import cut_document, list_corpus
-from phonate.data.manifests.rows import LONG_SECONDS, Checked, Problem, Row, official_split, part_blocks, read_part
-from phonate.data.manifests.validation import Report, of_trained_speakers, validate, warn_left_out
+from phonate.data.manifests.rows import LONG_SECONDS, Problem, Row, official_split, part_blocks, read_part
+from phonate.data.manifests.validation import Checked, Report, of_trained_speakers, validate, warn_left_out
 from phonate.data.parallel import Progress
 from phonate.data.progress import ignore_progress, report_progress
 from phonate.data.settings import RecordingData, cache_root

@@ -24,10 +24,11 @@ from phonate.audio.decoding import read_start
 from phonate.audio.quality import VoiceFeatures, voice_features
 from phonate.config.errors import DataError
 from phonate.data.manifests.rows import Problem, printable
+from phonate.data.manifests.validation import FAILURES, reason_of
 from phonate.data.parallel import Progress, map_files
 from phonate.data.progress import Stage
 from phonate.data.settings import cache_folder
-from phonate.data.voices.files import FAILURES, VoiceFile, crashed, reason_of
+from phonate.data.voices.files import VoiceFile, crashed
 from phonate.data.voices.settings import VoiceRules
 
 logger = logging.getLogger("phonate")

@@ -19,7 +19,7 @@ from phonate.audio.quality import VoiceLevels, voice_levels, voice_score
 from phonate.audio.readers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.rows import Problem, audio_files, one_line, printable
-from phonate.data.manifests.validation import Report
+from phonate.data.manifests.validation import Report, Unusable, decoding, require_length, unusual
 from phonate.data.parallel import Progress, map_files
 from phonate.data.progress import Stage
 from phonate.data.voices.settings import VoiceRules as VoiceRules
@@ -131,8 +131,6 @@ def crashed(file: Path) -> Problem:
     return Problem(name, name, "unreadable", "the decoder crashed on it; export it again")
 
 
-FAILURES = (DataError, OSError, ValueError, RuntimeError, MemoryError)
-"""What decoders raise for damaged files."""
 _NO_SIGNAL = 1e-4
 """Standard deviation of the samples, in units of full scale, under which a recording holds no sound."""
 
@@ -190,22 +188,21 @@ def validate_voice_files(
 
 def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
     """Validate one file: its properties, or why it can't be used."""
-    name = printable(str(path))
     try:
-        waveform, info = read_start(path, rules.max_seconds)
-    except FAILURES as error:
-        return Problem(name, name, "unreadable", reason_of(error))
-    if info.duration < rules.min_seconds:
-        short = f"{info.duration:.2f} s, shorter than {rules.min_seconds:g}; record longer ones, or join them"
-        return Problem(name, name, "too short", short)
-    seconds = min(info.duration, rules.max_seconds)
-    levels = voice_levels(waveform, info.sample_rate, rules.sample_rate)
-    quality, lowered_by = voice_score(levels, seconds)
-    if quality < rules.min_quality:
-        low = f"quality {quality:.2f} is under {rules.min_quality:g}: {', '.join(lowered_by)}"
-        return Problem(name, name, "low quality", low)
-    if float(waveform.std()) < _NO_SIGNAL:
-        return Problem(name, name, "silent", "a constant level (DC offset) and no sound; record it again")
+        with decoding():
+            waveform, info = read_start(path, rules.max_seconds)
+        require_length(info.duration, "rules", rules.min_seconds)
+        seconds = min(info.duration, rules.max_seconds)
+        levels = voice_levels(waveform, info.sample_rate, rules.sample_rate)
+        quality, lowered_by = voice_score(levels, seconds)
+        if quality < rules.min_quality:
+            low = f"quality {quality:.2f} is under {rules.min_quality:g}: {', '.join(lowered_by)}"
+            raise Unusable("low quality", low)
+        if float(waveform.std()) < _NO_SIGNAL:
+            raise Unusable("silent", "a constant level (DC offset) and no sound; record it again")
+    except Unusable as why:
+        name = printable(str(path))
+        return why.problem(name, name)
     return VoiceFile(
         path,
         seconds,
@@ -218,12 +215,6 @@ def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
         info.format,
         info.remarks,
     )
-
-
-def reason_of(error: BaseException) -> str:
-    """A decoder's error as one printable line."""
-    said = " ".join(printable(str(error)).split()) or type(error).__name__
-    return said if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {said}; export it again"
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:
@@ -239,8 +230,8 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
 def _warnings(file: VoiceFile) -> Iterator[Problem]:
     """Warnings about a recording that is used."""
     name = printable(str(file.path))
-    for remark in file.remarks:
-        yield Problem(name, name, "unusual file", printable(remark))
+    for finding in unusual(file.remarks):
+        yield Problem(name, name, finding.reason, finding.detail)
     if file.seconds < file.whole_seconds:
         detail = f"{file.whole_seconds:.1f} s, only the first {file.seconds:g} are used; cut it at pauses to use all"
         yield Problem(name, name, "too long", detail)

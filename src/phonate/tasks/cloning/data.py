@@ -38,11 +38,11 @@ from phonate.compute.resources import cores
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches.dataset import digest_of
 from phonate.data.batches.samples import pack
-from phonate.data.codes import AudioFacts, Codes, CodeStore, Found, Unusable, measure
+from phonate.data.codes import Codes, CodeStore, Found, measure
 from phonate.data.dialogues.dialogue import Audio, Dialogue, Text, Turn, split_by_contents
 from phonate.data.dialogues.reading import Refused, read_dialogues, warn_refused
 from phonate.data.manifests.rows import Problem, printable
-from phonate.data.manifests.validation import CLIPPED_SHARE, SILENT_SHARE, Report, has_words
+from phonate.data.manifests.validation import Finding, Inspection, Report, Unusable, has_words, require_length
 from phonate.data.settings import cache_folder
 from phonate.tasks.cloning.model import Load
 from phonate.tasks.cloning.network import Hearing, sequence_layout
@@ -172,7 +172,7 @@ class CheckedPairs:
     """`seconds` are those of targets."""
     samples: list[CloningSample]
     """Those that can be used."""
-    facts: dict[Audio, AudioFacts]
+    facts: dict[Audio, Inspection]
     """Of their recordings."""
 
     def refuse(self, sample: CloningSample, reason: str, detail: str) -> None:
@@ -202,7 +202,7 @@ def check_pairs(data: CloningData, remembered: Path | None = None) -> CheckedPai
     audios = [audio for sample in samples for audio in (sample.reference, sample.target)]
     found = measure(audios, data.max_seconds, remembered, data.workers)
     usable = [sample for sample in samples if _accepted(sample, found, data, report)]
-    facts = {audio: one for audio, one in found.items() if isinstance(one, AudioFacts)}
+    facts = {audio: one for audio, one in found.items() if isinstance(one, Inspection)}
     report.warnings += _duplicates(usable, facts)
     return CheckedPairs(report, usable, facts)
 
@@ -218,15 +218,16 @@ def _samples(dialogues: Sequence[Dialogue], report: Report) -> Iterator[CloningS
 
 def _accepted(sample: CloningSample, found: Mapping[Audio, Found], data: CloningData, report: Report) -> bool:
     """Whether a sample can be used; what is to be said of it goes to the report."""
-    refusal = _refusal(sample, found, data)
-    if refusal is not None:
-        report.refused.append(Problem(sample.id, sample.id, refusal.reason, printable(refusal.detail)))
+    try:
+        _require_usable(sample, found, data)
+    except Unusable as why:
+        report.refused.append(why.problem(sample.id, sample.id))
         return False
     report.warnings += [
         Problem(sample.id, sample.id, one.reason, printable(one.detail)) for one in _warnings(sample, found)
     ]
     target = found[sample.target]
-    assert isinstance(target, AudioFacts)
+    assert isinstance(target, Inspection)
     report.usable += 1
     report.seconds += target.quality.duration
     if sample.speaker is not None:
@@ -234,42 +235,39 @@ def _accepted(sample: CloningSample, found: Mapping[Audio, Found], data: Cloning
     return True
 
 
-def _refusal(sample: CloningSample, found: Mapping[Audio, Found], data: CloningData) -> Unusable | None:
-    """Why a sample can't be used; None: it can."""
+def _require_usable(sample: CloningSample, found: Mapping[Audio, Found], data: CloningData) -> None:
+    """Raises Unusable for a sample that can't be used."""
     for name, audio in (("reference", sample.reference), ("target", sample.target)):
         facts = found[audio]
-        if isinstance(facts, Unusable):
-            return Unusable(facts.reason, f"{name}: {facts.detail}")
-        seconds = facts.quality.duration
-        if seconds < data.min_seconds:
-            short = f"{seconds:.3f} s, shorter than data.min_seconds {data.min_seconds:g}"
-            return Unusable("too short", f"{name}: {audio.path}: {short}")
-        if facts.quality.peak == 0.0:
-            return Unusable("silent", f"{name}: {audio.path}: every sample is 0")
+        try:
+            if isinstance(facts, Unusable):
+                raise facts
+            require_length(facts.seconds, "data", data.min_seconds)
+            facts.require_sound()
+        except Unusable as why:
+            place = "" if audio.path in why.detail else f"{audio.path}: "
+            raise Unusable(why.reason, f"{name}: {place}{why.detail}") from why
     if not has_words(sample.target_text):
-        return Unusable("no words", f"the text {sample.target_text[:40]!r} has no letter and no digit")
+        raise Unusable("no words", f"the text {sample.target_text[:40]!r} has no letter and no digit")
     if (length := len(sample.target_text)) < data.min_characters:
-        return Unusable("text too short", f"{length} characters, fewer than data.min_characters {data.min_characters}")
-    return None
+        few = f"{length} characters, fewer than data.min_characters {data.min_characters}"
+        raise Unusable("text too short", few)
 
 
-def _warnings(sample: CloningSample, found: Mapping[Audio, Found]) -> Iterator[Unusable]:
+def _warnings(sample: CloningSample, found: Mapping[Audio, Found]) -> Iterator[Finding]:
     if sample.prompted_text is not None:
         asked, said = sample.prompted_text[:40], sample.target_text[:40]
         detail = f"the prompt asks for {asked!r}, the assistant says {said!r}; training uses the assistant's"
-        yield Unusable("texts differ", detail)
+        yield Finding("texts differ", detail, 1.0)
     for name, audio in (("reference", sample.reference), ("target", sample.target)):
         facts = found[audio]
-        assert isinstance(facts, AudioFacts)
-        if facts.quality.silence_share > SILENT_SHARE:
-            share = f"{100 * facts.quality.silence_share:.0f} % of it is silence"
-            yield Unusable("mostly silent", f"{name}: {audio.path}: {share}")
-        if facts.quality.clipping_share > CLIPPED_SHARE:
-            share = f"{100 * facts.quality.clipping_share:.1f} % of the samples are clipped"
-            yield Unusable("clipping", f"{name}: {audio.path}: {share}")
+        assert isinstance(facts, Inspection)
+        for finding in (*facts.warnings(), facts.clipping()):
+            if finding.score >= 1.0:
+                yield replace(finding, detail=f"{name}: {audio.path}: {finding.detail}")
 
 
-def _duplicates(samples: Sequence[CloningSample], facts: Mapping[Audio, AudioFacts]) -> Iterator[Problem]:
+def _duplicates(samples: Sequence[CloningSample], facts: Mapping[Audio, Inspection]) -> Iterator[Problem]:
     """Pairs of a recording with itself, and pairs that are there twice."""
     first: dict[tuple[str, str, str], str] = {}
     for sample in samples:

@@ -25,8 +25,8 @@ from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches.samples import WholeRecordings, padded
-from phonate.data.manifests.rows import Checked, Problem
-from phonate.data.manifests.validation import warn_left_out
+from phonate.data.manifests.rows import Problem
+from phonate.data.manifests.validation import Checked, warn_left_out
 from phonate.data.store.index import SPLITS
 from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.data.store.splits import split_speakers

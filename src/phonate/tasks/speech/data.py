@@ -22,8 +22,8 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches.samples import WholeRecordings, padded
-from phonate.data.manifests.rows import Checked, Problem
-from phonate.data.manifests.validation import warn_left_out
+from phonate.data.manifests.rows import Problem
+from phonate.data.manifests.validation import Checked, warn_left_out
 from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.tasks.speech import durations as textgrids

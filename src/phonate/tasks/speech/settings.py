@@ -19,7 +19,8 @@ from phonate.evaluation.tables import SHARED
 from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from phonate.data.manifests.rows import Checked, Problem
+    from phonate.data.manifests.rows import Problem
+    from phonate.data.manifests.validation import Checked
 
 
 class SpeechData(SpokenData):

@@ -16,8 +16,8 @@ from phonate.audio.mel_filters import band_edges
 from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
 from phonate.config.errors import DataError
 from phonate.data.manifests.rows import Problem, printable
-from phonate.data.manifests.validation import Report
-from phonate.data.voices.files import FAILURES, VoiceFile, reason_of
+from phonate.data.manifests.validation import FAILURES, Report, reason_of
+from phonate.data.voices.files import VoiceFile
 from phonate.data.voices.settings import VoiceRules
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.plots import render, write_page

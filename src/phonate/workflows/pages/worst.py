@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from phonate.config.errors import InputError
 from phonate.data.manifests.manifest import check_corpus
-from phonate.data.manifests.rows import Checked, read_part
-from phonate.data.manifests.validation import Finding, Rates, findings, has_words
+from phonate.data.manifests.rows import read_part
+from phonate.data.manifests.validation import Checked, Finding, Rates, findings, has_words
 from phonate.data.parallel import Progress
 from phonate.data.settings import RecordingData
 from phonate.workflows.pages.plots import render, sound_url

@@ -651,18 +651,20 @@ def test_all_who_ask_refuse_for_the_same_reason_in_the_same_words(tmp_path):
     report = Report("", "")
     validate(rows, Requirements(min_seconds=2.0), report)
     _, voices = validate_voice_files(VoiceDataDetector(tmp_path))
-    document = [
-        {"role": "user", "content": [{"type": "audio", "audio_url": "fine.wav"}, {"type": "text", "text": "Say: one"}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "one"}, {"type": "audio", "audio_url": "NAME"}]},
-    ]
-    (tmp_path / "pairs").mkdir()
-    write(tmp_path / "pairs/fine.wav", tone(3.0))
+    write(tmp_path / "other/fine.wav", tone(3.0))
     pairs = [
-        {"messages": json.loads(json.dumps(document).replace("NAME", f"../{name}.wav"))}
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "audio", "audio_url": str(tmp_path / "other/fine.wav")}]},
+                {"role": "user", "content": [{"type": "text", "text": "one two three"}]},
+                {"role": "assistant", "content": [{"type": "text", "text": "one two three"}]},
+                {"role": "assistant", "content": [{"type": "audio", "audio_url": str(tmp_path / f"{name}.wav")}]},
+            ]
+        }
         for name in ("damaged", "short")
     ]
-    (tmp_path / "pairs/chatml.json").write_text(json.dumps(pairs))
-    cloning = check_pairs(CloningData(path=str(tmp_path / "pairs/chatml.json"), min_seconds=2.0)).report
+    (tmp_path / "other/chatml.json").write_text(json.dumps(pairs))
+    cloning = check_pairs(CloningData(path=str(tmp_path / "other/chatml.json"), min_seconds=2.0)).report
     for refused, setting in ((report.refused, "data.audio"), (voices.refused, "rules"), (cloning.refused, "data")):
         assert [one.reason for one in refused] == ["unreadable", "too short"]
         assert "not readable as audio" in refused[0].detail

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,38 @@ def test_a_run_from_its_start_to_a_longer_end(
     assert printed["metrics"]["val_loss"] > 0
 
 
+COLLECTOR = """
+import gc
+from phonate.training.callbacks import CALLBACKS, Callback
+
+class Collector(Callback):
+    def on_train_begin(self, trainer):
+        print("collects" if gc.isenabled() else "does not collect")
+
+CALLBACKS.register("collector", Collector)
+"""
+
+
+def test_garbage_is_collected_while_training_and_afterwards(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "collector.py").write_text(COLLECTOR)
+    assert main([*arguments, "--plugin", "collector.py", "training.callbacks=[{type: collector}]"]) == 0
+    assert capsys.readouterr().out.startswith("collects\n")
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
+    assert main(["train", "missing.yaml"]) == 2
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
+
+
+def test_what_trains_a_voice_imports_nothing_slow_beside_torch() -> None:
+    code = (
+        "import sys, phonate.workflows.train, phonate.tasks.speech.task\n"
+        "slow = {'scipy', 'av', 'librosa', 'matplotlib', 'transformers', 'onnxruntime', 'torch._dynamo'}\n"
+        "assert not (found := slow & sys.modules.keys()), found\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(tmp_path.rglob("*"))
     assert (
@@ -87,7 +122,7 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
     def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("phonate.training.trainer.Trainer", broken)
+    monkeypatch.setattr("phonate.workflows.train.Trainer", broken)
     checkpoint = next((tmp_path / "resumed" / "checkpoints").glob("step-*"))
     for named in ("resumed", "resumed/checkpoints", str(checkpoint), str(tmp_path / "resumed")):
         (tmp_path / "resumed" / "logs" / "error.txt").unlink(missing_ok=True)

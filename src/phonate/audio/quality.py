@@ -21,7 +21,6 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
 
 from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.mel_filters import mel_filters
@@ -249,6 +248,8 @@ def voice_features(waveform: FloatArray, sample_rate: int) -> VoiceFeatures:
 
 def magnitudes(waveform: FloatArray) -> FloatArray:
     """(T, F) magnitudes of the short-time Fourier transform, T = 1 + N // 512, with silence beyond both ends."""
+    import scipy.fft  # slow to import, and a training whose data are prepared does without
+
     frames_TN = _frames(np.pad(waveform, N_FFT // 2))
     magnitude_TF = np.empty((len(frames_TN), N_FFT // 2 + 1), dtype=np.float32)
     windowed = np.empty((_FRAMES_PER_BLOCK, N_FFT), dtype=np.float32)
@@ -268,6 +269,8 @@ def centroids(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
 def mfcc(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
     """(T, 13) mel-frequency cepstral coefficients: the cosine transform of 128 mel bands in dB, at most 80 under the
     loudest."""
+    import scipy.fft
+
     decibels_TM = mel_decibels(magnitude_TF, sample_rate)
     return np.asarray(scipy.fft.dct(decibels_TM, type=2, norm="ortho", axis=1)[:, :N_MFCC], dtype=np.float32)
 
@@ -282,6 +285,8 @@ def mel_decibels(magnitude_TF: FloatArray, sample_rate: int) -> FloatArray:
 def envelopes(mfcc_RC: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """(R, 128) the mel bands in dB that coefficients (R, 13) stand for: the inverse of `mfcc`'s cosine transform. The
     coefficients that `mfcc` leaves out are the finer ripple, which is missing here."""
+    import scipy.fft
+
     return np.asarray(scipy.fft.idct(np.asarray(mfcc_RC, np.float64), type=2, norm="ortho", axis=-1, n=N_MELS))
 
 
@@ -388,6 +393,8 @@ def exact_levels(waveform: FloatArray, sample_rate: int, judged_rate: int) -> Vo
 def _estimate(waveform: FloatArray, sample_rate: int, judged_rate: int) -> VoiceLevels:
     """From frames of about 0.1 s with half an overlap, at the recording's own rate, up to the highest frequency that is
     left at the other."""
+    import scipy.fft
+
     size = 1 << round(math.log2(_SCORE_FRAME_SECONDS * sample_rate))
     padded = np.concatenate([waveform, np.zeros(size, dtype=np.float32)])  # the end counts, too
     frames_TN = np.lib.stride_tricks.sliding_window_view(padded, size)[:: size // 2]

@@ -311,12 +311,15 @@ def _listed_file(root: Path, name: str) -> Path | None:
     for folder in folders:
         if _is_file(folder / name):
             return folder / name
+    # a cell of text is looked for under every suffix: that is fast where strings are joined, and for folders that exist
+    stems = [os.path.join(folder, name) for folder in folders]
+    stems = [stem for stem in stems if os.path.isdir(os.path.dirname(stem))]
     for suffixes in (_LIKELY, sorted(AUDIO_SUFFIXES.difference(_LIKELY))):
-        for folder in folders:
+        for stem in stems:
             for suffix in suffixes:
                 for spelled in (suffix, suffix.upper()):
-                    if _is_file(folder / f"{name}{spelled}"):
-                        return folder / f"{name}{spelled}"
+                    if os.path.isfile(f"{stem}{spelled}"):
+                        return Path(f"{stem}{spelled}")
     return None
 
 

@@ -188,9 +188,10 @@ def test_speakers_of_other_official_splits_have_no_voice(tone_corpus: Path, tmp_
     assert {found.index.id[i].split("/")[0] for i in found.validation} == {"dev"}
 
 
-def test_an_unknown_target_is_named(corpus: Path) -> None:
+def test_an_unknown_target_is_refused_before_training(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data\.target.*did you mean anna"):
-        _ = task(corpus, **{"data.target": "ana"}).corpus.target
+        train("conversion", settings(corpus, **{"data.target": "ana"}), output=tmp_path / "run")
+    assert not (tmp_path / "run/metrics.jsonl").exists()
 
 
 def test_conversion_keeps_the_length_and_hears_the_speaker(run: Path, corpus: Path) -> None:

@@ -62,9 +62,9 @@ def test_without_espeak_the_install_command_is_named(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['espeakng_loader'] = None\n"
         "import importlib.util\n"
-        "from phonate.workflows.demo.embedded import make\n"
+        "from phonate.workflows.demo.embedded import make_corpus\n"
         "from pathlib import Path\n"
-        f"make(Path({str(tmp_path)!r}))\n"
+        f"make_corpus(Path({str(tmp_path)!r}))\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ran.returncode == 1

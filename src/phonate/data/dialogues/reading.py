@@ -292,7 +292,7 @@ def _named(row: Mapping[str, Any], asked: str | None, usual: Sequence[str]) -> s
     if asked is None:
         return next((name for name in usual if name in row), None)
     if asked not in row:
-        raise DataError(f"no {asked!r}")
+        raise DataError(f"no {asked!r}; {nearest(asked, [*row])}")
     return asked
 
 

@@ -115,6 +115,8 @@ class Corpus:
             extractor.envelope.expected = self.expected
         self.speakers = self.prepared.speakers
         """Names in the order of the embedding."""
+        if data.target is not None and data.target not in self.speakers:
+            raise InputError(f"data.target: the corpus has no {data.target!r}; {nearest(data.target, self.speakers)}")
 
     def positions(self, split: str) -> list[int]:
         """Positions of a split's recordings in the index."""
@@ -135,11 +137,8 @@ class Corpus:
     @cached_property
     def target(self) -> int:
         """Number of the speaker to convert to: the recipe's, or the one with the most speech."""
-        wanted = self.data.target
-        if wanted is not None:
-            if wanted not in self.speakers:
-                raise InputError(f"data.target: the corpus has no {wanted!r}; {nearest(wanted, self.speakers)}")
-            return self.speakers.index(wanted)
+        if self.data.target is not None:
+            return self.speakers.index(self.data.target)
         index = self.prepared.index
         frames = np.bincount(index.speaker, weights=index.frames, minlength=len(self.speakers))
         return int(frames.argmax())

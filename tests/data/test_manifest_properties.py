@@ -172,4 +172,4 @@ def test_one_recording_a_speaker_leaves_none_for_validation_and_says_so(tone_cor
         shutil.copy(tone_corpus / speaker / "00.wav", tmp_path / "corpus" / speaker)
     prepared = prepare(VoiceData(path=str(tmp_path / "corpus"), cache_dir=str(tmp_path / "cache")))
     assert (len(prepared.train), len(prepared.validation)) == (2, 0)
-    assert "no validation split: each speaker has only one recording" in caplog.text
+    assert "no validation split: each recording has a speaker who is in no other" in caplog.text

@@ -21,7 +21,9 @@ from phonate.data.batches.loading import BatchSource
 from phonate.data.features import FEATURES
 from phonate.data.manifests.manifest import read_corpus
 from phonate.tasks.diarization.data import Corpus, DiarizationCollator, DiarizationDataset
+from phonate.tasks.diarization.evaluation import kept_for_validation
 from phonate.tasks.diarization.settings import DiarizationData, MixingSettings
+from phonate.tasks.diarization.task import DiarizationTask
 
 RATE = 16_000
 TURNS = {
@@ -237,6 +239,42 @@ def test_nobody_is_in_training_and_in_validation(tmp_path: Path, data: Any) -> N
     # The faulty way, by recordings alone, lets speakers through.
     leaky = Corpus(data(path=str(folder), validation=0.3, validation_by="recording"))
     assert people(leaky, "train") & people(leaky, "validation")
+
+
+def test_named_speakers_stay_in_training(tmp_path: Path) -> None:
+    """Label type speaker_id: validation by strangers would hear silence alone."""
+    people = ["ann", "ben", "cid", "dot"]
+    turns = {
+        f"{one}-{other}": [(0.0, 2.0, one), (1.0, 3.0, other)] for one in people for other in people if one < other
+    }
+    turns["eve-ann"] = [(0.0, 2.0, "eve"), (1.0, 3.0, "ann")]  # the only recording of eve
+    folder = meetings(tmp_path / "talk", turns, 4.0)
+    named = {"data.path": str(folder), "data.cache_dir": str(tmp_path / "cache"), "data.validation": 0.4}
+    named |= {"data.chunk_seconds": 4.0, "training.eval_knobs.label_type": "speaker_id"}
+    for chosen in ({}, {"data.validation_by": "recording"}):
+        recipe = resolve("diarization", named | chosen).recipe
+        corpus = DiarizationTask(recipe).corpus
+        assert corpus.speakers == ["ann", "ben", "cid", "dot", "eve"]
+        assert len(corpus.positions("validation")) >= 2
+        validation = DiarizationDataset(corpus, "validation")
+        heard = {number for i in range(len(validation.ids)) for number in validation.get(i, generator(0)).speakers_S}
+        assert heard
+        assert -1 not in heard
+        kept = {corpus.prepared.index.id[position] for position in corpus.positions("validation")}
+        assert {one.id for one in kept_for_validation(recipe)} == kept
+
+
+def test_named_speakers_can_not_be_validated_by_strangers(tmp_path: Path) -> None:
+    for split, names in (("train", ("m1", "m2")), ("dev", ("m3",))):
+        meetings(tmp_path / "talk" / split, {n: [(0.0, 2.0, f"a{split}"), (1.0, 3.0, f"b{split}")] for n in names})
+    named = {"data.path": str(tmp_path / "talk"), "data.cache_dir": str(tmp_path / "cache"), "data.chunk_seconds": 2.0}
+    named |= {"training.eval_knobs.label_type": "speaker_id", "data.simulation": None}
+    with pytest.raises(InputError, match=r"validation_by.*speaker_id.*recording"):
+        DiarizationTask(resolve("diarization", named | {"data.validation_by": "speaker"}).recipe)
+    with pytest.raises(DataError, match=r"speaker_id: none of the 2 speakers in validation.*data\.validation: 0"):
+        _ = DiarizationTask(resolve("diarization", named).recipe).corpus
+    unvalidated = DiarizationTask(resolve("diarization", named | {"data.validation": 0}).recipe).corpus
+    assert len(unvalidated.speakers) == 4
 
 
 def test_names_of_one_recording_only_are_other_people_elsewhere(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -19,11 +20,15 @@ logger = logging.getLogger("phonate")
 Positions = NDArray[np.int64]
 
 
-def split_index(index: Index, share: float) -> tuple[Positions, Positions, Positions]:
+def split_index(
+    index: Index, share: float, person: NDArray[np.int64] | None = None
+) -> tuple[Positions, Positions, Positions]:
     """Positions for training, validation and test.
 
     Rows keep their official split; those of "test" take part in neither training nor validation. Where no row is
     officially for validation, `share` of the others is, chosen by `split`; a share of 0 makes none of any row.
+
+    `person`: (K,) for each segment who speaks in it (see `persons`); each of them then keeps a row for training.
     """
     official = np.asarray(index.official_split)
     test = np.flatnonzero(official == SPLITS.index("test"))
@@ -33,8 +38,15 @@ def split_index(index: Index, share: float) -> tuple[Positions, Positions, Posit
         return others, validation, test
     pool = np.setdiff1d(np.arange(len(index)), test)
     ids = [index.id[int(position)] for position in pool]
-    train, chosen = split(ids, index.speaker[pool], share, np.asarray(index.recording)[pool])
+    heard = None if person is None else [_heard(index, person, int(position)) for position in pool]
+    train, chosen = split(ids, index.speaker[pool], share, np.asarray(index.recording)[pool], heard)
     return pool[train], pool[chosen], test
+
+
+def _heard(index: Index, person: NDArray[np.int64], position: int) -> set[int]:
+    """Everybody who speaks in a row."""
+    first, end = int(index.segment_first[position]), int(index.segment_first[position + 1])
+    return set(person[first:end].tolist()) - {-1}
 
 
 def split(
@@ -42,6 +54,7 @@ def split(
     speakers: NDArray[np.int64],
     share: float,
     recordings: NDArray[np.int64] | None = None,
+    heard: Sequence[set[int]] | None = None,
 ) -> tuple[Positions, Positions]:
     """Positions for training and for validation: the `share` of the rows whose ids hash lowest, so that nearly all
     stay on their side when others come or go. Each speaker keeps at least one row for training.
@@ -52,19 +65,20 @@ def split(
         share: from 0 to 1.
         recordings: (N,) equal for rows of one recording, which stay together unless each speaker has only one; by
             default each row has its own.
+        heard: the numbers of everybody who speaks in each row, where a row may have several; by default its speaker.
     """
-    numbers = np.asarray(speakers)
+    heard = heard or [{number} - {-1} for number in np.asarray(speakers).tolist()]
     groups: dict[int, list[int]] = {}
     for position in range(len(ids)):
         groups.setdefault(position if recordings is None else int(recordings[position]), []).append(position)
     order = sorted(groups.values(), key=lambda group: derived_seed("validation", min(ids[i] for i in group)))
-    left = Counter(numbers.tolist())
+    left = Counter(chain.from_iterable(heard))
     wanted = max(1, round(share * len(ids))) if share > 0 else 0
     chosen: list[int] = []
 
     def choose(group: list[int]) -> None:
-        taken = Counter(numbers[group].tolist())
-        named = all(left[speaker] > count for speaker, count in taken.items() if speaker >= 0)
+        taken = Counter(chain.from_iterable(heard[i] for i in group))
+        named = all(left[speaker] > count for speaker, count in taken.items())
         if named and len(chosen) + len(group) < len(ids):
             left.subtract(taken)
             chosen.extend(group)
@@ -77,9 +91,9 @@ def split(
             choose(group)
     if wanted and not chosen and recordings is not None and len(groups) < len(ids):
         logger.warning("each speaker has only one recording, so its parts are split into training and validation")
-        return split(ids, speakers, share)
+        return split(ids, speakers, share, heard=heard)
     if wanted and not chosen:
-        logger.warning("no validation split: each speaker has only one recording")
+        logger.warning("no validation split: each recording has a speaker who is in no other")
     validation = np.array(sorted(chosen), dtype=np.int64)
     return np.setdiff1d(np.arange(len(ids), dtype=np.int64), validation), validation
 
@@ -164,9 +178,8 @@ def _linked(index: Index, person: NDArray[np.int64], allowed: Positions) -> list
         return one
 
     for position in allowed.tolist():
-        first, end = int(index.segment_first[position]), int(index.segment_first[position + 1])
         row = find(("recording", int(index.recording[position])))
-        for number in set(person[first:end].tolist()) - {-1}:
+        for number in _heard(index, person, position):
             leader[find(("person", number))] = row = find(row)
     groups: dict[tuple[str, int], list[int]] = {}
     for position in allowed.tolist():

@@ -23,8 +23,9 @@ Shapes: B batch, T frames, F features, S speakers.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
@@ -55,8 +56,18 @@ from phonate.data.features import FEATURES, Features
 from phonate.data.settings import KaldiData
 from phonate.data.store.index import SPLITS, Index
 from phonate.data.store.prepared import Prepared, prepare
-from phonate.tasks.diarization.settings import DiarizationData, MixingSettings, clip_corpora, has_corpus, noise_corpus
+from phonate.data.store.splits import persons, split_index
+from phonate.tasks.diarization.settings import (
+    DiarizationData,
+    DiarizationRecipe,
+    MixingSettings,
+    clip_corpora,
+    has_corpus,
+    noise_corpus,
+)
 from phonate.training.task import Batch
+
+logger = logging.getLogger("phonate")
 
 
 @dataclass(frozen=True)
@@ -217,10 +228,18 @@ def frame_centre(audio: KaldiSettings) -> float:
     return 0.5 * audio.window_length / audio.hop_length if audio.snip_edges else 0.5
 
 
+def _of_known_speakers(prepared: Prepared, data: DiarizationData) -> Prepared:
+    """The corpus, split by recording so that every speaker is in training."""
+    person = persons(prepared.index, data.speaker_names)
+    train, validation, test = split_index(prepared.index, data.validation, person)
+    return replace(prepared, train=train, validation=validation, test=test)
+
+
 class Corpus:
     """The recordings of a recipe, and the simulators of conversations."""
 
-    def __init__(self, data: DiarizationData) -> None:
+    def __init__(self, data: DiarizationData, known_speakers: bool = False) -> None:
+        """`known_speakers`: whether every speaker stays in training, as for label type speaker_id."""
         self.data = data
         self.features: Features = FEATURES.get(data.feature_name)(data)
         """Computes features from a waveform at `data.audio.sample_rate`."""
@@ -230,6 +249,18 @@ class Corpus:
             raise DataError("there is no corpus: set data.path or data.simulation.path")
         if self.prepared is not None and not len(self.prepared.index.speakers):
             raise DataError(f"{data.label}: no recording has speaker labels; add RTTM files, for example")
+        if known_speakers:
+            if self.prepared is not None:
+                self.prepared = _of_known_speakers(self.prepared, data)
+            self._require_known_speakers()
+
+    @classmethod
+    def of(cls, recipe: DiarizationRecipe) -> Corpus:
+        """The corpus of a recipe, split as its labels need."""
+        known_speakers = recipe.training.eval_knobs.label_type == "speaker_id"
+        # Validation by strangers is for labels that mean the same for everybody.
+        data = recipe.data.model_copy(update={"validation_by": "recording"}) if known_speakers else recipe.data
+        return cls(data, known_speakers)
 
     @cached_property
     def simulated_share(self) -> float:
@@ -290,10 +321,7 @@ class Corpus:
         in simulated conversations."""
         names = set[str]()
         if self.prepared is not None and self.simulated_share < 1.0:
-            index = self.prepared.index
-            for position in self.positions("train"):
-                first, end = int(index.segment_first[position]), int(index.segment_first[position + 1])
-                names |= {self._name(position, one) for one in set(index.segment_speaker[first:end].tolist()) - {-1}}
+            names = self._heard("train")
         simulated = set(self.simulators["train"].bank.speakers) if self.simulators else set()
         return {name: number for number, name in enumerate([*sorted(names), *sorted(simulated - names)])}
 
@@ -301,6 +329,34 @@ class Corpus:
     def speakers(self) -> list[str]:
         """Names of the training speakers, by index."""
         return list(self._number)
+
+    def _heard(self, split: str) -> set[str]:
+        """Names of those who speak in the recordings of a split."""
+        if self.prepared is None:
+            return set()
+        index, names = self.prepared.index, set[str]()
+        for position in self.positions(split):
+            first, end = int(index.segment_first[position]), int(index.segment_first[position + 1])
+            names |= {self._name(position, one) for one in set(index.segment_speaker[first:end].tolist()) - {-1}}
+        return names
+
+    def _require_known_speakers(self) -> None:
+        """Raise DataError where nobody who speaks in validation is a training speaker, as frames of others are ignored
+        and only silence would be left; warn where some are not."""
+        simulator = self.simulators.get("validation")
+        heard = self._heard("validation") if simulator is None else set(simulator.bank.speakers)
+        strangers = heard - self._number.keys()
+        if heard and strangers == heard:
+            raise DataError(
+                f"label_type speaker_id: none of the {len(heard)} speakers in validation is in training; set "
+                "data.validation: 0, or leave an official validation split, simulated conversations or "
+                "data.speaker_names: recording out"
+            )
+        if strangers:
+            logger.warning(
+                "label_type speaker_id: %d of %d speakers in validation are not in training and are ignored: %s",
+                *(len(strangers), len(heard), ", ".join(sorted(strangers)[:5])),
+            )
 
     def activity(self, position: int, start: int, stop: int) -> Activity:
         """The `Activity` in frames `start` to `stop` (exclusive) of the recording at `position`."""

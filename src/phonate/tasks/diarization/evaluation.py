@@ -48,7 +48,7 @@ from phonate.pretrained.speakers import JUDGE_RATE, SpeakerJudge
 from phonate.tasks.diarization.clustering import LocalSpeakers, SpeakerLimits, cluster
 from phonate.tasks.diarization.data import Corpus, samples_of
 from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, Diarizer
-from phonate.tasks.diarization.settings import METRICS, DecodingSettings, DiarizationData, has_corpus
+from phonate.tasks.diarization.settings import METRICS, DecodingSettings, DiarizationData, DiarizationRecipe, has_corpus
 from phonate.training.run import Run
 
 _FRAME_SECONDS = 0.03
@@ -149,12 +149,12 @@ def conversations_of(data: DiarizationData, path: str) -> Iterator[HeldOut]:
         yield HeldOut(one.row.id, read, sorted(turns), one.seconds, str(one.row.path))
 
 
-def kept_for_validation(data: DiarizationData) -> Iterator[HeldOut]:
-    """The validation set of a run with this data: recordings, or simulated conversations.
+def kept_for_validation(recipe: DiarizationRecipe) -> Iterator[HeldOut]:
+    """The validation set of a run of this recipe: recordings, or simulated conversations.
 
     Raises InputError if it is empty.
     """
-    corpus = Corpus(data)
+    corpus = Corpus.of(recipe)
     simulator = corpus.simulators.get("validation")
     if simulator is not None:
         yield from _simulated(corpus, simulator)
@@ -163,7 +163,7 @@ def kept_for_validation(data: DiarizationData) -> Iterator[HeldOut]:
     if corpus.prepared is None or not positions:
         raise InputError("the run has no validation recordings (data.validation); give a corpus with --data")
     for position in positions:
-        yield _recorded(corpus.prepared, position, data.audio.sample_rate)
+        yield _recorded(corpus.prepared, position, recipe.data.audio.sample_rate)
 
 
 def _recorded(prepared: Prepared, position: int, rate: int) -> HeldOut:
@@ -223,7 +223,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     if diarizer.label_type == "custom":
         raise InputError(f"{run}: models with label_type custom can't be evaluated: the labels' meaning is not known")
     settings = diarizer.recipe.data
-    found = list(kept_for_validation(settings) if data is None else conversations_of(settings, data))
+    found = list(kept_for_validation(diarizer.recipe) if data is None else conversations_of(settings, data))
     if not any(one.turns for one in found):
         raise InputError(f"{data or run}: none of the {len(found)} recordings contains labelled speech")
     systems, focus = _systems(diarizer)
@@ -346,7 +346,7 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
     if diarizer.label_type == "custom":
         raise InputError(f"{run}: models with label_type custom can't be tuned: the labels' meaning is not known")
     recipe = diarizer.recipe
-    settings = tuned(diarizer, list(kept_for_validation(recipe.data)), recipe.model.decoding)
+    settings = tuned(diarizer, list(kept_for_validation(recipe)), recipe.model.decoding)
     chosen = {
         name: value
         for name, value in settings.model_dump(mode="json").items()

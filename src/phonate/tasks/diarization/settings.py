@@ -43,9 +43,10 @@ class DiarizationData(ConversationData):
     samples: PositiveInt | None = None
     """Training samples per epoch. Null: as many chunks as cover the recordings once, plus simulated conversations
     according to `simulation.share` (1000 if all samples are simulated)."""
-    validation_by: Literal["speaker", "recording"] = "speaker"
+    validation_by: Literal["speaker", "recording"] | None = None
     """How `validation` splits a corpus without an official split: by speaker, so that no validation speaker occurs in
-    training, or by recording."""
+    training, or by recording. Null: by speaker, but with label_type speaker_id by recording, so that every speaker
+    occurs in training."""
     speaker_names: Literal["corpus", "recording"] = "corpus"
     """Whether a speaker name identifies the same person throughout the corpus, or only within its recording (A, B,
     spk00)."""
@@ -62,7 +63,7 @@ class DiarizationData(ConversationData):
     @property
     def strangers(self) -> Literal["corpus", "recording"] | None:
         """As `validation_by` and `speaker_names` say."""
-        return self.speaker_names if self.validation_by == "speaker" else None
+        return None if self.validation_by == "recording" else self.speaker_names
 
     @property
     def to_prepare(self) -> list[RecordingData]:

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from phonate.config.errors import InputError
 from phonate.config.randomness import generator
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
 from phonate.tasks.diarization.data import Corpus, DiarizationDataset, Item
@@ -51,11 +52,16 @@ class DiarizationTask(Task):
         self.random_features = recipe.model.random_features
         recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
         self._build_labels([""])  # reports mistakes in `num_classes` before a corpus is prepared
+        if self.label_type == "speaker_id" and recipe.data.validation_by == "speaker":
+            raise InputError(
+                "data.validation_by: speaker keeps speakers out of training, and label_type speaker_id knows those of "
+                "training alone; set it to recording, or leave it out"
+            )
 
     @cached_property
     def corpus(self) -> Corpus:
         """The corpus, prepared when it is first needed."""
-        return Corpus(self.recipe.data)
+        return Corpus.of(self.recipe)
 
     @cached_property
     def labels(self) -> LabelType:

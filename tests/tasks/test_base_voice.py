@@ -26,7 +26,8 @@ from phonate.tasks.speech.inference import Pause, Shaping
 from phonate.text.captions import TimedWord
 from phonate.text.marks import learnt_marks
 from phonate.text.phonemes import Word
-from phonate.training.checkpoints import resolve_checkpoint
+from phonate.training.checkpoints import best_or_latest, resolve_checkpoint
+from phonate.training.checkpoints.loading import load
 from phonate.training.checkpoints.manifest import problems
 from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE
 from phonate.workflows.plan import Plan, plan
@@ -296,6 +297,7 @@ def test_training_starts_from_it_and_says_so(tmp_path: Path) -> None:
     # the texts have no mark, but the base had learnt some
     learnt = [learnt_marks(phonate.load(one, "speech").inference_metadata) for one in (run, BASE_VOICE)]
     assert learnt[0] == learnt[1] == {",", "."}
+    assert load(best_or_latest(run)).state["task"] == [",", "."]
 
 
 def test_a_sentence_of_hardly_a_frame_sounds_in_a_batch_as_alone() -> None:

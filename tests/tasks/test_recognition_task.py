@@ -365,7 +365,7 @@ def test_previews_are_pictures_of_what_is_heard(task: RecognitionTask) -> None:
 
 
 def test_what_does_not_fit_is_refused(run: Path, folder: Path, tone_corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"other features \(data.audio\)"):
+    with pytest.raises(InputError, match=r"same features .*data.audio.preemphasis"):
         train("recognition", settings(folder, **{"data.audio.preemphasis": 0.0}), output=run, resume="auto")
     with pytest.raises(DataError, match="no text"):
         train("recognition", settings(folder, **{"data.path": str(tone_corpus)}), output=tmp_path / "run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from phonate.rendering import GriffinLim, TrainedVocoder, renderer
 from phonate.tasks.vocoder.inference import NeuralVocoder
 from phonate.tasks.vocoder.task import DISCRIMINATOR, GENERATOR, VocoderTask
 from phonate.training.checkpoints import best_or_latest, resolve_checkpoint
+from phonate.training.checkpoints.loading import load
 from phonate.training.task import Picture, Sound
+from phonate.training.trainer import check_identity
 from phonate.workflows.train import train
 
 
@@ -98,10 +101,12 @@ def test_a_resumed_run_is_the_undisturbed_one_discriminators_and_all(run: Path, 
 def test_a_run_with_other_discriminators_is_not_resumed(run: Path) -> None:
     """Such as one from before there were windows of 12 ms: its optimizer has no state for them."""
     task = VocoderTask(resolve(run / "recipe.yaml").recipe)
-    exported = json.loads((best_or_latest(run) / "model.json").read_text(encoding="utf-8"))
-    assert task.resume_conflict(exported) is None
-    del exported["resolutions"]
-    assert "training.init_from" in (task.resume_conflict(exported) or "")
+    checkpoint = load(best_or_latest(run))
+    check_identity(checkpoint, task, task.identity(), "")
+    earlier = {**checkpoint.inference, "resolutions": task.identity()["discriminators"]}
+    check_identity(replace(checkpoint, state={}, inference=earlier), task, task.identity(), "")
+    with pytest.raises(InputError, match="same discriminators"):
+        check_identity(replace(checkpoint, state={}), task, task.identity(), "")
 
 
 def test_what_the_vocoder_made_is_used_again_in_its_step(tone_corpus: Path, tmp_path: Path) -> None:

@@ -237,11 +237,68 @@ def test_a_model_of_other_layers_is_refused_in_one_line(tmp_path, layers):
     changed = Deep()
     changed.layers = layers
     of = tmp_path / "run/checkpoints/step-00000012"
-    with pytest.raises(
-        InputError, match=rf"step-00000012 does not fit this model: {min(layers, 5)}\.(weight|bias)"
-    ) as refused:
+    what = rf"step-00000012 can't be resumed: it does not fit this model: {min(layers, 5)}\.(weight|bias)"
+    with pytest.raises(InputError, match=what) as refused:
         train(tmp_path / "run", changed, resume=of, max_steps=13)
     assert "training.init_from=" in str(refused.value)
+
+
+class Named(RegressionTask):
+    """Agrees with checkpoints of the same speakers; `heard` counts what a resume restores."""
+
+    earlier_keys: ClassVar = {"speakers": "voices", "own_state": "heard"}
+    own_state = None
+
+    def __init__(self, *speakers, kind="dense"):
+        super().__init__()
+        self.speakers, self.kind, self.own_state = [*speakers], kind, Heard()
+
+    def identity(self):
+        return {"speakers": self.speakers, "kind": self.kind}
+
+
+class Heard:
+    count = 0
+
+    def state(self):
+        return self.count
+
+    def restore(self, state):
+        self.count = state
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (Named("ann", "ben"), None),
+        (Named("ben", "cleo"), "same speakers (new: cleo, missing: ann)"),
+        (Named("ben", "ann"), "same speakers (in another order)"),
+        (Named("ann", "ben", kind="deep"), 'same kind ("dense" there, "deep" here)'),
+    ],
+)
+def test_a_checkpoint_agrees_with_the_identity_of_its_task_or_is_refused(tmp_path, earlier, task, words):
+    """Those of earlier versions hold its facts among what inference needs, under other names."""
+    begun = Named("ann", "ben")
+    begun.own_state.count = 3
+    train(tmp_path / "run", begun, max_steps=2)
+    trainer = Trainer(task, settings(max_steps=3), Run(tmp_path / "run"))
+    checkpoint = trainer.checkpoints.load_checkpoint(tmp_path / "run/checkpoints/step-00000002")
+    assert checkpoint.state["identity"] == begun.identity()
+    if earlier:
+        del checkpoint.state["identity"]
+        checkpoint.state["task"] = None
+        known = {"voices": {"ann": [1.0], "ben": [2.0]}, "kind": "dense", "heard": 3}
+        checkpoint = replace(checkpoint, inference=known)
+    if words is None:
+        trainer.fit(checkpoint)
+        assert (trainer.step, task.own_state.count) == (3, 3)
+        return
+    with pytest.raises(InputError) as refused:
+        trainer.fit(checkpoint)
+    for said in (f"step-00000002 can't be resumed: it was not trained with the {words}", "put back", "init_from="):
+        assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 class Renewed(RegressionTask):

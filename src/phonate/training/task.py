@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -127,6 +127,9 @@ class Task(ABC):
     """What training computes on, for work on its data. Set by the trainer before it asks for data sets."""
     coupling: Coupling = Coupling.NONE
     """What the loss of an item depends on; decides whether batches may be split."""
+    earlier_keys: ClassVar[Mapping[str, str]] = {}
+    """Where `inference_metadata` of checkpoints without `identity` has its facts, and "own_state", if elsewhere than
+    under their names: e.g. {"speakers": "voices"}."""
     random_features: bool = True
     """Whether the model may have modules with `redraw_features()`; without them, settings that redraw are refused."""
 
@@ -232,9 +235,12 @@ class Task(ABC):
         """Our metric names -> the names shown by TensorBoard and W&B."""
         return {}
 
-    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Why a checkpoint with this `inference_metadata` can't be resumed (e.g. other speakers). None: it can."""
-        return None
+    def identity(self) -> Mapping[str, Any]:
+        """What a checkpoint must agree with to be resumed, by name, as JSON: e.g. {"speakers": ["ann", "ben"]}.
+
+        The trainer asks once the model is built, saves it and compares it; errors show the names.
+        """
+        return {}
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What inference needs besides the weights, as JSON (speaker names, inventories, feature fingerprint)."""

@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from phonate.data.batches.dataset import digest_of
 from phonate.data.batches.plan import Consumed
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
-from phonate.training.checkpoints.loading import changed_settings, misfits
+from phonate.training.checkpoints.loading import changed_settings, difference, misfits
 from phonate.training.memory import memory_error, memory_manager
 from phonate.training.metrics import Best, UnknownMetricError
 from phonate.training.reporting import Reporter, describe, report_profile
@@ -220,27 +220,47 @@ def collect(parts: Parts) -> dict[str, Any]:
 
 
 def restore(parts: Parts, weights: Weights, checkpoint: Checkpoint, recipe_yaml: str) -> None:
-    """Restore weights and state from `checkpoint`. Raises InputError, naming it, where it can't be resumed.
+    """Restore weights and state from `checkpoint`. Raises InputError where it can't be resumed.
 
     `recipe_yaml`: the run's recipe, to name what was changed in it.
     """
-    conflict = weights.task.resume_conflict(checkpoint.inference)
-    if conflict is not None:
-        raise InputError(f"{checkpoint.path}: {conflict}")
-    saved = checkpoint.state
+    saved, task = checkpoint.state, weights.task
     tensors = saved["raw"] or checkpoint.weights
     check_fit(checkpoint, tensors, weights, recipe_yaml)
     weights.restore(tensors)
     for name, part in parts.items():
         if part is None or part is weights:
             continue
-        try:
-            part.restore(saved.get(name))
-        except InputError as error:
-            raise InputError(
-                f"{checkpoint.path} can't be resumed: {error}; a new run can start from its weights with "
-                f"training.init_from={checkpoint.path}"
-            ) from error
+        state = saved.get(name)
+        if state is None and name == "task":
+            state = checkpoint.inference.get(task.earlier_keys.get("own_state", ""))
+        part.restore(state)
+
+
+def check_identity(checkpoint: Checkpoint, task: Task, identity: Mapping[str, Any], recipe_yaml: str) -> None:
+    """Raise InputError where a checkpoint does not agree with the task's `identity`, naming what differs."""
+    before = checkpoint.state.get("identity")
+    if before is None:  # of a version that compared what inference needs
+        before = {name: checkpoint.inference.get(task.earlier_keys.get(name, name)) for name in identity}
+        mappings = {name for name, value in before.items() if isinstance(value, dict)}
+        before |= {name: list(before[name]) for name in mappings if isinstance(identity[name], list)}  # their keys
+    differences = [
+        f"{name.replace('_', ' ')} ({difference(before.get(name), value)})"
+        for name, value in identity.items()
+        if before.get(name) != value
+    ]
+    if differences:
+        raise InputError(
+            f"it was not trained with the same {', '.join(differences)}{_causes(checkpoint, recipe_yaml)}; put back "
+            "what it was trained with"
+        )
+
+
+def _causes(checkpoint: Checkpoint, recipe_yaml: str) -> str:
+    """The settings outside `training` that were changed since `checkpoint`, for an error message."""
+    changed = changed_settings(checkpoint.recipe_yaml, recipe_yaml) if checkpoint.recipe_yaml and recipe_yaml else []
+    causes = "; ".join(str(one) for one in changed if not one.path.startswith("training."))
+    return f" (changed: {causes})" if causes else ""
 
 
 def batch_size_of(recipe_yaml: str) -> int | None:
@@ -258,12 +278,8 @@ def check_fit(checkpoint: Checkpoint, tensors: Mapping[str, Tensor], weights: We
     if not found:
         return
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    changed = changed_settings(checkpoint.recipe_yaml, recipe_yaml) if checkpoint.recipe_yaml and recipe_yaml else []
-    causes = "; ".join(str(one) for one in changed if not one.path.startswith("training."))
     raise InputError(
-        f"{checkpoint.path} does not fit this model: {found[0]}{more}"
-        f"{f' (changed: {causes})' if causes else ''}; put the model's settings back, or start another run with "
-        f"training.init_from={checkpoint.path}"
+        f"it does not fit this model: {found[0]}{more}{_causes(checkpoint, recipe_yaml)}; put the model's settings back"
     )
 
 
@@ -315,6 +331,11 @@ class Saver:
         self.directions = directions
         self._saved_step = -1
 
+    @cached_property
+    def identity(self) -> Mapping[str, Any]:
+        """What a checkpoint must agree with to be resumed."""
+        return self.weights.task.identity()
+
     def save(self, is_best: bool = False) -> bool:
         """Save the current step in the background, on the first rank; False where that was done. All ranks call it."""
         progress = self.progress
@@ -332,7 +353,7 @@ class Saver:
             step=progress.step,
             epoch=progress.epoch,
             weights=self.weights.for_inference(progress.averaged_is_better),
-            state=collected,
+            state={**collected, "identity": self.identity},
             metrics={**training, **progress.last_validation},
             learning_rate=self.train_step.phases[0].lr,
             model_name=type(model).__name__,
@@ -348,9 +369,16 @@ class Saver:
         return True
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Resume from a checkpoint. Raises InputError where it does not fit this run."""
-        restore(self.parts, self.weights, checkpoint, self.recipe_yaml)
+        """Resume from a checkpoint. Raises InputError, naming it, where it does not fit this run."""
         task = self.weights.task
+        try:
+            check_identity(checkpoint, task, self.identity, self.recipe_yaml)
+            restore(self.parts, self.weights, checkpoint, self.recipe_yaml)
+        except InputError as error:
+            raise InputError(
+                f"{checkpoint.path} can't be resumed: {error}; a new run can start from its weights with "
+                f"training.init_from={checkpoint.path}"
+            ) from error
         task.step = max(0, self.progress.step - 1)
         self.train_step.weights = self.train_step.loss_weights(task.step)
         logger.info("resumed from %s at step %d, epoch %d", checkpoint.path, self.progress.step, self.progress.epoch)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed
@@ -40,6 +40,7 @@ class CloningTask(Task):
     """Trains a CloningNetwork as `recipe` says."""
 
     random_features = False
+    earlier_keys: ClassVar = {"base_weights": "base"}
 
     def __init__(self, recipe: CloningRecipe) -> None:
         require("transformers", *(["peft"] if recipe.model.strategy == "lora" else []))
@@ -250,19 +251,13 @@ class CloningTask(Task):
         """Put `saved` tensors back. Raises CheckpointError if they do not fit."""
         copy_tensors(self.saved(model), tensors)
 
-    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """A checkpoint of another tokenizer or codec, or of adapters to another base, can't be resumed."""
-        again = "give it the one it was begun with, or start a new run"
-        if exported.get("tokenizer") != self.tokenizer.fingerprint:
-            return f"was trained with another tokenizer than model.name={self.recipe.model.name} has; {again}"
-        if exported.get("codec") != self.codec.fingerprint:
-            return f"was trained on codes of another codec than model.codec={self.recipe.model.codec}; {again}"
-        if exported.get("base") != self._base:
-            return (
-                f"was trained on other base weights than model.name={self.recipe.model.name} has now, or "
-                f"other adapters beside them; {again}"
-            )
-        return None
+    def identity(self) -> dict[str, Any]:
+        """Fingerprints of tokenizer and codec, and of what adapters belong to."""
+        return {
+            "tokenizer": self.tokenizer.fingerprint,
+            "codec": self.codec.fingerprint,
+            "base_weights": self._base,
+        }
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """Fingerprints of what the weights belong to, and the system message that most samples have."""

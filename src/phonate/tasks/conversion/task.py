@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -62,6 +62,7 @@ class ConversionTask(Task):
     ConversionModel."""
 
     random_features = False
+    earlier_keys: ClassVar = {"speakers": "voices"}
 
     def __init__(self, recipe: ConversionRecipe) -> None:
         self.recipe = recipe
@@ -287,20 +288,13 @@ class ConversionTask(Task):
             return weights
         return {prefix + name: value for name, value in weights.items()}
 
-    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Other speakers, whose rows of the embedding would change hands, or other features."""
-        before, now = set(exported["voices"]), set(self.corpus.speakers)
-        if before != now and not self.extractor.reference_dim:
-            return (
-                f"was trained on other speakers than those of data.path (new there: {sorted(now - before)}, missing: "
-                f"{sorted(before - now)}); start another run, from these weights with training.init_from"
-            )
-        if (exported["features"], exported["content"]) != self._features():
-            return "was trained on other features (data.audio, the Whisper model); put them back, or start another run"
-        return None
-
-    def _features(self) -> tuple[str, str]:
-        return self.extractor.processor.fingerprint, self.corpus.content_fingerprint
+    def identity(self) -> dict[str, Any]:
+        """Speakers, whose rows of the embedding would change hands, and features."""
+        return {
+            "speakers": [] if self.extractor.reference_dim else list(self.corpus.speakers),
+            "features": self.extractor.processor.fingerprint,
+            "content": self.corpus.content_fingerprint,
+        }
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What conversion needs beside the weights and the recipe."""
@@ -310,7 +304,8 @@ class ConversionTask(Task):
             "content_dim": self.corpus.content_dim,
             "teacher_dim": self.corpus.teacher_dim,
             "expected": self.corpus.expected.document() if self.extractor.causal else None,
-            **dict(zip(("features", "content"), self._features(), strict=True)),
+            "features": self.extractor.processor.fingerprint,
+            "content": self.corpus.content_fingerprint,
             "validation": [self.corpus.prepared.index.id[i] for i in self.corpus.prepared.validation],
         }
 

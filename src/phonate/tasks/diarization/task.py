@@ -179,14 +179,13 @@ class DiarizationTask(Task):
             "activity": Picture(timelines(spoken_US, probabilities_UK)),
         }
 
-    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Reports other features, another label type, or, for speaker_id, other speakers."""
-        mine = self._exported
-        what = {"features": "features (data.audio)", "label_type": "labels (training.eval_knobs.label_type)"}
-        for name, shown in {**what, "speakers": "speakers"}.items():
-            if exported[name] != mine[name]:
-                return f"was trained on other {shown}; put them back, or start another run with training.init_from"
-        return None
+    def identity(self) -> dict[str, Any]:
+        """The kind of labels, the features, and for speaker_id the speakers."""
+        return {
+            "label_type": self.label_type,
+            "features": self.corpus.features.fingerprint,
+            "speakers": list(self.corpus.speakers) if self.label_type == "speaker_id" else [],
+        }
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What inference needs besides the weights and the recipe."""
@@ -199,10 +198,8 @@ class DiarizationTask(Task):
         frames = 0 if prepared is None else int(prepared.index.frames[training].sum())
         held_out = [] if prepared is None else [prepared.index.id[one] for one in corpus.positions("validation")]
         return {
-            "label_type": self.label_type,
-            "features": corpus.features.fingerprint,
+            **self.identity(),
             "feature_width": corpus.features.width,
-            "speakers": list(corpus.speakers) if self.label_type == "speaker_id" else [],
             "validation": held_out,
             "training_speakers": len(corpus.speakers),
             "simulated_share": corpus.simulated_share,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ class LanguageTask(Task):
     """Trains a causal language model as `recipe` says."""
 
     random_features = False
+    earlier_keys: ClassVar = {"tokenizer": "fingerprint", "base_weights": "base"}
 
     def __init__(self, recipe: LanguageRecipe) -> None:
         require("transformers", *(["peft"] if recipe.model.adapted else []))
@@ -103,16 +104,9 @@ class LanguageTask(Task):
         """Put `saved` tensors back. Raises CheckpointError if they do not fit."""
         copy_tensors(self.saved(model), tensors)
 
-    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """A checkpoint of another tokenizer, or of adapters to another base, can't be resumed."""
-        if exported.get("fingerprint") != self.tokenizer.fingerprint:
-            return "was trained with another tokenizer; give it the texts it was begun with, or start a new run"
-        if exported.get("base") != self._base:
-            return (
-                f"was trained on other base weights than model.name={self.recipe.model.name} has now, or other layers "
-                "of them; give it the model it was begun with, or start a new run"
-            )
-        return None
+    def identity(self) -> dict[str, Any]:
+        """The tokenizer, and the frozen weights that adapters or layers belong to."""
+        return {"tokenizer": self.tokenizer.fingerprint, "base_weights": self._base}
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """Tokenizer and configuration of a model that is saved whole, else the fingerprint of its base."""

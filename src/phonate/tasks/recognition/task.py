@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ class RecognitionTask(Task):
     """Trains a CtcModel as `recipe` says."""
 
     random_features = False
+    earlier_keys: ClassVar = {"letters": "symbols"}
 
     def __init__(self, recipe: RecognitionRecipe) -> None:
         require_own_loss(recipe.training.loss, "recognition")
@@ -106,13 +107,9 @@ class RecognitionTask(Task):
             "symbols": Picture(np.ascontiguousarray(logits_1US[0].float().softmax(-1).cpu().numpy().T)),
         }
 
-    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Other letters or features."""
-        mine = {"symbols": self.corpus.symbols.document(), "features": self.corpus.processor.fingerprint}
-        for name, what in (("symbols", "letters"), ("features", "features (data.audio)")):
-            if exported[name] != mine[name]:
-                return f"was trained on other {what}; put them back, or start another run with training.init_from"
-        return None
+    def identity(self) -> dict[str, Any]:
+        """Letters and features."""
+        return {"letters": self.corpus.symbols.document(), "features": self.corpus.processor.fingerprint}
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What transcription needs beside the weights and the recipe."""

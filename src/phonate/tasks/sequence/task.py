@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,8 @@ _OF_LOGITS = {"cross_entropy", "label_smoothing", "focal"}
 
 class SequenceTask(Task):
     """Trains a SequenceModel as `recipe` says."""
+
+    earlier_keys: ClassVar = {"tokenizer": "fingerprint"}
 
     def __init__(self, recipe: SequenceRecipe) -> None:
         require("transformers")
@@ -126,12 +128,9 @@ class SequenceTask(Task):
     def _chat(self) -> bool:
         return any(not row.is_plain for row in self.corpus.dialogues[0])
 
-    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Reports another tokenizer or other labels."""
-        for name, what in (("fingerprint", "tokens"), ("labels", "labels")):
-            if exported.get(name) != self._exported[name]:
-                return f"was trained with other {what}; use the original rows, or start a new run"
-        return None
+    def identity(self) -> dict[str, Any]:
+        """Tokenizer and labels."""
+        return {"tokenizer": self.corpus.tokenizer.fingerprint, "labels": list(self.corpus.labels)}
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """Tokenizer and labels."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -86,6 +86,7 @@ class SpeechTask(Task):
     """Trains an acoustic model as `recipe` says."""
 
     random_features = False
+    earlier_keys: ClassVar = {"phones": "inventory", "own_state": START_KEY}
 
     def __init__(self, recipe: SpeechRecipe) -> None:
         self.recipe = recipe
@@ -282,14 +283,18 @@ class SpeechTask(Task):
             found[_PHONES] = adoption.phones(table_VD.float(), inventory, self.corpus.inventory)
         return found
 
-    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Other speakers, phones or features."""
-        self._marks_of_start = exported.get(START_KEY, [])  # the voice that it started from need not be there any more
-        mine = self.inference_metadata(nn.Module())
-        for name, what in (("speakers", "speakers"), ("inventory", "phones"), ("features", "features (data.audio)")):
-            if exported[name] != mine[name]:
-                return f"was trained on other {what}; put them back, or start another run with training.init_from"
-        return None
+    @cached_property
+    def own_state(self) -> _MarksOfStart:
+        """Which marks were learnt before training started."""
+        return _MarksOfStart(self.recipe.training.init_from, self.corpus.inventory)
+
+    def identity(self) -> dict[str, Any]:
+        """Speakers, phones and features."""
+        return {
+            "speakers": list(self.corpus.speakers),
+            "phones": self.corpus.inventory.document(),
+            "features": self.corpus.processor.fingerprint,
+        }
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What speaking needs beside the weights and the recipe."""
@@ -303,19 +308,30 @@ class SpeechTask(Task):
             "recordings": len(train),
             "seconds": round(frames / self.recipe.data.audio.frames_per_second, 1),
             MARKS_KEY: counted_marks(self.corpus.words[int(position)] for position in train),
-            **({START_KEY: self._marks_of_start} if self._marks_of_start else {}),
+            **({START_KEY: marks} if (marks := self.own_state.state()) else {}),
         }
 
-    @cached_property
-    def _marks_of_start(self) -> list[str]:
-        """The marks that the voice had learnt whose weights training starts from, if it has the same phones."""
-        source = self.recipe.training.init_from
-        if source is None:
-            return []
-        file = resolve_checkpoint(source) / files.INFERENCE
-        known = files.read_json(file) if file.is_file() else {}
-        same = known.get("inventory") == self.corpus.inventory.document()
-        return sorted(learnt_marks(known) or ()) if same else []
+
+class _MarksOfStart:
+    """The marks that the voice had learnt whose weights training starts from, if it has the same phones.
+
+    A resume restores them: that voice need not be there any more.
+    """
+
+    def __init__(self, source: str | None, inventory: Inventory) -> None:
+        self._source, self._inventory = source, inventory
+        self._marks: list[str] | None = None
+
+    def state(self) -> list[str]:
+        if self._marks is None:
+            file = None if self._source is None else resolve_checkpoint(self._source) / files.INFERENCE
+            known = files.read_json(file) if file is not None and file.is_file() else {}
+            same = known.get("inventory") == self._inventory.document()
+            self._marks = sorted(learnt_marks(known) or ()) if same else []
+        return self._marks
+
+    def restore(self, state: list[str] | None) -> None:
+        self._marks = state or []
 
 
 def _said(gan: SpeechModelGAN, batch: Batch) -> AcousticOutput:

@@ -9,7 +9,7 @@ own trains the discriminators.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -57,6 +57,7 @@ class VocoderTask(Task):
     """Trains a Vocoder as `recipe` says."""
 
     random_features = False
+    earlier_keys: ClassVar = {"discriminators": "resolutions"}
 
     def __init__(self, recipe: VocoderRecipe) -> None:
         require_own_loss(recipe.training.loss, "vocoder")
@@ -193,28 +194,18 @@ class VocoderTask(Task):
             "made_mel": Picture(np.ascontiguousarray(processor.mel(made_N).T)),
         }
 
-    def resume_conflict(self, exported: Mapping[str, Any]) -> str | None:
-        """Other features, or other discriminators."""
-        if exported["features"] != self.corpus.processor.fingerprint:
-            return "was trained on other features (data.audio); put them back, or start another run"
-        if exported.get("resolutions") != self._resolutions:
-            return (
-                "was trained with discriminators of other resolutions, by another version of phonate; start another "
-                "run, from these weights with training.init_from"
-            )
-        return None
-
-    @property
-    def _resolutions(self) -> list[list[int]]:
-        return [list(one) for one in RESOLUTIONS]
+    def identity(self) -> dict[str, Any]:
+        """Features, and the resolutions of the discriminators."""
+        return {
+            "features": self.corpus.processor.fingerprint,
+            "discriminators": [list(one) for one in RESOLUTIONS],
+        }
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
-        """The fingerprint of the features that it understands, the resolutions of its discriminators, and what was kept
-        out of training."""
+        """The fingerprint of the features that it understands, and what was kept out of training."""
         index = self.corpus.prepared.index
         return {
             "features": self.corpus.processor.fingerprint,
-            "resolutions": self._resolutions,
             "validation": [index.id[i] for i in self.corpus.prepared.validation],
         }
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, RecipeError, WrongTaskError
 from phonate.config.resolve import Recipe, resolve_document
+from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing, snapshot
 from phonate.training.checkpoints.files import RECIPE, FileProblemError
 from phonate.training.checkpoints.listing import TRAINING_ONLY
@@ -219,7 +220,19 @@ def _changed(path: str, before: Any, now: Any) -> Iterator[SettingChange]:
 
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    return text if len(text) <= 40 else f"{text[:10]}...{text[-27:]}"  # paths differ at their ends
+
+
+def difference(there: Any, here: Any) -> str:
+    """How two unequal JSON values differ, in words: what is new or missing where they are lists or hold lists."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
+        return ", ".join(f"{key}: {difference(there.get(key), here.get(key))}" for key in keys)
+    if not isinstance(there, list) or not isinstance(here, list):
+        return f"{_short(there)} there, {_short(here)} here"
+    new, missing = ([str(one) for one in a if one not in b] for a, b in ((here, there), (there, here)))
+    parts = [f"{how}: {shortened(names)}" for how, names in (("new", new), ("missing", missing)) if names]
+    return ", ".join(parts) or "in another order"
 
 
 def misfits(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:

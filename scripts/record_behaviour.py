@@ -287,7 +287,7 @@ def main() -> int:
     for recipe in args.only:
         began = time.monotonic()
         if args.resume:
-            shutil.copytree(args.resume / recipe, folder / recipe)
+            shutil.copytree(args.resume / recipe, folder / recipe, ignore=shutil.ignore_patterns("onnx"))
         try:
             records[recipe] = record(recipe, data, folder / recipe, bool(args.resume))
         except Exception as error:  # noqa: BLE001 - it is part of the record, and the other recipes are tried, too

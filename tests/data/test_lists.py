@@ -4,13 +4,18 @@ the values, whatever the list and its columns are called."""
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
+from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 from small_corpora import corpus, rows_of, wav
 
 from phonate.config.errors import DataError
 from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.settings import VoiceData
 
 TEXTS = (
     "Author of the danger trail, Philip Steels, etc.",
@@ -250,3 +255,22 @@ def test_a_duration_that_is_not_the_files_is_a_part(voice):
     checked, _ = check_corpus(corpus(voice))
     assert {one.row.text: round(one.seconds, 3) for one in checked} == {"One.": 0.7, "Two.": 0.8, "Whole.": 0.4}
     assert checked[2].row.id == "wavs/a0"
+
+
+@pytest.mark.parametrize("folder", ["/nowhere/output/slicer", "C:\\data\\wavs", "/nowhere/else/wavs"])
+def test_a_list_of_a_corpus_that_was_moved_names_its_recordings(folder: str, tmp_path: Path) -> None:
+    separator = "\\" if "\\" in folder else "/"
+    (tmp_path / "wavs").mkdir()
+    lines = []
+    for number in range(4):
+        soundfile.write(tmp_path / f"wavs/a{number}.wav", np.random.default_rng(number).normal(size=16_000) / 9, 16_000)
+        lines.append(f"{folder}{separator}a{number}.wav|anna|EN|good morning number {number}")
+    (tmp_path / "gpt.list").write_text("\n".join(lines) + "\n")
+    usable, report = check_corpus(VoiceData(path=str(tmp_path)))
+    assert [one.row.text for one in usable] == [f"good morning number {number}" for number in range(4)], report.refused
+
+
+def test_a_corpus_is_no_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "list.csv")
+    with pytest.raises(DataError, match="is a pipe or a device; a corpus is a folder or a file"):
+        check_corpus(VoiceData(path=str(tmp_path / "list.csv")))

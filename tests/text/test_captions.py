@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -70,3 +71,9 @@ def test_captions_keep_the_words_in_order_and_fit(texts: list[str]) -> None:
         ended = [word.text for word in line[:-1] if word.text.endswith((".", "?"))]
         # texts of "ab.?" begin in lower case, or with a mark
         assert all(re.fullmatch(r"([ab]\.){2,}", text) or text.endswith("...") for text in ended)
+
+
+def test_a_pipe_takes_no_captions(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "c.srt")
+    with pytest.raises(InputError, match=r"c\.srt: is a folder, a pipe or a device"):
+        write_captions(tmp_path / "c.srt", [])

@@ -16,7 +16,7 @@ import shutil
 import time
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -168,7 +168,8 @@ class VoiceStore:
         if folder.is_symlink() or not folder.is_dir():
             return None
         try:
-            return _STORED.validate_json((folder / _DESCRIPTION).read_bytes())
+            voice = _STORED.validate_json((folder / _DESCRIPTION).read_bytes())
+            return replace(voice, name=folder.name)  # a copied folder is a voice of its own
         except (OSError, ValueError) as error:
             names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
             if not names or not names <= {_DESCRIPTION, _REFERENCE, _SPOKEN}:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, plain_file
 
 LINE = 42
 """Characters of a caption, at most: what subtitling guidelines give a line."""
@@ -35,7 +35,7 @@ def captions(words: Sequence[TimedWord], form: str) -> str:
 
 def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
     """Write `words` in the form that the suffix of `path` names. Raises InputError."""
-    path = Path(path)
+    path = plain_file(Path(path))
     try:
         path.write_text(captions(words, path.suffix.lower()), encoding="utf-8")
     except InputError as error:

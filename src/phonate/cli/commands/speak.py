@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     """Speak, and print what was written."""
     from phonate.audio.decoding import MADE, writable, write_audio
     from phonate.audio.live import LOUDSPEAKER, PIPE
-    from phonate.config.errors import InputError
+    from phonate.config.errors import InputError, plain_file
     from phonate.text.captions import captions, write_captions
     from phonate.workflows.load import load
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         run = "" if args.run == VOICE else f"{args.run} "
         raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak {run}- < {args.text}")
     if args.captions is not None:  # what is wrong with it is reported before anything is spoken
-        captions([], Path(args.captions).suffix.lower())
+        captions([], plain_file(Path(args.captions)).suffix.lower())
         if not (folder := Path(args.captions).absolute().parent).is_dir():
             raise InputError(f"{args.captions}: no folder {folder}; make it first")
     text = _standard_input() if args.text == "-" else args.text

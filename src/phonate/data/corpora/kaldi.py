@@ -17,6 +17,7 @@ from phonate.data.manifests.rows import (
     Segment,
     checked_row,
     in_any_form,
+    is_file,
     malformed,
     official_split,
     printable,
@@ -142,6 +143,6 @@ class _Folder:
         if file.is_absolute():
             return file
         roots = [self._folder, *list(self._folder.resolve().parents)[:_PARENTS]]
-        files = (root / file for root in roots if (root / file).is_file())
+        files = (root / file for root in roots if is_file(root / file))
         spelled = (in_any_form(root, source) for root in roots if not source.isascii())
         return next(filter(None, chain(files, spelled)), self._folder / file)

@@ -38,6 +38,8 @@ def detect_format(path: Path) -> str:
     """The name of a format: folder, json, csv, ... Raises DataError saying what was found instead."""
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
+    if not path.is_dir() and not path.is_file():
+        raise DataError(f"{path}: is a pipe or a device; a corpus is a folder or a file")
     found = [(_priority(module), name, module) for name in CORPORA.names() if (module := module_of(name)) is not None]
     for _, name, module in sorted(found, key=lambda one: (-one[0], one[1])):
         recognises: Callable[[Path], bool] = module.recognises

@@ -290,15 +290,23 @@ _LIKELY = sorted({*USUAL_SUFFIXES, ".aac", ".opus"})
 """Suffixes that are tried first, so that long lists are read fast."""
 
 
+_ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
+
+
 def listed_file(root: Path, name: str) -> Path:
     """The file that a list calls `name`: as it stands, under wavs/, or with a suffix it left out; also where the list
-    was made on Windows (`wavs\\a.wav`), or spells accents in the other way that Unicode has (NFC and NFD)."""
+    was made on Windows (`wavs\\a.wav`), spells accents in the other way that Unicode has (NFC and NFD), or has the
+    absolute paths of a corpus that was moved since, whose last parts name a file here."""
     found = _listed_file(root, name)
     if found is None and "\\" in name:
         name = name.replace("\\", "/")
         found = _listed_file(root, name)
     if found is None and not name.isascii():
         found = next(filter(None, (in_any_form(folder, name) for folder in _folders(root))), None)
+    if found is None and _ABSOLUTE.match(name):
+        parts = Path(name).parts
+        tails = ("/".join(parts[start:]) for start in range(1, len(parts)))
+        found = next(filter(None, (_listed_file(root, tail) for tail in tails)), None)
     return found or root / name
 
 
@@ -309,7 +317,7 @@ def _folders(root: Path) -> list[Path]:
 def _listed_file(root: Path, name: str) -> Path | None:
     folders = _folders(root)
     for folder in folders:
-        if _is_file(folder / name):
+        if is_file(folder / name):
             return folder / name
     # a cell of text is looked for under every suffix: that is fast where strings are joined, and for folders that exist
     stems = [os.path.join(folder, name) for folder in folders]
@@ -340,7 +348,7 @@ def in_any_form(folder: Path, name: str) -> Path | None:
         *(f"{last}{one}" for suffix in (*_LIKELY, *sorted(AUDIO_SUFFIXES)) for one in (suffix, suffix.upper())),
     ]
     files = (folder / entries[key] for one in spellings if (key := composed(one)) in entries)
-    return next(filter(_is_file, files), None)
+    return next(filter(is_file, files), None)
 
 
 @lru_cache(maxsize=64)
@@ -354,7 +362,8 @@ def composed(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Whether there is a plain file of this name, which may be no name at all."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name that is too long, say, as when a list has its columns mixed up

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, plain_file
 from phonate.data.manifests.manifest import check_corpus
 from phonate.data.manifests.rows import read_part
 from phonate.data.manifests.validation import Checked, Finding, Rates, findings, has_words
@@ -61,7 +61,7 @@ def write_page(
         suspects.append(Suspect(clip, [*findings(clip, rates), *_misheard(clip, heard)], heard))
     worst = sorted(suspects, key=lambda one: (-one.score, one.clip.row.id))[:SHOWN]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        plain_file(path).parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_render(worst, report.path, len(clips)), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise InputError(f"--page {page}: can't be written ({error.strerror}); choose another path") from error

@@ -94,6 +94,27 @@ def test_exponential_is_torchs_at_every_interval():
     assert ours.lr(0) > ours.lr(25) > ours.lr(50)
 
 
+@pytest.mark.parametrize("total", [100, 20_000])
+def test_exponential_ends_at_a_hundredth_of_the_peak_where_its_decay_is_not_given(total):
+    ours = build(total=total + 20, type="exponential", warmup_steps=20)
+    assert ours.lr(20) == pytest.approx(0.1)
+    assert ours.lr(20 + total // 2) == pytest.approx(0.01)
+    assert ours.lr(20 + total) == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(
+    ("given", "factor"), [({"step_size": 1000}, 0.95), ({"gamma": 0.5}, 0.5), ({"step_size": 1000, "gamma": 0.5}, 0.5)]
+)
+def test_exponential_decays_as_the_recipe_says_however_long_the_run_is(given, factor):
+    for total in (100, 20_000):
+        ours = build(total=total, type="exponential", **given)
+        assert [ours.lr(step) for step in (0, 1000, 2000)] == pytest.approx([0.1, 0.1 * factor, 0.1 * factor**2])
+
+
+def test_recipes_of_earlier_versions_say_the_interval_of_every_schedule():
+    assert build(type="cosine", step_size=1000).lr(0) == 0.1
+
+
 def test_onecycle_is_torchs():
     def one_cycle(optimizer: torch.optim.Optimizer) -> object:
         return scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=1001, final_div_factor=1e9, cycle_momentum=False)
@@ -162,7 +183,7 @@ def test_warm_up_is_linear_and_meets_the_curve(name, warmup):
     assert steps == pytest.approx([top / (warmup + 1)] * (warmup + 1))
     assert rise[0] > 0
     # No jump: the curve goes on as it would begin without warm-up.
-    bare = build(type=name, **read_by(name, decay_steps=1000 - warmup))
+    bare = build(total=1000 - warmup, type=name, **read_by(name, decay_steps=1000 - warmup))
     assert [schedule.lr(warmup + k) for k in range(50)] == pytest.approx([bare.lr(k) for k in range(50)])
 
 

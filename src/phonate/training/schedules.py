@@ -159,15 +159,24 @@ class CosineRestartsSchedule(Schedule):
         return self.cosine(max(0.0, step - begin) / length, self.peak, self.floor)
 
 
+USUAL_INTERVAL = 1000
+"""Steps from one multiplication by `gamma` to the next, where the recipe does not say."""
+END = 0.01
+"""Share of the peak at which `exponential` ends, where the recipe says nothing about its decay."""
+
+
 class ExponentialSchedule(Schedule):
-    """Smooth decay by the factor `gamma` (0.95) per `step_size`, down to `min_lr`."""
+    """Smooth decay by the factor `gamma` (0.95) per `step_size` (1000), down to `min_lr`; with neither of them given to
+    1 % of the peak by the end of the run."""
 
     reads = frozenset({"step_size", "gamma"})
 
     def curve(self, step: int) -> float:
         """See `Schedule.curve`."""
-        gamma = 0.95 if self.settings.gamma is None else self.settings.gamma
-        return self.peak * float(gamma ** (step / self.steps(self.settings.step_size)))
+        gamma, interval = self.settings.gamma, self.settings.step_size
+        if gamma is None and interval is None:
+            return self.peak * float(END ** (step / self.decay_steps))
+        return self.peak * float((gamma or 0.95) ** (step / self.steps(interval or USUAL_INTERVAL)))
 
 
 START = 1 / 25
@@ -190,14 +199,14 @@ class OneCycleSchedule(Schedule):
 
 
 class StepSchedule(Schedule):
-    """The rate is multiplied by `gamma` (0.1) at every `step_size`, down to `min_lr`."""
+    """The rate is multiplied by `gamma` (0.1) at every `step_size` (1000), down to `min_lr`."""
 
     reads = frozenset({"step_size", "gamma"})
 
     def curve(self, step: int) -> float:
         """See `Schedule.curve`."""
         gamma = 0.1 if self.settings.gamma is None else self.settings.gamma
-        return self.peak * float(gamma ** (step // self.steps(self.settings.step_size)))
+        return self.peak * float(gamma ** (step // self.steps(self.settings.step_size or USUAL_INTERVAL)))
 
 
 class PlateauSchedule(Schedule):
@@ -247,7 +256,7 @@ class PlateauSchedule(Schedule):
         self.bad, self.reductions = int(state["bad"]), int(state["reductions"])
 
 
-_FORMER_DEFAULTS = {"mode": "min"}
+_FORMER_DEFAULTS = {"mode": "min", "step_size": 1000}
 """What recipes of runs of earlier versions have for every schedule."""
 
 

@@ -95,10 +95,11 @@ class SchedulerSettings(Settings):
     """Length of the first cycle of cosine_restarts (T_0), in steps or epochs. Null: the decay over `num_cycles`."""
     cycle_mult: PositiveInt = 1
     """Factor by which each cycle of cosine_restarts is longer than the one before (T_mult)."""
-    step_size: Interval = 1000
-    """Interval at which `step` and `exponential` multiply the rate by `gamma`."""
+    step_size: Interval | None = None
+    """Interval at which `step` and `exponential` multiply the rate by `gamma`. Null: 1000; with `gamma` null too,
+    exponential falls to 1 % of the peak by the end of the run, however long that is."""
     gamma: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Factor of exponential (null: 0.95), step and plateau (null: 0.1)."""
+    """Factor of exponential (null: 0.95, with a `step_size`), step and plateau (null: 0.1)."""
     patience: NonNegativeInt = 5
     """Validations without improvement before plateau multiplies the rate by `gamma`."""
     mode: Literal["min", "max"] | None = None
@@ -394,7 +395,8 @@ class CheckpointConfig(Settings):
     snapshot_scheduler: bool = True
     """Save the schedule's state; without it a plateau schedule starts over after a resume."""
     snapshot_features: bool = True
-    """Save random features (Performer matrices) with the weights; otherwise new ones are drawn on resume."""
+    """Save random features (Performer matrices) with the weights; otherwise new ones are drawn on resume, and
+    checkpoints are of no use for inference, evaluation and export."""
     snapshot_random_states: bool = True
     """Save the states of Python's, numpy's and torch's global generators."""
     save_model_architecture: bool = True

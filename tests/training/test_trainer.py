@@ -209,7 +209,7 @@ def test_a_resumed_epoch_of_which_nothing_remains_ends(tmp_path):
         checkpoint={"allow_changed_data": True},
     )
     assert resumed.step == 9
-    assert ends == [(5, 0), (8, 1)]
+    assert ends == [(5, 0), (8, 1), (9, 2)]
 
 
 @pytest.mark.parametrize(("size", "left"), [(4, 4), (3, 4), (8, 4)])
@@ -537,6 +537,42 @@ def test_the_documented_callback_signature(tmp_path):
     )
     assert [entry[:2] for entry in seen] == [(6, 0), (12, 1)]
     assert {"train_loss", "val_loss"} <= set(seen[0][2])
+
+
+class Epochs(Callback):
+    """Remembers its calls of `on_epoch_end`, in checkpoints too."""
+
+    def __init__(self):
+        self.seen = []
+        self.metrics = []
+
+    def on_epoch_end(self, trainer, epoch, metrics):
+        self.seen.append([trainer.step, epoch])
+        self.metrics.append(metrics)
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = [*state["seen"]]
+
+
+def test_training_that_ends_inside_an_epoch_reports_its_part(tmp_path):
+    """And goes on from there as if it had never been stopped."""
+    constant = {"scheduler": {"type": "constant"}}
+    straight, short, resumed, again = Epochs(), Epochs(), Epochs(), Epochs()
+    whole = train(tmp_path / "straight", max_steps=12, **constant, callbacks=[straight])
+    part = train(tmp_path / "run", max_steps=9, **constant, callbacks=[short])  # of 6 to an epoch
+    assert short.seen == [[6, 0], [9, 1]]
+    saved = part.checkpoints.load_checkpoint("latest").metadata.metrics
+    assert short.metrics[-1]["train_loss"] == saved["train_loss"] != short.metrics[0]["train_loss"]
+    assert short.metrics[-1]["val_loss"] == saved["val_loss"]
+    train(tmp_path / "run", resume="latest", max_steps=9, **constant, callbacks=[again])  # which has nothing left to do
+    assert again.seen == [[6, 0]]
+    rest = train(tmp_path / "run", resume="latest", max_steps=12, **constant, callbacks=[resumed])
+    assert same(weights(rest), weights(whole))
+    assert resumed.seen == straight.seen == [[6, 0], [12, 1]]
+    assert resumed.metrics[-1] == straight.metrics[-1]
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_naming_the_batch(tmp_path):

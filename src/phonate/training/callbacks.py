@@ -116,7 +116,12 @@ class Callback:
         """Before the first batch of an epoch (from 0)."""
 
     def on_epoch_end(self, trainer: TrainerView, epoch: int, metrics: dict[str, float]) -> None:
-        """After the last batch of an epoch and the validation that falls on it, if any."""
+        """After the last batch of an epoch and the validation that falls on it, if any, with the metrics of both.
+
+        Where training ends inside an epoch (`max_steps`, or a callback that stops it), it is called after the last save
+        with the metrics of that part. A run that is resumed there knows nothing of it, and calls this again at the end
+        of the epoch.
+        """
 
     def on_batch_begin(self, trainer: TrainerView, batch: Batch) -> None:
         """Before the forward pass of each micro-batch. `batch` is on the device.

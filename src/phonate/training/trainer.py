@@ -701,8 +701,20 @@ class Trainer:
         self.progress.unfinished = False
         if due or is_best or self.finished:
             self.save(is_best)
+        if self.finished and not epoch_done:
+            self._end_within_epoch(metrics)
         if self.device.type == "cpu" and (metrics or due):
             return_freed_pages()
+
+    def _end_within_epoch(self, metrics: Mapping[str, float]) -> None:
+        """Report the part of an epoch after which training ends. What a resume restores is saved already, and a run
+        that goes on from there is in the middle of the epoch."""
+        if not self.callbacks.on_epoch_end:
+            return
+        self.checkpoints.flush()  # the state of callbacks is written as it was before
+        part = self.meters.epoch_means(self.meters.state(), self.train_step.weights)
+        for hook in self.callbacks.on_epoch_end:
+            hook(self, self.epoch, {**{f"train_{name}": value for name, value in part.items()}, **metrics})
 
     def _due(self, interval: Interval, epoch_done: bool) -> bool:
         if isinstance(interval, int):

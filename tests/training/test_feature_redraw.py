@@ -87,8 +87,12 @@ def test_a_resume_repeats_the_features_bit_for_bit(tmp_path: Path) -> None:
     assert all(torch.equal(saved[name], tensor) for name, tensor in wanted.items())
 
 
-def test_a_checkpoint_without_features_can_be_resumed_and_says_why_it_is_no_model(tmp_path: Path) -> None:
+def test_a_checkpoint_without_features_can_be_resumed_and_says_why_it_is_no_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     trainer = train(tmp_path / "run", LinearTask(), checkpoint={"snapshot_features": False})
+    assert caplog.text.count("training.checkpoint.snapshot_features=false") == 1
+    assert "not used for inference" in caplog.text
     saved = trainer.checkpoints.load_checkpoint("latest").weights
     assert not any(name.endswith("projection_ME") for name in saved)
     train(tmp_path / "run", LinearTask(), checkpoint={"snapshot_features": False}, resume="latest", max_steps=9)

@@ -193,12 +193,13 @@ class Weights:
         self.task = task
         self.model = model
         self.ema = ema
-        self._left_out = set() if keep_features else _feature_buffers(model)
+        self.left_out = set() if keep_features else _feature_buffers(model)
+        """Names of the tensors that are not stored."""
 
     def raw(self) -> dict[str, Tensor]:
         """The weights that training goes on from."""
         saved = self.task.saved(self.model)
-        return {name: tensor for name, tensor in saved.items() if name not in self._left_out}
+        return {name: tensor for name, tensor in saved.items() if name not in self.left_out}
 
     def for_inference(self, averaged: bool) -> dict[str, Tensor]:
         """The weights that inference uses: the averages where there are any and they are `averaged_is_better`."""
@@ -501,6 +502,11 @@ class Trainer:
     def _build_saver(self) -> Saver:
         """The parts of the run's state, by their names in a checkpoint, and what saves them."""
         weights = Weights(self.task, self.model, self.ema, self.settings.checkpoint.snapshot_features)
+        if weights.left_out and self.ranks.is_main:
+            logger.warning(
+                "training.checkpoint.snapshot_features=false: the checkpoints of this model can be resumed, with new "
+                "random features, but not used for inference, evaluation or export; leave it out to have them saved"
+            )
         digests = self.train_source.digests()
         parts: Parts = {
             "data": None if digests is None else TrainingData(digests, self.settings.checkpoint.allow_changed_data),

@@ -4,15 +4,18 @@
     OMP_NUM_THREADS=1 python benchmarks/train_start.py --other /tmp/older/src [--rounds 9] [--out FILE.md]
 
 Runs start in turns, one at a time, with prepared data, compiled modules and files in the page cache. A callback from a
-plug-in ends each where its first batch goes into the model. Medians of wall time and of processor time.
+plug-in notes when the first batch goes into the model and ends the process after the first step of the optimizer.
+Medians. Processor time is compared, as it depends less on what else the machine does; the step's own computation, which
+is in the second figure, is the same for both.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib.metadata
 import os
 import platform
-import resource
 import shlex
 import shutil
 import statistics
@@ -29,45 +32,55 @@ RECIPES = {
     "conversion": ("conversion", "size=tiny", "data.path=clips", "data.cache_dir=cache"),
     "language": ("language", "size=tiny", "data.path=text.txt", "training.batch_size=2"),
 }
-FIRST = "first batch at "
+REACHED = "reached "
 PLUGIN = f"""
 import os, sys, time
 from phonate.training.callbacks import CALLBACKS, Callback
 
 class Stop(Callback):
+    reached = []
+
+    def note(self):
+        self.reached += [time.time(), time.process_time()]
+
     def on_batch_begin(self, trainer, batch):
-        sys.stderr.write(f"{FIRST}{{time.time()}}\\n")
-        sys.stderr.flush()
+        if not self.reached:
+            self.note()
+
+    def on_optimizer_step(self, trainer):
+        self.note()
+        print("{REACHED}", *self.reached, file=sys.stderr, flush=True)
         os._exit(0)
 
-CALLBACKS.register("stop_at_first_batch", Stop)
+CALLBACKS.register("stop_at_first_step", Stop)
 """
 _HEADER = """# From the command to the first step
 
     OMP_NUM_THREADS=1 python {command}
 
-`phonate train RECIPE size=tiny`, data prepared, up to the first batch. Medians of {rounds} rounds in turns. {machine},
-{cores} cores, load {load:.2f}; Python {python}.
+`phonate train RECIPE size=tiny`, data prepared, modules compiled: until the first batch goes into the model, and until
+the optimizer's first step is done. Seconds of processor time (of wall time), medians of {rounds} rounds in turns; ratios
+of processor time. {machine}, {cores} cores shared with other work, load {load:.2f}; Python {python}, torch {torch}.
 
-| recipe | these sources, s (processor) | older ones, s (processor) | ratio |
-|---|---|---|---|
+| recipe | first batch | older | ratio | first step | older | ratio |
+|---|---|---|---|---|---|---|
 """
 
 
-def start(recipe: str, sources: Path, folder: Path) -> tuple[float, float]:
-    """Wall and processor seconds of a start with the sources in `sources`."""
+def start(recipe: str, sources: Path, folder: Path) -> list[float]:
+    """Wall and processor seconds until the first batch, then until the first step, with the sources in `sources`."""
     shutil.rmtree(folder / "run", ignore_errors=True)
     command = [sys.executable, "-m", "phonate", "--plugin", "stop.py", "train", *RECIPES[recipe]]
-    command += ["training.callbacks=[{type: stop_at_first_batch}]", "--output", "run", "--mode", "cpu"]
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
-    environment = {**os.environ, "PYTHONPATH": str(sources)}
+    command += ["training.callbacks=[{type: stop_at_first_step}]", "--output", "run", "--mode", "cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(sources), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    started = time.time()
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    reached = [line for line in ran.stderr.splitlines() if line.startswith(FIRST)]
+    reached = [line.split()[1:] for line in ran.stderr.splitlines() if line.startswith(REACHED)]
     if not reached:
         raise SystemExit(f"{shlex.join(command)} ended with {ran.returncode}:\n{ran.stderr}")
-    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return float(reached[0].removeprefix(FIRST)) - started, processor
+    batch, batch_cpu, step, step_cpu = map(float, reached[0])
+    return [batch - started, batch_cpu, step - started, step_cpu]
 
 
 def prepare(folder: Path) -> None:
@@ -88,7 +101,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     sides = {"ours": SOURCES, "older": options.other.resolve()}
-    taken: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    taken: dict[tuple[str, str], list[list[float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)
@@ -105,12 +118,16 @@ def main() -> None:
         cores=os.cpu_count(),
         load=os.getloadavg()[0],
         python=platform.python_version(),
+        torch=importlib.metadata.version("torch"),
     )
     for recipe in options.recipes:
-        (ours, cpu), (older, older_cpu) = (
-            [statistics.median(values) for values in zip(*taken[recipe, side], strict=True)] for side in sides
-        )
-        text += f"| {recipe} | {ours:.2f} ({cpu:.2f}) | {older:.2f} ({older_cpu:.2f}) | {ours / older:.2f} |\n"
+        ours, older = ([statistics.median(one) for one in zip(*taken[recipe, side], strict=True)] for side in sides)
+        text += f"| {recipe} |"
+        for wall, cpu in ((0, 1), (2, 3)):
+            text += f" {ours[cpu]:.2f} ({ours[wall]:.2f}) | {older[cpu]:.2f} ({older[wall]:.2f}) |"
+            text += f" {ours[cpu] / older[cpu]:.2f} |"
+        text += "\n"
+    text += f"\nMeasured on {datetime.date.today().isoformat()}.\n"
     print(text)
     if options.out:
         options.out.write_text(text, encoding="utf-8")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import gzip
 import importlib.resources
-import json
 from typing import Any
+
+from pydantic_core import from_json
 
 _FILES = importlib.resources.files("phonate.text.english")
 
@@ -18,7 +19,8 @@ _FILES = importlib.resources.files("phonate.text.english")
 @functools.cache
 def _tables() -> tuple[dict[str, Any], dict[str, Any]]:
     """The checked and the unchecked half: word -> phones, or part of speech -> phones, separated by spaces."""
-    document = json.loads(gzip.decompress((_FILES / "lexicon.json.gz").read_bytes()))
+    # in half the time that the json module takes: every voice that is trained or speaks waits for it
+    document = from_json(gzip.decompress((_FILES / "lexicon.json.gz").read_bytes()), cache_strings=False)
     return document["checked"], document["unchecked"]
 
 

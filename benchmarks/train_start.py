@@ -59,8 +59,8 @@ _HEADER = """# From the command to the first step
     OMP_NUM_THREADS=1 python {command}
 
 `phonate train RECIPE size=tiny`, data prepared, modules compiled: until the first batch goes into the model, and until
-the optimizer's first step is done. Seconds of processor time (of wall time), medians of {rounds} rounds in turns; ratios
-of processor time. {machine}, {cores} cores shared with other work, load {load:.2f}; Python {python}, torch {torch}.
+the optimizer's first step is done. Seconds of processor time (of wall time): medians of {rounds} rounds in turns
+and ratios. {machine}, {cores} cores shared with other work, load {load:.2f}; Python {python}, torch {torch}.
 
 | recipe | first batch | older | ratio | first step | older | ratio |
 |---|---|---|---|---|---|---|

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_corpora import RATE, corpus, wav
 
+from phonate.audio.decoding import Recording
+from phonate.audio.processor import AudioProcessor
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
 from phonate.data.settings import VoiceData
@@ -238,3 +242,32 @@ def test_what_a_killed_preparation_left_behind_is_removed(folder):
     left = {entry.name for entry in cache.iterdir()}
     assert {other, running, "notes.1"} <= left
     assert not {mine, old} & left
+
+
+class Voices(VoiceData):
+    """Settings of a task that learns each speaker's voice."""
+
+    @property
+    def requirements(self):
+        return replace(super().requirements, trained_speaker=True)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_recording_is_decoded_once_on_its_way_into_the_cache(tmp_path, monkeypatch, split):
+    """Unless it is known only behind the last row which rows can be used, as it is where speakers are held out."""
+    for number, name in enumerate("abc"):
+        wav(tmp_path / f"{name}.wav", 0.5, 200.0 + 30.0 * number)
+    (tmp_path / "broken.wav").write_text("no recording")
+    lines = [{"audio_path": f"{name}.wav", "speaker_id": "ann", "split": "train"} for name in ("a", "broken", "b")]
+    lines.append({"audio_path": "c.wav", "speaker_id": "bob", "split": split})
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    decoded = []
+    blocks = Recording.blocks
+    monkeypatch.setattr(Recording, "blocks", lambda self, *part: decoded.append(self._path.stem) or blocks(self, *part))
+    data = Voices(**corpus(tmp_path / "list.jsonl").model_dump())
+    prepared = prepare(data)
+    assert prepared.index.id[:] == (["a", "b", "c"] if split == "train" else ["a", "b"])
+    assert sorted(decoded) == (["a", "b", "c"] if split == "train" else ["a", "a", "b", "b", "c"])
+    for number, name in enumerate(prepared.index.id[:]):
+        sound = AudioProcessor(data.audio).load(tmp_path / f"{name}.wav")
+        np.testing.assert_allclose(prepared.cache.waveform(number), sound, atol=1e-4)

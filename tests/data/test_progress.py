@@ -13,7 +13,7 @@ def test_work_on_a_corpus_is_heard_by_whoever_listens(tone_corpus, tmp_path):
     with progress_listener(lambda *said: heard.append(said)):
         settings = VoiceData(path=str(tone_corpus), cache_dir=str(tmp_path))
         open_pitch(prepare(settings), settings.audio)
-    for what in ("checking recordings", "computing features", "computing pitch"):
+    for what in ("preparing recordings", "computing pitch"):
         assert [said for said in heard if said[0] == what] == [(what, done + 1, 18) for done in range(18)]
 
 

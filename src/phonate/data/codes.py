@@ -32,7 +32,15 @@ from phonate.compute.resources import cores
 from phonate.config.errors import DataError
 from phonate.data.dialogues.dialogue import Audio
 from phonate.data.manifests.rows import Row
-from phonate.data.manifests.validation import Inspection, Unusable, file_info, inspect, require_length, require_part
+from phonate.data.manifests.validation import (
+    Inspection,
+    Unusable,
+    file_info,
+    in_threads,
+    inspect,
+    require_length,
+    require_part,
+)
 from phonate.data.progress import Stage, report_progress
 from phonate.data.store.cache import damaged, new_folder, verify
 
@@ -64,7 +72,6 @@ def _locked(descriptor: int, wait: bool) -> bool:
 
 VERSION = 1
 """Raise it when facts are measured otherwise."""
-_AT_ONCE = 1024
 _SLACK_SECONDS = 0.05  # as read_audio: times in lists are rounded
 
 
@@ -111,12 +118,10 @@ def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads
 
 def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> dict[Audio, Found]:
     found: dict[Audio, Found] = {}
-    with ThreadPoolExecutor(threads or cores()) as pool:
-        for start in range(0, len(audios), _AT_ONCE):  # not all as futures: there may be a million
-            some = audios[start : start + _AT_ONCE]
-            for audio, facts in zip(some, pool.map(lambda one: _measured(one, max_seconds), some), strict=True):
-                found[audio] = facts
-                report_progress(Stage.CHECKING, len(found), len(audios))
+    measured = in_threads(lambda one: _measured(one, max_seconds), audios, threads or cores())
+    for audio, facts in zip(audios, measured, strict=True):
+        found[audio] = facts
+        report_progress(Stage.CHECKING, len(found), len(audios))
     return found
 
 
@@ -135,7 +140,7 @@ def _measured(audio: Audio, max_seconds: float) -> Found:
         info = file_info(path)
         end = require_part(audio.start, audio.end, info.duration, _SLACK_SECONDS)
         require_length(end - audio.start, "data", most=max_seconds)
-        return inspect(Row(audio.path, path, (), audio.path, start=audio.start, end=audio.end), info)
+        return inspect(Row(audio.path, path, (), audio.path, start=audio.start, end=audio.end), info)[0]
     except Unusable as why:
         return why
 

@@ -16,6 +16,7 @@ class Stage(StrEnum):
 
     READING = "reading recordings"
     CHECKING = "checking recordings"
+    PREPARING = "preparing recordings"
     FORMATS = "checking formats"
     EXTRACTING = "extracting features"
 

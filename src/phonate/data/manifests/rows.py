@@ -425,15 +425,17 @@ def read_part(row: Row, sample_rate: int | None = None) -> tuple[FloatArray, int
     Raises DataError as `read_audio` does.
     """
     with open_recording(row.path) as recording:
-        rate = recording.sample_rate
-        if row.channel is not None and sample_rate not in (None, rate):  # as `part_blocks`, to the bit
-            assert sample_rate is not None
-            return joined(resampled(blocks_of(row, recording), rate, sample_rate)), sample_rate
         waveform = joined(blocks_of(row, recording))
-    if sample_rate in (None, rate):
+        return at_rate(row, waveform, recording.sample_rate, sample_rate or recording.sample_rate)
+
+
+def at_rate(row: Row, waveform: FloatArray, rate: int, new_rate: int) -> tuple[FloatArray, int]:
+    """The waveform (samples,) of a row at another rate, and that rate."""
+    if rate == new_rate:
         return waveform, rate
-    assert sample_rate is not None
-    return resample(waveform, rate, sample_rate), sample_rate
+    if row.channel is not None:  # as `part_blocks`, to the bit
+        return joined(resampled([waveform], rate, new_rate)), new_rate
+    return resample(waveform, rate, new_rate), new_rate
 
 
 def load_row(row: Row, sample_rate: int) -> FloatArray:

@@ -14,13 +14,13 @@ import hashlib
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -42,9 +42,11 @@ from phonate.data.manifests.rows import (
     printable,
 )
 from phonate.data.parallel import Progress as Progress
-from phonate.data.progress import report_progress
+from phonate.data.progress import Item, Stage, report_progress
 
 logger = logging.getLogger("phonate")
+
+Result = TypeVar("Result")
 
 _NAMED = 5
 
@@ -195,8 +197,9 @@ def reason_of(error: BaseException) -> str:
     return said if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {said}; export it again"
 
 
-def inspect(row: Row, info: AudioInfo) -> Inspection:
-    """Read all samples of a row whose file `info` describes; one over LONG_SECONDS is read in blocks.
+def inspect(row: Row, info: AudioInfo) -> tuple[Inspection, FloatArray | None]:
+    """Read all samples of a row whose file `info` describes. They are returned, too, at their own rate, but for a row
+    over LONG_SECONDS (None), which is read in blocks.
 
     Raises Unusable where they can't be decoded."""
     rate, end = info.sample_rate, info.duration if row.end is None else row.end
@@ -209,11 +212,12 @@ def inspect(row: Row, info: AudioInfo) -> Inspection:
 
     with decoding(), open_recording(row.path) as recording:
         blocks = digested(blocks_of(row, recording))
-        if end - row.start <= LONG_SECONDS:
-            quality = describe(joined(blocks), rate)
-        else:
+        waveform = joined(blocks) if end - row.start <= LONG_SECONDS else None
+        if waveform is None:
             quality = describe_blocks(regrouped(blocks, round(BLOCK_SECONDS * rate)), rate)
-        return Inspection(digest=digest.hexdigest(), quality=quality, remarks=tuple(recording.remarks))
+        else:
+            quality = describe(waveform, rate)
+        return Inspection(digest=digest.hexdigest(), quality=quality, remarks=tuple(recording.remarks)), waveform
 
 
 def file_info(path: Path) -> AudioInfo:
@@ -366,6 +370,7 @@ def _finding(reason: str, detail: str, score: float, warned: bool) -> Finding:
 
 
 THREADS = 4
+_AT_ONCE = 64
 SILENT_SHARE = 0.5
 _OVERLAP_SECONDS = 0.1
 
@@ -444,31 +449,49 @@ def validate(
     threads: int | None = None,
 ) -> list[Checked]:
     """Read every recording, all samples of it, and fill in `report`; returns those that meet the requirements."""
+    results = validated(rows, requirements, report, lambda *_: None, Stage.CHECKING, progress, threads)
+    return [checked for checked, _ in results]
+
+
+def validated(
+    rows: Iterable[Row | Problem],
+    requirements: Requirements,
+    report: Report,
+    then: Callable[[Checked, FloatArray | None], Result],
+    stage: Stage,
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> Iterator[tuple[Checked, Result]]:
+    """As `validate`, row by row, each with the result of `then`, which gets the samples that were read (None for a
+    long recording) in the same thread, so that nobody has to decode them again. `report` is complete at the end."""
     listed = list(rows)
     report.listed = len(listed)
     unique = list(_unique(listed, report))
     usable: list[Checked] = []
-    with ThreadPoolExecutor(threads or THREADS) as pool:
-        # In slices, so that a long corpus is not held in memory as futures.
-        remaining, done = iter(unique), 0
-        while chunk := list(islice(remaining, 256)):
-            for found in pool.map(lambda row: check(row, requirements), chunk):
-                done += 1
-                _count(found, usable, report)
-                (progress or report_progress)("checking recordings", done, len(unique))
+
+    def one(row: Row) -> tuple[list[Problem], tuple[Checked, Result] | None]:
+        checked, problems, waveform = check(row, requirements)
+        return problems, None if checked is None else (checked, then(checked, waveform))
+
+    for done, (problems, result) in enumerate(in_threads(one, unique, threads or THREADS), start=1):
+        if result is None:
+            report.refused.extend(problems)
+        else:
+            report.warnings.extend(problems)
+            usable.append(result[0])
+            _add(result[0], report)
+            yield result
+        (progress or report_progress)(stage, done, len(unique))
     report.warnings.extend(_duplicates(usable))
     report.warnings.extend(speech_warnings(usable))
-    return usable
 
 
-def _count(found: tuple[Checked | None, list[Problem]], usable: list[Checked], report: Report) -> None:
-    checked, problems = found
-    if checked is None:
-        report.refused.extend(problems)
-        return
-    report.warnings.extend(problems)
-    usable.append(checked)
-    _add(checked, report)
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """`function(item)` for each item, in order; few at a time, for there may be a million, and results may be large."""
+    with ThreadPoolExecutor(threads) as pool:
+        remaining = iter(items)
+        while chunk := list(islice(remaining, _AT_ONCE)):
+            yield from pool.map(function, chunk)
 
 
 def _add(checked: Checked, report: Report) -> None:
@@ -549,8 +572,9 @@ def _unique(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
             yield row
 
 
-def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Problem]]:
-    """The row with what its file holds, and warnings; or None and the one reason why it can't be used."""
+def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Problem], FloatArray | None]:
+    """The row with what its file holds, warnings, and its samples as `inspect` returns them; or None and the one
+    reason why it can't be used."""
     try:
         _require_labels(row, requirements)
         info = file_info(row.path)
@@ -560,14 +584,14 @@ def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Pr
         _require_segments(row, end, info.duration, requirements)
         if row.end is not None and row.end > info.duration:
             row = replace(row, end=None)
-        inspection = inspect(row, info)
+        inspection, waveform = inspect(row, info)
         # Again, by the samples that are there: some headers only estimate the length.
         require_length(inspection.seconds, "data.audio", requirements.min_seconds, requirements.max_seconds)
         inspection.require_sound()
     except Unusable as why:
-        return None, [why.problem(row.id, row.place)]
+        return None, [why.problem(row.id, row.place)], None
     checked = Checked(**vars(inspection), row=row, sample_rate=info.sample_rate, channels=info.channels)
-    return checked, list(_warnings(checked))
+    return checked, list(_warnings(checked)), waveform
 
 
 def _require_labels(row: Row, requirements: Requirements) -> None:

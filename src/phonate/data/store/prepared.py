@@ -12,11 +12,10 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, groupby, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,18 @@ from phonate.config.errors import DataError
 from phonate.data.batches.dataset import digest_of
 from phonate.data.features import FEATURES, Features
 from phonate.data.manifests.manifest import cut_document, list_corpus
-from phonate.data.manifests.rows import LONG_SECONDS, Problem, Row, official_split, part_blocks, read_part
-from phonate.data.manifests.validation import Checked, Report, of_trained_speakers, validate, warn_left_out
+from phonate.data.manifests.rows import LONG_SECONDS, Problem, Row, at_rate, official_split, part_blocks, read_part
+from phonate.data.manifests.validation import (
+    Checked,
+    Report,
+    in_threads,
+    of_trained_speakers,
+    validate,
+    validated,
+    warn_left_out,
+)
 from phonate.data.parallel import Progress
-from phonate.data.progress import ignore_progress, report_progress
+from phonate.data.progress import Stage, ignore_progress, report_progress
 from phonate.data.settings import RecordingData, cache_root
 from phonate.data.store.cache import (
     FILE_SCALE,
@@ -54,22 +61,32 @@ _SCRATCH = "scratch.float32"
 _BLOCK_SAMPLES = 1 << 20
 
 
+Computed = tuple[FloatArray, NDArray[Any]] | None
+"""Waveform (samples,) and features (frames, W) of a recording; None for a long one, which is written in blocks."""
+
+
 def build(
     folder: Path,
-    checked: Sequence[Checked],
+    rows: Sequence[Row | Problem],
+    settings: RecordingData,
     report: Report,
     features: Features,
     progress: Progress | None,
-    threads: int | None = None,
 ) -> None:
-    """Write everything beside its final name, then rename. Raises DataError where the disk is full or read-only."""
+    """Write everything beside its final name, then rename. Raises DataError where nothing can be used, or the disk is
+    full or read-only."""
     try:
         with new_folder(folder) as beside:
             full_scale = NORMALISED_SCALE if features.normalises_level else FILE_SCALE
+            checked: list[Checked] = []
             with CacheWriter(beside, features.width, features.dtype, full_scale) as writer:
-                written = _write(writer, checked, features, beside / _SCRATCH, threads or THREADS)
-                for done, _ in enumerate(written, start=1):
-                    (progress or report_progress)("computing features", done, len(checked))
+                for item, computed in _computed(rows, settings, report, features, progress):
+                    if computed is None:
+                        _write_long(writer, item, features, beside / _SCRATCH)
+                    else:
+                        writer.add(*computed)
+                    checked.append(item)
+                report.require_usable()
             index_of(checked, writer).save(beside)
             with gzip.open(beside / "cuts.jsonl.gz", "wt", encoding="ascii") as manifest:
                 manifest.writelines(json.dumps(cut_document(one)) + "\n" for one in checked)
@@ -78,33 +95,41 @@ def build(
         raise DataError(_explained(error, folder.parent)) from error
 
 
-def _write(
-    writer: CacheWriter, checked: Sequence[Checked], features: Features, scratch: Path, threads: int
-) -> Iterator[None]:
-    """Append each recording; yields when one is written."""
-    for is_long, group in groupby(checked, key=lambda one: one.seconds > LONG_SECONDS):
-        if is_long:
-            for item in group:
-                _write_long(writer, item, features, scratch)
-                yield
-        else:
-            for waveform, values in _computed(group, features, threads):
-                writer.add(waveform, values)
-                yield
-
-
 def _computed(
-    checked: Iterator[Checked], features: Features, threads: int
-) -> Iterator[tuple[FloatArray, NDArray[Any]]]:
-    def one(item: Checked) -> tuple[FloatArray, NDArray[Any]]:
-        waveform, _ = read_part(item.row, features.audio.sample_rate)
+    rows: Sequence[Row | Problem],
+    settings: RecordingData,
+    report: Report,
+    features: Features,
+    progress: Progress | None,
+) -> Iterator[tuple[Checked, Computed]]:
+    """The recordings that can be used with what is written of them; `report` is complete at the end.
+
+    Each is computed from the samples that were read to check it. Where rows are held out, whose speakers may not be in
+    training, it is known only of all rows together which can be used: then they are decoded again."""
+
+    def compute(item: Checked, waveform: FloatArray | None) -> Computed:
+        if item.seconds > LONG_SECONDS:
+            return None
+        rate = features.audio.sample_rate
+        if waveform is None:
+            waveform, _ = read_part(item.row, rate)
+        else:
+            waveform, _ = at_rate(item.row, waveform, item.sample_rate, rate)
         if features.normalises_level:
             waveform = normalised_peak(waveform)
         return waveform, features.of_recording(item.row.id).compute(waveform)
 
-    with ThreadPoolExecutor(threads) as pool:
-        while chunk := list(islice(checked, 64)):
-            yield from pool.map(one, chunk)
+    needs, threads = settings.requirements, settings.threads
+    splits = {official_split(row.split) for row in rows if isinstance(row, Row)}
+    if not needs.trained_speaker or splits.isdisjoint(settings.held_out_splits):
+        yield from validated(rows, needs, report, compute, Stage.PREPARING, progress, threads)
+        return
+    usable = validate(rows, needs, report, progress, threads)
+    checked = of_trained_speakers(usable, report, settings.held_out_splits)
+    results = in_threads(lambda item: compute(item, None), checked, threads or THREADS)
+    for done, result in enumerate(zip(checked, results, strict=True), start=1):
+        yield result
+        (progress or report_progress)(Stage.PREPARING, done, len(checked))
 
 
 def _write_long(writer: CacheWriter, item: Checked, features: Features, scratch: Path) -> None:
@@ -237,11 +262,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
     folder = cache_root(settings) / fingerprint
     if not (folder / REPORT).is_file():
         progress = progress or (None if settings.shows_progress else ignore_progress)
-        checked = validate(rows, settings.requirements, report, progress, settings.threads)
-        report.require_usable()
-        if settings.requirements.trained_speaker:
-            checked = of_trained_speakers(checked, report, settings.held_out_splits)
-        build(folder, checked, report, stored, progress, settings.threads)
+        build(folder, rows, settings, report, stored, progress)
     verify(folder)
     try:
         index = Index.load(folder)

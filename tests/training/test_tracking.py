@@ -17,11 +17,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_tasks import RegressionTask
+from test_trainer import train
 
 from phonate.compute.device import host_usage
 from phonate.config.errors import InputError, MissingPackageError, TrainingError
 from phonate.config.randomness import derived_seed
+from phonate.training.callbacks import Callback
 from phonate.training.settings import LoggingSettings
+from phonate.training.task import losses
 from phonate.training.tracking import MetricStream, Sink, build_stream, read_events, read_metrics
 from phonate.training.tracking.console import ConsoleSink
 from phonate.training.tracking.stream import JsonLines, SystemMonitor
@@ -577,6 +581,44 @@ def test_verbosity(verbosity, lines):
     sink.write(1, "train", {"loss": 0.5}, 0)
     sink.write(2, "train", {"system/memory_gb": 0.5}, 0)
     assert len(screen.file.getvalue().splitlines()) == lines
+
+
+def test_log_metrics_may_mean_validation_alone(caplog):
+    recorder = Recorder()
+    stream = MetricStream([recorder], only=["val_loss"])
+    for split in ("train", "epoch", "validation"):
+        stream.emit(10, split, {"loss": 1.0, "mse": 1.0})
+    stream.close()
+    assert [(split, values) for _, split, values, *_ in recorder.seen] == [("validation", {"loss": 1.0})]
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("name", ["nosuch", "mxe", "train_loss"])
+def test_log_metrics_that_nothing_reports_are_refused_before_training(tmp_path, name):
+    class Declared(RegressionTask):
+        @property
+        def metrics(self):
+            return losses(["mse"])
+
+    hint = {"nosuch": "choose from.* mse", "mxe": r"did you mean mse\?", "train_loss": "loss"}[name]
+    with pytest.raises(InputError, match=rf"log_metrics: .*'{name}'; .*{hint}"):
+        train(tmp_path / "run", Declared(), logging={"log_metrics": ["loss", name]})
+    assert not (tmp_path / "run/metrics.jsonl").exists()
+    shown = ["mse", "val_mse", "learning_rate", "grad_norm/0", "data_wait", "system/*", "nosuch*"]
+    train(tmp_path / "known", Declared(), max_steps=1, logging={"log_metrics": shown})
+
+
+def test_log_metrics_may_name_what_callbacks_of_ones_own_report(tmp_path):
+    class Own(Callback):
+        def on_optimizer_step(self, trainer):
+            trainer.emit({"mood": 1.0})
+
+    class Declared(RegressionTask):
+        @property
+        def metrics(self):
+            return losses(["mse"])
+
+    train(tmp_path / "run", Declared(), max_steps=1, callbacks=[Own()], logging={"log_metrics": ["mood"]})
 
 
 def test_log_metrics_that_keep_nothing_are_reported_at_the_first_line(caplog):

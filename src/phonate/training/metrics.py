@@ -258,6 +258,25 @@ def check_metrics(options: Sequence[MetricOption], known: Collection[str]) -> No
             )
 
 
+_SPEED = ("steps_per_second", "samples_per_second", "data_wait")
+_MEASURED = ("learning_rate", "grad_norm", "grad_scale", "sparsity", *_SPEED)
+"""What the trainer and the package's callbacks report of training, besides losses."""
+_FAMILIES = ("learning_rate", "grad_norm/", "memory/", "system/")
+"""How names begin of which a model or a machine has several."""
+
+
+def check_shown(names: Iterable[str], reported: Iterable[str]) -> None:
+    """Raise UnknownMetricError for a name in `training.logging.log_metrics`, unless it is a pattern, that is neither
+    among the metrics that the task has `reported` nor among those of the trainer."""
+    known = [LOSS, *reported, *_MEASURED]
+    for name in names:
+        is_pattern = any(character in name for character in "*?[")
+        if not is_pattern and not name.startswith(_FAMILIES) and name.removeprefix("val_") not in known:
+            raise UnknownMetricError(
+                f"training.logging.log_metrics: nothing reports a metric {name!r}; {nearest(name, sorted({*known}))}"
+            )
+
+
 def check_measured(options: Sequence[MetricOption], metrics: Collection[str], terms: Collection[str]) -> None:
     """Check `options` against what a validation reported: its `metrics`, among them the loss `terms`.
 

@@ -257,7 +257,8 @@ class LoggingSettings(Settings):
     wandb_tags: tuple[str, ...] = ()
     """W&B tags."""
     log_metrics: tuple[str, ...] | None = None
-    """Show only these metrics in the console and the trackers; metrics.jsonl has all. Null: all."""
+    """Show only these metrics in the console and the trackers; metrics.jsonl has all. Names or wildcards: `loss` is
+    that of training and validation, `val_loss` that of validation alone. Null: all."""
     log_model: bool = False
     """Upload checkpoints to W&B as artifacts."""
     log_gradients: bool = False

@@ -28,7 +28,7 @@ from phonate.training.callbacks import (
 )
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.loading import load
-from phonate.training.metrics import MetricOption, directed, watches
+from phonate.training.metrics import MetricOption, check_shown, directed, watches
 from phonate.training.profiling import InterbatchProfiler
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
@@ -242,7 +242,18 @@ def check_settings(
     configured = build_callbacks(settings)
     if not task.random_features and any(isinstance(one, FeatureRedrawCallback) for one in configured):
         raise InputError(NOTHING_TO_REDRAW)
+    _check_shown(task, settings, [*configured, *callbacks])
     return *directed(settings, task.metrics, [*configured, *callbacks]), configured
+
+
+def _check_shown(task: Task, settings: TrainingSettings, callbacks: Sequence[Callback]) -> None:
+    """Refuse names of metrics to show that nothing reports, where all that are reported are known beforehand: the task
+    declares its own, and there is no callback from elsewhere. Raises UnknownMetricError."""
+    shown, declared = settings.logging.log_metrics, task.metrics
+    foreign = any(not type(one).__module__.startswith("phonate.") for one in callbacks)
+    if shown is not None and declared is not None and not foreign:
+        names = [one.name for one in declared]
+        check_shown(shown, [*names, *task.loss_weights(0), *settings.loss.weights])
 
 
 def _check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:

@@ -6,7 +6,7 @@ Imports no torch before a decision or a check needs it, so that a mistake in a r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from phonate.compute.distributed import Ranks
+    from phonate.training.callbacks import Callback
     from phonate.training.settings import TrainingSettings
     from phonate.training.task import Task
 
@@ -213,17 +214,17 @@ class Plan:
             return recipe.parent if recipe is not None and (recipe.parent / TABLE).is_file() else None
         return run_with(recipe)
 
-    def check(self, ranks: Ranks | None = None, begins: bool | None = None) -> None:
+    def check(self, ranks: Ranks | None = None, begins: bool | None = None, callbacks: Sequence[Callback] = ()) -> None:
         """Refuse what training would refuse before it reads the corpus, in its words. Raises InputError.
 
-        `begins`: whether no checkpoint is resumed; None: as the plan says.
+        `begins`: whether no checkpoint is resumed; None: as the plan says. `callbacks`: see `train`.
         """
         from phonate.compute.distributed import Ranks
         from phonate.training.setup import check_settings
 
         _check_search_space(self.written)
         begins = self.resume is None and self.corpus if begins is None else begins
-        check_settings(self.task, self.settings, ranks or Ranks(), begins)
+        check_settings(self.task, self.settings, ranks or Ranks(), begins, callbacks)
 
 
 def _check_search_space(resolved: Resolved) -> None:

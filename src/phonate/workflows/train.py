@@ -169,7 +169,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
         threadpool_limits(settings.performance.threads, user_api="blas")
     task = plan.task
     if dry_run:
-        plan.check()
+        plan.check(callbacks=callbacks)
         run = Run(plan.run)
         return Trained(run, estimate(plan.resolved, task, device, run.path), 0)
     ranks = start_ranks(settings, device, several_phases=len(task.phases) > 1)
@@ -180,7 +180,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
             for line in filter(None, (transcribed, plan.reason)):
                 logger.info(line)
             checkpoint = _checkpoint_to_resume(plan, run)
-            plan.check(ranks, begins=checkpoint is None)
+            plan.check(ranks, begins=checkpoint is None, callbacks=callbacks)
             trainer = Trainer(
                 task,
                 settings,

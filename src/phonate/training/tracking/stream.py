@@ -60,7 +60,7 @@ class MetricStream:
     Args:
         sinks: Where metrics go.
         only: Names or wildcards (`logging.log_metrics`); only matching metrics are sent, except to sinks that keep all.
-            "loss" also matches "val_loss". None: all metrics.
+            "loss" is the loss of every split, "val_loss" that of validations. None: all metrics.
         system: System monitor, read with the training metrics of a step.
     """
 
@@ -88,8 +88,9 @@ class MetricStream:
             values = {**values, **self._system.read()}
         selected = values
         if self._only is not None:
-            selected = {name: value for name, value in values.items() if self._keeps(name)}
-            if values and not selected and split not in self._silent:
+            selected = {name: value for name, value in values.items() if self._keeps(name, split)}
+            here = split == "validation" or not all(wanted.startswith("val_") for wanted in self._only)
+            if values and not selected and here and split not in self._silent:
                 self._silent.add(split)
                 log.warning(
                     "training.logging.log_metrics: %s matches none of the %s metrics, so none is shown; available: %s",
@@ -101,12 +102,12 @@ class MetricStream:
             if shown := values if sink.keeps_all else selected:
                 sink.write(step, split, shown, epoch)
 
-    def _keeps(self, name: str) -> bool:
-        kept = self._wanted.get(name)
+    def _keeps(self, name: str, split: str) -> bool:
+        full = f"val_{name.removeprefix('val_')}" if split == "validation" else name
+        kept = self._wanted.get(full)
         if kept is None:
-            plain = name.removeprefix("val_")
-            kept = any(fnmatchcase(name, wanted) or fnmatchcase(plain, wanted) for wanted in self._only or ())
-            self._wanted[name] = kept
+            kept = any(_means(wanted, full) for wanted in self._only or ())
+            self._wanted[full] = kept
         return kept
 
     def event(self, step: int, name: str, **facts: Any) -> None:
@@ -140,9 +141,7 @@ class MetricStream:
             sink.close()
         for wanted in self._only or ():
             names = self._wanted
-            if names and not any(
-                fnmatchcase(name, wanted) or fnmatchcase(name.removeprefix("val_"), wanted) for name in names
-            ):
+            if names and not any(_means(wanted, name) for name in names):
                 log.warning(
                     "training.logging.log_metrics: no metric matched %s; available: %s",
                     wanted,
@@ -150,6 +149,11 @@ class MetricStream:
                 )
         self.sinks = []
         self._ticking = []
+
+
+def _means(wanted: str, name: str) -> bool:
+    """Whether a name or wildcard of `log_metrics` means a metric, which begins with `val_` if it is a validation's."""
+    return fnmatchcase(name, wanted) or fnmatchcase(name.removeprefix("val_"), wanted)
 
 
 def tag(names: Mapping[str, str], split: str, name: str) -> str:

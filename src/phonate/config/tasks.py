@@ -16,7 +16,7 @@ import importlib.util
 import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 from typing import Any, Literal
 
 from phonate.config.errors import InputError
@@ -144,15 +144,16 @@ class TaskRegistry(Registry[Any]):
 
     def own(self) -> Mapping[str, str]:
         """The tasks in the package's folders."""
-        return self._folders
+        return _tasks_in(self.package)
 
-    @cached_property
-    def _folders(self) -> dict[str, str]:
-        """A task and its package. One start asks for them 30 times, so the folders are read once."""
-        spec = importlib.util.find_spec(self.package)
-        folders = pkgutil.iter_modules(list(spec.submodule_search_locations or []) if spec else [])
-        packages = {folder.name: f"{self.package}.{folder.name}" for folder in folders}
-        return {name: package for name, package in packages.items() if _has_module(package, "settings")}
+
+@cache
+def _tasks_in(package: str) -> Mapping[str, str]:
+    """A task and its package. One start asks for them 30 times, so the folders are read once."""
+    spec = importlib.util.find_spec(package)
+    folders = pkgutil.iter_modules(list(spec.submodule_search_locations or []) if spec else [])
+    packages = {folder.name: f"{package}.{folder.name}" for folder in folders}
+    return {name: own for name, own in packages.items() if _has_module(own, "settings")}
 
 
 def _has_module(package: str, name: str) -> bool:

@@ -51,7 +51,7 @@ def test_the_best_is_kept_although_it_is_not_among_the_newest(tmp_path):
         WorseAndWorse(),
         max_steps=8,
         checkpoint={"interval": 1, "save_total_limit": 2},
-        validation={"interval": 2, "metric_for_best_model": "error"},
+        validation={"interval": 2, "metric_for_best_model": "error", "greater_is_better": False},
     )
     saved = infos(tmp_path / "run")
     assert sorted(saved) == [2, 7, 8]

@@ -208,6 +208,9 @@ def test_on_several_ranks_the_run_ends_with_what_to_change(tmp_path):
         def sum(self, numbers):
             return list(numbers)
 
+        def wrap(self, module):
+            return module
+
     task = small("forward")
     step = TrainStep(task, trainer.model, trainer.phases, trainer.settings, trainer.device, Two(1, 2), split=fail)
     with pytest.raises(TrainingError, match=r"other ranks wait for rank 1.*training\.batch_size"):

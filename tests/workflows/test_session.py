@@ -446,7 +446,7 @@ def test_a_model_that_does_not_load_takes_no_place(place, monkeypatch):
     def fail(*_):
         raise InputError("it does not load")
 
-    monkeypatch.setattr("phonate.workflows.session.session.sample", fail)
+    monkeypatch.setattr("phonate.workflows.session.recordings.sample", fail)
     assert not TrainingSession(voice_mode="voice", device="cpu", say=lambda line: None).run()
     assert saved.stat().st_ino == before
 

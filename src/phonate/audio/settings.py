@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from phonate.audio.mel_filters import empty_bands
+from phonate.audio.mel_scale import empty_bands
 from phonate.config.settings import Settings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]

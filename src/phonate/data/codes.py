@@ -12,14 +12,13 @@ interruption is kept, and several processes may add to it at the same time.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,34 +40,9 @@ from phonate.data.manifests.validation import (
     require_length,
     require_part,
 )
+from phonate.data.parallel import lock
 from phonate.data.progress import Stage, report_progress
 from phonate.data.store.cache import damaged, new_folder, verify
-
-
-@contextmanager
-def lock(file: Path, wait: bool = True) -> Iterator[bool]:
-    """Whether this process holds the lock `file`, which is made. The system releases it when the process dies.
-
-    `wait`: for as long as another process holds it. On a file system without locks every process holds it.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        yield _locked(descriptor, wait)
-    finally:
-        os.close(descriptor)
-
-
-def _locked(descriptor: int, wait: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-    return True
-
 
 VERSION = 1
 """Raise it when facts are measured otherwise."""

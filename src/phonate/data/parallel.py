@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -12,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from phonate.compute.resources import cores
@@ -197,3 +200,28 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_WATCH_SECONDS)
     os._exit(1)
+
+
+@contextmanager
+def lock(file: Path, wait: bool = True) -> Iterator[bool]:
+    """Whether this process holds the lock `file`, which is made. The system releases it when the process dies.
+
+    `wait`: for as long as another process holds it. On a file system without locks every process holds it.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        yield _locked(descriptor, wait)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, wait: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+    return True

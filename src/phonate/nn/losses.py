@@ -50,7 +50,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from phonate.audio.mel_filters import band_edges
+from phonate.audio.mel_scale import band_edges
 from phonate.config.errors import InputError
 
 SumCount = tuple[Tensor, Tensor | float]

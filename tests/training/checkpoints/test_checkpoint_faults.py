@@ -112,7 +112,7 @@ def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path: Path, monkeypatch:
                 content[-1] ^= 1
                 path.write_bytes(content)
 
-        monkeypatch.setattr("phonate.training.checkpoints.files.drop_from_memory", spoil)
+        monkeypatch.setattr("phonate.training.checkpoints.snapshot.drop_from_memory", spoil)
         save(store, 2)
         with pytest.raises(CheckpointError, match="the bytes read back differ"):
             store.flush()

@@ -138,9 +138,9 @@ def test_the_lock_dies_with_its_process(forker: Forker, tmp_path: Path) -> None:
     while not acknowledged(tmp_path / "run"):
         time.sleep(0.01)
     code = (
-        "import sys; from pathlib import Path; from phonate.training.checkpoints import lock\n"
-        "lock.PATIENCE_SECONDS = 0.2\n"
-        "try: lock.FolderLock(Path(sys.argv[1]))\n"
+        "import sys; from pathlib import Path; from phonate.training.checkpoints import files\n"
+        "files.PATIENCE_SECONDS = 0.2\n"
+        "try: files.FolderLock(Path(sys.argv[1]))\n"
         "except Exception as error: sys.exit(f'{type(error).__name__}: {error}')"
     )
     second = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)

@@ -15,13 +15,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
-from phonate.compute.distributed import Ranks
 from phonate.training.signals import on_quit
 from phonate.training.tracking.stream import Sink
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+
+    from phonate.compute.distributed import Ranks
 
 
 log = logging.getLogger("phonate.metrics")

@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from phonate.audio.decoding import read_start, resample
-from phonate.audio.mel_filters import band_edges
+from phonate.audio.mel_scale import band_edges
 from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
 from phonate.config.errors import DataError
 from phonate.data.manifests.rows import Problem, printable

@@ -1,9 +1,7 @@
-"""Varying samples: speed, pitch and noise on the waveform, masks on its mel.
+"""Augmentation: speed, pitch and noise on the waveform, masks on its mel; and the resampling it needs.
 
 Features are computed from the augmented waveform, so the two always agree. All randomness comes from the caller's
 generator: equal generator states give equal results.
-
-Resampling by a windowed sinc, as tensors: differentiable, and on any device.
 
 It is the interpolation of torchaudio's `functional.resample` with its default settings (Hann window, 6 zero crossings,
 roll-off 0.99), which models were trained with. Recordings are resampled by soxr (`decoding.resample`).
@@ -21,6 +19,8 @@ from torch.nn import functional as F
 
 from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.settings import AudioConfig, AugmentationSettings
+
+# --------------------------- Varying samples: speed, pitch and noise on the waveform, masks on its mel
 
 _WINDOW_SECONDS = 0.04
 
@@ -115,6 +115,8 @@ def _phase_vocoder(waveform: FloatArray, sample_rate: int, speed: float) -> Floa
     length = round(len(waveform) / speed)
     return torch.istft(torch.polar(stretched_FT, phase_FT), n_fft, hop, window=window, length=length).numpy()
 
+
+# ------------------------ Resampling by a windowed sinc, as tensors: differentiable, and on any device
 
 _ZERO_CROSSINGS = 6
 _ROLL_OFF = 0.99

@@ -1,8 +1,4 @@
-"""Reading and writing recordings. What can't be read whole is an error, never silence.
-
-Audio as callers have it: a file, or samples in an array.
-
-Processing long recordings in pieces, so that memory does not grow with their length.
+"""The one door for sound: reading recordings whole, in blocks or in part, mixing channels down, and writing them.
 
 Shapes: T frames, F features, N samples.
 """
@@ -33,6 +29,8 @@ from phonate.audio.readers import Reader, cut_short, opened, recognised
 from phonate.config.errors import DataError, InputError, plain_file
 
 logger = logging.getLogger("phonate")
+
+# ----------------- Reading and writing recordings. What can't be read whole is an error, never silence
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -409,6 +407,8 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
         raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
 
 
+# -------------------------------------------- Audio as callers have it: a file, or samples in an array
+
 Audio = str | Path | NDArray[Any]
 """The path of a recording, or mono samples (N,) as floats in [-1, 1]."""
 AudioT = TypeVar("AudioT", bound=Audio)
@@ -438,6 +438,9 @@ def as_waveform(audio: Audio, rate: int, sample_rate: int | None = None) -> Floa
         raise DataError("audio has samples that are NaN or infinite")
     waveform = samples.astype(np.float32, copy=False)
     return waveform if sample_rate in (None, rate) else resample(waveform, float(sample_rate or rate), rate)
+
+
+# ---------------- Processing long recordings in pieces, so that memory does not grow with their length
 
 
 def windows(frames: int, window: int, overlap: int) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,4 @@
-"""Codes -> sound while the codes are still being made.
-
-The codec of Higgs Audio v2: speech as codes, 8 codebooks at 25 frames per second in the released one.
+"""The codec of Higgs Audio v2: speech as codes, at once or while the codes are still being made.
 
 The model is transformers' `HiggsAudioV2TokenizerModel`, a DAC codec (Kumar et al. 2023,
 https://arxiv.org/abs/2306.06546) whose codes also hold the features of HuBERT. Shapes: T frames, K codebooks, N = T *
@@ -32,6 +30,8 @@ from phonate.config.errors import (
     quiet_transformers,
     tolerate_broken_torchaudio,
 )
+
+# ------------------------------------------------- Codes -> sound while the codes are still being made
 
 
 class CodecStream:
@@ -91,6 +91,8 @@ def decoder_context(decoder: nn.Module) -> tuple[int, int]:
 def _convolutions(module: nn.Module) -> Iterator[nn.Conv1d | nn.ConvTranspose1d]:
     return (layer for layer in module.modules() if isinstance(layer, nn.Conv1d | nn.ConvTranspose1d))
 
+
+# ------------------------------------------------------------------------- The codec of Higgs Audio v2
 
 CODEC = "bosonai/higgs-audio-v2-tokenizer"
 """The released codec, in the format of transformers."""

@@ -1,8 +1,6 @@
 """Sound as it comes and goes: microphones, loudspeakers, raw samples in pipes, and files in short blocks.
 
 Blocks are mono float32 samples (N,) from -1 to 1. Raw samples are 16-bit little-endian integers, one channel.
-
-The level of sound that is streamed, whose loudest sample is not known yet.
 """
 
 from __future__ import annotations
@@ -25,6 +23,8 @@ from phonate.config.errors import DataError, InputError, MissingPackageError, op
 logger = logging.getLogger("phonate")
 LOUDSPEAKER, PIPE = "loudspeaker", "-"
 """What stands for a sink in the place of a file's path."""
+# -------------------------------------------------------------------------- Sound as it comes and goes
+
 _FULL_SCALE = 32768.0
 
 
@@ -167,6 +167,8 @@ def _sounddevice(what: str) -> Any:
             "elsewhere, pip install --force-reinstall 'phonate[live]' brings it"
         ) from error
 
+
+# -------------------------- The level of sound that is streamed, whose loudest sample is not known yet
 
 _GAIN = 0.4
 """Speech that is rendered peaks at 1.7 in the median sentence, and at 3.2 in the loudest of forty."""

@@ -1,11 +1,7 @@
-"""Short-time spectra under mel filters, fast on a CPU.
+"""The feature extractor: recording -> waveform -> mel, and mel -> waveform by Griffin-Lim.
 
 torch.stft writes the whole complex spectrogram before anything is done with it. Here blocks of 128 frames go
 from samples to mel while they are in the processor's cache, which takes half the time.
-
-From mel magnitudes to a waveform without a trained vocoder.
-
-The one feature extractor: recording -> waveform -> mel, and mel -> waveform.
 """
 
 from __future__ import annotations
@@ -24,6 +20,8 @@ import torch
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.mel_filters import mel_filters
 from phonate.audio.settings import AudioConfig
+
+# ------------------------------------------------- Short-time spectra under mel filters, fast on a CPU
 
 _FRAMES_PER_BLOCK = 128
 
@@ -71,6 +69,8 @@ class MelSpectrum:
                 torch.mm((parts[..., 0] + parts[..., 1]).sqrt_(), self.filters_FM, out=mel_TM[block])
         return mel_TM
 
+
+# ----------------------------------------- From mel magnitudes to a waveform without a trained vocoder
 
 _MOMENTUM = 0.99
 _SEED = 0
@@ -122,6 +122,8 @@ def griffin_lim(
         spectrum_FT = ahead_FT * (magnitudes_FT / ahead_FT.abs().clamp(min=_SMALL))
     return to_waveform(spectrum_FT)
 
+
+# ------------------------ The one feature extractor: recording -> waveform -> mel, and mel -> waveform
 
 _VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
 _NOT_FEATURES = {"min_seconds", "max_seconds"}

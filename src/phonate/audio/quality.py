@@ -1,11 +1,7 @@
-"""Measures of a recording's samples that validation uses: level, clipping, silence, noise.
-
-Summary statistics of a voice recording: timbre, pitch, spectrum and energy.
+"""Measures of recordings: level, clipping, silence, noise; statistics of a voice; a score for training a voice.
 
 The definitions are librosa's with its defaults (frames of 2048 samples, 512 apart, centred), over one spectrum for all
 of them. Shapes: T frames, F = 1025 frequencies, M = 128 mel bands, N samples.
-
-Quality score of a recording for training a voice, fast enough for tens of thousands of them.
 
 Recordings are scored as if resampled to one rate. Resampling and a spectrum with four overlapping frames take most of
 the time, and levels are rarely close to a threshold: so both are estimated first, and computed exactly only where the
@@ -25,6 +21,8 @@ import numpy.typing as npt
 from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.mel_filters import mel_filters
 from phonate.audio.pitch import f0
+
+# ------------- Measures of a recording's samples that validation uses: level, clipping, silence, noise
 
 _FRAME_SECONDS = 0.02
 _SILENT_DB = -40.0
@@ -171,6 +169,8 @@ def _noise_db(loudness: npt.NDArray[np.float64]) -> float:
 
 
 N_FFT, HOP = 2048, 512
+# ------------------------- Summary statistics of a voice recording: timbre, pitch, spectrum and energy
+
 N_MFCC = 13
 N_MELS = 128
 _ROLLOFF = 0.85
@@ -334,6 +334,8 @@ def _mel(sample_rate: int) -> FloatArray:
     """(F, M)."""
     return np.ascontiguousarray(mel_filters(sample_rate, N_FFT, N_MELS, 0.0, sample_rate / 2).T)
 
+
+# -------- Quality score of a recording for training a voice, fast enough for tens of thousands of them
 
 QUIET_RMS = 0.01
 CLIPPED_PEAK = 0.99

@@ -1,16 +1,11 @@
-"""MP3: where the frames of a file are, and keeping the notes of libmpg123 off the console.
+"""Recordings opened for reading: the kind of file by its first bytes, and a reader for each kind.
 
 libsndfile decodes MP3 with libmpg123, which writes notes on damaged frames straight to the file descriptor of standard
 error, and libsndfile has no option against it. It ends where the first frame says, whatever follows.
 
-What a file holds, told by its bytes and never by its name: the kind of container, where its own header says that it
-ends, and where another file begins that was joined to it.
-
 Decoders stop at the end of the first of joined files, and read what is cut short, without an error.
 
-Recordings opened for reading, block by block. What a header promises is never taken as a size to allocate.
-
-libsndfile reads WAV, AIFF, FLAC, MP3, Ogg Vorbis and Opus, FFmpeg (through PyAV) all else; `containers` tells which.
+libsndfile reads WAV, AIFF, FLAC, MP3, Ogg Vorbis and Opus, FFmpeg (through PyAV) all else.
 """
 
 from __future__ import annotations
@@ -40,6 +35,8 @@ from phonate.config.errors import DataError
 if TYPE_CHECKING:
     import av.container
 
+
+# ------------- MP3: where the frames of a file are, and keeping the notes of libmpg123 off the console
 
 _STANDARD_ERROR = 2
 _NOTE = re.compile(
@@ -237,6 +234,8 @@ def after_tags(file: BinaryIO, at: int) -> int:
         rest = file.read(_SEARCHED)
         at += len(rest) - len(rest.lstrip(b"\0"))
 
+
+# ------------------------------------------ What a file holds, told by its bytes and never by its name
 
 USUAL_SUFFIXES = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
 """Those of most recordings, which messages name."""
@@ -615,6 +614,8 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     ASF: _ends,
 }
 
+
+# ------------------------------------------------------- Recordings opened for reading, block by block
 
 FloatArray = npt.NDArray[np.float32]
 

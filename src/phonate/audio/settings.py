@@ -1,8 +1,4 @@
-"""Settings of features and of augmentation.
-
-Settings of features: Kaldi's filter banks, cepstra and spectrograms, with Lhotse's option names, and Whisper's
-encoder.
-"""
+"""Settings of features and of augmentation, Kaldi's among them. No torch and no numpy."""
 
 from __future__ import annotations
 
@@ -13,6 +9,8 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from phonate.audio.mel_scale import empty_bands
 from phonate.config.settings import Settings
+
+# ------------------------------------------------------------ Settings of features and of augmentation
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -128,6 +126,8 @@ class AugmentationSettings(Settings):
                 raise ValueError(f"{name} is [lowest, highest], in this order; got {list(limits)}")
         return self
 
+
+# -------------------------------------------------------------------------------- Settings of features
 
 FeatureType = Literal["fbank", "mfcc", "spectrogram", "whisper"]
 WindowType = Literal["povey", "hanning", "hamming", "blackman", "rectangular"]

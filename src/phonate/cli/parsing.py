@@ -1,9 +1,4 @@
-"""Options of the commands that open a model made of a base, adapters and a codec.
-
-The commands. A command is a module with `add_arguments(parser)` and `run(args) -> exit code`.
-
-Parsers for the commands of the static table, each filled in only when its command is called.
-"""
+"""The table of commands and their parsers, each filled in only when its command is called."""
 
 from __future__ import annotations
 
@@ -12,6 +7,8 @@ import importlib
 import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
+
+# ---------------------- Options of the commands that open a model made of a base, adapters and a codec
 
 _NAMES = ("dtype", "codec", "base")
 
@@ -41,6 +38,8 @@ def model_options(args: argparse.Namespace) -> dict[str, str | None]:
     return {name: getattr(args, name) for name in _NAMES}
 
 
+# ------- The commands. A command is a module with `add_arguments(parser)` and `run(args) -> exit code`
+
 COMMANDS = {
     "demo": ("phonate.cli.commands.demo", "train, interrupt, resume and evaluate a small voice, end to end"),
     "session": ("phonate.cli.commands.session", "detect the device and the data, and train a model"),
@@ -69,6 +68,9 @@ COMMANDS = {
     "new": ("phonate.cli.commands.new", "scaffold a loss, callback, corpus format or task with its test"),
 }
 """Command -> (module, imported only when the command is called; one-line help)."""
+
+
+# -------- Parsers for the commands of the static table, each filled in only when its command is called
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,6 +1,4 @@
-"""The device to compute on.
-
-Memory usage of a device, of this machine or of the control group of this process.
+"""The device to compute on, and its memory.
 
 The numbers are the device's own, not those of torch's allocator: memory that other processes hold, or that the caching
 allocator keeps, is not free either.
@@ -30,6 +28,8 @@ from phonate.compute.resources import (
 )
 from phonate.compute.resources import Mode as Mode
 from phonate.config.errors import InputError
+
+# ---------------------------------------------------------------------------- The device to compute on
 
 
 def choose(
@@ -102,6 +102,9 @@ def _named(name: str) -> torch.device:
     elif device.type not in {"cpu", "mps"}:
         raise InputError(f"device {name!r} is not supported; choose cpu, cuda:0 or mps")
     return device
+
+
+# ------------------- Memory usage of a device, of this machine or of the control group of this process
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,10 @@
-"""The three kinds of devices that models are trained on. Needs no torch.
-
-Cores and memory that this process may use under CPU affinity and control groups.
+"""The devices of this machine, their free memory and the limits of this process. No torch.
 
 A container sees all cores and memory of its host; its limits are in the files of its control group. (joblib.cpu_count
 reads only the top control group, and imports numpy.)
 
-The GPUs that this process would see, and their free memory, without starting CUDA.
-
 Asking CUDA for free memory creates a context on each GPU, which itself takes hundreds of megabytes. NVML, the library
 behind nvidia-smi, takes none, but ignores CUDA_VISIBLE_DEVICES, so that is applied here.
-
-The devices of this machine, and the choice of one for a mode of training. Needs no torch.
 """
 
 from __future__ import annotations
@@ -31,6 +25,8 @@ from typing import Any, Literal, Protocol
 import psutil
 
 from phonate.config.errors import InputError
+
+# ----------------------------------------------- The three kinds of devices that models are trained on
 
 
 class HasType(Protocol):
@@ -54,6 +50,9 @@ class DeviceType(StrEnum):
         """The kind of a `torch.device` or of a name such as "cuda:1". Raises ValueError for other kinds (xpu, ...)."""
         name = device.partition(":")[0] if isinstance(device, str) else device.type
         return cls(name)
+
+
+# -------------------- Cores and memory that this process may use under CPU affinity and control groups
 
 
 def cores(root: Path = Path("/")) -> int:
@@ -113,6 +112,8 @@ def _text(file: Path) -> str:
 
 
 logger = logging.getLogger("phonate")
+
+# ------------------ The GPUs that this process would see, and their free memory, without starting CUDA
 
 GIB = 1024**3
 
@@ -297,6 +298,8 @@ def _apple() -> list[Gpu]:
     memory = psutil.virtual_memory()
     return [Gpu(0, "Apple GPU", memory.available / GIB, memory.total / GIB, "Metal", "mps")]
 
+
+# --------------------------- The devices of this machine, and the choice of one for a mode of training
 
 Mode = Literal["gpu", "cpu", "mixed"]
 MODES: tuple[Mode, ...] = ("gpu", "cpu", "mixed")

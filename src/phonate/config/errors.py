@@ -1,7 +1,4 @@
-"""Errors a person can act on. Each says in one line what went wrong, where, and how to fix it.
-
-Imports of optional packages, with clear errors.
-"""
+"""Errors a person can act on: each says in one line what went wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -16,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+
+# --------- Errors a person can act on. Each says in one line what went wrong, where, and how to fix it
 
 
 class PhonateError(Exception):
@@ -91,6 +90,8 @@ def plain_file(path: Path) -> Path:
 
 
 logger = logging.getLogger("phonate")
+
+# ----------------------------------------------------- Imports of optional packages, with clear errors
 
 _AUDIO_UTILS = "transformers.audio_utils"
 _LOCK = threading.Lock()

@@ -1,9 +1,4 @@
-"""Overrides: `training.optimizer.lr=2e-4` on the command line, `{"training.max_steps": 10}` in Python.
-
-Additional top-level keys of a task's recipes, whose options are moved to the sections that they belong to.
-
-Preset, recipe and overrides merged, with the place where each value was written.
-"""
+"""Preset, recipe and overrides merged, with the place where each value was written."""
 
 from __future__ import annotations
 
@@ -21,6 +16,8 @@ from phonate.config.options import section
 from phonate.config.registry import nearest
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskSettings, task_info
+
+# ------------------------------------------------------------------------------------------- Overrides
 
 COMMAND_LINE = "command line"
 PYTHON = "overrides"
@@ -83,6 +80,8 @@ def _path(key: str, source: str) -> Key:
         raise RecipeError(f"{source} {key}: a key is names joined by dots, such as training.optimizer.lr")
     return path
 
+
+# ------------------------------------------------------- Additional top-level keys of a task's recipes
 
 Sections = Mapping[str, tuple[str, ...]]
 """`TaskInfo.sections`."""

@@ -1,7 +1,4 @@
-"""Other projects' names for our options: each is refused with the name to use.
-
-Pydantic's errors as one line each: place, option, what is wrong, how to fix it.
-"""
+"""Mistakes in recipes as one line each: place, option, what is wrong, how to fix it."""
 
 from __future__ import annotations
 
@@ -17,6 +14,8 @@ from phonate.config.documents import Key, Place, parse_value
 from phonate.config.errors import RecipeError
 from phonate.config.options import describe, names_at, options, refusal
 from phonate.config.settings import Settings
+
+# ------------------------- Other projects' names for our options: each is refused with the name to use
 
 ELSEWHERE = {
     "learning_rate": "training.optimizer.lr",
@@ -89,6 +88,8 @@ ELSEWHERE = {
 }
 """Their last key -> our path."""
 
+
+# --------------------- Pydantic's errors as one line each: place, option, what is wrong, how to fix it
 
 _EXPECTED = {
     "int_type": "a whole number",

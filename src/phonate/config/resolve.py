@@ -1,6 +1,4 @@
-"""A recipe: one document with the task, the data, the model and the training.
-
-From a recipe and overrides to typed settings, with the origin of every value.
+"""From a recipe and overrides to typed settings, with the origin of every value.
 
 Order: overrides > recipe > the preset of `size` > defaults. Sections merge key by key; any other value,
 lists and free mappings such as `training.loss.weights` included, replaces what was under it. Paths in a
@@ -29,6 +27,8 @@ from phonate.config.layers import Layers, Origin, Override, Overrides, moved_ove
 from phonate.config.options import takes_text, unknown_names
 from phonate.config.settings import Settings
 from phonate.config.tasks import task_info, task_settings
+
+# -------------------------- A recipe: one document with the task, the data, the model and the training
 
 DataT = TypeVar("DataT", bound=Settings)
 ModelT = TypeVar("ModelT", bound=Settings)

@@ -1,11 +1,4 @@
-"""Shared parts of the annotation formats: lines of fields, and times in seconds.
-
-RTTM: speaker turns (NIST, Rich Transcription 2009, appendix A).
-
-UEM: the regions of recordings to score ("un-partitioned evaluation map", NIST).
-
-Conversion between speaker turns and arrays of frames. Shapes: T frames, S speakers.
-"""
+"""Speaker annotations: RTTM (speaker turns) and UEM (regions to score), and turns as arrays of frames."""
 
 from __future__ import annotations
 
@@ -19,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import DataError, InputError, plain_file
+
+# ----------------------- Shared parts of the annotation formats: lines of fields, and times in seconds
 
 _LONGEST = 7 * 24 * 3600.0
 
@@ -72,6 +67,9 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path}: can't be written ({error.strerror}); choose another path or free space") from error
+
+
+# ------------------------------------- RTTM: speaker turns (NIST, Rich Transcription 2009, appendix A)
 
 
 @dataclass(frozen=True, order=True)
@@ -167,6 +165,8 @@ def rttm_lines(recording: str, turns: Iterable[SpeakerTurn]) -> list[str]:
     ]
 
 
+# --------------------- UEM: the regions of recordings to score ("un-partitioned evaluation map", NIST)
+
 Region = tuple[float, float]
 """Start and end in seconds."""
 
@@ -209,6 +209,9 @@ def write_uem(path: str | Path, recordings: Mapping[str, Iterable[Region]]) -> N
             for start, end in sorted(regions)
         ),
     )
+
+
+# ----------------- Conversion between speaker turns and arrays of frames. Shapes: T frames, S speakers
 
 
 def turns_from_activity(

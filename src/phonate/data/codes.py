@@ -1,9 +1,4 @@
-"""Locks between processes that make the same files.
-
-What is known of recordings and their parts: length, quality and a digest of the samples. Measured by several
-threads, and remembered until a file changes.
-
-Codes of recordings on disk, memory-mapped: one entry for each audio, found by the digest of its samples.
+"""Recordings as codes of a neural codec: measured, encoded once, and kept on disk.
 
 A folder belongs to one codec. It holds parts, each written whole and then renamed, so that what was encoded before an
 interruption is kept, and several processes may add to it at the same time.
@@ -43,6 +38,8 @@ from phonate.data.manifests.validation import (
 from phonate.data.parallel import lock
 from phonate.data.progress import Stage, report_progress
 from phonate.data.store.cache import damaged, new_folder, verify
+
+# ------------ What is known of recordings and their parts: length, quality and a digest of the samples
 
 VERSION = 1
 """Raise it when facts are measured otherwise."""
@@ -159,6 +156,8 @@ def _write(file: Path, found: Sequence[tuple[str | None, Found]]) -> None:
     finally:
         beside.unlink(missing_ok=True)
 
+
+# ---------------------------------------------------------- Codes of recordings on disk, memory-mapped
 
 Codes = NDArray[np.int16]
 """(T, K): frames by codebooks."""

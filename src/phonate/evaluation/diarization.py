@@ -1,6 +1,4 @@
-"""The errors of a diarization, as sums that can be accumulated.
-
-DER and JER of a recording, computed exactly from the boundaries of all turns, without frames.
+"""Scores of diarization: DER with its components and JER, of one recording or several.
 
 The conventions are those of NIST's md-eval, pyannote.metrics and dscore. Overlapping speech counts for each of its
 speakers. Speakers are mapped one to one such that their common duration is maximal (Hungarian algorithm). A collar of S
@@ -8,8 +6,6 @@ seconds excludes S before and S after each reference boundary (pyannote.metrics 
 turns of one speaker are merged.
 
 Shapes: R speakers of the reference, H of the hypothesis, I intervals between neighbouring boundaries.
-
-Scores of several recordings, individually and in total.
 """
 
 from __future__ import annotations
@@ -25,6 +21,8 @@ from scipy.optimize import linear_sum_assignment
 
 from phonate.config.errors import InputError
 from phonate.data.annotations import Region, SpeakerTurn
+
+# ---------------------------------------- The errors of a diarization, as sums that can be accumulated
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,8 @@ class DiarizationErrors:
         speakers it is defined as for `der`."""
         return self.jaccard / self.speakers if self.speakers else float(self.wrong > 0.0)
 
+
+# ------- DER and JER of a recording, computed exactly from the boundaries of all turns, without frames
 
 Times = NDArray[np.float64]
 
@@ -181,6 +181,8 @@ def _errors(reference_RI: NDArray[np.bool_], hypothesis_HI: NDArray[np.bool_], s
         scored=float(seconds_I.sum()),
     )
 
+
+# --------------------------------------------- Scores of several recordings, individually and in total
 
 _MOST_NAMES = 5
 

@@ -1,9 +1,7 @@
-"""Word errors of a transcript: substituted, skipped and repeated words.
+"""Scores of words: errors of transcripts, and answers compared with references.
 
 English only. Both texts are first normalised as in the Whisper paper (Radford et al. 2022, appendix C), so that
 "21" and "twenty-one", "colour" and "color", "it's" and "it is" are equal.
-
-Comparison of answers with reference responses: common words and n-grams, in percent.
 
 BLEU (Papineni et al. 2002, https://aclanthology.org/P02-1040) measures how much of the answers occurs in the
 responses. ROUGE (Lin 2004, https://aclanthology.org/W04-1013) also measures how much of the responses occurs in the
@@ -21,6 +19,8 @@ from functools import cache
 from typing import Any
 
 from phonate.config.errors import optional_package
+
+# -------------------------------- Word errors of a transcript: substituted, skipped and repeated words
 
 _LONGEST_REPEAT = 4
 _SPOKEN = {
@@ -169,6 +169,8 @@ def _repeats(heard: Words) -> set[int]:
                 places.update(range(at, at + 2 * length))
     return places
 
+
+# ---------------- Comparison of answers with reference responses: common words and n-grams, in percent
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 

@@ -1,8 +1,6 @@
-"""Convolutions over padded batches of frames.
+"""Convolutions over padded batches of frames, and ConvNeXt blocks of them.
 
 Shapes: B batch, T frames, F features of a frame.
-
-ConvNeXt blocks over frames (Liu et al. 2022; in one dimension as in Siuzdak 2023, "Vocos", section 3.3).
 
 Shapes: B batch, T frames, D width.
 """
@@ -15,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+# ---------------------------------------------------------- Convolutions over padded batches of frames
 
 
 def zero_padding(x_BTF: Tensor, mask_BT: Tensor | None) -> Tensor:
@@ -158,6 +158,9 @@ class PostNet(nn.Module):
             if number < len(state):
                 change_BFT = self.activation(change_BFT)
         return x_BTF + change_BFT.transpose(1, 2)
+
+
+# ------------------------------------------------------------------------- ConvNeXt blocks over frames
 
 
 class ConvNeXtBlock(nn.Module):

@@ -1,26 +1,18 @@
-"""Converts reference activity to the frame rate and number of speakers of a model's output.
+"""Parts of diarization networks: front ends, permutations, powersets, attractors.
 
 Shapes: B items, T feature frames, U = ceil(T / stride) output frames, S speakers of the reference, K of the model.
-
-Encoder-decoder attractors: a vector for each speaker, computed from all frames, with its existence logit.
 
 Horiguchi et al. 2020, "End-to-end speaker diarization for an unknown number of speakers with encoder-decoder based
 attractors".
 
 Shapes: B items, U output frames, D model, N attractors.
 
-Normalisation and subsampling of feature frames for a transformer.
-
 Shapes: B items, T feature frames, F features, U = ceil(T / stride) output frames, C width of an output frame. Masks are
 True for real frames, which precede padding.
-
-Permutation-invariant training: assignment of reference speakers to output columns.
 
 Fujita et al. 2019, "End-to-end neural speaker diarization with permutation-free objectives", equations 8 to 10.
 
 Shapes: B items, U output frames, K columns of the model, S speakers of the reference. Masks are True for real frames.
-
-Powerset classes: one class for each set of simultaneous speakers.
 
 Plaquet & Bredin 2023, "Powerset multi-class cross entropy loss for neural speaker diarization".
 
@@ -43,6 +35,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from phonate.nn.convolution import Downsampling, zero_padding
+
+# ------------ Converts reference activity to the frame rate and number of speakers of a model's output
 
 
 def subsampled(activity_BTS: Tensor, mask_BT: Tensor, stride: int) -> tuple[Tensor, Tensor]:
@@ -76,6 +70,9 @@ def most_active(activity_BUS: Tensor, speakers: int) -> tuple[Tensor, Tensor]:
     columns_BK = order_BS[:, :speakers].sort(-1).values
     kept_BUK = activity_BUS.gather(2, columns_BK[:, None, :].expand(-1, activity_BUS.shape[1], -1))
     return kept_BUK, columns_BK
+
+
+# -------------------------------------------------------------------------- Encoder-decoder attractors
 
 
 class EncoderDecoderAttractors(nn.Module):
@@ -114,6 +111,8 @@ def shuffled(x_BUD: Tensor, mask_BU: Tensor) -> Tensor:
     keys_BU = torch.rand(mask_BU.shape, device=x_BUD.device).masked_fill(~mask_BU, 2.0)
     return x_BUD.gather(1, keys_BU.argsort(1)[:, :, None].expand_as(x_BUD))
 
+
+# ----------------------------------- Normalisation and subsampling of feature frames for a transformer
 
 Normalisation = Literal["none", "global", "mean", "mean_variance", "causal_mean"]
 _FLATTEST = 1e-5
@@ -314,6 +313,8 @@ class FeatureStream:
         return out_BUC
 
 
+# ------------------ Permutation-invariant training: assignment of reference speakers to output columns
+
 EXHAUSTIVE = 4
 """Up to this many columns, all permutations (24) are compared on the device; for more, the Hungarian algorithm runs on
 the host."""
@@ -369,6 +370,9 @@ def _orders(columns: int) -> Tensor:
 def permuted(activity_BUK: Tensor, order_BK: Tensor) -> Tensor:
     """`activity_BUK` with its columns in the order of the output: column i is the reference's `order_BK[:, i]`."""
     return activity_BUK.gather(2, order_BK[:, None, :].expand_as(activity_BUK))
+
+
+# ----------------------------------- Powerset classes: one class for each set of simultaneous speakers
 
 
 class Powerset(nn.Module):

@@ -1,43 +1,7 @@
-"""The base of losses: sums and counts, masks and precision.
+"""The losses that recipes can name. Each returns the sum over a batch and the count of what was summed.
 
 Shapes: B items, T frames, F features, C classes, S samples. A mask is boolean, True for real values, and its shape is a
 prefix of theirs, such as (B, T) for values of (B, T, F).
-
-Mean absolute error, also called `mae`.
-
-Mean squared error.
-
-Smooth L1 loss (Girshick 2015, equation 3).
-
-Huber loss (Huber 1964).
-
-Kullback-Leibler divergence.
-
-The base of losses over classes. Scores are (..., C); targets are class indices (...).
-
-Binary cross entropy from logits.
-
-Binary cross entropy from probabilities.
-
-Cross entropy over classes.
-
-Negative log-likelihood of classes.
-
-Cross entropy with smoothed targets.
-
-Focal loss (Lin et al. 2017, equation 5).
-
-InfoNCE over a batch (van den Oord et al. 2018; Khosla et al. 2020, equation 2, for labels).
-
-Spectra for losses over waveforms. B items, S samples, K = n_fft / 2 + 1 bins, T frames.
-
-Spectral convergence (Arik et al. 2018, equation 3).
-
-Multi-resolution STFT loss (Yamamoto et al. 2020, "Parallel WaveGAN", equations 3 to 6).
-
-A-weighted L1 distance of mel frames.
-
-L2 regularisation as a loss term.
 """
 
 from __future__ import annotations
@@ -52,6 +16,8 @@ from torch.nn import functional
 
 from phonate.audio.mel_scale import band_edges
 from phonate.config.errors import InputError
+
+# -------------------------------------------- The base of losses: sums and counts, masks and precision
 
 SumCount = tuple[Tensor, Tensor | float]
 """A sum over a batch, and the number of its terms; both add up over parts of a batch."""
@@ -133,6 +99,9 @@ def expanded(mask: Tensor, values: Tensor) -> Tensor:
     return mask.bool().reshape(*mask.shape, *trailing).expand_as(values)
 
 
+# -------------------------------------------------------------- Mean absolute error, also called `mae`
+
+
 class L1Loss(ElementwiseLoss):
     """|outputs - targets| of each element."""
 
@@ -141,12 +110,18 @@ class L1Loss(ElementwiseLoss):
         return (outputs - targets).abs()
 
 
+# ---------------------------------------------------------------------------------- Mean squared error
+
+
 class MSELoss(ElementwiseLoss):
     """(outputs - targets)^2 of each element."""
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `ElementwiseLoss.cells`."""
         return (outputs - targets).square()
+
+
+# ---------------------------------------------------------- Smooth L1 loss (Girshick 2015, equation 3)
 
 
 class SmoothL1Loss(ElementwiseLoss):
@@ -161,6 +136,9 @@ class SmoothL1Loss(ElementwiseLoss):
         return functional.smooth_l1_loss(outputs, targets, reduction="none", beta=self.beta)
 
 
+# ----------------------------------------------------------------------------- Huber loss (Huber 1964)
+
+
 class HuberLoss(ElementwiseLoss):
     """Half the squared error up to `delta`, linear beyond: delta * (|error| - delta / 2)."""
 
@@ -171,6 +149,9 @@ class HuberLoss(ElementwiseLoss):
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `ElementwiseLoss.cells`."""
         return functional.huber_loss(outputs, targets, reduction="none", delta=self.delta)
+
+
+# ------------------------------------------------------------------------- Kullback-Leibler divergence
 
 
 class KLDivLoss(Loss):
@@ -192,6 +173,8 @@ class KLDivLoss(Loss):
         values = functional.kl_div(outputs.masked_fill(~kept, 0), targets.masked_fill(~kept, 0), reduction="none")
         return values.masked_fill(~kept, 0).sum(), kept[..., 0].sum()
 
+
+# --------------- The base of losses over classes. Scores are (..., C); targets are class indices (...)
 
 IGNORED = -100
 """Targets with this value do not count, as in torch."""
@@ -255,6 +238,9 @@ def smoothed_binary(targets: Tensor, smoothing: float) -> Tensor:
     return targets * (1 - smoothing) + smoothing / 2 if smoothing else targets
 
 
+# -------------------------------------------------------------------- Binary cross entropy from logits
+
+
 class BCEWithLogitsLoss(ElementwiseLoss):
     """Binary cross entropy of sigmoid(outputs), element by element; targets are from 0 to 1.
 
@@ -278,6 +264,9 @@ class BCEWithLogitsLoss(ElementwiseLoss):
         return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
 
 
+# ------------------------------------------------------------- Binary cross entropy from probabilities
+
+
 class BCELoss(BCEWithLogitsLoss):
     """Binary cross entropy of outputs in [0, 1]. `bce_with_logits` is more exact if there are logits."""
 
@@ -288,6 +277,9 @@ class BCELoss(BCEWithLogitsLoss):
         return functional.binary_cross_entropy(
             outputs, smoothed_binary(targets, self.label_smoothing), reduction="none"
         )
+
+
+# -------------------------------------------------------------------------- Cross entropy over classes
 
 
 class CrossEntropyLoss(Loss):
@@ -311,6 +303,9 @@ class CrossEntropyLoss(Loss):
         return values.masked_fill(~kept, 0).sum(), kept.sum()
 
 
+# ------------------------------------------------------------------ Negative log-likelihood of classes
+
+
 class NLLLoss(Loss):
     """-outputs at the target class, for outputs (..., C) that are log-probabilities.
 
@@ -331,12 +326,17 @@ class NLLLoss(Loss):
         return values.masked_fill(~kept, 0).sum(), kept.sum()
 
 
+# ----------------------------------------------------------------- Cross entropy with smoothed targets
+
+
 class LabelSmoothingLoss(CrossEntropyLoss):
     """`cross_entropy` with a label smoothing of 0.1 (Szegedy et al. 2016, section 7)."""
 
     def __init__(self, label_smoothing: float = 0.1) -> None:
         super().__init__(label_smoothing)
 
+
+# ------------------------------------------------------------ Focal loss (Lin et al. 2017, equation 5)
 
 SMALLEST = 1e-8
 """Keeps the gradient of (1 - p)^gamma finite for gamma below 1."""
@@ -377,6 +377,9 @@ class FocalLoss(Loss):
                 torch.full_like(positive, 1 - self.alpha), torch.full_like(positive, self.alpha), positive
             )
         return values.masked_fill(~kept, 0).sum(), kept.sum()
+
+
+# --------- InfoNCE over a batch (van den Oord et al. 2018; Khosla et al. 2020, equation 2, for labels)
 
 
 class ContrastiveLoss(Loss):
@@ -422,6 +425,8 @@ class ContrastiveLoss(Loss):
         values = -log_share.sum(-1) / positives.clamp_min(1)
         return values.sum(), (positives > 0).sum()
 
+
+# ------------- Spectra for losses over waveforms. B items, S samples, K = n_fft / 2 + 1 bins, T frames
 
 STFT_LOSSES = frozenset({"spectral", "multi_resolution_stft", "stft"})
 """The losses that compare waveforms."""
@@ -491,6 +496,9 @@ def convergence(outputs: Tensor, targets: Tensor, kept: Tensor) -> tuple[Tensor,
     return (distance / size.masked_fill(~audible, 1)).masked_fill(~audible, 0), audible
 
 
+# ------------------------------------------------- Spectral convergence (Arik et al. 2018, equation 3)
+
+
 class SpectralLoss(Loss):
     """|| |Y| - |X| || / || |Y| || of each item's magnitude spectra; the count is the number of items.
 
@@ -512,6 +520,8 @@ class SpectralLoss(Loss):
         values, audible = convergence(magnitude, wanted, kept)
         return values.sum(), audible.sum()
 
+
+# ------------- Multi-resolution STFT loss (Yamamoto et al. 2020, "Parallel WaveGAN", equations 3 to 6)
 
 FLOOR = 1e-7
 """Added to magnitudes before the logarithm."""
@@ -549,6 +559,9 @@ class MultiResolutionSTFTLoss(Loss):
         difference = ((magnitude + FLOOR).log() - (wanted + FLOOR).log()).abs().masked_fill(~kept, 0)
         cells = kept.sum((1, 2)).clamp_min(1) * magnitude.shape[1]
         return ratio + difference.sum((1, 2)) / cells
+
+
+# ---------------------------------------------------------------- A-weighted L1 distance of mel frames
 
 
 class PerceptualLoss(Loss):
@@ -593,6 +606,9 @@ def _a_curve(hertz: float) -> float:
     return (12194**2 * square**2) / (
         (square + 20.6**2) * math.sqrt((square + 107.7**2) * (square + 737.9**2)) * (square + 12194**2)
     )
+
+
+# -------------------------------------------------------------------- L2 regularisation as a loss term
 
 
 class NormRegLoss(nn.Module):

@@ -1,6 +1,4 @@
-"""Masks over padded batches: True for real frames, False for padding.
-
-From tokens to frames: the length regulator (Ren et al. 2019, FastSpeech, section 3.2).
+"""Masks over padded batches, and the length regulator.
 
 Shapes: B batch, L tokens, T frames.
 """
@@ -11,11 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+# ---------------------------------- Masks over padded batches: True for real frames, False for padding
+
 
 def frame_mask(lengths_B: Tensor, frames: int) -> Tensor:
     """(B, frames) boolean mask with True for the first `lengths_B[b]` frames of each row."""
     positions_T = torch.arange(frames, device=lengths_B.device)
     return positions_T[None, :] < lengths_B[:, None]
+
+
+# -------------- From tokens to frames: the length regulator (Ren et al. 2019, FastSpeech, section 3.2)
 
 
 def rounded_durations(frames_BL: Tensor) -> Tensor:

@@ -1,6 +1,4 @@
-"""Judges that may be missing, and stand-ins for packages that those of evaluation import without needing them.
-
-Naturalness of speech: predicted mean opinion score (MOS).
+"""Naturalness of speech: predicted mean opinion score (MOS).
 
 distillmos (Stahl and Gamper 2025, "Distillation and pruning for scalable self-supervised representation-based
 speech quality assessment"; MIT, weights in its wheel) rates the sound alone, without a reference. It is sensitive to
@@ -27,6 +25,8 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError, InputError, optional_package
 
 logger = logging.getLogger("phonate")
+
+# -------------------------------------------------------------------------- Judges that may be missing
 
 T = TypeVar("T")
 

@@ -1,6 +1,4 @@
-"""Similarity of voices: cosine of d-vectors (Wan et al. 2018, "Generalized end-to-end loss").
-
-What a speaker similarity means: cosines of recordings of one speaker, and of two speakers, in the same language.
+"""Similarity of voices: cosine of d-vectors, and what a similarity means.
 
 Embeddings of voices were trained on some languages more than on others, so the cosine that stands for "the same person"
 differs from language to language, and with the length and the quality of recordings.
@@ -19,6 +17,8 @@ import numpy.typing as npt
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError, optional_package
 from phonate.pretrained.naturalness import old_pkg_resources
+
+# ---------- Similarity of voices: cosine of d-vectors (Wan et al. 2018, "Generalized end-to-end loss")
 
 Embedding = npt.NDArray[np.float32]
 EMBEDDING_WIDTH = 256
@@ -107,6 +107,9 @@ def profiles(embeddings: Sequence[Embedding], seconds: Sequence[float], enough: 
         last = groups.pop()
         groups[-1] += last
     return [profile([embeddings[i] for i in group], [seconds[i] for i in group]) for group in groups]
+
+
+# --------------------------------------------------------------------- What a speaker similarity means
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,4 @@
-"""OpenAI's protocol: `/v1/audio/speech` and `/v1/models`.
-
-`POST /generate_speech`: a reference and a text in, a whole WAV file in JSON out.
-
-`/v1/voices`: the voices of the model, and those that are uploaded with the consent of who is heard.
-
-What those who run the server look at: the page, health, readiness, metrics.
-"""
+"""The routes of the server: OpenAI's protocol, documents, voices, and what those who run it look at."""
 
 from __future__ import annotations
 
@@ -28,6 +21,8 @@ from phonate.serving.voices import CONSENT, new_voice
 from phonate.text.captions import TimedWord
 from phonate.training.speech_service import Reference, SpeechRequest
 from phonate.workflows.pages.plots import render
+
+# ---------------------------------------------- OpenAI's protocol: `/v1/audio/speech` and `/v1/models`
 
 openai_router = APIRouter(prefix="/v1")
 
@@ -195,6 +190,8 @@ def _no_model(name: str) -> ApiError:
     )
 
 
+# -------------------- `POST /generate_speech`: a reference and a text in, a whole WAV file in JSON out
+
 document_router = APIRouter()
 
 
@@ -234,6 +231,8 @@ async def generate_speech(
     response.headers.update(marks(state.service.sample_rate))
     return {"audio": base64.b64encode(file).decode(), "sample_rate": state.service.sample_rate}
 
+
+# ---------------------------------------------------------------------------------------- `/v1/voices`
 
 voices_router = APIRouter(prefix="/v1/voices")
 
@@ -288,6 +287,8 @@ async def remove_voice(request: Request, name: str) -> dict[str, Any]:
         raise ApiError(404, f"there is no uploaded voice {name[:100]!r}", param="name", code="voice_not_found")
     return {"id": name, "object": "voice", "deleted": True}
 
+
+# ------------------------- What those who run the server look at: the page, health, readiness, metrics
 
 status_router = APIRouter()
 

@@ -1,7 +1,4 @@
-"""The ASGI application.
-
-Runs the application until a signal comes, then lets running requests finish.
-"""
+"""The ASGI application, and the server that runs it until a signal comes."""
 
 from __future__ import annotations
 
@@ -28,6 +25,8 @@ from phonate.serving.speech import Speaker
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import VoiceStore
 from phonate.training.speech_service import SpeechService
+
+# -------------------------------------------------------------------------------- The ASGI application
 
 
 def create_app(service: SpeechService, settings: ServingSettings) -> FastAPI:
@@ -67,6 +66,8 @@ def create_app(service: SpeechService, settings: ServingSettings) -> FastAPI:
 
 
 _log = logging.getLogger(__name__)
+# ------------------------ Runs the application until a signal comes, then lets running requests finish
+
 _CUT_SECONDS = 1
 
 

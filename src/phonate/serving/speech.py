@@ -1,8 +1,4 @@
-"""Encodes sound while it is made. Every file says in a comment that a model made it.
-
-From a request to encoded sound. The model's chunks are awaited in threads, within a time limit, and a client that
-goes away ends the work on its request.
-"""
+"""From a request to encoded sound, while it is made."""
 
 from __future__ import annotations
 
@@ -25,6 +21,8 @@ from phonate.config.errors import InputError
 from phonate.serving.errors import ApiError
 from phonate.serving.metrics import Metrics, RequestMetrics
 from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
+
+# ------------------- Encodes sound while it is made. Every file says in a comment that a model made it
 
 _FULL_SCALE = 32767.0
 
@@ -130,6 +128,8 @@ def _frame(chunk: FloatArray, sample_rate: int, at: int) -> Any:
 def _integers(chunk: FloatArray) -> NDArray[np.int16]:
     return np.asarray(np.rint(_FULL_SCALE * np.clip(chunk, -1.0, 1.0)).astype("<i2"))
 
+
+# --------------------------------------------------------------------- From a request to encoded sound
 
 T = TypeVar("T")
 

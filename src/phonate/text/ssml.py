@@ -1,11 +1,7 @@
-"""What a text is read as: SSML's say-as.
-
-SSML: texts with instructions on how to say them (W3C, https://www.w3.org/TR/speech-synthesis11/).
+"""SSML: texts with instructions on how to say them, down to sentences of words with their delivery.
 
 Understood: speak, p, s, break, prosody (rate, pitch, volume), emphasis, say-as, phoneme, sub. Another element is an
 error, for leaving it out would say something else than what was asked for.
-
-From the parts of an SSML document to sentences of words, each with its delivery and the silence after it.
 """
 
 from __future__ import annotations
@@ -27,6 +23,8 @@ from phonate.text.language import language
 from phonate.text.phonemes import NothingToSay, Phonemizer, Word
 from phonate.text.pronunciations import phones_of
 from phonate.text.sentences import sentences
+
+# --------------------------------------------------------------- What a text is read as: SSML's say-as
 
 
 def say_as(kind: str, text: str, code: str, order: str | None = None) -> str:
@@ -143,6 +141,8 @@ KINDS: dict[str, Callable[[str, str], str]] = {
     **dict.fromkeys(("date", "time", "currency", "unit", "address"), _as_written),
 }
 
+
+# ---------------------------------------------------- SSML: texts with instructions on how to say them
 
 PARAGRAPH_SECONDS = 0.5
 """Silence after a paragraph, beyond that after a sentence."""
@@ -494,6 +494,9 @@ _ELEMENTS: dict[str, Callable[[_Element, Delivery], Iterator[Part]]] = {
     "phoneme": _phoneme,
     "sub": _sub,
 }
+
+
+# -------------------------------------------- From the parts of an SSML document to sentences of words
 
 
 @dataclass(frozen=True)

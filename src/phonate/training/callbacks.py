@@ -1,21 +1,4 @@
-"""Callback base class, and the list that calls the hooks.
-
-Build callbacks from settings.
-
-Reduce the learning rate when a metric stops improving, with any schedule.
-
-Stop training when a metric no longer improves.
-
-Redraw random features (Performer projections) during training.
-
-Freeze parameters.
-
-Clip gradients by their norm.
-
-Report the learning rate.
-
-Magnitude pruning during training.
-"""
+"""Callbacks: the hooks of the trainer, the list that calls them, and those that recipes can name."""
 
 from __future__ import annotations
 
@@ -43,6 +26,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+
+# ---------------------------------------------- Callback base class, and the list that calls the hooks
 
 
 class TrainerView(Protocol):
@@ -215,6 +201,9 @@ class CallbackList:
             logger.info("dropped the state of callbacks that this run does not have: %s", ", ".join(dropped))
 
 
+# ----------------------------------------------------------------------- Build callbacks from settings
+
+
 def build_callbacks(settings: TrainingSettings) -> list[Callback]:
     """The callbacks in `training.callbacks`, then those enabled by other options.
 
@@ -261,6 +250,9 @@ def _check_options(callback: type[Callback], options: dict[str, Any], place: str
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
             raise InputError(f"{place}.options.{name}: required by {callback.__name__}")
+
+
+# --------------------------- Reduce the learning rate when a metric stops improving, with any schedule
 
 
 class DynamicLRCallback(Callback):
@@ -320,6 +312,9 @@ class DynamicLRCallback(Callback):
         """Restore `state`."""
         self.watch.restore(state)
         self.scale = float(state["scale"])
+
+
+# ------------------------------------------------------ Stop training when a metric no longer improves
 
 
 class EarlyStoppingCallback(Callback):
@@ -390,6 +385,8 @@ class EarlyStoppingCallback(Callback):
         self.watch.restore(state)
 
 
+# -------------------------------------- Redraw random features (Performer projections) during training
+
 DEFAULT_INTERVAL = 1000
 """Optimizer steps between redraws."""
 NOTHING_TO_REDRAW = (
@@ -454,6 +451,9 @@ class FeatureRedrawCallback(Callback):
             torch.manual_seed(derived_seed(trainer.settings.random_seed, "features", trainer.step))
             for module in [module for module, _ in self.modules] if modules is None else modules:
                 module.redraw_features()  # type: ignore[operator]  # looked for in redrawable()
+
+
+# ----------------------------------------------------------------------------------- Freeze parameters
 
 
 class FreezeLayersCallback(Callback):
@@ -523,6 +523,9 @@ def matching(pattern: str, names: list[str]) -> list[str]:
     return found
 
 
+# ------------------------------------------------------------------------ Clip gradients by their norm
+
+
 class GradientClippingCallback(Callback):
     """Scales each optimizer's gradient down to `max_norm` (Pascanu et al. 2013, Algorithm 1).
 
@@ -544,6 +547,9 @@ class GradientClippingCallback(Callback):
             parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
             if parameters:
                 clip_grad_norm_(parameters, self.max_norm, norm_type=self.norm_type)
+
+
+# ---------------------------------------------------------------------------- Report the learning rate
 
 
 class LRMonitorCallback(Callback):
@@ -571,6 +577,9 @@ class LRMonitorCallback(Callback):
         if changed:
             trainer.emit(changed)
             self.last.update(changed)
+
+
+# ------------------------------------------------------------------- Magnitude pruning during training
 
 
 class PruningCallback(Callback):

@@ -1,8 +1,6 @@
-"""Losses by name, and what they return over a batch. All keep to (sum, count), see `phonate.nn.losses`.
+"""Losses of a recipe: by name, a main one with auxiliary ones, or weighted terms of a model's outputs.
 
-A main loss and auxiliary ones, as a recipe's `training.loss` asks for.
-
-Named, weighted loss terms between what a model returns and a batch.
+Losses by name, and what they return over a batch. All keep to (sum, count), see `phonate.nn.losses`.
 """
 
 from __future__ import annotations
@@ -24,6 +22,9 @@ from phonate.training.settings import LossSettings
 from phonate.training.task import Coupling, Terms
 
 logger = logging.getLogger(__name__)
+
+
+# --------------------------------------------------- Losses by name, and what they return over a batch
 
 
 class LossRegistry:
@@ -120,6 +121,9 @@ def _takes_mask(loss: nn.Module) -> bool:
 
 def _described(result: Any) -> str:
     return f"a tensor of {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
+
+
+# ------------------------------ A main loss and auxiliary ones, as a recipe's `training.loss` asks for
 
 
 class CompositeLoss(nn.Module):
@@ -236,6 +240,9 @@ def main_loss(name: str, settings: LossSettings, known: Mapping[str, Any]) -> nn
 def _own(name: str, settings: LossSettings) -> dict[str, Any]:
     """Options that the recipe has for this one loss, main or auxiliary."""
     return {"alpha": settings.focal_alpha, "gamma": settings.focal_gamma} if name == "focal" else {}
+
+
+# --------------------------------- Named, weighted loss terms between what a model returns and a batch
 
 
 class LossManager(nn.Module):

@@ -1,10 +1,8 @@
-"""Monitors memory during training and frees it before it runs out.
+"""Memory while training: watched, freed before it runs out, and recovered from when it has.
 
 Reading the usage is slow (a driver call or a system file), and emptying an allocator's cache is slower. At most batches
 `check` therefore only compares clocks. Reads and clean-ups are spaced so that together they take less than 1 % of the
 time, whatever they cost on the machine.
-
-Recovery from out-of-memory errors in a forward or backward pass: the batch is split, with the same gradient.
 
 Validation batches are split in the same way.
 
@@ -33,6 +31,8 @@ from phonate.data.batches.loading import MicroBatch
 from phonate.training.task import Batch, move
 
 logger = logging.getLogger(__name__)
+
+# ------------------------------------- Monitors memory during training and frees it before it runs out
 
 OUT_OF_MEMORY_ADVICE = (
     "lower training.batch_size (or training.max_duration), turn on gradient checkpointing if the model supports it "
@@ -235,6 +235,8 @@ class AdaptiveMemoryManager:
             "memory/cleanup_overhead_percent": self.overhead_percent,
         }
 
+
+# ------------------------------------ Recovery from out-of-memory errors in a forward or backward pass
 
 Split = Callable[[MicroBatch], tuple[MicroBatch, MicroBatch] | None]
 """Halves of a micro-batch; None when it has only one item."""

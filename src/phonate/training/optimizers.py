@@ -1,26 +1,8 @@
-"""torch's optimizers without importing its compiler.
+"""The optimizers that recipes can name, built without importing torch's compiler.
 
 Methods of `torch.optim.Optimizer` are decorated to exclude them from torch.compile. The decorators import torch._dynamo
 on the first call, which takes about a second. Subclasses with the undecorated methods avoid that; torch's own classes
 are not modified.
-
-Adadelta (Zeiler 2012, Algorithm 1).
-
-Adagrad (Duchi et al. 2011).
-
-Adam (Kingma & Ba 2015, Algorithm 1). Weight decay is added to the gradient.
-
-AdaMax: Adam with the infinity norm (Kingma & Ba 2015, Algorithm 2).
-
-AdamW: Adam with decoupled weight decay (Loshchilov & Hutter 2019, Algorithm 2).
-
-Lion: the sign of an interpolated momentum (Chen et al. 2023, Algorithm 2).
-
-RMSprop (Tieleman & Hinton 2012, lecture 6.5). `rho` is the decay that torch calls alpha.
-
-Stochastic gradient descent with momentum (Sutskever et al. 2013).
-
-Build an optimizer from settings.
 """
 
 from __future__ import annotations
@@ -36,6 +18,8 @@ from phonate.config.errors import InputError
 from phonate.training.registries import OPTIMIZERS
 from phonate.training.settings import OptimizerSettings
 
+# --------------------------------------------------- torch's optimizers without importing its compiler
+
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
 _DECORATED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
@@ -49,6 +33,9 @@ def eager(optimizer: type[OptimizerT]) -> type[OptimizerT]:
     return cast(type[OptimizerT], type(optimizer.__name__, (optimizer,), body))
 
 
+# ----------------------------------------------------------------- Adadelta (Zeiler 2012, Algorithm 1)
+
+
 def adadelta(
     parameters: Iterable[tuple[str, nn.Parameter]],
     *,
@@ -59,6 +46,9 @@ def adadelta(
 ) -> torch.optim.Adadelta:
     """Adadelta over named parameters."""
     return eager(torch.optim.Adadelta)(parameters, lr=lr, rho=rho, eps=epsilon, weight_decay=weight_decay)
+
+
+# ------------------------------------------------------------------------- Adagrad (Duchi et al. 2011)
 
 
 def adagrad(
@@ -74,6 +64,9 @@ def adagrad(
     # torch's fused kernel supports only CPU and CUDA.
     fused = fused and all(parameter.device.type in {"cpu", "cuda"} for _, parameter in parameters)
     return eager(torch.optim.Adagrad)(parameters, lr=lr, eps=epsilon, weight_decay=weight_decay, fused=fused)
+
+
+# ------------------------- Adam (Kingma & Ba 2015, Algorithm 1). Weight decay is added to the gradient
 
 
 def adam(
@@ -92,6 +85,9 @@ def adam(
     )
 
 
+# --------------------------------- AdaMax: Adam with the infinity norm (Kingma & Ba 2015, Algorithm 2)
+
+
 def adamax(
     parameters: Iterable[tuple[str, nn.Parameter]],
     *,
@@ -102,6 +98,9 @@ def adamax(
 ) -> torch.optim.Adamax:
     """AdaMax over named parameters."""
     return eager(torch.optim.Adamax)(parameters, lr=lr, betas=betas, eps=epsilon, weight_decay=weight_decay)
+
+
+# --------------------- AdamW: Adam with decoupled weight decay (Loshchilov & Hutter 2019, Algorithm 2)
 
 
 def adamw(
@@ -118,6 +117,9 @@ def adamw(
     return eager(torch.optim.AdamW)(
         parameters, lr=lr, betas=betas, eps=epsilon, weight_decay=weight_decay, amsgrad=amsgrad, fused=fused
     )
+
+
+# -------------------------- Lion: the sign of an interpolated momentum (Chen et al. 2023, Algorithm 2)
 
 
 @eager
@@ -180,6 +182,9 @@ class Lion(torch.optim.Optimizer):
         return momentum
 
 
+# ------------ RMSprop (Tieleman & Hinton 2012, lecture 6.5). `rho` is the decay that torch calls alpha
+
+
 def rmsprop(
     parameters: Iterable[tuple[str, nn.Parameter]],
     *,
@@ -193,6 +198,9 @@ def rmsprop(
     return eager(torch.optim.RMSprop)(
         parameters, lr=lr, alpha=rho, eps=epsilon, momentum=momentum, weight_decay=weight_decay
     )
+
+
+# ----------------------------------- Stochastic gradient descent with momentum (Sutskever et al. 2013)
 
 
 def sgd(
@@ -211,6 +219,8 @@ def sgd(
         parameters, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, fused=fused
     )
 
+
+# -------------------------------------------------------------------- Build an optimizer from settings
 
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
 """Takes named parameters, and keywords named as in `OptimizerSettings`; its signature lists the supported ones."""

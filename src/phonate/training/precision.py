@@ -1,9 +1,7 @@
-"""Loss scaling for fp16 on Apple's GPUs (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2).
+"""Number formats of the forward pass, and loss scaling for fp16.
 
 Rules, methods and state are those of `torch.amp.GradScaler`, so a checkpoint of either can be resumed with the other.
 It uses only ordinary tensor operations, because torch's scaler supports MPS only from version 2.13.
-
-Number formats of the forward pass, and loss scaling for fp16 (Micikevicius et al. 2018, arXiv:1710.03740).
 """
 
 from __future__ import annotations
@@ -21,6 +19,8 @@ from torch.optim import Optimizer
 
 from phonate.compute.resources import DeviceType
 from phonate.config.errors import InputError
+
+# ----- Loss scaling for fp16 on Apple's GPUs (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2)
 
 _LARGEST = torch.finfo(torch.float32).max
 

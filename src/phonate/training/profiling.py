@@ -1,10 +1,8 @@
-"""Profiling by stages: data, forward, backward, optimizer step, the gap between steps, and pauses.
+"""Profiling of training: time by stages, and traces of torch's profiler.
 
 The trainer calls `mark(stage)` at the end of each stage. The time since the previous mark is assigned to that stage, so
 the stages add up to the total. On a GPU the marks are events in its stream, read once they have completed, without
 synchronisation.
-
-`training.profiling`: a torch profiler trace of a few steps.
 """
 
 from __future__ import annotations
@@ -20,6 +18,8 @@ import torch
 
 from phonate.compute.resources import DeviceType
 from phonate.training.callbacks import Callback, TrainerView
+
+# ----- Profiling by stages: data, forward, backward, optimizer step, the gap between steps, and pauses
 
 STAGES = {
     "data": "waiting for batches and copying them to the device",
@@ -265,6 +265,9 @@ class InterbatchProfiler:
         if self.running or not self._steps:
             return None
         return Profile(self._steps, self._items, self._wall, dict(self.timeline.seconds))
+
+
+# ----------------------------------------- `training.profiling`: a torch profiler trace of a few steps
 
 
 class ProfilingCallback(Callback):

@@ -1,23 +1,4 @@
-"""Base class of the schedules: warm-up, minimum rate and interface.
-
-No decay.
-
-Linear decay.
-
-Cosine decay without restarts (Loshchilov & Hutter 2017, equation 5 with one cycle).
-
-Cosine decay with warm restarts: SGDR (Loshchilov & Hutter 2017, section 3).
-
-Exponential decay.
-
-One-cycle schedule (Smith & Topin 2018, "Super-Convergence"), with cosine instead of linear segments.
-
-Step decay.
-
-Decay when a validation metric stops improving.
-
-Build a schedule from settings.
-"""
+"""Learning rate schedules, as functions of the optimizer step. No torch in this file."""
 
 from __future__ import annotations
 
@@ -29,6 +10,8 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.training.metrics import improves
 from phonate.training.registries import SCHEDULES
 from phonate.training.settings import SchedulerSettings
+
+# ------------------------------------ Base class of the schedules: warm-up, minimum rate and interface
 
 ALL = frozenset({"type", "warmup_steps", "min_lr", "max_lr"})
 """Settings common to all schedules."""
@@ -93,6 +76,9 @@ class Schedule:
         return low + (high - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, fraction)))
 
 
+# -------------------------------------------------------------------------------------------- No decay
+
+
 class ConstantSchedule(Schedule):
     """The peak rate, after warm-up."""
 
@@ -101,6 +87,9 @@ class ConstantSchedule(Schedule):
     def curve(self, step: int) -> float:
         """See `Schedule.curve`."""
         return self.peak
+
+
+# ---------------------------------------------------------------------------------------- Linear decay
 
 
 class LinearSchedule(Schedule):
@@ -113,6 +102,9 @@ class LinearSchedule(Schedule):
         return self.peak + (self.floor - self.peak) * min(1.0, step / self.decay_steps)
 
 
+# ----------------- Cosine decay without restarts (Loshchilov & Hutter 2017, equation 5 with one cycle)
+
+
 class CosineSchedule(Schedule):
     """From the peak to `min_lr` over `decay_steps`, along half a cosine, then constant."""
 
@@ -121,6 +113,9 @@ class CosineSchedule(Schedule):
     def curve(self, step: int) -> float:
         """See `Schedule.curve`."""
         return self.cosine(step / self.decay_steps, self.peak, self.floor)
+
+
+# ------------------------- Cosine decay with warm restarts: SGDR (Loshchilov & Hutter 2017, section 3)
 
 
 class CosineRestartsSchedule(Schedule):
@@ -165,6 +160,9 @@ END = 0.01
 """Share of the peak at which `exponential` ends, where the recipe says nothing about its decay."""
 
 
+# ----------------------------------------------------------------------------------- Exponential decay
+
+
 class ExponentialSchedule(Schedule):
     """Smooth decay by the factor `gamma` (0.95) per `step_size` (1000), down to `min_lr`; with neither of them given to
     1 % of the peak by the end of the run."""
@@ -178,6 +176,8 @@ class ExponentialSchedule(Schedule):
             return self.peak * float(END ** (step / self.decay_steps))
         return self.peak * float((gamma or 0.95) ** (step / self.steps(interval or USUAL_INTERVAL)))
 
+
+# ---------------------------------------------------------------------------------- One-cycle schedule
 
 START = 1 / 25
 """Initial rate as a share of the peak."""
@@ -198,6 +198,9 @@ class OneCycleSchedule(Schedule):
         return self.cosine((step - rise) / (self.decay_steps - rise), self.peak, self.floor)
 
 
+# ------------------------------------------------------------------------------------------ Step decay
+
+
 class StepSchedule(Schedule):
     """The rate is multiplied by `gamma` (0.1) at every `step_size` (1000), down to `min_lr`."""
 
@@ -207,6 +210,9 @@ class StepSchedule(Schedule):
         """See `Schedule.curve`."""
         gamma = 0.1 if self.settings.gamma is None else self.settings.gamma
         return self.peak * float(gamma ** (step // self.steps(self.settings.step_size or USUAL_INTERVAL)))
+
+
+# ------------------------------------------------------ Decay when a validation metric stops improving
 
 
 class PlateauSchedule(Schedule):
@@ -255,6 +261,8 @@ class PlateauSchedule(Schedule):
         self.best = None if best is None else float(best)
         self.bad, self.reductions = int(state["bad"]), int(state["reductions"])
 
+
+# ---------------------------------------------------------------------- Build a schedule from settings
 
 _FORMER_DEFAULTS = {"mode": "min", "step_size": 1000}
 """What recipes of runs of earlier versions have for every schedule."""

@@ -1,9 +1,4 @@
-"""Settings of the optimizer, its schedule and the loss: parts of the recipe's `training`.
-
-Settings of hyperparameter search: the recipe's `training.tuning`, carried out by `phonate.workflows.tuning`.
-
-Settings of training: the recipe's `training` part. Steps are optimizer steps everywhere.
-"""
+"""Settings of training: the recipe's `training` part. Steps are optimizer steps everywhere."""
 
 from __future__ import annotations
 
@@ -24,6 +19,8 @@ from phonate.config.errors import InputError
 from phonate.config.metrics import NEWEST, plain
 from phonate.config.registry import Named
 from phonate.config.settings import Settings
+
+# -------------- Settings of the optimizer, its schedule and the loss: parts of the recipe's `training`
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 OpenFraction = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -141,6 +138,8 @@ def require_own_loss(settings: LossSettings, task: str) -> None:
                 "weight its terms with training.loss.weights"
             )
 
+
+# ------------------------------------------------------------------- Settings of hyperparameter search
 
 Choice = bool | int | float | str | None | list[Any] | dict[str, Any]
 

@@ -1,16 +1,4 @@
-"""Gradient accumulation: the micro-batches of one optimizer step.
-
-Random generators: torch's, seeded from keys, and the global ones of Python, numpy and torch.
-
-Losses and gradient norms that are not finite end training, with the step and the samples named.
-
-Running sums and counts of loss terms.
-
-Exponential moving average of the weights (Polyak & Juditsky 1992, SIAM J. Control 30(4)).
-
-The phases of a training step, each with its parameters, optimizer and learning-rate schedule.
-
-One optimizer step, in plain torch: forward and backward over its micro-batches, clipping, update.
+"""One optimizer step, in plain torch: forward and backward over its micro-batches, clipping, update.
 
 Read `TrainStep.__call__` first, then `_forward_backward`, `_micro_batch` and `_update`. What happens when a forward or
 backward pass fails (`_gradients`) comes after them.
@@ -47,6 +35,8 @@ from phonate.training.schedules import Schedule, build_schedule
 from phonate.training.settings import EMASettings, TrainingSettings
 from phonate.training.task import Batch, Coupling, Phase, Task, Terms
 
+# -------------------------------------- Gradient accumulation: the micro-batches of one optimizer step
+
 
 def accumulation_groups(planned: Iterator[MicroBatch], times: int) -> Iterator[list[MicroBatch]]:
     """The micro-batches `planned` for an epoch, grouped by optimizer step; the last step may have fewer.
@@ -61,6 +51,9 @@ def accumulation_groups(planned: Iterator[MicroBatch], times: int) -> Iterator[l
             group = []
     if group:
         yield group
+
+
+# -------- Random generators: torch's, seeded from keys, and the global ones of Python, numpy and torch
 
 
 def seed_torch(device: torch.device, *keys: int | str) -> None:
@@ -129,6 +122,8 @@ class GlobalGenerators:
             restore_global_generators(self._restored)
 
 
+# ----- Losses and gradient norms that are not finite end training, with the step and the samples named
+
 GRADIENT = "the gradient norm"
 ADVICE = (
     "Lower training.optimizer.lr or training.gradient_clipping, set training.mixed_precision: fp32, or check the "
@@ -168,6 +163,9 @@ def _not_finite(what: str, value: float, step: int, ids: Sequence[str], terms: d
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
     where = "" if what == GRADIENT else f"{', '.join(bad) or 'the sum of terms'}; "
     return TrainingError(f"{what} is {value} at step {step} ({where}batch: {shown}). {ADVICE}")
+
+
+# --------------------------------------------------------------- Running sums and counts of loss terms
 
 
 class Meter:
@@ -275,6 +273,9 @@ def _summand(value: Tensor | float) -> Tensor | float:
     return value.detach().float() if value.device.type == "mps" else value.detach().double()
 
 
+# ----------- Exponential moving average of the weights (Polyak & Juditsky 1992, SIAM J. Control 30(4))
+
+
 class EMA:
     """A second copy of the trainable weights that follows the first: `average = lerp(average, weight, 1 - decay)`."""
 
@@ -324,6 +325,9 @@ class EMA:
 
 
 logger = logging.getLogger(__name__)
+
+
+# ------- The phases of a training step, each with its parameters, optimizer and learning-rate schedule
 
 
 @dataclass
@@ -467,6 +471,8 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) 
     for group, own in zip(optimizer.param_groups, asked, strict=True):
         group.update(own)
 
+
+# ------------------------------------------------------------------ One optimizer step, in plain torch
 
 NO_CONTEXT = contextlib.nullcontext()
 

@@ -1,11 +1,7 @@
-"""What a run must restore to resume: parts with `state()` and `restore(state)`, each owned by one object.
-
-Saving and restoring a run.
-
-The trainer: one loop for every task.
+"""The trainer: one loop for every task, with its state and its saving.
 
 Reading order: `fit` (the whole run), `_train_epoch` (the loop), `_after_step` and `_finish_step` (what happens between
-steps), `save`. The step itself is in `step.py`; the parts of a run that a resume restores are in `state.py`.
+steps), `save`. The step itself is in `step.py`; the parts that a resume restores come first here.
 
 Exact resume rests on three rules. The order of samples is a pure function of (seed, epoch); what is random about a
 sample or a step comes from generators keyed by (seed, epoch, sample id) and (seed, step); and a checkpoint stores
@@ -74,6 +70,8 @@ from phonate.training.tracking import build_stream
 from phonate.training.validation import Validator
 
 logger = logging.getLogger(__name__)
+
+# ------------------------------------------------------------------- What a run must restore to resume
 
 Parts = Mapping[str, Stateful | None]
 """The parts of a run's state by their name in the checkpoint. None: this run has no such part."""
@@ -294,6 +292,9 @@ def _feature_buffers(model: nn.Module) -> set[str]:
     }
 
 
+# -------------------------------------------------------------------------- Saving and restoring a run
+
+
 class Saver:
     """Writes checkpoints of a run and restores them.
 
@@ -410,6 +411,9 @@ class Saver:
             logger.error("%s", failed)
         saved = listing.newest_first(listing.scan(self.checkpoints.folder))
         return f"the last checkpoint is {saved[0].path}" if saved else "there is no checkpoint yet"
+
+
+# ---------------------------------------------------------------- The trainer: one loop for every task
 
 
 class Trainer:

@@ -1,7 +1,4 @@
-"""Evaluate a run: its task's own evaluation, written to the run's folder.
-
-Write a checkpoint in a form that other programs run, by its task's own export or merge.
-"""
+"""Evaluation and export of a run, by its task's own."""
 
 from __future__ import annotations
 
@@ -23,6 +20,8 @@ if TYPE_CHECKING:
     from phonate.nn.pretrained.adapters import MergeReport, Stored
     from phonate.nn.pretrained.settings import Dtype
 
+
+# ------------------------------ Evaluate a run: its task's own evaluation, written to the run's folder
 
 FIGURES = "evaluation.json"
 
@@ -98,6 +97,9 @@ def _write_sounds(run: Run, found: Evaluation) -> None:
             clips.append(Clip(label=name, path=file))
         examples.append(Example(title=item, clips=tuple(clips)))
     run.write_json(LISTENING, Listening(examples=tuple(examples)).model_dump())
+
+
+# ------------- Write a checkpoint in a form that other programs run, by its task's own export or merge
 
 
 def export(source: Path, target: Path, form: str, given: Mapping[str, Any] | None = None) -> list[Path]:

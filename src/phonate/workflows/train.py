@@ -1,7 +1,4 @@
-"""`phonate train --dry-run`: estimate the cost of a run from real steps and a real save, which are discarded.
-
-From a recipe to a trained run.
-"""
+"""From a recipe to a trained run, or to an estimate of what it would cost (`--dry-run`)."""
 
 from __future__ import annotations
 
@@ -41,6 +38,8 @@ from phonate.workflows.plan import Plan, plan
 from phonate.workflows.tuning import tune
 
 MIN_STEPS, MAX_STEPS = 3, 30
+# --------------------------------------------------------------------------- `phonate train --dry-run`
+
 MIN_SECONDS = 5.0
 """Seconds to measure. At least 3 steps are measured."""
 GIB = 2**30
@@ -118,6 +117,9 @@ def _free_memory(device: torch.device) -> float:
 
 
 logger = logging.getLogger("phonate")
+
+
+# ---------------------------------------------------------------------- From a recipe to a trained run
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,10 @@
-"""One run of a search: a recipe with proposed values, trained in its own folder.
-
-Search with Optuna (Akiba et al. 2019): tree-structured Parzen estimator with median pruning.
+"""`phonate train` with `training.tuning`: one run per trial, by Optuna or Ray Tune, and the best recipe.
 
 The study is stored as a journal in RUN/study.log, from which an interrupted search continues, starting with the
 interrupted run.
 
-Search with Ray Tune (Liaw et al. 2018): random search, pruned by the median stopping rule.
-
 Ray runs the trials in worker processes, as many in parallel as there are devices. It keeps its state in RUN/ray, from
 which an interrupted search continues.
-
-`phonate train` with `training.tuning`: one run per trial, a table of the runs, and the recipe of the best one.
 """
 
 from __future__ import annotations
@@ -40,6 +34,8 @@ from phonate.training.metrics import Mode as MetricMode
 from phonate.training.run import Run
 from phonate.training.settings import RangeSettings, TrainingSettings, TuningSettings
 from phonate.workflows.plan import Plan
+
+# ----------------------- One run of a search: a recipe with proposed values, trained in its own folder
 
 TABLE = "trials.csv"
 """File in a search's folder with its runs."""
@@ -151,6 +147,8 @@ class Experiment:
         )
 
 
+# -------- Search with Optuna (Akiba et al. 2019): tree-structured Parzen estimator with median pruning
+
 STUDY = "study.log"
 _NAME = "phonate"
 _FOLDER_ATTRIBUTE = "folder"
@@ -223,6 +221,8 @@ def _suggest(trial: Any, path: str, space: list[Any] | RangeSettings) -> Any:
         return trial.suggest_int(path, space.low, space.high, log=space.log, step=space.step or 1)
     return trial.suggest_float(path, space.low, space.high, log=space.log, step=space.step)
 
+
+# ---------- Search with Ray Tune (Liaw et al. 2018): random search, pruned by the median stopping rule
 
 _RAY_FOLDER = "ray"
 """Minimum number of runs before others are pruned."""
@@ -333,6 +333,8 @@ def _gpus() -> int:
 
 
 logger = logging.getLogger("phonate")
+
+# -------------------------------------------------------------- `phonate train` with `training.tuning`
 
 BEST = "best.yaml"
 _FIRST_FAILURES = 3

@@ -1,6 +1,4 @@
-"""The `Dataset` protocol: one split of a data set, addressed by position.
-
-Collators of other packages: what makes a batch of a data set's items, in place of the task's own.
+"""The `Dataset` protocol: one split of a data set, addressed by position; and collators of other packages.
 
 An entry is a subclass of `Collator`, named by `data.collator`, from an entry point of group `phonate.collators` or a
 plug-in file that says `COLLATORS.register("mine", MyCollator)`.
@@ -16,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.registry import Registry
+
+# ------------------------------ The `Dataset` protocol: one split of a data set, addressed by position
 
 Batch = Mapping[str, Any]
 """What `Dataset.collate` returns: names to tensors (moved to the device) or anything else (left alone)."""
@@ -82,6 +82,8 @@ def digest_of(*parts: object) -> int:
         digest.update(data)
     return int.from_bytes(digest.digest(), "little", signed=True)
 
+
+# ------------------------------------------------------------------------- Collators of other packages
 
 Data = TypeVar("Data", bound=Dataset)
 

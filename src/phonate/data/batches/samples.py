@@ -1,9 +1,4 @@
-"""Samples that are crops of recordings: what the tasks that train on crops have in common.
-
-Samples that are whole recordings: what the tasks that take them whole have in common.
-
-Packing: several short sequences in one row, to pad less.
-"""
+"""Samples as tasks share them: crops of recordings, whole recordings, several sequences packed in one row."""
 
 from __future__ import annotations
 
@@ -20,6 +15,8 @@ from phonate.audio.augmentation import DataAugmentation
 from phonate.config.randomness import generator
 from phonate.data.settings import VoiceData
 from phonate.data.store.prepared import Prepared
+
+# ------------- Samples that are crops of recordings: what the tasks that train on crops have in common
 
 
 class CroppedRecordings:
@@ -81,6 +78,9 @@ class CroppedRecordings:
         return int(rng.integers(spare + 1)) if self.training else spare // 2
 
 
+# --------------- Samples that are whole recordings: what the tasks that take them whole have in common
+
+
 class WholeRecordings:
     """Some recordings of a corpus by number: all of `data.batches.dataset.Dataset` but the samples themselves."""
 
@@ -118,6 +118,9 @@ def padded(arrays: Sequence[NDArray[Any]]) -> torch.Tensor:
     for row, array in zip(out, arrays, strict=True):
         row[: len(array)] = array
     return torch.from_numpy(out)
+
+
+# -------------------------------------------- Packing: several short sequences in one row, to pad less
 
 
 def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:

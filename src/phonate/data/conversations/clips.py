@@ -1,6 +1,4 @@
-"""Finds the parts of a prepared corpus with a single active speaker; the result is stored next to the corpus.
-
-Single-speaker clips of prepared corpora, from which conversations are simulated.
+"""Clips of single speakers in prepared corpora, from which conversations are simulated.
 
 Shapes: N samples, K segments of speech, C clips.
 """
@@ -23,6 +21,8 @@ from phonate.data.store.cache import FeatureCache
 from phonate.data.store.derived import DerivedFeatures, open_derived
 from phonate.data.store.index import Index, IndexedSegment
 from phonate.data.store.prepared import Prepared
+
+# ----------------------------------- Finds the parts of a prepared corpus with a single active speaker
 
 _VERSION = 2  # increment when a change alters the result
 _SHORTEST = 0.3
@@ -108,6 +108,8 @@ def alone(segments: Sequence[IndexedSegment]) -> Iterator[tuple[int, float, floa
                 yield who, since, time
             since, who = time, single
 
+
+# -------------------- Single-speaker clips of prepared corpora, from which conversations are simulated
 
 _FADE_SECONDS = 0.01
 

@@ -1,6 +1,4 @@
-"""Frame labels from segments of speech. Shapes: T frames, S speakers, K segments.
-
-Energy-based speech detection in single-speaker clips.
+"""Frame labels of conversations, from speech that is detected in clips of single speakers.
 
 It provides the labels of simulated conversations, so silence around a clip and pauses within it are not labelled as
 speech. Shapes: N samples, T frames, K segments.
@@ -12,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
+
+# ---------------------- Frame labels from segments of speech. Shapes: T frames, S speakers, K segments
 
 _ROUNDING = 6  # decimals of a frame: 0.3 s at 100 frames a second is frame 30, whatever the float
 
@@ -59,6 +59,8 @@ def mixed_activity(
     order_S = heard_S[np.lexsort((number_S[heard_S], both_TS[:, heard_S].argmax(axis=0)))]
     return np.ascontiguousarray(both_TS[:, order_S]), number_S[order_S]
 
+
+# ----------------------------------------------- Energy-based speech detection in single-speaker clips
 
 Segments = NDArray[np.int64]
 """(K, 2) first and end samples of segments of speech, in order."""

@@ -1,14 +1,8 @@
-"""Noise for conversations: recorded, or synthetic coloured noise.
-
-Room acoustics, noise and level at the microphone.
+"""Simulated conversations: speakers and turns drawn at random, mixed with room, noise and level.
 
 Shapes: P sources (speakers), N samples, R samples of an impulse response.
 
-Simulation of conversations: random speakers and turns, mixed with simulated acoustics.
-
 Shapes: N samples, K segments of speech, P speakers of a conversation.
-
-Writes simulated conversations as recordings with an RTTM file.
 """
 
 from __future__ import annotations
@@ -33,6 +27,8 @@ from phonate.data.conversations.labels import joined
 from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
 from phonate.data.conversations.turns import RecordedTurns, Turn, arrange, arrange_as
 from phonate.data.store.prepared import Prepared
+
+# -------------------------------------- Noise for conversations: recorded, or synthetic coloured noise
 
 _BANK_SAMPLES = 1 << 19
 _SLOPES = (0.0, 1.0, 2.0)
@@ -101,6 +97,8 @@ def _bank(slope: float) -> FloatArray:
     waveform = np.fft.irfft(spectrum, n=_BANK_SAMPLES)
     return np.asarray(waveform / np.sqrt(np.mean(waveform**2)), dtype=np.float32)
 
+
+# --------------------------------------------------- Room acoustics, noise and level at the microphone
 
 _SMALLEST_FFT = 1 << 15
 _ONSET_SECONDS = 0.003
@@ -190,6 +188,8 @@ def convolved(sources_PN: FloatArray, responses_PR: FloatArray) -> FloatArray:
         mixed[end : end + n_fft - step] += sounds_BN[block, step:]
     return np.ascontiguousarray(mixed[:samples].numpy())
 
+
+# -------------- Simulation of conversations: random speakers and turns, mixed with simulated acoustics
 
 _GAP_SECONDS = 0.3
 """Mean pause between two clips of one turn."""
@@ -292,6 +292,8 @@ def _covered(segments_K2: NDArray[np.int64], samples: int) -> int:
     reached = np.concatenate([[0], np.maximum.accumulate(inside[:, 1])[:-1]])
     return int(np.maximum(0, inside[:, 1] - np.maximum(inside[:, 0], reached)).sum())
 
+
+# -------------------------------------- Writes simulated conversations as recordings with an RTTM file
 
 RTTM = "ref.rttm"
 

@@ -1,9 +1,7 @@
-"""Arrangement of the turns of a simulated conversation.
+"""The turns of a conversation: arranged to statistics, or taken from real conversations.
 
 Each turn starts after a pause, or overlaps the previous speech. The amount of overlap is controlled by feedback: if the
 conversation has less than its target so far, the next turn starts earlier.
-
-Turns of real conversations, for simulated ones with other speakers.
 
 Real speakers say "yes" and "mhm" into each other's turns, which random pauses and overlaps don't produce. Landini et
 al. 2022, "From Simulated Mixtures to Simulated Conversations as Training Data for End-to-End Neural Diarization", draw
@@ -21,6 +19,8 @@ from phonate.config.errors import DataError
 from phonate.data.annotations import read_rttm
 from phonate.data.conversations.clips import Utterance
 from phonate.data.conversations.settings import SimulationSettings
+
+# ------------------------------------------------ Arrangement of the turns of a simulated conversation
 
 _FRAME_SECONDS = 0.01
 OWN_PAUSE = 0.1
@@ -142,6 +142,8 @@ def _next_speaker(
         unheard.remove(speaker)
     return speaker
 
+
+# --------------------------------- Turns of real conversations, for simulated ones with other speakers
 
 _DRAWS = 1000
 _BEYOND = 1.0

@@ -1,7 +1,4 @@
-"""Names of Lhotse's recipes, without importing Lhotse, which takes seconds.
-
-Settings of one corpus: an entry of the recipe's `datasets`.
-"""
+"""Settings of one corpus: an entry of the recipe's `datasets`. Lhotse is not imported, which takes seconds."""
 
 from __future__ import annotations
 
@@ -16,6 +13,8 @@ from pydantic import Field, PositiveInt, model_validator
 from phonate.audio.settings import KaldiSettings
 from phonate.config.registry import nearest
 from phonate.config.settings import Settings
+
+# ---------------------------- Names of Lhotse's recipes, without importing Lhotse, which takes seconds
 
 LHOTSE = "'phonate[lhotse]'"
 """What to install for Lhotse's recipes and manifests."""
@@ -41,6 +40,8 @@ def recipe_names() -> list[str]:
     exported = (Path(spec.origin).parent / "recipes" / "__init__.py").read_text(encoding="utf-8")
     return sorted({*_FUNCTION.findall(exported), *PARTS})
 
+
+# ----------------------------------------- Settings of one corpus: an entry of the recipe's `datasets`
 
 _ONE_MODEL = "features must be the same for all corpora; set it in global_config (data.audio)"
 _ONE_STORE = "all corpora are prepared together; set it in global_config (data)"

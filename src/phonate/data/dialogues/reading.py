@@ -1,4 +1,4 @@
-"""JSON rows -> dialogues.
+"""Text and JSON files -> dialogues. Rows that can't be used are refused, counted and named with file and line.
 
     {"text": "..."}                              plain text
     {"prompt": "...", "response": "..."}         a prompt with its response
@@ -8,11 +8,7 @@ A message's content is a text or a list of parts, {"type": "text", "text": ...} 
 (ChatML as OpenAI's and Higgs Audio's files have it). The assistant's messages are learnt, but those of `weight` 0 and
 those before the row's `start_index`.
 
-Rows with a source and a target -> dialogues: tables (.tsv, .csv), and JSON rows with keys of those names.
-
 A source with its target is a prompt with its response; a row with a source alone is plain text.
-
-Text and JSON files -> dialogues. Rows that can't be used are refused, counted and named with file and line.
 """
 
 from __future__ import annotations
@@ -33,6 +29,8 @@ from phonate.config.errors import DataError
 from phonate.config.registry import nearest
 from phonate.data.dialogues.dialogue import Audio, Dialogue, Part, Role, Text, Turn
 from phonate.data.manifests.rows import audio_files, printable
+
+# ------------------------------------------------------------------------------ JSON rows -> dialogues
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 """A lone surrogate: no valid text holds one, but JSON escapes, arguments and file names may."""
@@ -180,6 +178,8 @@ def _part_of(part: Part) -> dict[str, Any]:
     return found
 
 
+# --------------------------------------------------------------------- Rows with a source and a target
+
 TABLES = {".tsv": "\t", ".csv": ","}
 """Suffix -> what separates the cells."""
 SOURCES = ("source", "src", "prompt", "text", "input")
@@ -301,6 +301,8 @@ def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
 
 
 logger = logging.getLogger("phonate")
+
+# -------------------------------------------------------------------- Text and JSON files -> dialogues
 
 PLAIN_SUFFIXES = (".txt", ".md")
 SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json")

@@ -1,18 +1,4 @@
-"""The interface of features: their width, their frames, and how they are computed.
-
-The base class of fbank, mfcc and spectrogram.
-
-Log mel filter banks, as computed by Kaldi.
-
-Normalised log-mel spectrograms.
-
-Mel-frequency cepstral coefficients, as computed by Kaldi.
-
-No features: only waveforms are cached.
-
-Power spectra, as computed by Kaldi.
-
-The output of a Whisper encoder (Radford et al. 2022).
+"""The kinds of features: mel, Kaldi's fbank, mfcc and spectrogram, Whisper's encoder, none.
 
 The encoder was trained on speech in many acoustic conditions, so its features are robust to noise and level.
 
@@ -43,6 +29,8 @@ from phonate.data.settings import KaldiData, VoiceData
 if TYPE_CHECKING:
     from phonate.data.settings import Framing, RecordingData
 
+
+# --------------------- The interface of features: their width, their frames, and how they are computed
 
 Frames = NDArray[Any]
 """(frames, width) of the feature's dtype."""
@@ -103,6 +91,9 @@ class Features(ABC):
         return None
 
 
+# ------------------------------------------------------- The base class of fbank, mfcc and spectrogram
+
+
 class KaldiFrames(Features):
     """The output of `KaldiFeatures`: (T, W) float32, without level normalisation."""
 
@@ -156,8 +147,14 @@ class KaldiFrames(Features):
         return FeatureStream(self.kaldi)
 
 
+# ---------------------------------------------------------- Log mel filter banks, as computed by Kaldi
+
+
 class FbankFeatures(KaldiFrames):
     """Mel filter banks: `audio.feature_type: fbank`."""
+
+
+# --------------------------------------------------------------------- Normalised log-mel spectrograms
 
 
 class MelFeatures(Features):
@@ -186,8 +183,14 @@ class MelFeatures(Features):
         return self._processor.mel_blocks(read)
 
 
+# ------------------------------------------- Mel-frequency cepstral coefficients, as computed by Kaldi
+
+
 class MfccFeatures(KaldiFrames):
     """Cepstral coefficients: `audio.feature_type: mfcc`."""
+
+
+# -------------------------------------------------------------- No features: only waveforms are cached
 
 
 class NoneFeatures(Features):
@@ -208,9 +211,14 @@ class NoneFeatures(Features):
         return np.zeros((self.frames(len(waveform_N)), 0), dtype=self.dtype)
 
 
+# ----------------------------------------------------------------- Power spectra, as computed by Kaldi
+
+
 class SpectrogramFeatures(KaldiFrames):
     """Power spectra: `audio.feature_type: spectrogram`."""
 
+
+# ----------------------------------------------- The output of a Whisper encoder (Radford et al. 2022)
 
 WINDOW = 1500
 """Frames per encoder window: 30 s, the maximum."""

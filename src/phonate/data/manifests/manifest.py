@@ -1,10 +1,8 @@
-"""Which format a corpus has, when the recipe does not say.
+"""From a corpus of any format to validated rows, a manifest and a report.
 
 Every file of `phonate.data.corpora` says itself what it recognises: `recognises(path)`, and PRIORITY, for several may
 recognise the same folder (a list beside recordings, say); the highest counts. Plug-ins do the same in the module of
 their function, and come first unless they say otherwise.
-
-From a corpus of any format to validated rows, a Lhotse CutSet and a report.
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ from phonate.data.settings import CORPORA, RecordingData, cache_root
 if TYPE_CHECKING:
     from lhotse import CutSet
 
+
+# --------------------------------------------- Which format a corpus has, when the recipe does not say
 
 _PLUGGED_IN = 100
 
@@ -67,6 +67,8 @@ def module_of(name: str) -> ModuleType | None:
 def _priority(module: ModuleType) -> int:
     return int(getattr(module, "PRIORITY", _PLUGGED_IN))
 
+
+# ------------------------- From a corpus of any format to validated rows, a Lhotse CutSet and a report
 
 Rows = Callable[..., Iterable[Row | Problem]]
 

@@ -1,14 +1,4 @@
-"""What a task requires of a row.
-
-Recognising what phonate wrote itself, so that no corpus is built from it.
-
-Rows and segments, what every corpus format yields, and finding audio files.
-
-Rows of recordings, or a row for each of their segments.
-
-The samples of a row: of its whole file, or of the part and channel that it names. What is unusual about a file is
-told once, where its row is checked.
-"""
+"""Rows and segments, what every corpus format yields, and the files that they name."""
 
 from __future__ import annotations
 
@@ -33,6 +23,8 @@ from phonate.audio.decoding import (
 )
 from phonate.audio.readers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.config.errors import DataError
+
+# ----------------------------------------------------------------------- What a task requires of a row
 
 LONGEST_UNLABELLED = 2.0
 """Seconds outside of all segments that a clip of one speaker may have; longer stretches may be anyone's speech."""
@@ -70,6 +62,8 @@ class ConversationRequirements(Requirements):
     may_be_empty: ClassVar[bool] = True
 
 
+# --------------------------- Recognising what phonate wrote itself, so that no corpus is built from it
+
 _IN_A_RUN = ("manifest.json", "hyperparameters.json", "metrics.jsonl", "checkpoints")
 _SESSION = re.compile(r"session_\d{8}_\d{6}")
 
@@ -93,6 +87,8 @@ def _holds_session_logs(folder: Path) -> bool:
     except OSError:  # unreadable: whoever reads the folder reports it
         return False
 
+
+# ------------------------- Rows and segments, what every corpus format yields, and finding audio files
 
 SLACK_SECONDS = 0.5
 """How far the times of a corpus may be from those of its recordings: annotations are often rounded up."""
@@ -370,6 +366,8 @@ def is_file(path: Path) -> bool:
         return False
 
 
+# --------------------------------------------- Rows of recordings, or a row for each of their segments
+
 _OVERLAP_SECONDS = 0.1
 
 
@@ -414,6 +412,8 @@ def _other_speaker(segment: Segment, segments: Sequence[Segment]) -> str | None:
             return str(one.speaker)
     return None
 
+
+# ------------------- The samples of a row: of its whole file, or of the part and channel that it names
 
 LONG_SECONDS = 120.0
 """Longer rows are read in blocks."""

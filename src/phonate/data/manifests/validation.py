@@ -1,11 +1,6 @@
-"""Recordings excluded by `data.drop` and `data.limit`.
-
-Quality checks of a clip and its text. Each finding has a score: 1 or more is a warning, and clips with higher scores
-are more likely to be unusable.
+"""What one look at a recording tells, and which rows of a corpus can be used and why the others can't.
 
 What one look at a recording tells, for all who ask: corpora, pairs for cloning, folders of a voice.
-
-Which rows of a corpus can be used, and why the others can't.
 """
 
 from __future__ import annotations
@@ -48,6 +43,8 @@ logger = logging.getLogger("phonate")
 
 Result = TypeVar("Result")
 
+# ------------------------------------------------- Recordings excluded by `data.drop` and `data.limit`
+
 _NAMED = 5
 
 
@@ -86,6 +83,8 @@ def warn_left_out(reason: str, recordings: Sequence[str]) -> None:
         listed = "; ".join(recordings[:_NAMED])
         logger.warning("%d recordings %s, and are left out: %s%s", len(recordings), reason, listed, more)
 
+
+# --------------------------------------------------------------- Quality checks of a clip and its text
 
 CLIPPED_SHARE = 0.001
 LONGEST_EDGE_SECONDS = 1.0
@@ -368,6 +367,8 @@ def _finding(reason: str, detail: str, score: float, warned: bool) -> Finding:
     bounded = min(max(score, 0.0), _MOST_SCORE)
     return Finding(reason, detail, max(1.0, bounded) if warned else min(bounded, 0.99))
 
+
+# ---------------------------------------- Which rows of a corpus can be used, and why the others can't
 
 THREADS = 4
 _AT_ONCE = 64

@@ -1,9 +1,4 @@
-"""Cache folders: written under a temporary name and renamed when complete, with a digest of every file.
-
-Clean waveforms and their features, one after the other in two memory-mapped files.
-
-Features that no file keeps: computed from the cached waveform when they are read.
-"""
+"""The feature cache: waveforms and features, memory-mapped, in folders that are whole or not there."""
 
 from __future__ import annotations
 
@@ -30,6 +25,8 @@ from phonate.config.errors import DataError
 from phonate.data.features import Features
 from phonate.data.features.kinds import Frames
 from phonate.data.store.index import Index
+
+# --------------------------------------------------------------------------------------- Cache folders
 
 DIGESTS = "digests.json"
 VERIFIED = "verified.json"
@@ -140,6 +137,8 @@ def _remove_abandoned(parent: Path) -> None:
             if (ours or old) and not psutil.pid_exists(int(pid)):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
+
+# ------------------ Clean waveforms and their features, one after the other in two memory-mapped files
 
 AUDIO = "audio.int16"
 FEATURES = "features.bin"
@@ -261,6 +260,9 @@ class FeatureCache:
         first, end = self._frame_start[position], self._frame_start[position + 1]
         stop = end if stop is None else min(end, first + stop)
         return self._features[first + start : stop]
+
+
+# ------------------- Features that no file keeps: computed from the cached waveform when they are read
 
 
 class Unstored(Features):

@@ -1,8 +1,4 @@
-"""F0 of a prepared corpus's recordings, computed in worker processes without torch.
-
-Features that are too expensive to compute in each epoch (F0, Whisper encodings): computed once, memory-mapped.
-
-Mels that a model predicted for the recordings of a corpus (teacher-forced, aligned with the recorded mels).
+"""Features that are derived from a prepared corpus once: pitch, Whisper's encodings, predicted mels.
 
 Training a vocoder on them as well matches its input at inference: predicted mels are smoother than recorded ones.
 """
@@ -29,6 +25,8 @@ from phonate.data.store.cache import DIGESTS, FeatureCache, damaged, new_folder,
 from phonate.data.store.index import Index
 from phonate.data.store.prepared import Prepared
 
+# -------------------- F0 of a prepared corpus's recordings, computed in worker processes without torch
+
 
 def pitch_of(folder: Path, audio: AudioConfig, position: int) -> FloatArray:
     """F0 (T, 1) in Hz of recording number `position` of the corpus in `folder`, at the frames of its mel."""
@@ -44,6 +42,8 @@ def crashed(position: int) -> FloatArray:
     """Raises, for a process that died at a recording."""
     raise DataError(f"the process that computed the pitch of recording {position} died; free some memory and try again")
 
+
+# -------------------------------------------- Features that are too expensive to compute in each epoch
 
 Values = npt.NDArray[Any]
 
@@ -155,6 +155,8 @@ def _write_header(file: BinaryIO, dtype: npt.DTypeLike, frames: int, width: int)
     header = {"descr": descr, "fortran_order": False, "shape": (frames, width)}
     np.lib.format.write_array_header_1_0(file, header)
 
+
+# ------------------------------------------ Mels that a model predicted for the recordings of a corpus
 
 _FACTS = "predicted.json"
 

@@ -1,7 +1,4 @@
-"""Writing a prepared corpus: waveforms, features, index, manifest and report.
-
-From a corpus to what training reads: validated once, indexed, cached, found again by its fingerprint.
-"""
+"""From a corpus to what training reads: validated once, indexed, cached, found again by its fingerprint."""
 
 from __future__ import annotations
 
@@ -54,6 +51,8 @@ from phonate.data.store.cache import (
 )
 from phonate.data.store.index import SPLITS, Index, Strings
 from phonate.data.store.splits import Positions, split_index, split_strangers
+
+# -------------------------- Writing a prepared corpus: waveforms, features, index, manifest and report
 
 THREADS = 2
 REPORT = "report.json"
@@ -186,6 +185,8 @@ def _explained(error: OSError, folder: Path) -> str:
 
 
 logger = logging.getLogger("phonate")
+
+# ---------------------------------------------------------------- From a corpus to what training reads
 
 FORMAT = 2
 _SOUNDS = "sounds.npy"

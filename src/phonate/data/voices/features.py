@@ -1,8 +1,6 @@
-"""Features of voice recordings, computed in several processes and cached by the content of the files.
+"""Features of voice recordings, cached by the content of the files, and the profile of a voice.
 
 The cache is an append-only file of JSON lines: concurrent runs share it, and an interrupted run keeps its part.
-
-The profile of a voice over all of its recordings, as one JSON document.
 """
 
 from __future__ import annotations
@@ -32,6 +30,8 @@ from phonate.data.voices.files import VoiceFile, crashed
 from phonate.data.voices.settings import VoiceRules
 
 logger = logging.getLogger("phonate")
+
+# ------------------------------------------------------------------------ Features of voice recordings
 
 _CACHE = "voice-features-1.jsonl"  # another number when the features change
 _TUPLES = ("mfcc_mean", "mfcc_std")
@@ -158,6 +158,8 @@ class _Cache:
             self._writable = False
             logger.warning("%s: can't be written (%s); features are computed anew each time", self._file, error)
 
+
+# ----------------------------- The profile of a voice over all of its recordings, as one JSON document
 
 PROFILE = "voice_profile.json"
 _DIGITS = 6

@@ -1,6 +1,4 @@
-"""Recordings in a folder: whether there are any, their number, size and formats.
-
-Validation of the recordings of a folder: which can train a voice, and why the others can't.
+"""Folders of voice recordings: which files there are, which can train a voice, and why the others can't.
 
 Each file is opened once and only its beginning decoded, so that tens of thousands take minutes.
 """
@@ -23,6 +21,8 @@ from phonate.data.manifests.validation import Report, Unusable, decoding, requir
 from phonate.data.parallel import Progress, map_files
 from phonate.data.progress import Stage
 from phonate.data.voices.settings import VoiceRules as VoiceRules
+
+# ----------------------- Recordings in a folder: whether there are any, their number, size and formats
 
 _MIB = 1024**2
 _CONTAINERS = {
@@ -130,6 +130,8 @@ def crashed(file: Path) -> Problem:
     name = printable(str(file))
     return Problem(name, name, "unreadable", "the decoder crashed on it; export it again")
 
+
+# --------- Validation of the recordings of a folder: which can train a voice, and why the others can't
 
 _NO_SIGNAL = 1e-4
 """Standard deviation of the samples, in units of full scale, under which a recording holds no sound."""

@@ -1,10 +1,4 @@
-"""The weights of partly trained models: which of them a checkpoint holds, and which base they belong to.
-
-Low-rank adapters beside the linear layers of a pretrained model, and modules that are trained whole beside them.
-
-Adapters added to the weights of their base: compared with the adapters before anything is written, and stored in the
-precision asked for, whose error is measured on what was written.
-"""
+"""Low-rank adapters beside pretrained weights: added, saved, merged into their base."""
 
 from __future__ import annotations
 
@@ -27,6 +21,8 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.config.registry import nearest
 from phonate.nn.pretrained.loading import DTYPES, require
 from phonate.nn.pretrained.settings import Dtype, LoRASettings
+
+# ---------------------------------------------------------------- The weights of partly trained models
 
 
 def saved_tensors(model: nn.Module, trained_only: bool) -> dict[str, Tensor]:
@@ -68,6 +64,9 @@ def _frozen(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad and parameter.is_floating_point():
             yield name, parameter
+
+
+# ------------------------------------ Low-rank adapters beside the linear layers of a pretrained model
 
 
 def add_adapters(model: nn.Module, settings: LoRASettings, targets: Sequence[str] | None = None) -> nn.Module:
@@ -201,6 +200,8 @@ def _ends(names: Sequence[str], like: str) -> list[str]:
     parts = like.count(".") + 1
     return sorted({".".join(name.split(".")[-parts:]) for name in names})
 
+
+# --------------------------------------------------------- Adapters added to the weights of their base
 
 Stored = Literal["int8", "int4"]
 Logits = Callable[[nn.Module], Tensor]

@@ -1,4 +1,4 @@
-"""Linear layers with low-rank adapters (Hu et al. 2021, https://arxiv.org/abs/2106.09685) that read the same input.
+"""Layers of pretrained models: projections with adapters, RMS norms, gated feed-forward networks.
 
 peft computes each layer by itself: its own dropout of the input, passes over the output to scale and to add what the
 adapter gives, and the gradients of the input as separate sums. Where several layers read one input, as the projections
@@ -6,10 +6,6 @@ of queries, keys and values do, one dropout mask is drawn for all of them here, 
 and every sum is a part of a product.
 
 Shapes: N tokens, I inputs, O outputs, R the rank; RR the ranks of all layers together.
-
-RMS norms (Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467, eq. 4) whose weights are frozen.
-
-Gated feed-forward networks with SiLU (SwiGLU: Shazeer 2020, https://arxiv.org/abs/2002.05202, eq. 6).
 """
 
 from __future__ import annotations
@@ -22,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+# ---------------------------------------------------------------- Linear layers with low-rank adapters
 
 _MASK_LEVELS = 1 << 16
 """Steps of the probability of a CPU's dropout masks: 16 random bits decide a value."""
@@ -153,6 +151,9 @@ class _Adapted(torch.autograd.Function):
         return (into_inputs, None, None, None, *(one for pair in pairs for one in pair))
 
 
+# ------------------------------------------------------------------------------------------- RMS norms
+
+
 def rms_norm(layer: Any, inputs: Tensor) -> Tensor:
     """What `layer`, an RMSNorm of transformers with `weight` (H,) and `variance_epsilon`, gives for inputs (..., H).
 
@@ -185,6 +186,9 @@ class _FrozenRMSNorm(torch.autograd.Function):
         # d(x / r) / dx = 1 / r - x x^T / (H r^3), with r the root mean square
         share = torch.linalg.vecdot(weighted, exact)[..., None] * inverse**3 / inputs.shape[-1]
         return weighted.mul_(inverse).addcmul_(exact, share, value=-1.0).to(inputs.dtype), None, None
+
+
+# --------------------------------------------------------------- Gated feed-forward networks with SiLU
 
 
 def gated_silu(gates: Tensor, values: Tensor) -> Tensor:

@@ -1,9 +1,7 @@
-"""Blockwise access to long tensors: intermediate results are computed per block of frames, and never stored for all.
+"""Random features of linear attention (FAVOR+), and blockwise access to long tensors.
 
 Shapes: B batch, H heads, T frames, E head dimension, N parts (queries, keys, values), R rows (items x heads), C frames
 per block.
-
-Positive random features of FAVOR+ (Choromanski et al. 2021, "Rethinking attention with Performers").
 
 exp(q.k / sqrt(E)) is the mean over Gaussian directions w of phi(q) phi(k), with phi(x) = exp(w.y - |y|^2 / 2) and
 y = x / E^(1/4). The published phi is exp(w.y - |y|^2 / 2 - max) + 1e-4, with the maximum over all keys: through the
@@ -23,6 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from phonate.nn.positions import rotate
+
+# -------------------------------------------------------------------- Blockwise access to long tensors
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of the frames, from `RotaryPositions`."""
@@ -72,6 +72,8 @@ def like_packed(x_NBHTE: Tensor) -> Tensor:
     parts, batch, heads, frames, head_dim = x_NBHTE.shape
     return x_NBHTE.new_empty(batch, frames, parts, heads, head_dim).permute(2, 0, 3, 1, 4)
 
+
+# ------------------------------------------------------------------ Positive random features of FAVOR+
 
 EPSILON = 1e-4
 """Added to each feature, so that sums of features are positive."""

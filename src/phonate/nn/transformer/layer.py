@@ -1,13 +1,6 @@
-"""Normalisation of the branches of a layer: norms before or after them, and ReZero factors. D: model.
-
-Feed-forward networks of a layer. D: model.
-
-The convolution module of a layer (Gulati et al. 2020, "Conformer", section 2.2, with layer norm instead of batch
-norm).
+"""One layer of an encoder or a decoder, with its norms, feed-forward network and convolution module.
 
 Shapes: B batch, T frames, D model.
-
-One layer of an encoder or a decoder. Shapes: B batch, T frames, S positions of the memory, D model.
 """
 
 from __future__ import annotations
@@ -22,6 +15,8 @@ from torch.nn import functional as F
 from phonate.nn.convolution import zero_padding
 from phonate.nn.transformer.attention import AttentionState, CrossAttention, Memory, SelfAttention
 from phonate.nn.transformer.features import Rotation
+
+# ------------ Normalisation of the branches of a layer: norms before or after them, and ReZero factors
 
 Norm = Literal["pre", "post", "scale", "none"]
 """Layer norm before each branch (Xiong et al. 2020), or after the residual sum (Vaswani et al. 2017); ScaleNorm before
@@ -61,6 +56,8 @@ def build_norm(norm: Norm, d_model: int) -> nn.Module:
         return nn.Identity()
     return ScaleNorm(d_model) if norm == "scale" else nn.LayerNorm(d_model)
 
+
+# ---------------------------------------------------------- Feed-forward networks of a layer. D: model
 
 Activation = Literal["relu", "gelu", "silu", "glu", "geglu", "reglu", "swiglu"]
 
@@ -103,6 +100,9 @@ def feed_forward(d_model: int, d_ff: int, dropout: float, activation: Activation
         nn.Dropout(dropout),
         nn.Linear(d_ff, d_model),
     )
+
+
+# ------------------------------------------------------------------- The convolution module of a layer
 
 
 @dataclass
@@ -156,6 +156,9 @@ class ConvolutionModule(nn.Module):
         mixed_BTD = self.depthwise(gated_BTD.transpose(1, 2)).transpose(1, 2)
         out: Tensor = self.output(F.silu(self.norm(mixed_BTD)))
         return out
+
+
+# ---------------------------------------------------------------- One layer of an encoder or a decoder
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Linear attention, whose time and memory are linear in the length.
+"""Linear attention, whose time and memory are linear in the length: of all frames, or causal.
 
 With phi from `features`, the attention of a query q is sum(phi(q).phi(k) v) / sum(phi(q).phi(k)) over keys k and values
 v. As phi(q) can be factored out of both sums, they are computed once for all queries. Features are computed in blocks,
@@ -6,8 +6,6 @@ and recomputed in the backward pass instead of stored.
 
 Shapes: B batch, H heads, T queries, S keys, E head dimension, M random features, R rows (items x heads), C frames per
 block.
-
-Causal linear attention: each frame attends to itself and earlier ones. See `linear` and `features`.
 
 Frames are processed in blocks. Within a block the products of all pairs are computed and later keys masked; earlier
 blocks enter through running sums. The backward pass recomputes the features, once forwards for the gradient of the
@@ -27,6 +25,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from phonate.nn.transformer.features import FeatureMap, Rotation, batch_blocks, frame_blocks, like_packed, read, write
+
+# ------------------------------------ Linear attention, whose time and memory are linear in the length
 
 SMALLEST_SUM = 1e-12
 """Lower bound of the denominator, so that without keys the output is 0, not NaN. With a key it is >= M x EPSILON^2."""
@@ -167,6 +167,9 @@ class _ReadSums(torch.autograd.Function):
                     grad_RCM = torch.bmm(share_RCE, weighted_RME.transpose(1, 2)).sub_(own_RC1 * plain_RM1.mT)
                     write(query_grad[rows], frames, phi.backward(grad_RCM, features_RCM, query_RCE), ctx.rotation)
         return query_grad, weighted_grad, plain_grad, None, None
+
+
+# ------------------------------ Causal linear attention: each frame attends to itself and earlier ones
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # loops over blocks, which it would unroll

@@ -1,8 +1,6 @@
-"""Transformer encoders and decoders as stacks of layers.
+"""Transformer encoders and decoders as stacks of layers, built from settings.
 
 Shapes: B batch, T frames, S positions of the memory, D model.
-
-Builds transformers from settings. Shapes: B batch, T frames, F input features, D model, C frames of a step.
 """
 
 from __future__ import annotations
@@ -17,6 +15,8 @@ from phonate.nn.positions import LearntPositions, Positions, RotaryPositions, Si
 from phonate.nn.transformer.features import RandomFeatures, Rotation
 from phonate.nn.transformer.layer import Layer, LayerShape, LayerState, build_norm
 from phonate.nn.transformer.settings import LayerSettings, TransformerSettings
+
+# ----------------------------------------------- Transformer encoders and decoders as stacks of layers
 
 
 @dataclass
@@ -120,6 +120,8 @@ class Stack(nn.Module):
     def _typed(self) -> list[Layer]:
         return [layer for layer in self.layers if isinstance(layer, Layer)]
 
+
+# ------------------------------------------------------------------- Builds transformers from settings
 
 _FIRST_POSITIONS = 4096
 """Sinusoidal positions computed in advance; longer sequences extend them."""

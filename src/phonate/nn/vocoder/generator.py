@@ -1,8 +1,6 @@
-"""The excitation signal of a source-filter model: a pulse train at the pitch, and noise.
+"""The vocoder: mel spectrograms to waveforms in one pass, from a pulse train and noise.
 
 Shapes: B batch, T frames, N = (T - 1) * hop samples.
-
-The vocoder: mel spectrograms to waveforms in one pass of a small network.
 
 A source of pulses and noise (as in Wang et al. 2019, "Neural source-filter waveform models") is filtered in the Fourier
 domain by gains and phases that a ConvNeXt network predicts from the mel, and transformed back (as in Siuzdak 2023,
@@ -27,6 +25,8 @@ from torch.nn import functional as F
 from phonate.audio.processor import AudioProcessor
 from phonate.nn.convolution import ConvNeXt, convolution
 from phonate.nn.stft import ShortTimeFourier
+
+# --------------- The excitation signal of a source-filter model: a pulse train at the pitch, and noise
 
 _SMALLEST = 1e-4
 _WINDOW_HOPS = 4
@@ -155,6 +155,8 @@ def noise(like_BN: Tensor, table: Tensor, start_B: Tensor | None = None) -> Tens
         return F.embedding(positions % table.shape[0], table[:, None])[None, :, 0].expand_as(like_BN)
     return F.embedding((positions[None] + start_B[:, None]) % len(table), table[:, None])[..., 0]
 
+
+# --------------------------- The vocoder: mel spectrograms to waveforms in one pass of a small network
 
 _NEPERS = math.log(10.0) / 20.0  # of a decibel
 _LOWEST_F0, _HIGHEST_F0 = 50.0, 600.0

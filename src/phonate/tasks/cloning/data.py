@@ -1,4 +1,4 @@
-"""Dialogues -> samples: a reference, and a text that is spoken in the reference's voice.
+"""The data of voice cloning: pairs of a reference and a target, checked, split and packed into batches.
 
 Rows of two shapes are understood, in ChatML (see `phonate.data.dialogues.reading`):
 
@@ -6,12 +6,6 @@ Rows of two shapes are understood, in ChatML (see `phonate.data.dialogues.readin
     user: transcript    assistant: reference    user: text to speak    assistant: speech
 
 The transcript may be missing, and so may one of the two copies of the text.
-
-Which pairs of a corpus can be used, and why the others can't. Every row is read, and every recording decoded.
-
-The pairs of a run: read, checked, split, and their recordings as codes.
-
-Samples -> training sequences, several of them packed into one row of a batch.
 
 Rows are packed once and stay the same in every epoch: sequences in one row do not see each other, so packing affects
 nothing but which of them share a batch, and batches are shuffled in every epoch.
@@ -64,6 +58,8 @@ from phonate.training.task import Batch
 if TYPE_CHECKING:
     from phonate.audio.higgs_codec import HiggsCodec
 
+
+# --------------- Dialogues -> samples: a reference, and a text that is spoken in the reference's voice
 
 INSTRUCTION = "Please generate speech for given text in reference audio's voice:"
 """What may stand before the text to speak. It is left out: the model was not trained with it."""
@@ -158,6 +154,8 @@ def _joined(text: str) -> str:
     """The text with single spaces."""
     return " ".join(text.split())
 
+
+# --------------------------------------- Which pairs of a corpus can be used, and why the others can't
 
 FORMAT = "chatml"
 MALFORMED = "malformed row"
@@ -282,6 +280,8 @@ def _duplicates(samples: Sequence[CloningSample], facts: Mapping[Audio, Inspecti
 
 logger = logging.getLogger("phonate")
 
+# ----------------------------- The pairs of a run: read, checked, split, and their recordings as codes
+
 _THREADS = 4
 """Reading and encoding at the same time; the codec itself uses all cores, or the GPU."""
 NAMED = 5
@@ -392,6 +392,9 @@ def _log(problems: list[Problem], message: str) -> None:
             logger.warning("%s: %s: %s", problem.place, reason, problem.detail)
         if len(found) > NAMED:
             logger.warning("... and %d more: %s", len(found) - NAMED, reason)
+
+
+# ----------------------- Samples -> training sequences, several of them packed into one row of a batch
 
 
 @dataclass(frozen=True)

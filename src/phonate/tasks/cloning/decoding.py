@@ -1,17 +1,11 @@
-"""Choosing the codes of a frame. Shapes: R rows, K codebooks, V logits of a codebook, W frames of a window.
-
-The delay pattern of one utterance as it is generated. Shapes: K codebooks.
+"""From a prompt to codes: the delay pattern, sampling, the loop with its cache, and the sound as a stream.
 
 Frame 0 is the begin of stream in all codebooks; codebook k lags k frames behind the first. Where the first codebook
 ends, the others end one frame after another (Copet et al. 2023, https://arxiv.org/abs/2306.05284).
 
-Generating the codes of several utterances at once, with a cache of keys and values.
-
 transformers' `generate` gives codes only at its end, takes one batch from start to finish, draws all rows from one
 generator, and may draw begin or end of stream in the middle of a sentence. Here utterances join and leave between any
 two frames. Shapes: R rows (utterances that are being generated), L tokens, K codebooks, V logits of a codebook.
-
-Frames of codes to chunks of sound, while the frames are made.
 """
 
 from __future__ import annotations
@@ -33,6 +27,8 @@ from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 from phonate.tasks.cloning.network import Attention, Paths, WhisperProjector, run_layers
 from phonate.tasks.cloning.sequences import Prompt
+
+# ----------------------------------------------------------------------- Choosing the codes of a frame
 
 REPETITION_WINDOW = 7
 """Frames in which repetitions are counted; the value of the released model, as is the next one."""
@@ -126,6 +122,9 @@ def _draw(logits_RKV: Tensor, top_k_R: Tensor, top_p_R: Tensor, draws_RK: Tensor
     return order_RKV.gather(-1, index_RK[..., None])[..., 0]
 
 
+# -------------------------- The delay pattern of one utterance as it is generated. Shapes: K codebooks
+
+
 class DelayedStream:
     """The frames of an utterance: the model's choices go in, frames for the model and complete frames of codes come
     out."""
@@ -184,6 +183,8 @@ class DelayedStream:
         window[(window == self.begin) | (window == self.end)] = NO_CODE
         return window
 
+
+# ----------------- Generating the codes of several utterances at once, with a cache of keys and values
 
 OwnerT = TypeVar("OwnerT")
 
@@ -474,6 +475,9 @@ def run(decoder: Decoder[OwnerT], jobs: Iterable[Job[OwnerT]]) -> Iterator[Step[
 _FIRST, _LONGEST = 4, 32
 """Frames of the first chunk, which is wanted soon, and of the later ones, which double up to here: each costs the codec
 its context once more."""
+
+
+# --------------------------------------- Frames of codes to chunks of sound, while the frames are made
 
 
 def sound(frames: Iterable[NDArray[np.int16]], codec: CodecStream) -> Iterator[FloatArray]:

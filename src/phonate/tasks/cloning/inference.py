@@ -1,7 +1,4 @@
-"""The model that clones, from wherever it is: a run, a checkpoint, a merged model, or the hub.
-
-Speech in the voice of a recording: a trained run, or a model of Higgs Audio v2 as it is.
-"""
+"""Speech in the voice of a recording: a run, a checkpoint, a merged model or one of Higgs Audio v2."""
 
 from __future__ import annotations
 
@@ -40,6 +37,8 @@ from phonate.text.arabic_settings import ArabicText
 from phonate.training.checkpoints.loading import TrainedModel, open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 from phonate.training.speech_service import Reference
+
+# --------- The model that clones, from wherever it is: a run, a checkpoint, a merged model, or the hub
 
 DESCRIPTION = "cloning.json"
 """In the folder of a merged model, if it was merged by phonate: `codec` (a name on the hub, or a folder, absolute or
@@ -164,6 +163,8 @@ def trained_network(trained: TrainedModel[CloningRecipe], device: torch.device) 
 
 
 _log = logging.getLogger(__name__)
+# ------------ Speech in the voice of a recording: a trained run, or a model of Higgs Audio v2 as it is
+
 Voice = str | Path | NDArray[Any] | Reference
 """The name of one of the model's `voices`, a recording's file, its samples (N,), or a `Reference`."""
 

@@ -1,9 +1,7 @@
-"""The original release of Higgs Audio v2 in the form of transformers: names of its weights, and its configuration.
+"""Higgs Audio v2 from a folder or the hub: in transformers' form, or as it was first released.
 
 The release has the layers at the top (`layers.0.mlp.up_proj.weight`), both heads under `audio_decoder_proj`, and may
 hold embeddings and heads in two parts, of which one was frozen. Its configuration has that of the text model inside.
-
-Higgs Audio v2 from a folder or the hub: in transformers' form, or as it was first released.
 """
 
 from __future__ import annotations
@@ -26,6 +24,8 @@ from phonate.tasks.cloning.network import CloningNetwork, WhisperProjector, feat
 from phonate.tasks.cloning.settings import NetworkSettings
 
 logger = logging.getLogger(__name__)
+
+# ---------------------------------- The original release of Higgs Audio v2 in the form of transformers
 
 ORIGINAL_TYPE = "higgs_audio"
 """`model_type` of the release; transformers' is higgs_audio_v2."""

@@ -1,15 +1,8 @@
-"""A curriculum: terms that are hard at first come in slowly.
-
-Cross entropy of text tokens and of codes, and the weights of the codebooks.
+"""The losses of voice cloning: text and codes, and the likeness of the voice, with a curriculum.
 
 Shapes: M text labels, P frames with labels, K codebooks, V values of a code.
 
-Likeness of voices by what the network makes of them: hidden states of the reference's and of the target's frames.
-
 Shapes: S samples, A frames, H width of the network.
-
-Likeness of voices by ear: what the model would say, as a waveform, beside the reference, both heard by a frozen
-speaker encoder (d-vectors of Wan et al. 2018, https://arxiv.org/abs/1710.10467). Differentiable from end to end.
 
 Shapes: P frames with labels, K codebooks, V values of a code, T frames of an audio, N samples.
 """
@@ -34,6 +27,8 @@ from phonate.nn.losses import ContrastiveLoss, SumCount
 from phonate.pretrained.naturalness import old_pkg_resources
 from phonate.tasks.cloning.sequences import IGNORED, undelayed
 
+# ------------------------------------------- A curriculum: terms that are hard at first come in slowly
+
 LEAST = 0.1
 """Share of its weight with which a term begins."""
 
@@ -45,6 +40,8 @@ def share(step: int, steps: int | None) -> float:
         return 1.0
     return LEAST + (1.0 - LEAST) * (1.0 - math.cos(math.pi * step / steps)) / 2.0
 
+
+# ------------------------- Cross entropy of text tokens and of codes, and the weights of the codebooks
 
 DECAY = 0.99
 """Share of the running mean of a codebook's loss that is left after an optimizer step."""
@@ -129,6 +126,9 @@ class AdaptiveWeights:
         self._observed_2K, self._step = None, -1
 
 
+# ------------------------------------------------ Likeness of voices by what the network makes of them
+
+
 def contrastive_loss(
     hidden_NH: Tensor, frame_positions_A: Tensor, pools_A: Tensor, speakers_S: Tensor, temperature: float
 ) -> SumCount:
@@ -164,6 +164,8 @@ def _pooled(frames_AH: Tensor, pools_A: Tensor, voices: int) -> Tensor:
     counts = frames_AH.new_zeros(voices + 1).index_add(0, pools_A, torch.ones_like(frames_AH[:, 0]))
     return (sums / counts.clamp_min(1)[:, None])[:-1]
 
+
+# --------------------------------------------------------------------------- Likeness of voices by ear
 
 RATE = 16000
 """Hz, of the encoder."""

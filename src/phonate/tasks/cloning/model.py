@@ -1,6 +1,4 @@
-"""The network of a recipe, and whether it fits the tokenizer and the data.
-
-How much memory a training step takes, and whether activations must be recomputed to make it fit.
+"""The network of a recipe, whether it fits tokenizer and data, and the memory that a step takes.
 
 What a layer keeps for the backward pass depends on the kind of adapters, their dropout, the precision and the kernels,
 so that it is measured: on one layer and a few tokens, when the network is built. Everything else is counted.
@@ -21,6 +19,8 @@ from phonate.tasks.cloning.loading import load_base, load_network
 from phonate.tasks.cloning.network import Attention, CloningNetwork, Paths, run_layer
 from phonate.tasks.cloning.sequences import BOS, CODEBOOK_SIZE, CODEBOOKS, EOS, CloningTokenizer
 from phonate.tasks.cloning.settings import CloningModel
+
+# ----------------------------- The network of a recipe, and whether it fits the tokenizer and the data
 
 
 def build(settings: CloningModel, device: torch.device) -> CloningNetwork:
@@ -56,6 +56,8 @@ def check_fit(network: CloningNetwork, tokenizer: CloningTokenizer, max_length: 
 
 
 logger = logging.getLogger(__name__)
+
+# ---- How much memory a training step takes, and whether activations must be recomputed to make it fit
 
 OPTIMIZER_BYTES = 12.0
 """Per trained number, beside its value: the gradient and AdamW's two moments, in fp32."""

@@ -1,11 +1,7 @@
-"""Which layers of Higgs Audio v2 get an adapter.
-
-Features of a frozen Whisper encoder, projected to the width of the model and added to its embeddings.
+"""The Higgs Audio v2 network with adapters, as it is trained.
 
 The released checkpoint was trained without them. The gate is zero at first, so that training starts from the model as
 it is, to the bit, and lets features in as far as they help.
-
-The layers of Higgs Audio v2, each token on its path: text or audio.
 
 A layer has two feed-forward networks and two pairs of norms, one for text tokens and one for audio frames, and one
 attention for both. transformers picks the tokens of a path with boolean masks, six times in each layer, which waits for
@@ -14,10 +10,6 @@ that these functions run transformers' own modules on rows picked by index. In t
 runs on the packed sequences side by side instead of on long rows in which most pairs of tokens are masked.
 
 Shapes: B rows of L tokens, N = B * L, H width of the model; S sequences of at most T tokens; R tokens that are read.
-
-Whisper's features of references, computed once and kept on disk.
-
-The model that clones voices: Higgs Audio v2 with adapters.
 
 Its forward pass gives all that a loss needs, so that DistributedDataParallel and torch.compile see one call of one
 module. Heads run at the positions that have labels and nowhere else.
@@ -49,6 +41,8 @@ from phonate.data.dialogues.dialogue import Audio
 from phonate.nn.pretrained.adapters import add_adapters, check_targets
 from phonate.nn.pretrained.layers import gated_silu, project, rms_norm
 from phonate.tasks.cloning.settings import CloningLoRA, Mode
+
+# ------------------------------------------------------- Which layers of Higgs Audio v2 get an adapter
 
 _ATTENTION = tuple(f"self_attn.{name}_proj" for name in "qkvo")
 _TEXT = tuple(f"mlp.{name}_proj" for name in ("gate", "up", "down"))
@@ -126,6 +120,9 @@ def _leave_casts_to_autocast(module: nn.Module, inputs: tuple[Tensor, ...]) -> N
     adapted.cast_input_dtype_enabled = not torch.is_autocast_enabled(inputs[0].device.type)
 
 
+# ---------------------------------------------------------------- Features of a frozen Whisper encoder
+
+
 class WhisperProjector(nn.Module):
     """Layer norm, a linear layer, and the gate."""
 
@@ -163,6 +160,9 @@ def heard_features(encoder: WhisperEncoder, waveform: FloatArray, sample_rate: i
 def features_width(encoder: WhisperEncoder) -> int:
     """Width of the encoder's features."""
     return int(encoder(np.zeros(1600, dtype=np.float32), 16000).shape[1])
+
+
+# --------------------------------- The layers of Higgs Audio v2, each token on its path: text or audio
 
 
 @dataclass(frozen=True)
@@ -394,6 +394,9 @@ def _on_paths(
     return found_NH.view_as(hidden_BLH)
 
 
+# ------------------------------------ Whisper's features of references, computed once and kept on disk
+
+
 class Hearing:
     """Features of references, in files. (They can't be computed in a loader's process: a forked copy of the encoder's
     library never answers.)"""
@@ -424,6 +427,9 @@ class Hearing:
                 np.save(file, heard_features(self._encoder, waveform, rate, frames))
             beside.replace(path)
         return path
+
+
+# ------------------------------------------ The model that clones voices: Higgs Audio v2 with adapters
 
 
 @dataclass(frozen=True)

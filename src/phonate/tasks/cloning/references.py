@@ -1,7 +1,4 @@
-"""Recordings of voices that are to be cloned: where they come from, and their codes, each made once.
-
-How long a text may take to say, and long texts in parts that the model can say in one go.
-"""
+"""References: recordings of voices to be cloned, and how long a text may take to say."""
 
 from __future__ import annotations
 
@@ -27,6 +24,8 @@ from phonate.config.errors import InputError
 from phonate.tasks.cloning.network import heard_features
 from phonate.text.sentences import sentences
 from phonate.training.speech_service import Reference
+
+# ---------------------------------------------------------- Recordings of voices that are to be cloned
 
 MAX_SECONDS = 60.0
 """Of a reference; the model's examples have 5 to 30."""
@@ -139,6 +138,8 @@ def _text_of(recording: Path) -> str | None:
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: is not UTF-8; save it so") from error
 
+
+# ----------- How long a text may take to say, and long texts in parts that the model can say in one go
 
 MAX_CHARACTERS = 5000
 """Of a text."""

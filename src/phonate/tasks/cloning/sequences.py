@@ -1,14 +1,9 @@
-"""Codes <-> frames under the delay pattern, and samples as the model is trained on them.
+"""Pairs as the model reads them: tokens, frames under the delay pattern, and labels.
 
 Shapes: T code frames of an audio, K codebooks, F = T + K + 1 frames under the delay pattern, L tokens of a sequence.
 
-Texts and codes as the token sequences that Higgs Audio v2 was trained on.
-
 A sample is five turns: system; user: what the reference says; assistant: the reference; user: the text to speak;
 assistant: the speech. Ids are those that the released chat template and processor give, token by token.
-
-The files from which transformers' `AutoProcessor` makes the processor of a model: texts and recordings in, the
-prompts of `tokens` out.
 """
 
 from __future__ import annotations
@@ -26,6 +21,8 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
 from phonate.data.dialogues.reading import SURROGATE
 from phonate.data.dialogues.tokenizer import TextTokenizer
+
+# --------------- Codes <-> frames under the delay pattern, and samples as the model is trained on them
 
 Ints = NDArray[np.int64]
 
@@ -163,6 +160,8 @@ def _pools(codes: NDArray[np.integer], pool: int) -> Ints:
     pools[1 : length + 1] = pool
     return pools
 
+
+# --------------------------- Texts and codes as the token sequences that Higgs Audio v2 was trained on
 
 SYSTEM = "Generate audio following instruction."
 """The system message where there is no other; the model's template demands one."""
@@ -344,6 +343,8 @@ class CloningTokenizer:
         )
         return [int(one) for one in found["input_ids"]], [int(end) for _, end in found["offset_mapping"]]
 
+
+# ------------------- The files from which transformers' `AutoProcessor` makes the processor of a model
 
 _AUDIO = "<|audio_out_bos|><|AUDIO_OUT|><|audio_eos|>"
 CHAT_TEMPLATE = (

@@ -1,8 +1,6 @@
-"""Continuous batching: requests from any thread join the batch between two frames, and leave it when they are done.
+"""Voice cloning for several callers at once, by continuous batching.
 
 (Yu et al. 2022, Orca, https://www.usenix.org/conference/osdi22/presentation/yu)
-
-Voice cloning for several callers at once.
 """
 
 from __future__ import annotations
@@ -24,6 +22,8 @@ from phonate.config.registry import nearest
 from phonate.tasks.cloning.decoding import Decoder, Job, Piece, Sampling, Step, piece_seed, sound
 from phonate.tasks.cloning.references import check_reference, check_text
 from phonate.training.speech_service import Reference, SpeechRequest, SpeechResult, SpeechService
+
+# --------------------------------------------------------------------------------- Continuous batching
 
 
 class Generation:
@@ -195,6 +195,8 @@ class Engine:
 
 
 _log = logging.getLogger(__name__)
+# ----------------------------------------------------------- Voice cloning for several callers at once
+
 NOTHING_SAID = "the model ended before it said anything; try another seed, a longer text or another reference"
 CUT_SHORT = "speech was cut short: the model did not end it within the time that the text should take"
 

@@ -1,11 +1,4 @@
-"""Settings of the model that clones voices: its adapters, and the optional Whisper encoder. Free of torch.
-
-Settings of the losses of voice cloning. Free of torch.
-
-Settings of the data that voices are cloned from.
-
-Settings of voice cloning with Higgs Audio v2.
-"""
+"""Settings of voice cloning with Higgs Audio v2. Free of torch."""
 
 from __future__ import annotations
 
@@ -21,6 +14,8 @@ from phonate.config.tasks import TaskInfo
 from phonate.nn.pretrained.settings import Dtype, LoRASettings, Quantization
 from phonate.text.arabic_settings import ArabicText
 from phonate.training.settings import LossSettings, OpenFraction, TrainingSettings
+
+# ------------ Settings of the model that clones voices: its adapters, and the optional Whisper encoder
 
 Mode = Literal["comprehensive", "audio_focused", "attention_only", "custom"]
 
@@ -88,6 +83,8 @@ class NetworkSettings(Settings):
     """Features of a Whisper encoder beside the reference's codes."""
 
 
+# ------------------------------------------------------------- Settings of the losses of voice cloning
+
 TERMS: Mapping[str, float] = {"text": 1.0, "audio": 1.0, "contrastive": 0.0, "similarity": 0.0, "l2": 0.0}
 """The terms of the loss, and their weights where a recipe has none."""
 VOICE_TERMS = ("contrastive", "similarity")
@@ -135,6 +132,9 @@ class CloningLoss(LossSettings):
         return self.weights.get(term, TERMS[term])
 
 
+# ---------------------------------------------------- Settings of the data that voices are cloned from
+
+
 class CloningData(Settings):
     """Pairs of recordings of one voice with their texts, and how they become sequences of tokens."""
 
@@ -175,6 +175,9 @@ class CloningData(Settings):
         if self.max_seconds <= self.min_seconds:
             raise ValueError(f"max_seconds {self.max_seconds:g} must be more than min_seconds {self.min_seconds:g}")
         return self
+
+
+# ------------------------------------------------------- Settings of voice cloning with Higgs Audio v2
 
 
 class CloningModel(NetworkSettings):

@@ -1,11 +1,6 @@
-"""Speaker properties stored in addition to the embedding: register and long-term spectrum.
+"""The recordings that a model is trained on, with what is derived of each, and voices given by recordings.
 
 Shapes: T frames, M mel bands.
-
-The recordings that a model is trained on, with what is derived of each.
-
-A voice that is given by recordings: in conversion those of the wanted voice, in training other speech of the same
-speaker.
 
 Shapes: T mel frames, M mel bands.
 """
@@ -33,6 +28,8 @@ from phonate.data.store.prepared import Prepared, prepare_to_train
 from phonate.tasks.conversion.features import FeatureExtractor, Recording, Register, SpeechFrames, speech_frames, timbre
 from phonate.tasks.conversion.running import Expected, RunningStatistics
 from phonate.tasks.conversion.settings import ConversionData
+
+# ------------- Speaker properties stored in addition to the embedding: register and long-term spectrum
 
 _MOST_CLIPS = 100
 _STRETCH = (0.8, 1.6)
@@ -99,6 +96,8 @@ def long_term(mel_TM: FloatArray) -> tuple[FloatArray, FloatArray]:
     speech_TM = mel_TM[speech_frames(mel_TM)]
     return speech_TM.mean(axis=0), speech_TM.std(axis=0)
 
+
+# ----------------------------- The recordings that a model is trained on, with what is derived of each
 
 _EXPECTED_OVER = 300
 _VERSION = 1  # raise it when Whisper features are computed otherwise
@@ -197,6 +196,8 @@ class Corpus:
             what="computing Whisper features",
         )
 
+
+# ----------------------------------------------------------------- A voice that is given by recordings
 
 _TRAINING_SECONDS = 30.0
 """At most so much of a speaker's other speech is the reference of a training sample."""

@@ -1,12 +1,9 @@
-"""Knowledge distillation (Hinton et al. 2015): a model learns to convert from the conversions of another one.
+"""Training samples: a crop of a recording's content, and the mel that the model is to give.
 
 From reconstruction alone a model never sees a stranger's content beside the target's mel. A causal model, whose content
 hides the voice less well than that of a whole recording, learns to ignore more of it from these pairs.
 
 Shapes: T frames, M mel bands.
-
-Training samples: a crop of a recording's content, and the mel that the model is to make of it: the clean one, or,
-with `data.distil_from`, often another model's conversion.
 
 Where voices are given by recordings, a sample also has what other speech of its speaker sounds like.
 
@@ -32,6 +29,8 @@ from phonate.tasks.conversion.data import Corpus, OtherSpeech
 from phonate.tasks.conversion.features import Recording, Register
 from phonate.tasks.conversion.inference import Converter
 from phonate.training.task import Batch
+
+# ------------------------------------------------------------------------------ Knowledge distillation
 
 SHARE = 0.75
 """Of the training samples of other speakers; from the rest their own voices are learnt."""
@@ -100,6 +99,9 @@ def _recording(corpus: Corpus, teacher: Converter, position: int) -> Recording:
     if same_content and (corpus.data.prosody or not teacher.extractor.data.prosody):
         return corpus.recording(position)
     return teacher.extractor.recording(corpus.waveform(position))
+
+
+# ------------------------------------------------------------------------------------ Training samples
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,7 @@
-"""Models that judge converted speech, and the speakers they compare it with.
-
-Conversion without a model, as a baseline.
+"""Evaluation of a converter by independent judges, beside a baseline and the ceiling.
 
 The pitch is shifted by the ratio of the two speakers' medians, and the mean spectrum of the source is
 equalised to the target's. Words remain clear; formants, breathiness and style remain those of the source.
-
-Evaluation of a converter by independent judges, which were not used in its training.
 
 Each clip of the evaluation corpus whose speaker is not the target is converted; the target's own clips are the
 reference. A model that is given voices by recordings has several targets in the corpus, each given by some of its clips
@@ -41,6 +37,8 @@ from phonate.pretrained.speakers import Embedding, SpeakerJudge, profiles, simil
 from phonate.pretrained.transcription import Recogniser, character_error_rate, plain, word_error_rate
 from phonate.tasks.conversion.data import long_term
 from phonate.tasks.conversion.inference import Converter, Target
+
+# --------------------------- Models that judge converted speech, and the speakers they compare it with
 
 RANKED_SPEAKERS = 50
 MOST_OF_A_SPEAKER = 8
@@ -199,6 +197,9 @@ def _voices(judges: Judges, clips: Sequence[Clip]) -> tuple[list[Embedding], lis
     return [judges.embed(clip.waveform, clip.id) for clip in clips], [len(c.waveform) / judges.rate for c in clips]
 
 
+# ----------------------------------------------------------- Conversion without a model, as a baseline
+
+
 class Baseline:
     """Converts any voice towards that of the `target` recordings."""
 
@@ -224,6 +225,8 @@ class Baseline:
 
 
 logger = logging.getLogger("phonate")
+
+# ---------------- Evaluation of a converter by independent judges, which were not used in its training
 
 MOST_SOURCES = 12
 MOST_REFERENCES = 30

@@ -1,4 +1,4 @@
-"""Content features with little speaker information: perturbed and normalised spectral envelopes.
+"""What a VoiceTransformer reads of a recording: content and prosody.
 
 In training, the formants of the envelope are shifted at random, its timbre is equalised at random and noise is added,
 so that only the speaker embedding identifies the speaker reliably (information perturbation: Choi et al. 2021, "Neural
@@ -6,22 +6,14 @@ analysis and synthesis", section 3.1, here on mel envelopes). Conversion uses th
 
 Shapes: T frames, M mel bands. Features are on `AudioProcessor`'s decibel scale, 0 to 1.
 
-Content features from the encoder of a Whisper recogniser.
-
 A recogniser's features describe phones and contain little of the voice, so conversion from them is more intelligible
 than from perturbed envelopes.
-
-Pitch as a model input: the harmonics at this pitch, drawn as a mel spectrum.
 
 From a single number, a small model learns the positions of the harmonics slowly and blurs them; from their spectrum
 it only needs to learn their levels. In training the pitch is the speaker's own. In conversion the source's pitch
 contour is first moved to the target's register, so that it does not carry the source's voice.
 
 Shapes: T frames, M mel bands, P = M + 2 prosody features.
-
-What a VoiceTransformer reads of a recording, the same in training and in conversion.
-
-Frames of recordings of a voice, looked up by what is said in them.
 
 For each frame of the speech to convert, the frames of the recordings that are nearest in content are found. The mean of
 their spectra tells the model how the wanted voice sounds there (after Baas et al. 2023, "Voice conversion with just
@@ -49,6 +41,8 @@ from phonate.audio.settings import AudioConfig
 from phonate.audio.whisper import FEATURES_PER_SECOND, WhisperEncoder
 from phonate.tasks.conversion.running import Expected, RunningContent, RunningMedian, RunningStatistics
 from phonate.tasks.conversion.settings import ConversionData, PerturbationSettings
+
+# ------- Content features with little speaker information: perturbed and normalised spectral envelopes
 
 _LOUD_PERCENTILE = 95.0
 _SPEECH_RANGE = 0.35  # frames at most this far below the loud ones count as speech (35 dB at the default levels)
@@ -165,6 +159,9 @@ def cosine_basis(bands: int) -> npt.NDArray[np.float32]:
     return np.asarray(basis, dtype=np.float32)
 
 
+# ------------------------------------------- Content features from the encoder of a Whisper recogniser
+
+
 def at_frames(features_SW: FloatArray, frames_T: npt.NDArray[np.int64], frames_per_second: float) -> FloatArray:
     """Features (S, W) at 50 per second, interpolated at the given mel frames: (T, W)."""
     position_T = np.minimum(frames_T * (FEATURES_PER_SECOND / frames_per_second), len(features_SW) - 1.0)
@@ -182,6 +179,8 @@ def normalised(features_SW: FloatArray) -> FloatArray:
 
 _LOWEST, _HIGHEST, _STEPS = 60.0, 500.0, 256
 _MIDDLE, _SPREAD = 170.0, 0.35  # Hz and log units, so that the inputs are about -2 .. 2
+# ------------------------ Pitch as a model input: the harmonics at this pitch, drawn as a mel spectrum
+
 _FLOOR = 1e-3
 _LEAST_PITCH_DEVIATION = 0.08  # of log F0: limits how much a monotone voice is stretched
 _SINKING = 0.026  # log F0: pitches sink in a sentence, so that the median so far is above the whole recording's by this
@@ -297,6 +296,8 @@ def harmonics(audio: AudioConfig) -> FloatArray:
     return np.asarray(level - level.mean(axis=1, keepdims=True), dtype=np.float32)
 
 
+# ---------------- What a VoiceTransformer reads of a recording, the same in training and in conversion
+
 EVERYTHING = slice(None)
 
 
@@ -390,6 +391,8 @@ class FeatureExtractor:
             return np.zeros((len(recording.mel_TM[cut]), 0), dtype=np.float32)
         return self.harmonics(recording.f0_T if register is None else transposed(recording.f0_T, register), cut)
 
+
+# ---------------------------------- Frames of recordings of a voice, looked up by what is said in them
 
 _NEIGHBOURS = 4
 _AT_ONCE = 256  # frames that are looked up together, to bound the memory

@@ -1,8 +1,6 @@
-"""A causal model's conversion of features that arrive in blocks.
+"""Conversion of a voice while it speaks, a fixed number of samples behind.
 
 Shapes: T frames, M mel bands, P prosody features.
-
-Conversion of a voice while it speaks: samples in, samples out, a fixed number of samples later.
 
 Shapes: N samples, T frames.
 """
@@ -23,6 +21,8 @@ from phonate.tasks.conversion.data import Voice
 from phonate.tasks.conversion.features import FeatureExtractor, RunningTransposition, held
 from phonate.tasks.conversion.model import Network
 from phonate.tasks.conversion.running import RunningLevel
+
+# --------------------------------------- A causal model's conversion of features that arrive in blocks
 
 _SILENT = 1e-6  # rounding may lift the floor, 0, by so much
 _LOUDER = 0.1  # the loudest frames over the mean of speech
@@ -112,6 +112,9 @@ class MelConversion:
 def _followed(values_TF: FloatArray, frames: int) -> FloatArray:
     """`values_TF` and so many frames of zeros."""
     return np.pad(values_TF, [(0, frames), (0, 0)])
+
+
+# ----- Conversion of a voice while it speaks: samples in, samples out, a fixed number of samples later
 
 
 class LiveConversion:

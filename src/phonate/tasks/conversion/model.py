@@ -2,9 +2,6 @@
 
 Shapes: B batch, T frames, F features of a frame, D model.
 
-The network that a recipe's `model` describes: a VoiceTransformer, or two for live conversion by Whisper features.
-With adversarial training, a discriminator beside it.
-
 Shapes: B batch, T frames, F features of a frame, W features of the teacher.
 """
 
@@ -296,6 +293,9 @@ class VoiceTransformer(nn.Module):
         finally:
             self.train(was_training)
         return target
+
+
+# ------------------------------------------------------- The network that a recipe's `model` describes
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Matches speakers across windows by clustering their voices.
+"""Matching the speakers of all windows by their voices.
 
 The model's speaker order is arbitrary in each window. Speakers of overlapping windows are linked into tracks by their
 activity. Tracks are then clustered hierarchically by their voice embeddings, under the constraint that two speakers of
@@ -6,19 +6,13 @@ one window are never merged.
 
 Shapes: N local speakers (of single windows), M tracks, D embedding, G speakers of the recording, W windows.
 
-Compares each segment of a single speaker with the voices of the whole recording.
-
 Within a window, a model may give a segment to the wrong one of two speakers, above all where they speak in turn for a
 short time. With the speakers of all windows matched, each segment's voice is compared with that of every speaker, as it
 is elsewhere in the recording, and the segment goes to the nearest.
 
 Shapes: S segments, D embedding, U output frames of a window, G speakers of the recording, K of the model, W windows.
 
-Voice embeddings of the speakers of all windows.
-
 Shapes: N local speakers (or samples, of a waveform), U output frames, K speakers of the model, D embedding, P segments.
-
-Who the speakers of each window are in the recording, by their voices.
 
 Shapes: W windows, K speakers of the model, N local speakers (of single windows).
 """
@@ -42,6 +36,8 @@ from phonate.config.errors import InputError
 from phonate.pretrained.speakers import EMBEDDING_WIDTH, JUDGE_RATE, SpeakerJudge
 from phonate.tasks.diarization.segmentation import SILENT, Assignment, Exchange, Segmentation, active, tracks
 from phonate.tasks.diarization.settings import DecodingSettings
+
+# ------------------------------------------ Matches speakers across windows by clustering their voices
 
 _APART = 1e9
 """Distance between two speakers of one window. The average distance of clusters of n and m tracks with one such pair is
@@ -200,6 +196,8 @@ def _completed(tracks: _Tracks, labels_M: Labels, most: int | None) -> Labels:
     return labels_M
 
 
+# -------------------- Compares each segment of a single speaker with the voices of the whole recording
+
 _SMALL = 1e-9
 
 
@@ -265,6 +263,8 @@ def _simultaneous(found: Segments) -> Iterator[NDArray[np.int64]]:
         near = order_S[np.searchsorted(sorted_S, start - reach) : np.searchsorted(sorted_S, end)]
         yield near[ends_S[near] > start]
 
+
+# ----------------------------------------------------- Voice embeddings of the speakers of all windows
 
 _SHORTEST_SECONDS = 0.5
 """Speakers with less non-overlapped speech are embedded from all their speech."""
@@ -343,6 +343,8 @@ class Voices:
         embeddings_SD = np.array(self._segment_embeddings, dtype=np.float32).reshape(-1, EMBEDDING_WIDTH)
         return Segments(table_S5[:, 0], table_S5[:, 1], table_S5[:, 2:4], table_S5[:, 4], embeddings_SD)
 
+
+# ------------------------------- Who the speakers of each window are in the recording, by their voices
 
 _TRACKED_SECONDS = 0.3
 """Speakers of two windows are linked only if they are active together for at least this long."""

@@ -1,22 +1,6 @@
-"""A diarization sample. Shapes: T frames, F features, S speakers.
-
-Builds the simulators of training and validation conversations from the recipe's `data.simulation`.
-
-The corpus of a diarization model: recordings with speaker labels, simulated conversations, and their splits.
+"""The data of diarization: corpora, simulated conversations, and the samples cut from them.
 
 Shapes: T frames, S speakers, K segments of speech.
-
-Features of waveforms that are not cached.
-
-Samples cut from recordings. Shapes: N samples, T frames, S speakers.
-
-Samples that are simulated conversations.
-
-Lhotse cuts as diarization samples, for custom loaders.
-
-Training samples that are computed once and reused.
-
-Training samples of diarization: the features of a chunk of a conversation, and the speaker activity in each frame.
 
 Shapes: B batch, T frames, F features, S speakers.
 """
@@ -70,6 +54,9 @@ from phonate.training.task import Batch
 logger = logging.getLogger("phonate")
 
 
+# -------------------------------------- A diarization sample. Shapes: T frames, F features, S speakers
+
+
 @dataclass(frozen=True)
 class Item:
     """One sample."""
@@ -86,6 +73,9 @@ class Item:
 
 
 _NONE, _TRAIN, _VALIDATION, _TEST = range(len(SPLITS))
+
+
+# ---- Builds the simulators of training and validation conversations from the recipe's `data.simulatio
 
 
 def build_simulators(
@@ -214,6 +204,8 @@ def _held_out(bank: ClipBank, share: float, least: int) -> set[str]:
         kept.add(name)
     return kept
 
+
+# ------------------------------------------------------------------- The corpus of a diarization model
 
 UNKNOWN_SPEAKER = -1
 """Index of a speaker who is not in the training set."""
@@ -384,6 +376,9 @@ class Corpus:
         return np.array([self._number.get(name, UNKNOWN_SPEAKER) for name in names], dtype=np.int64)
 
 
+# ----------------------------------------------------------- Features of waveforms that are not cached
+
+
 def samples_of(corpus: Corpus, frames: int) -> int:
     """Number of samples of a waveform with `frames` feature frames."""
     audio = corpus.data.audio
@@ -396,6 +391,8 @@ def features_of(corpus: Corpus, waveform_N: FloatArray) -> FloatArray:
         waveform_N = normalised_peak(waveform_N)
     return np.asarray(corpus.features.compute(waveform_N), dtype=np.float32)
 
+
+# -------------------------------- Samples cut from recordings. Shapes: N samples, T frames, S speakers
 
 _DRAWS = 10
 """Attempts to find a chunk that may be added."""
@@ -529,6 +526,9 @@ class RecordedPieces:
         return self._acoustics(waveform_N[None], speech, rng)
 
 
+# ------------------------------------------------------------ Samples that are simulated conversations
+
+
 class SimulatedConversations:
     """Simulated conversations: new ones in each training epoch, fixed ones in validation."""
 
@@ -563,6 +563,9 @@ class SimulatedConversations:
         return Item(features, *activity)
 
 
+# ---------------------------------------------- Lhotse cuts as diarization samples, for custom loaders
+
+
 def item_of_cut(cut: Any, audio: KaldiSettings, features: Features) -> Item:
     """The sample of a Lhotse cut with audio, resampled and mixed down to mono. Its supervisions give the speakers;
     their indices are all UNKNOWN_SPEAKER, as there is no corpus.
@@ -589,6 +592,9 @@ def item_of_cut(cut: Any, audio: KaldiSettings, features: Features) -> Item:
         frame_centre(audio),
     )
     return Item(features_TF, activity_TS, np.full(len(speaker_S), UNKNOWN_SPEAKER, dtype=np.int64), str(cut.id))
+
+
+# -------------------------------------------------- Training samples that are computed once and reused
 
 
 class PooledSamples:
@@ -628,6 +634,8 @@ class PooledSamples:
             self._held[slot] = self._part.get(origin, generator("pool", self._name, slot))
         return self._held[slot]
 
+
+# --------------------------------------------------------------------- Training samples of diarization
 
 _SIMULATED_SAMPLES = 1000
 """Default number of training samples per epoch if all are simulated."""

@@ -1,18 +1,12 @@
-"""Diarization without a trained model: voice activity detection, embeddings of short segments, clustering.
+"""Evaluation of a diarization model beside baselines, and tuning of its decoding on validation data.
 
 WebRTC's voice activity detector (webrtcvad), d-vectors of 1.6 s (resemblyzer) and average linkage. It can't detect
 overlapping speech.
 
 Shapes: U frames of the detector, P segments, D embedding, S speakers, N samples of a frame.
 
-Conversations to evaluate on: another corpus, or the validation set of a run.
-
-Evaluation of a diarization model: error rates, compared with baselines that need no training.
-
 The model is evaluated without voice embeddings (speakers of neighbouring windows are matched by their activity) and
 with clustered embeddings, without and with the number of speakers given.
-
-Tuning of the decoding settings for the lowest error rate on validation data.
 
 The model runs once over each conversation. Then the cluster distance, the threshold with the median filter, and the
 minimum pause and turn are optimised in this order by grid search, each for the lowest DER over all conversations.
@@ -50,6 +44,8 @@ from phonate.tasks.diarization.data import Corpus, samples_of
 from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, Diarizer
 from phonate.tasks.diarization.settings import METRICS, DecodingSettings, DiarizationData, DiarizationRecipe, has_corpus
 from phonate.training.run import Run
+
+# ----------------------------------------------------------------- Diarization without a trained model
 
 _FRAME_SECONDS = 0.03
 """webrtcvad accepts frames of 10, 20 or 30 ms."""
@@ -113,6 +109,8 @@ class Baseline:
         width = round(_SMOOTHED_SECONDS / _FRAME_SECONDS) | 1
         return np.asarray(median_filter(voiced_U.astype(np.uint8), width)) > 0 if len(voiced_U) else voiced_U
 
+
+# ------------------------ Conversations to evaluate on: another corpus, or the validation set of a run
 
 _BLOCK_SECONDS = 30.0
 _MOST_SIMULATED = 100
@@ -192,6 +190,8 @@ def _simulated(corpus: Corpus, simulator: ConversationSimulator) -> Iterator[Hel
 
 
 logger = logging.getLogger("phonate")
+
+# ------- Evaluation of a diarization model: error rates, compared with baselines that need no training
 
 _LEGEND = (
     "DER: seconds of missed speech, false alarm and confusion over seconds of speech, without collar, overlapping "
@@ -329,6 +329,8 @@ def _trained_on(diarizer: Diarizer, found: Sequence[HeldOut]) -> int | None:
         logger.warning("the model was trained on %d of the %d recordings: figures are optimistic", known, len(found))
     return known
 
+
+# ------------------------ Tuning of the decoding settings for the lowest error rate on validation data
 
 _DISTANCES = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
 _THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(3, 18))

@@ -1,19 +1,13 @@
-"""Overlapping windows of long recordings, which are read in blocks, so that memory does not grow with their length.
+"""From overlapping windows of a long recording to the speaker turns of the whole.
 
 Shapes: T feature frames, F features, N samples.
-
-Smoothing of class probabilities with a hidden Markov model (Rabiner 1989, "A tutorial on hidden Markov models").
 
 It adds to the network's judgement of each frame how long conversations stay as they are. Its states are the sets of
 simultaneous speakers; between two frames at most one speaker starts or stops.
 
 Shapes: U output frames, P classes (sets of speakers), K speakers.
 
-Merges the speaker activity of overlapping windows into that of the recording.
-
 Shapes: W windows, U output frames (of a window or of the recording), K speakers of the model, G of the recording.
-
-From activity probabilities to speaker turns. Shapes: U output frames, G speakers.
 """
 
 from __future__ import annotations
@@ -30,6 +24,8 @@ from phonate.audio.decoding import FloatArray
 from phonate.data.annotations import SpeakerTurn, turns_from_activity
 from phonate.data.features import Features
 from phonate.tasks.diarization.settings import DecodingSettings, SmoothingSettings
+
+# ------------------------------------ Overlapping windows of long recordings, which are read in blocks
 
 Read = Callable[[], Iterable[FloatArray]]
 """Each call iterates over a recording from the start, in blocks (N,)."""
@@ -103,6 +99,8 @@ class _Samples:
         return self._held[: end - start]
 
 
+# ----------------------------------------- Smoothing of class probabilities with a hidden Markov model
+
 _LEAST = 1e-5
 """Probabilities below this count as this, so that a single frame can't rule out a class."""
 
@@ -139,6 +137,8 @@ def transitions(members_PK: FloatArray, change: float) -> NDArray[np.float64]:
     np.fill_diagonal(change_PP, 1.0 - min(change, 0.5))
     return change_PP
 
+
+# ----------------------- Merges the speaker activity of overlapping windows into that of the recording
 
 SILENT = -1
 """Index of a speaker of a window who is silent."""
@@ -253,6 +253,8 @@ def joined(windows: Segmentation, assignment_WK: Assignment, exchanges: Sequence
         weight_U1[there] += fade_U1
     return np.asarray(sum_UG / np.maximum(weight_U1, 1.0), dtype=np.float32)
 
+
+# ------------------- From activity probabilities to speaker turns. Shapes: U output frames, G speakers
 
 _ROUNDING = 1e-6
 

@@ -1,9 +1,4 @@
-"""Settings of the corpus for diarization: the recipe's `data` part.
-
-Settings of inference: from window-level probabilities to the speaker turns of a recording.
-
-Settings of speaker diarization.
-"""
+"""Settings of speaker diarization: data, decoding and training."""
 
 from __future__ import annotations
 
@@ -20,6 +15,8 @@ from phonate.data.conversations.settings import AcousticSettings, Fraction, Simu
 from phonate.data.settings import KALDI_SECTIONS, ConversationData, KaldiData, RecordingData
 from phonate.nn.transformer.settings import SYNONYMS, TransformerSettings
 from phonate.training.settings import TrainingSettings
+
+# ------------------------------------ Settings of the corpus for diarization: the recipe's `data` part
 
 SHORTEST_SECONDS = 1.0
 
@@ -100,6 +97,8 @@ def _waveforms(data: DiarizationData, path: str) -> DiarizationData:
     return data.model_copy(update={**alone, "storage_type": None, "storage_path": None, "cache_dir": data.cache_folder})
 
 
+# ---------- Settings of inference: from window-level probabilities to the speaker turns of a recording
+
 Stitching = Literal["embeddings", "overlap"]
 
 
@@ -148,6 +147,8 @@ class DecodingSettings(Settings):
             raise ValueError(f"median {self.median} must be odd; an even filter would shift the turns")
         return self
 
+
+# --------------------------------------------------------------------- Settings of speaker diarization
 
 LabelTypeName = Literal["binary", "speaker_id", "multilabel", "powerset", "arrival", "attractors", "custom"]
 

@@ -1,9 +1,7 @@
-"""Dialogues -> token sequences of at most `max_length`, several of them packed into one row.
+"""The texts of a run: read, split, and packed into token sequences.
 
 Rows are packed once and stay the same in every epoch: sequences in one row do not see each other, so packing affects
 nothing but which of them share a batch, and batches are shuffled in every epoch.
-
-The texts of a run: read, and split into training and validation.
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ from phonate.data.dialogues.reading import Refused, read_dialogues, warn_refused
 from phonate.data.dialogues.tokenizer import TextTokenizer, Tokens
 from phonate.tasks.language.settings import LanguageData
 from phonate.training.task import Batch
+
+# ----------- Dialogues -> token sequences of at most `max_length`, several of them packed into one row
 
 IGNORED = -100
 """The label of a position whose next token is not learnt."""
@@ -151,6 +151,9 @@ def encode_all(
 
 
 logger = logging.getLogger("phonate")
+
+
+# ------------------------------------ The texts of a run: read, and split into training and validation
 
 
 class Corpus:

@@ -1,6 +1,4 @@
-"""Answers to held-out prompts, compared with their reference responses.
-
-Perplexity of held-out text, compared with the untrained model and a unigram model, and quality of answers.
+"""Perplexity of held-out text and answers to held-out prompts, beside baselines.
 
 Perplexity is the exponential of the mean negative log likelihood of the tokens. Per token it depends on the tokenizer;
 per character, or as bits, it compares models with different tokenizers. Held-out prompts are also answered, and the
@@ -37,6 +35,8 @@ from phonate.training.step import seed_torch
 from phonate.training.task import Batch, move
 
 logger = logging.getLogger("phonate")
+
+# -------------------------------- Answers to held-out prompts, compared with their reference responses
 
 MAX_QUESTIONS = 64
 """Prompts that are answered, at most."""
@@ -115,6 +115,8 @@ def most_frequent_response(dialogues: Sequence[Dialogue]) -> tuple[str, int] | N
     found = Counter(one.response.text for one in dialogues if one.prompt).most_common(1)
     return found[0] if found else None
 
+
+# ------------------ Perplexity of held-out text, compared with the untrained model and a unigram model
 
 _LEGEND = (
     "perplexity: exponential of the mean negative log likelihood, per token of this tokenizer; character_perplexity: "

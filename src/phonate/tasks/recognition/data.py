@@ -1,8 +1,4 @@
-"""Output symbols of a recogniser: a blank, a space, and the letters of its training texts.
-
-The recordings that a recogniser is trained on, and what is said in each.
-
-Training samples of recognition: the mel of a recording, and the numbers of the letters that are said in it.
+"""The recordings that a recogniser is trained on, the symbols of their texts, and training samples.
 
 Shapes: B batch, L letters, T frames, M mel bands.
 """
@@ -34,6 +30,8 @@ from phonate.tasks.recognition.model import reduced
 from phonate.tasks.recognition.settings import RecognitionData
 from phonate.text.phonemes import phonemizer
 from phonate.training.task import Batch
+
+# ------------- Output symbols of a recogniser: a blank, a space, and the letters of its training texts
 
 BLANK = 0
 """Id of the blank symbol (Graves et al. 2006, section 3.1)."""
@@ -109,6 +107,9 @@ class Symbols:
 def letters_of(wording: str) -> str:
     """The letters of a wording, accents as letters of their own."""
     return unicodedata.normalize("NFD", wording)
+
+
+# ---------------------------- The recordings that a recogniser is trained on, and what is said in each
 
 
 class Corpus:
@@ -201,6 +202,8 @@ def refusals(recordings: Sequence[Checked], data: RecognitionData) -> list[Probl
             problems.append(Problem(one.row.id, one.row.place, "too short for its text", detail))
     return problems
 
+
+# --------------------------------------------------------------------- Training samples of recognition
 
 _MASKS = 2
 """Masks of each kind (Park et al. 2019, "SpecAugment", table 1: m_F and m_T of its stronger policies)."""

@@ -1,7 +1,4 @@
-"""An n-gram language model of symbols, counted in the training texts.
-
-Decoding of symbol probabilities to text. Shapes: U frames, S symbols, where 0 is the blank.
-"""
+"""Decoding of symbol probabilities to text, by an n-gram language model where wanted."""
 
 from __future__ import annotations
 
@@ -21,6 +18,8 @@ from phonate.tasks.recognition.data import BLANK
 
 START, END = -1, 0
 """Markers before the first and after the last symbol. END is the id of the blank, which texts do not contain."""
+# ---------------------------------- An n-gram language model of symbols, counted in the training texts
+
 _MOST = 300_000
 """Number of most frequent sequences kept."""
 
@@ -93,6 +92,8 @@ class SymbolModel:
             probability = (count + kinds * probability) / (self._totals[context] + kinds)
         return probability
 
+
+# --------- Decoding of symbol probabilities to text. Shapes: U frames, S symbols, where 0 is the blank
 
 _NEVER = -math.inf
 LEAST = math.log(1e-4)

@@ -1,8 +1,6 @@
-"""Training samples of token sequences.
+"""The corpus of a sequence model: rows read, split, and converted to training samples.
 
 Shapes: B samples, N source sequences (samples or their windows), S source tokens, T target tokens.
-
-The corpus of a sequence model: reads rows, splits them, and converts them to samples.
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ from phonate.data.dialogues.tokenizer import TextTokenizer, Tokens
 from phonate.tasks.sequence.model import longest
 from phonate.tasks.sequence.settings import SequenceData, SequenceRecipe
 from phonate.training.task import Batch
+
+# ----------------------------------------------------------------- Training samples of token sequences
 
 IGNORED = -100
 """The label of positions that do not enter the loss."""
@@ -156,6 +156,9 @@ def windows(tokens: Tokens, size: int, overlap: int) -> list[Tokens]:
 
 
 logger = logging.getLogger("phonate")
+
+
+# --------------- The corpus of a sequence model: reads rows, splits them, and converts them to samples
 
 
 class Corpus:

@@ -1,8 +1,6 @@
-"""Beam search (Sutskever et al. 2014, section 3.2; length normalisation of Wu et al. 2016, equation 14).
+"""Inference of sequence models: targets by beam search, continuations and labels.
 
 Shapes: B sequences, K beams per sequence, N <= B x K rows, V vocabulary.
-
-Inference of sequence models: targets, continuations and labels.
 
 Shapes: B sequences, S source tokens, P prefix tokens, C classes.
 """
@@ -28,6 +26,8 @@ from phonate.tasks.sequence.settings import SequenceRecipe
 from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Device, Inference
 from phonate.training.task import move
+
+# ----------------------------------------------------------------------------------------- Beam search
 
 
 class NextToken(Protocol):
@@ -139,6 +139,8 @@ def _best(one: _Beams, penalty: float) -> list[int]:
         return max(one.finished, key=lambda found: found[0])[1]
     return max(zip(one.scores, one.alive, strict=True), key=lambda found: found[0] / penalty)[1]
 
+
+# ------------------------------------- Inference of sequence models: targets, continuations and labels
 
 MARGIN = 16
 """Texts generated for scoring may be longer than the longest target by this many tokens."""

@@ -1,6 +1,4 @@
-"""The recordings that a voice is trained on: what is said in each, and how long each phone lasts.
-
-Training samples of text-to-speech: tokens with their durations and energy, the melody, and the mel.
+"""The recordings that a voice is trained on: what is said, how long each token lasts, training samples.
 
 Shapes: B batch, L tokens, T frames, M mel bands.
 """
@@ -33,6 +31,8 @@ from phonate.tasks.speech.settings import SpeechData, phonemes_of
 from phonate.text.inventory import Inventory
 from phonate.text.phonemes import Phonemizer, Word, phonemizer
 from phonate.training.task import Batch
+
+# ------ The recordings that a voice is trained on: what is said in each, and how long each phone lasts
 
 _VERSION = 3  # raise it when durations are computed otherwise
 
@@ -229,6 +229,9 @@ def _require_frames(words: Sequence[Word], frames: int) -> None:
 
 def _never(position: int) -> FloatArray:
     raise AssertionError("nothing is computed for features that are there")
+
+
+# ------------------------------------------------------------------ Training samples of text-to-speech
 
 
 @dataclass(frozen=True)

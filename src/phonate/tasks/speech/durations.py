@@ -1,17 +1,9 @@
-"""From times to whole frames.
-
-Praat TextGrid files with tiers `words` and `phones`, as written by the Montreal Forced Aligner.
-
-Durations from TextGrids of the Montreal Forced Aligner, one for each recording.
+"""How long each token of a recording lasts: pocketsphinx, TextGrids, espeak-ng's own times.
 
 The aligner may find a pronunciation that differs from ours. `said` then returns the words with the
 aligner's phones. A file that does not match its text is an error.
 
-Exact durations of speech synthesised by espeak-ng, from the TextGrid next to each recording.
-
 `phonate.workflows.demo.embedded.say` writes them.
-
-Durations by pocketsphinx: forced alignment with the English models in its wheel (BSD), no download.
 
 The aligner uses our pronunciations as its dictionary, so its phones match ours one to one.
 """
@@ -34,6 +26,8 @@ from phonate.config.errors import DataError
 from phonate.text import espeak
 from phonate.text.phonemes import Word
 
+# -------------------------------------------------------------------------- From times to whole frames
+
 Durations = NDArray[np.int64]
 Aligner = Callable[[int, Sequence[Word]], Durations]
 """Position of a recording in the corpus, its words -> frames of each token. Raises DataError where it can't."""
@@ -53,6 +47,9 @@ def frames_between(seconds: Sequence[float], frames: int, frames_per_second: flo
     # of two times that are the same but for rounding, one may lie just under a half frame and the other on it
     inner = np.rint(np.maximum.accumulate(starts) * frames_per_second).astype(np.int64)
     return np.diff(np.concatenate([[0], np.clip(inner, 0, frames), [frames]]))
+
+
+# ----- Praat TextGrid files with tiers `words` and `phones`, as written by the Montreal Forced Aligner
 
 
 @dataclass(frozen=True)
@@ -152,6 +149,8 @@ def fingerprint(paths: Sequence[Path]) -> str:
         digest.update(repr((str(path), status.st_size, status.st_mtime_ns)).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
+
+# --------------------- Durations from TextGrids of the Montreal Forced Aligner, one for each recording
 
 _SILENCES = {"", "sil", "sp", "silence", "<eps>", "<s>", "</s>", "<sil>"}
 _UNKNOWN = {"<unk>", "spn", "<spn>", "oov", "<oov>"}
@@ -285,6 +284,8 @@ def _distance(one: Sequence[str], other: Sequence[str]) -> int:
     return row[-1]
 
 
+# -------- Exact durations of speech synthesised by espeak-ng, from the TextGrid next to each recording
+
 _Timed = tuple[str, float, float]
 """A phone with its start and end in seconds."""
 _MARKS = {"Mn", "Lm", "Sk"}
@@ -365,6 +366,8 @@ class EspeakTimes:
         seconds = starts(words, grid.phones, frames / self._frames_per_second)
         return frames_between(seconds, frames, self._frames_per_second)
 
+
+# -------------------- Durations by pocketsphinx: forced alignment with the English models in its wheel
 
 _RATE = 16000
 _FRAME_SECONDS = 0.010

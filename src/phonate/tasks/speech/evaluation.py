@@ -1,6 +1,4 @@
-"""Judges of synthesised speech: a recogniser, a MOS predictor and a speaker encoder.
-
-Evaluation of a voice: held-out texts are synthesised and compared with recordings of the same texts.
+"""Evaluation of a voice: held-out texts are synthesised, judged, and compared with recordings.
 
 The model is compared with the natural recordings and their copies by the vocoder, to show which part limits quality:
 the vocoder if the copies are bad, the acoustic model if only the synthesised speech is.
@@ -36,6 +34,8 @@ from phonate.pretrained.speakers import SpeakerJudge
 from phonate.pretrained.transcription import Recogniser, character_error_rate, word_edits, word_error_rate
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.settings import SpeechRecipe
+
+# ------------------- Judges of synthesised speech: a recogniser, a MOS predictor and a speaker encoder
 
 INSTALL_JUDGES = "pip install 'phonate[eval]' && pip install --no-deps distillmos xls-r-sqa"
 _WORD_PACKAGES = ("jiwer", "rapidfuzz", "whisper_normalizer")
@@ -141,6 +141,8 @@ def quality(mos: float, wer: float) -> float:
 
 
 logger = logging.getLogger("phonate")
+
+# ------------------------------------------------------------------------------- Evaluation of a voice
 
 MOST = 200
 """Number of texts synthesised at most."""

@@ -1,12 +1,7 @@
-"""Export to Piper: its phoneme ids, how they map to our tokens, and its config file.
+"""A voice as files for other programs: ONNX, Piper, and the model card beside them.
 
 Piper sends `^ _ h _ ə _ l _ ... , _   _ ... . _ $`: each phoneme is followed by a pad, words are separated by spaces,
 and each mark within a sentence is followed by a space. Our models have one boundary after a word: its mark or `<word>`.
-
-MODEL_CARD.md of an exported model: training data, settings, evaluation and permitted use.
-
-A voice as one file, text to waveform, that needs neither torch nor phonate: ONNX, plain or as Piper's voices are, or
-a page with that in it.
 
 The plain file has the inputs `input` (1, L) int64, the tokens; `scales` (3,) float, how much noise the decoder is
 given, how long everything is, and a number without effect; and `sid` (1,) int64, the speaker, where there are several.
@@ -47,6 +42,8 @@ if TYPE_CHECKING:
 
     from phonate.tasks.speech.graph import Dtype
 
+
+# ------------------- Export to Piper: its phoneme ids, how they map to our tokens, and its config file
 
 VERSION = "1.0.0"
 """Version of Piper's file format."""
@@ -123,6 +120,8 @@ def piper_config(
         "piper_version": VERSION,
     }
 
+
+# ----------- MODEL_CARD.md of an exported model: training data, settings, evaluation and permitted use
 
 CARD = "MODEL_CARD.md"
 _FIGURES = "evaluation.json"
@@ -212,6 +211,8 @@ def _table(systems: Mapping[str, Mapping[str, float]], legend: str) -> str:
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + (f"\n\n{legend}" if legend else "")
 
+
+# ------------------------- A voice as one file, text to waveform, that needs neither torch nor phonate
 
 _CHATTER = (
     "torch.onnx._internal.exporter._registration",  # tells of torchvision, which nobody asked for

@@ -1,9 +1,6 @@
-"""What is exported: from the numbers of symbols to a waveform, in one module that ONNX can express.
+"""The graph that is exported, from the numbers of symbols to a waveform, and its weights in fewer bits.
 
 Shapes: I numbers of Piper, L tokens, T frames, N = (T - 1) * hop samples.
-
-Weights of an ONNX model stored in fewer bits. They are read back as fp32 when a runtime loads the model, so that
-speaking takes as long as before, in every runtime.
 
 Shapes: I inputs, O outputs of a linear layer.
 """
@@ -25,6 +22,8 @@ from torch import Tensor, nn
 from phonate.audio.processor import PEAK
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.tasks.speech.model import ParallelModel, hertz, noise_table
+
+# ---- What is exported: from the numbers of symbols to a waveform, in one module that ONNX can express
 
 _SILENT = 1e-8
 
@@ -114,6 +113,8 @@ class SpokenPiper(nn.Module):
         waveform: Tensor = self.spoken(self.tokens(numbers_1I, lengths_1), scales_3, speaker_1)
         return waveform
 
+
+# ------------------------------------------------------- Weights of an ONNX model stored in fewer bits
 
 Dtype = Literal["fp32", "fp16", "int8"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)

@@ -1,8 +1,6 @@
-"""What is done to the sound of a sentence while it is rendered: silences put in, and levels of words.
+"""From a trained run to speech.
 
 Shapes: T frames, M mel bands, L tokens, N samples.
-
-From a trained run to speech. Shapes: L tokens, T frames, M mel bands, N samples.
 """
 
 from __future__ import annotations
@@ -40,6 +38,8 @@ from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, ScriptWord, is_s
 from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 from phonate.training.speech_service import SpeechService
+
+# ---------------------------------------- What is done to the sound of a sentence while it is rendered
 
 FADE_SECONDS = 0.01
 """By which sound ends where a silence is put in, and by which a level changes."""
@@ -174,6 +174,8 @@ def _quietest(level_T: NDArray[np.float64], begin: int, end: int) -> int:
     first, last = min(begin, len(level_T) - 1), min(len(level_T), end + 1)
     return first + int(np.argmin(level_T[first:last]))
 
+
+# -------------------- From a trained run to speech. Shapes: L tokens, T frames, M mel bands, N samples
 
 IntArray = NDArray[np.int64]
 Sentence = Sequence[Word] | Sequence[ScriptWord]

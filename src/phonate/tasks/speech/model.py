@@ -1,10 +1,6 @@
-"""What acoustic models give. Shapes: L tokens, T frames, M mel bands.
-
-What a voice takes from the one that its training starts from, where speakers or phones differ.
+"""The acoustic models, text to mel: parallel and autoregressive, and what a voice takes over from another.
 
 Shapes: S speakers, V symbols, D width.
-
-The parallel acoustic model: phones and how long each is, the melody over frames, then all frames at once.
 
 After FastSpeech 2 (Ren et al. 2021) and FastPitch (Łańcucki 2021), with ConvNeXt blocks. Durations are explicit, so
 no word can be left out or said twice. The pitch is predicted for each frame and given to the decoder: one that had to
@@ -12,16 +8,12 @@ guess it would blur the harmonics.
 
 Shapes: B batch, L tokens, T frames, D width, M mel bands.
 
-The autoregressive acoustic model: an encoded text, stretched to its durations, is spoken frame by frame.
-
 A Transformer in the manner of Li et al. 2019 ("Neural speech synthesis with Transformer network"), with a length
 regulator before its decoder (Ren et al. 2019, FastSpeech) and the pre-net, stop token and post-net of Tacotron 2 (Shen
 et al. 2018). Durations only say where the text is to be found and how long the sound can become; the model itself says
 when it has ended.
 
 Shapes: B batch, L tokens, T frames, D width, M mel bands.
-
-The acoustic model, text to mel, of the kind that the recipe names, with the discriminator that trains it.
 """
 
 from __future__ import annotations
@@ -50,6 +42,8 @@ from phonate.text.english.ipa import like
 from phonate.text.inventory import SPECIAL, Inventory
 from phonate.training.task import Batch, Count, Terms
 
+# ---------------------------------- What acoustic models give. Shapes: L tokens, T frames, M mel bands
+
 
 class SpokenSentence(NamedTuple):
     """A sentence as a model speaks it."""
@@ -60,6 +54,9 @@ class SpokenSentence(NamedTuple):
     """Hz, 0 where unvoiced; None for a model that does not predict it."""
     durations_L: Tensor | None
     """Frames of each token; None for a model that does not keep to them."""
+
+
+# ------ What a voice takes from the one that its training starts from, where speakers or phones differ
 
 
 def voices(table_SD: Tensor, known: Sequence[str], wanted: Sequence[str]) -> Tensor:
@@ -84,6 +81,8 @@ def phones(table_VD: Tensor, known: Inventory, wanted: Inventory) -> Tensor:
         rows.append(table_VD[chosen].mean(dim=0) if chosen else torch.zeros_like(table_VD[0]))
     return torch.stack(rows)
 
+
+# ------------------------------------------------------------------------- The parallel acoustic model
 
 NOISE = 16
 """Random numbers that the decoder is given for each frame, for what text does not say."""
@@ -373,6 +372,8 @@ def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:
 
 logger = logging.getLogger("phonate")
 
+# ------------------------------------------------------------------- The autoregressive acoustic model
+
 WEIGHTS = {"mel": 10.0, "mel_before": 5.0, "duration": 0.1, "stop": 1.0}
 """Weights of the terms. Features go from 0 to 1 where the logarithms that such models are otherwise trained on go over
 about ten, so their distances count ten times: 1.0 after the post-net and 0.5 before it, as those have it."""
@@ -619,6 +620,8 @@ def loss_counts(batch: Batch) -> dict[str, Count]:
 def _distance(made_BTM: Tensor, target_BTM: Tensor, mask_BT: Tensor) -> Tensor:
     return ((made_BTM.float() - target_BTM).abs() * mask_BT[..., None]).sum()
 
+
+# ---------------------------------- The acoustic model, text to mel, of the kind that the recipe names
 
 Acoustic: TypeAlias = ParallelModel | AutoregressiveModel
 """A model of either kind. Both `speak`."""

@@ -1,10 +1,6 @@
-"""Speaking SSML: each word at its own speed, pitch and level, with silences as they are asked for.
+"""A synthesiser for several callers at once, for SSML, and for the mels of its own corpus.
 
 Shapes: N samples.
-
-The mels that a voice makes of its own corpus, frame by frame beside the recorded ones.
-
-A synthesiser that serves several callers at once: a thread speaks one sentence of each in turn, in batches.
 """
 
 from __future__ import annotations
@@ -29,6 +25,8 @@ from phonate.tasks.speech.model import ParallelModel, Prosody
 from phonate.text.captions import TimedWord
 from phonate.text.ssml import ScriptWord, parse, script
 from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
+
+# ----- Speaking SSML: each word at its own speed, pitch and level, with silences as they are asked for
 
 
 def sentences_of_ssml(synthesiser: Synthesiser, markup: str) -> tuple[float, list[list[ScriptWord]]]:
@@ -57,6 +55,9 @@ def speak_ssml(
     return whole, synthesiser.times(sentences, spoken, before)
 
 
+# -------------- The mels that a voice makes of its own corpus, frame by frame beside the recorded ones
+
+
 def predict_corpus(run: str | Path, folder: Path) -> int:
     """Write the mels of all recordings of the run's corpus into `folder`; returns how many.
 
@@ -83,6 +84,8 @@ def predict_corpus(run: str | Path, folder: Path) -> int:
     write_predicted(folder, synthesiser.processor.fingerprint, ids, predict)
     return len(ids)
 
+
+# --------------------------------------------------- A synthesiser that serves several callers at once
 
 _END = None
 """What follows the last chunk of a request in its queue."""

@@ -1,6 +1,4 @@
-"""The recordings that a vocoder is trained on, with the pitch of each and the mels that a model predicted for it.
-
-Training samples of the vocoder: crops of a mel, its pitch, and the waveform that they were made of.
+"""The recordings that a vocoder is trained on, and training samples of them.
 
 Shapes: B batch, T frames, M mel bands, N = (T - 1) * hop samples.
 """
@@ -27,6 +25,8 @@ from phonate.tasks.vocoder.settings import VocoderData
 from phonate.training.task import Batch
 
 logger = logging.getLogger("phonate")
+# --------------------------------------------------------- The recordings that a vocoder is trained on
+
 _SILENT = 1e-6
 
 
@@ -78,6 +78,8 @@ class Corpus:
         peak = float(np.abs(preemphasised(waveform, self.data.audio.preemphasis)).max(initial=0.0))
         return waveform / np.float32(max(peak, _SILENT))
 
+
+# --------------------------------------------------------------------- Training samples of the vocoder
 
 _PREDICTED = 0.5
 """Share of the crops that are of predicted mels, where there are any."""

@@ -1,8 +1,6 @@
-"""Durable file operations: writes that survive a crash, and folders that are replaced or deleted in one step.
+"""Durable file operations, and the lock that only one process at a time holds. No torch in this file.
 
 No torch in this file.
-
-A lock that only one process at a time holds: on a run, and on a folder of checkpoints.
 """
 
 from __future__ import annotations
@@ -23,6 +21,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from phonate.config.errors import CheckpointError
+
+# ----------------------------------------------------------------------------- Durable file operations
 
 CHUNK = 8 << 20
 """Bytes handled at once: large enough that the time without the GIL dwarfs the time with it."""
@@ -241,6 +241,8 @@ def megabytes(count: int) -> str:
     """A number of bytes as `12.3 MB`."""
     return f"{count / 1e6:,.1f} MB"
 
+
+# -------------- A lock that only one process at a time holds: on a run, and on a folder of checkpoints
 
 PATIENCE_SECONDS = 10.0
 """How long to wait: a killed process may need a moment to finish its last write and end."""

@@ -1,7 +1,4 @@
-"""A folder of checkpoints: which there are, which is the best, which may be deleted. No torch in this file.
-
-Copies of checkpoints: backups, and exports without what only training needs. No torch in this file.
-"""
+"""A folder of checkpoints: which there are, which is the best, which may go; copies of them. No torch."""
 
 from __future__ import annotations
 
@@ -32,6 +29,8 @@ from phonate.training.checkpoints.manifest import (
     read_manifest,
     write_manifest,
 )
+
+# ------------------- A folder of checkpoints: which there are, which is the best, which may be deleted
 
 BEST = "best.json"
 HISTORY = "checkpoint_history.json"
@@ -354,6 +353,8 @@ def update_history(folder: Path, known: History, infos: Sequence[CheckpointInfo]
     files.replace_file(folder / HISTORY, files.render(history.document()))
     return history
 
+
+# ------------------------ Copies of checkpoints: backups, and exports without what only training needs
 
 TRAINING_ONLY = frozenset({files.STATE, files.STATE_TENSORS, files.STATE_TENSORS + files.COMPRESSED})
 _BACKUP = re.compile(r"\d{8}-\d{6}-step-\d{8,}")

@@ -1,9 +1,4 @@
-"""Reading checkpoints: files are verified first, and a damaged checkpoint is skipped for the next one.
-
-The differences between two checkpoints, and between the recipes of two runs.
-
-The one place that opens a checkpoint for inference: of a run or a folder, for one task, with its typed recipe.
-"""
+"""Reading checkpoints: verified first, opened for inference, compared with each other."""
 
 from __future__ import annotations
 
@@ -35,6 +30,9 @@ from phonate.training.checkpoints.manifest import (
 from phonate.training.checkpoints.snapshot import first_nan, read_tensors
 
 _log = logging.getLogger(__name__)
+
+
+# --------------------------------------------------------------------------------- Reading checkpoints
 
 
 @dataclass(frozen=True)
@@ -163,6 +161,9 @@ def load_first_intact(
     return None
 
 
+# ------------------------ The differences between two checkpoints, and between the recipes of two runs
+
+
 @dataclass(frozen=True)
 class TensorChange:
     """A tensor that both checkpoints have, with other values, shape or type."""
@@ -274,6 +275,8 @@ def _changes(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[
             changes.append(TensorChange(name, shapes, float(difference.abs().max()), relative))
     return changes
 
+
+# ------------------------------------------------- The one place that opens a checkpoint for inference
 
 RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
 

@@ -1,7 +1,4 @@
-"""Writing one checkpoint, in the background: files, manifest, rename, best pointer, pruning, history.
-
-The one checkpoint store: saves in the background, loads what is intact.
-"""
+"""The one checkpoint store: saves in the background, loads what is intact."""
 
 from __future__ import annotations
 
@@ -40,6 +37,8 @@ from phonate.training.checkpoints.resolve import find, is_checkpoint
 from phonate.training.checkpoints.snapshot import Snapshot, Written
 from phonate.training.run import run_id
 from phonate.training.settings import CheckpointConfig
+
+# ----------------------------------------------------------- Writing one checkpoint, in the background
 
 
 @dataclass(frozen=True)

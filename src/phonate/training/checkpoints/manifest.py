@@ -1,7 +1,4 @@
-"""The manifest of a checkpoint: size and SHA-256 of every file, and the check against them. No torch in this file.
-
-`metadata.json` of a checkpoint. No torch in this file.
-"""
+"""The manifest and the metadata of a checkpoint, and the check of its files. No torch in this file."""
 
 from __future__ import annotations
 
@@ -38,6 +35,8 @@ from phonate.training.checkpoints.files import (
     sha256_of,
     write_durably,
 )
+
+# ------------ The manifest of a checkpoint: size and SHA-256 of every file, and the check against them
 
 FORMAT = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -139,6 +138,9 @@ def _reason(path: Path, record: Record, hashes: bool) -> str | None:
 def _sha256_of(path: Path, stamp: tuple[int, int, int]) -> str:
     """The digest of a file, which a process computes once while its times and its place on the disk are the same."""
     return sha256_of(path)
+
+
+# --------------------------------------------------------------------- `metadata.json` of a checkpoint
 
 
 class Document(Settings):

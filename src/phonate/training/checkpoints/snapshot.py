@@ -1,4 +1,4 @@
-"""Nested state <-> a JSON document and a flat dict of tensors. Exact both ways, and nothing is pickled.
+"""State as tensors and JSON, copied aside in one memory copy and written in the safetensors form.
 
 JSON has no tuples, no keys but strings, no NaN and no arrays; such values become one-key objects whose key
 begins with `$`:
@@ -10,8 +10,6 @@ begins with `$`:
     {"$dict": [[key, value]]}    a dict with a key that is not a string, or that begins with `$`
     {"$float": "nan"}            a float that is not finite
     {"$bytes": base64}           bytes
-
-Tensors copied aside in one memory copy, and written from there in the safetensors form.
 
 `safetensors.torch.save_file` copies each tensor once more while it holds the GIL, so the training loop would
 stall. The format is simple (8 bytes of header length, a JSON header, the data), so our copy is made in that
@@ -53,6 +51,8 @@ from phonate.training.checkpoints.files import (
     megabytes,
     open_regular,
 )
+
+# ----------------------------------------- Nested state <-> a JSON document and a flat dict of tensors
 
 DEEPEST = 100
 """Most levels of nesting; a deeper tree is assumed to contain itself."""
@@ -171,6 +171,8 @@ _DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
     "$bytes": lambda text, _: base64.b64decode(text),
 }
 
+
+# ------------- Tensors copied aside in one memory copy, and written from there in the safetensors form
 
 DTYPES = {
     torch.float64: "F64",

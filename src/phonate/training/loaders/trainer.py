@@ -1,12 +1,8 @@
-"""A caller's loader as a source of batches that resumes exactly.
+"""`VoiceTrainer(model, config).train(train_loader, val_loader)`: the trainer for a model and loaders.
 
 The order of the batches is the loader's own. The global generators that it draws from are seeded by (seed, epoch) and
 swapped in while it runs, so a loader that shuffles or augments gives the same batches again after a resume, and the
 samples that were used are skipped.
-
-A caller's model and losses as a task.
-
-`VoiceTrainer(model, config).train(train_loader, val_loader)`: the trainer for a model and two loaders.
 """
 
 from __future__ import annotations
@@ -39,6 +35,8 @@ from phonate.training.step import Meter, global_generators, restore_global_gener
 from phonate.training.task import Batch, Dataset, Metric, Task, Terms, losses, move
 from phonate.training.tracking.console import log_file
 from phonate.training.trainer import Trainer
+
+# --------------------------------------- A caller's loader as a source of batches that resumes exactly
 
 
 class Generators:
@@ -148,6 +146,9 @@ def inputs_of(batch: Batch) -> Any:
     return batch["features"] if "features" in batch else batch["mel_spec"]
 
 
+# --------------------------------------------------------------- A caller's model and losses as a task
+
+
 class LoaderTask(Task):
     """A model and a loss as a task."""
 
@@ -193,6 +194,9 @@ class LoaderTask(Task):
 
 
 logger = logging.getLogger("phonate")
+
+
+# --------------------------------------- `VoiceTrainer(model, config).train(train_loader, val_loader)`
 
 
 class VoiceTrainer:

@@ -1,7 +1,4 @@
-"""Console output during training.
-
-RUN/logs: log files.
-"""
+"""Metrics on the console, and log files in RUN/logs."""
 
 from __future__ import annotations
 
@@ -26,6 +23,8 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("phonate.metrics")
+
+# ---------------------------------------------------------------------- Console output during training
 
 _ASIDE = frozenset({"data_wait", "grad_norm", "grad_scale", "samples_per_second"})
 """Shown only with `verbosity: debug`, like metrics in a group (`system/memory_gb`)."""
@@ -147,6 +146,9 @@ def number(value: float) -> str:
 
 
 logger = logging.getLogger("phonate")
+
+
+# --------------------------------------------------------------------------------- RUN/logs: log files
 
 
 class _LogFile(logging.FileHandler):

@@ -1,9 +1,4 @@
-"""Metric stream: sends the metrics of training to all sinks.
-
-RUN/metrics.jsonl: one JSON object per line.
-
-Memory, CPU and GPU usage of this process.
-"""
+"""The metric stream and its first sink, RUN/metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -24,6 +19,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+
+# ------------------------------------------- Metric stream: sends the metrics of training to all sinks
 
 
 class Sink:
@@ -160,6 +158,9 @@ def tag(names: Mapping[str, str], split: str, name: str) -> str:
     """The name of a metric in a sink: its entry in `names` under "split/name" or "name", else "split/name"."""
     full = name if "/" in name else f"{split}/{name}"
     return names.get(full) or names.get(name) or full
+
+
+# --------------------------------------------------------- RUN/metrics.jsonl: one JSON object per line
 
 
 class JsonLines(Sink):
@@ -308,6 +309,8 @@ def _text(line: Mapping[str, Any]) -> str:
         }
         return json.dumps(finite) + "\n"
 
+
+# ----------------------------------------------------------- Memory, CPU and GPU usage of this process
 
 GB = 1e9
 

@@ -1,7 +1,4 @@
-"""RUN/events for TensorBoard.
-
-RUN/previews: the latest audio and images of the task, as files.
-"""
+"""RUN/events for TensorBoard, and RUN/previews: the latest sounds and images as files."""
 
 from __future__ import annotations
 
@@ -20,6 +17,9 @@ from phonate.training.tracking.stream import Sink, tag
 
 if TYPE_CHECKING:
     from phonate.training.task import Preview
+
+
+# -------------------------------------------------------------------------- RUN/events for TensorBoard
 
 
 def enabled(setting: bool | Literal["auto"]) -> bool:
@@ -129,6 +129,9 @@ class TensorBoard(Sink):
         """Close the event file."""
         if self._file is not None:
             self._file.close()
+
+
+# ------------------------------------- RUN/previews: the latest audio and images of the task, as files
 
 
 class PreviewFolder(Sink):

@@ -1,7 +1,4 @@
-"""Segmentation of long recordings at pauses, into pieces of a length suited to training.
-
-Data sets from long recordings: segmented at pauses, transcribed by a speech recogniser.
-"""
+"""Data sets from long recordings: segmented at pauses, transcribed by a speech recogniser."""
 
 from __future__ import annotations
 
@@ -42,6 +39,8 @@ if TYPE_CHECKING:
 
 SHORTEST, LONGEST = 2.0, 14.0
 """Length of a piece in seconds."""
+# --------------- Segmentation of long recordings at pauses, into pieces of a length suited to training
+
 MARGIN = 0.15
 """Seconds of a pause that are kept at either end of a piece, but no more than half of the pause."""
 WINDOW = 600.0

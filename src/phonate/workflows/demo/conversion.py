@@ -1,8 +1,6 @@
-"""Scores of the demo's voice conversion, beside no conversion, a baseline and the target's own recordings.
+"""The demo of voice conversion: held-out recordings, converted to another speaker's voice and scored.
 
 `phonate evaluate` is more thorough; this scores a few recordings and needs no speech recogniser.
-
-The demo of voice conversion: held-out recordings, converted to another speaker's voice.
 """
 
 from __future__ import annotations
@@ -25,6 +23,8 @@ from phonate.training.run import Run
 from phonate.workflows.demo import embedded
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
 from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening
+
+# ----------------------------------------- Scores of the demo's voice conversion, beside no conversion
 
 TARGET_CLIPS = 8
 _MODEL, _TARGET = "this model", "target's own recordings"
@@ -85,6 +85,9 @@ def _likeness(
             "closer": float((pair > to_source).mean()),
         }
     return found
+
+
+# ------------- The demo of voice conversion: held-out recordings, converted to another speaker's voice
 
 
 @dataclass(frozen=True)

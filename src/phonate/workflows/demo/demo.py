@@ -1,6 +1,4 @@
-"""A person's recordings, divided for the demo into what is trained on and what is converted afterwards.
-
-The whole path once, in minutes: a corpus, training that is stopped and resumed, inference, figures, a report.
+"""The whole path once, in minutes: a corpus, training that is stopped and resumed, inference, a report.
 
 Recordings with texts become a text-to-speech voice; recordings of several speakers, a voice conversion model.
 """
@@ -19,6 +17,8 @@ from phonate.workflows.demo.conversion import convert_voices
 from phonate.workflows.demo.speech import train_speech
 from phonate.workflows.demo.training import Limit, Machine, Say
 from phonate.workflows.pages.report import write_report
+
+# ------------------------------------------------------------------------------- A person's recordings
 
 MOST_SOURCES = 3
 _FEWEST_CLIPS = 3
@@ -94,6 +94,8 @@ def _by_speaker(folder: Path) -> dict[str, list[_Recording]]:
         speakers.setdefault(str(one.row.segments[0].speaker), []).append(recording)
     return speakers
 
+
+# --------------------------------------------------------------------- The whole path once, in minutes
 
 Kind = Literal["speech", "conversion"]
 MINUTES = 5.0

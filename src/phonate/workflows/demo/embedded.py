@@ -1,12 +1,8 @@
-"""When each word and each phone begins in speech that espeak-ng makes, from the library's own events.
-
-A small corpus of English speech by several speakers, made on the spot with the espeak-ng library.
+"""Corpora of synthetic speech, made on the spot by espeak-ng, where there are no recordings.
 
 For trying things out where there are no recordings: formant synthesis, intelligible and never natural. The
 library comes in the wheel of the optional package espeakng-loader and is loaded at run time; its state is
 global, so it runs in a process of its own.
-
-A voice to learn to speak with, made on the spot: one synthetic speaker who reads sentences put together by chance.
 
 For trying text-to-speech out where there are no recordings. The sentences are new combinations of a few hundred words,
 so that a model can learn to say ones that it never heard in minutes.
@@ -28,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import InputError, MissingPackageError, PhonateError
+
+# --------------------------------- When each word and each phone begins in speech that espeak-ng makes
 
 PHONEME_EVENTS = 0x0001 | 0x0002
 """espeakINITIALIZE_PHONEME_EVENTS and espeakINITIALIZE_PHONEME_IPA of speak_lib.h."""
@@ -106,6 +104,9 @@ def _until_the_next(events: Sequence[Event], samples: int) -> list[tuple[int, in
     """(first sample, end, label) of each event, which lasts until the next begins."""
     ends = [*(event.sample for event in events[1:]), samples]
     return [(event.sample, end, event.label) for event, end in zip(events, ends, strict=True)]
+
+
+# ------------------------------------------------ A small corpus of English speech by several speakers
 
 
 @dataclass(frozen=True)
@@ -306,6 +307,8 @@ def make_corpus(
     say(jobs, alignments)
     return EmbeddedCorpus(spoken, unseen)
 
+
+# ---------------------------------------------------- A voice to learn to speak with, made on the spot
 
 SPEAKER = Speaker("ed", "en-us", 50, 130)
 """The clearest of espeak-ng's voices: a recogniser gets four words in five of these odd sentences."""

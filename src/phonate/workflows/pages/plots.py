@@ -1,6 +1,4 @@
-"""Pages that need nothing else, from the templates beside this file: `page.html.jinja` has the look that they share.
-
-Pictures for reports: charts as inline SVG, spectrograms as PNG and sounds as FLAC, all inside one HTML file.
+"""Pages that need nothing else, and the charts, spectrograms and sounds inside them.
 
 The colours of a chart are CSS variables, so that it follows the page's light or dark theme.
 """
@@ -25,6 +23,8 @@ from numpy.typing import NDArray
 from phonate.config.errors import InputError, plain_file
 from phonate.data.manifests.rows import printable
 from phonate.training.tracking.tensorboard import grey, png
+
+# ----------------------------------- Pages that need nothing else, from the templates beside this file
 
 
 def render(template: str, page: Mapping[str, Any], package: str = "phonate.workflows.pages") -> str:
@@ -65,6 +65,8 @@ WIDTH, HEIGHT = 480, 230  # of a chart, in SVG units; so are the lengths below
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 24, 14, 32
 _PLOT_WIDTH, _PLOT_HEIGHT = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 _MARK_WIDTH, _MARK_HEIGHT = 110, 14
+# -------------------------------------------------------------------------------- Pictures for reports
+
 _MIN_BAR = 1.5  # so that one recording among thousands is visible
 _DOT = 3.5
 _PAD, _TEXT = 8, 12

@@ -1,9 +1,7 @@
-"""Contents of a report besides the training files: sounds to compare, images, tables of figures.
+"""Report of a run as a single self-contained HTML page: data, training curves, audio and evaluation.
 
 They are plain data files in the run folder: `samples/samples.json` (`Listening`), `evaluation.json`
 (`Figures`), and `previews/` for other audio and images of the task.
-
-Report of a run as a single self-contained HTML page: data, training curves, audio and evaluation.
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ from phonate.training.run import Run
 from phonate.training.tracking.stream import read_events, read_metrics
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.plots import render
+
+# ------- Contents of a report besides the training files: sounds to compare, images, tables of figures
 
 LISTENING = "samples/samples.json"
 """Path in the run folder of the list of sounds."""
@@ -205,6 +205,8 @@ def previews(folder: Path) -> dict[str, Any]:
     note = "Audio and images from training."
     return {"note": note, "examples": [{"title": "", "clips": list(found.values())}]}
 
+
+# ------------------------------------------------ Report of a run as a single self-contained HTML page
 
 _MOST_PROBED = 20_000
 

@@ -1,7 +1,4 @@
-"""The tasks that a session trains, as they declare it themselves (`phonate.config.tasks.SessionInfo`).
-
-A session's configuration: a recipe, or options that override the session's own recipes, and a section `session`.
-"""
+"""A session's configuration: a recipe, or options that override the session's own recipes."""
 
 from __future__ import annotations
 
@@ -23,6 +20,8 @@ from phonate.config.tasks import TASKS, SessionInfo, referred, task_info, task_s
 from phonate.data.voices.settings import VoiceRules
 from phonate.workflows.plan import Plan, plan
 from phonate.workflows.session.notice_settings import NoticeSettings
+
+# -------------------------------------- The tasks that a session trains, as they declare it themselves
 
 
 def tasks_for(data: Literal["recordings", "texts"]) -> list[str]:
@@ -59,6 +58,8 @@ def defaults(task: str, language: str) -> dict[str, Any]:
 def _all() -> dict[str, SessionInfo]:
     return {name: info for name in TASKS.names() if (info := task_info(name).session) is not None}
 
+
+# --------------------------------------------------------------------------- A session's configuration
 
 CONFIG: Path = Path("training/config.yaml")
 

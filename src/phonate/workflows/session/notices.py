@@ -1,10 +1,4 @@
-"""How a session ended, in the words of a notice.
-
-A notice by e-mail (SMTP).
-
-A notice by webhook: an HTTP POST of JSON.
-
-Notices at the end of a session: an e-mail, a message to a chat, or both.
+"""Notices at the end of a session: an e-mail, a message to a chat, or both.
 
 What is configured is checked before the work begins (`check`), so that a missing password is reported then; a notice
 that can't be sent at the end (`send`) is reported and never fails the session.
@@ -41,6 +35,8 @@ from phonate.workflows.session.notice_settings import EmailNotice as EmailNotice
 from phonate.workflows.session.notice_settings import NoticeSettings as NoticeSettings
 from phonate.workflows.session.notice_settings import WebhookNotice as WebhookNotice
 from phonate.workflows.session.notice_settings import host, secret
+
+# ------------------------------------------------------- How a session ended, in the words of a notice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +81,9 @@ def network_error(error: OSError, timeout: float) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}; SSL_CERT_FILE names one of your own)"
     return one_line(error.strerror or str(error))
+
+
+# --------------------------------------------------------------------------- A notice by e-mail (SMTP)
 
 
 def password_of(notice: EmailNotice, key: str) -> str | None:
@@ -168,6 +167,8 @@ def _refused(failed: str, address: str, answer: tuple[int, bytes], key: str) -> 
 def _answer(answer: bytes | str) -> str:
     return one_line(answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer)[:200]
 
+
+# ----------------------------------------------------------- A notice by webhook: an HTTP POST of JSON
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PASSING = frozenset({429, 500, 502, 503, 504})

@@ -1,7 +1,4 @@
-"""The vocoder of a session's voice: the recipe's, a run, or one that is trained first.
-
-Recordings -> a voice model: scan, validate, extract, analyse, train, save.
-"""
+"""Recordings -> a voice model: scan, validate, extract, analyse, train, save."""
 
 from __future__ import annotations
 
@@ -29,6 +26,8 @@ from phonate.workflows.plan import Plan
 from phonate.workflows.session.config import default_task, needs_text
 from phonate.workflows.session.session import sample
 from phonate.workflows.session.work import MODEL, VOCODER, Work
+
+# ----------------- The vocoder of a session's voice: the recipe's, a run, or one that is trained first
 
 _AUTO = "auto"
 

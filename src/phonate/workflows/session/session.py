@@ -1,8 +1,4 @@
-"""What a session needs in order to be resumed: how it was started, and what it has done. Kept in its folder.
-
-One example by the model that a session saved: shows that it loads, and gives something to listen to.
-
-A training session: find the device and the data, train, save, and leave a log.
+"""A training session: find the device and the data, train, save, and leave a log.
 
     TrainingSession(mode="mixed", voice_mode="auto").run()
 
@@ -39,6 +35,8 @@ from phonate.workflows.session.notices import Outcome, check, send
 if TYPE_CHECKING:
     from phonate.workflows.session.work import Work
 
+
+# --------------- What a session needs in order to be resumed: how it was started, and what it has done
 
 STATE = "session.json"
 _LOCK = ".lock"
@@ -107,6 +105,8 @@ class SessionLock:
         self._file.unlink(missing_ok=True)
         os.close(self._descriptor)
 
+
+# ------------------------------------------------------- One example by the model that a session saved
 
 SAMPLE = "sample.flac"
 

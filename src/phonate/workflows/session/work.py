@@ -1,7 +1,4 @@
-"""What the flows of a session share: progress for bar and log, training, and saving the model.
-
-Texts -> a language model: check the configuration, load, train, save.
-"""
+"""What the flows of a session share; and the flow of texts -> a language model."""
 
 from __future__ import annotations
 
@@ -27,6 +24,8 @@ from phonate.workflows.train import train_plan
 
 MODEL, VOCODER = "model", "vocoder"
 """Names of runs."""
+# --------- What the flows of a session share: progress for bar and log, training, and saving the model
+
 _LINES = 10
 """Approximate number of log lines for the progress of a stage."""
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
@@ -141,6 +140,8 @@ def _is_saved(folder: Path) -> bool:
         return False
     return all(entry.name in names or entry.match("voice_profile.*") for entry in folder.iterdir())
 
+
+# ------------------------------- Texts -> a language model: check the configuration, load, train, save
 
 SAMPLES = Path("datasets/samples")
 SAVED = "text_model"

@@ -6,7 +6,7 @@
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install -q av==18.1.0 soundfile==0.14.0 numpy
+"$folder/venv/bin/pip" install -q av==18.1.0 soundfile==0.14.0 numpy==2.4.6
 cd "$folder"
 venv/bin/python - <<'PY'
 from fractions import Fraction

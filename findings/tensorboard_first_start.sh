@@ -12,7 +12,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet tensorboard==2.21.0 'setuptools<81'
+"$folder/venv/bin/pip" install --quiet tensorboard==2.21.0 setuptools==80.9.0
 "$folder/venv/bin/python" - "$folder" <<'PYTHON'
 import sys
 from pathlib import Path

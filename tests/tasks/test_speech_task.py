@@ -422,7 +422,7 @@ def test_who_is_to_judge_is_known_before_training(
         train("speech", settings(folder, **{"data.judged": 2}), output=tmp_path / "run")
     monkeypatch.undo()
     require("faster_whisper", "distillmos")
-    with pytest.raises(InputError, match="quality, which is better when higher; set it to true"):
+    with pytest.raises(InputError, match="quality, which is better when higher; leave"):
         train("speech", settings(folder, **{"data.judged": 2, **chosen}), output=tmp_path / "run")
 
 

@@ -18,10 +18,9 @@ help:  ## Show this list
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("phonate needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@# Compiling all that comes along takes half a minute; what is imported is compiled then.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@# These require torchaudio, which must not come along: they use nothing of it for what they are asked here.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt --no-deps distillmos xls-r-sqa
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps distillmos xls-r-sqa
 	@touch $@
 
 $(BENCH): $(READY)

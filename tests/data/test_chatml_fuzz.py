@@ -208,6 +208,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if event == "open":
         path, _, flags = arguments
+        if isinstance(path, str | bytes) and os.path.isdir(path):  # a file in it without a name, gone when it is closed
+            return
         if isinstance(path, str | bytes) and (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
             _watching[0](os.fsdecode(path))
     elif event in _WRITES:

@@ -244,7 +244,7 @@ class Corpus:
         if known_speakers:
             if self.prepared is not None:
                 self.prepared = _of_known_speakers(self.prepared, data)
-            self._require_known_speakers()
+            self._warn_of_strangers()
 
     @classmethod
     def of(cls, recipe: DiarizationRecipe) -> Corpus:
@@ -332,18 +332,20 @@ class Corpus:
             names |= {self._name(position, one) for one in set(index.segment_speaker[first:end].tolist()) - {-1}}
         return names
 
-    def _require_known_speakers(self) -> None:
-        """Raise DataError where nobody who speaks in validation is a training speaker, as frames of others are ignored
-        and only silence would be left; warn where some are not."""
+    def _warn_of_strangers(self) -> None:
+        """Warn where speakers in validation are not in training: their frames are ignored, and where that is all,
+        only silence is left."""
         simulator = self.simulators.get("validation")
         heard = self._heard("validation") if simulator is None else set(simulator.bank.speakers)
         strangers = heard - self._number.keys()
         if heard and strangers == heard:
-            raise DataError(
-                f"label_type speaker_id: none of the {len(heard)} speakers in validation is in training; set "
-                "data.validation: 0, or leave an official validation split, simulated conversations or "
-                "data.speaker_names: recording out"
+            logger.warning(
+                "label_type speaker_id: none of the %d speakers in validation is in training, so that its figures are "
+                "of silence and should choose no checkpoint; set training.validation.metric_for_best_model=step, or "
+                "leave an official validation split, simulated conversations or data.speaker_names: recording out",
+                len(heard),
             )
+            return
         if strangers:
             logger.warning(
                 "label_type speaker_id: %d of %d speakers in validation are not in training and are ignored: %s",

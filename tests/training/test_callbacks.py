@@ -163,7 +163,7 @@ def test_a_callback_in_another_form_is_told_the_form(written, said, tmp_path):
 
 def test_every_callback_has_a_sensible_default():
     needed = {"freeze_layers": {"patterns": ["0"]}, "pruning": {"amount": 0.5}}
-    for name in CALLBACKS.names():
+    for name in CALLBACKS.own():
         assert isinstance(build(name, **needed.get(name, {})), Callback)
 
 

@@ -156,7 +156,7 @@ def test_parameters_without_gradient_stay_as_they_are():
     model = network()
     frozen = model[0].weight.detach().clone()
     model[0].weight.requires_grad_(False)
-    for name in OPTIMIZERS.names():
+    for name in OPTIMIZERS.own():
         train(model, build_optimizer(OptimizerSettings(type=name, lr=0.01), model.named_parameters(), CPU), steps=2)
     assert torch.equal(model[0].weight, frozen)
 

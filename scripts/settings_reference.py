@@ -138,8 +138,8 @@ def _only_of(task: str, other: str) -> Iterator[str]:
 
 DOCS, EXAMPLES = Path("docs"), Path("examples") / "configs"
 PAGES = {
-    DOCS / "recipes.md": (reference, MARKDOWN),
-    DOCS / "training-modes.md": (session_reference, MARKDOWN),
+    DOCS / "reference" / "options.md": (reference, MARKDOWN),
+    DOCS / "do" / "sessions.md": (session_reference, MARKDOWN),
     EXAMPLES / "comprehensive_all_options.yml": (every_option, YAML),
 }
 """File -> what stands between its two marks, and these."""

@@ -1,5 +1,5 @@
-"""docs/claims.md is honest: what it calls measured has a command that exists, and the rows of the results it names hold
-its figures."""
+"""docs/laboratory/claims.md is honest: what it calls measured has a command that exists, and the rows of the results
+that it names hold its figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from phonate.cli.parsing import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "claims.md"
+PAGE = ROOT / "docs" / "laboratory" / "claims.md"
 RESULTS = ROOT / "benchmarks" / "results"
 HEADER = ["promised", "verdict", "measured", "command", "figures in", "when"]
 VERDICTS = {"holds", "beaten", "in part", "contradicted", "no figure promised"}
@@ -172,7 +172,7 @@ def test_results_name_a_command_that_exists_and_are_told_on_the_page(results: Pa
 
 def figures_without_results(section: str) -> list[str]:
     """Rows of tables whose figures are in no single row of the results, and figures that are nowhere in them."""
-    files = [*sorted((ROOT / "docs").glob("results-*.md")), *sorted(RESULTS.glob("*.md"))]
+    files = [*sorted((ROOT / "docs" / "laboratory").glob("*.md")), *sorted(RESULTS.glob("*.md"))]
     measured = [numbers(" ".join(row)) for path in files for row in results_of(path)]
     there = set().union(*measured)
     lines = [cells(line) for line in section.splitlines() if line.startswith("|")]

@@ -1,4 +1,4 @@
-"""docs/coming-from.md: what stands on the right of its tables is run on tiny data, to its end, and its result checked.
+"""The pages on other tools: what stands on the right of their tables is run on tiny data, and its result checked.
 
 Only what makes a run small is added to a command. Options are trained with: the run must end, and have them.
 """
@@ -37,7 +37,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "coming-from.md"
+PAGE = ROOT / "docs" / "do" / "coming-from.md"
 PROGRAMS = ("phonate ", "torchrun ", "accelerate ", "./scripts/")
 WORDS = ("a cat", "the old dog", "blue hens run", "one more cow", "it is a pig", "two owls see me")
 

@@ -17,7 +17,7 @@ from phonate.config.resolve import resolve
 
 ROOT = Path(__file__).parents[2]
 CARDS = sorted((ROOT / "src" / "phonate" / "base").glob("*/MODEL_CARD.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *CARDS]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *CARDS]
 BLOCK = re.compile(r"(?:<!-- (\w+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

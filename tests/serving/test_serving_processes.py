@@ -192,7 +192,7 @@ def test_a_stop_takes_no_longer_than_it_may(stand_in_server: Start, number: int,
     assert any("1 requests are cut off" in line for line in server.lines)
 
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "serving.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "do" / "serve.md"
 SNIPPET = re.compile(r"<!-- client -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -28,7 +28,7 @@ from phonate.workflows.evaluate import evaluate
 from phonate.workflows.pages.report import write_report
 from phonate.workflows.train import train
 
-PAGE = Path(__file__).parents[2] / "docs" / "recognition.md"
+PAGE = Path(__file__).parents[2] / "docs" / "do" / "transcribe.md"
 SAMPLE_RATE = 16000
 SOUNDS = {"a": (120, 800, 1300), "e": (150, 450, 2200), "o": (110, 450, 800), "u": (210, 320, 2900)}
 """A sound for each letter: pitch and two formants."""

@@ -36,7 +36,7 @@ COUNTED = {  # with 63 phones, one speaker and 80 mel bands: all, and without th
     ("parallel", "default"): (16_099_668, 16_099_668),
     ("parallel", "large"): (38_027_348, 38_027_348),
 }
-PAGE = Path(__file__).parents[2] / "docs" / "speech.md"
+PAGE = Path(__file__).parents[2] / "docs" / "do" / "voice.md"
 
 
 def small(dropout: float = 0.0) -> AutoregressiveModel:

@@ -37,7 +37,7 @@ _KEPT = 12
 _UNJUDGED = "data.judged=0"
 """Scoring speech at every validation takes too long for a demo."""
 _INSTEAD = (
-    "; or add the texts (see docs/data.md), or try voice conversion, which needs none: --task conversion "
+    "; or add the texts (see docs/do/recordings.md), or try voice conversion, which needs none: --task conversion "
     "(make demo TASK=conversion)"
 )
 

@@ -19,7 +19,7 @@ import random
 import re
 from pathlib import Path
 
-from phonate.text.english import arpabet, letter_to_sound, lexicon
+from phonate.text.english import arpabet, derivation, lexicon
 
 Aligned = list[tuple[str, str]]
 """(letter, its phones joined by spaces) of one word."""
@@ -102,7 +102,7 @@ def grow(cases: list[tuple[str, str]], key: str, given: str, table: dict[str, st
         table[key] = label
         given = label
     depth = len(key) - 1
-    if len(counts) == 1 or depth == letter_to_sound.LONGEST:
+    if len(counts) == 1 or depth == derivation.LONGEST:
         return
     branches: dict[str, list[tuple[str, str]]] = collections.defaultdict(list)
     for context, label in cases:
@@ -118,7 +118,7 @@ def contexts_table(aligned: list[Aligned], least: int) -> dict[str, str]:
     for pairs in aligned:
         word = "".join(letter for letter, _ in pairs)
         for n, (letter, chunk) in enumerate(pairs):
-            cases[letter].append((letter_to_sound.context(word, n), chunk))
+            cases[letter].append((derivation.context(word, n), chunk))
     table: dict[str, str] = {}
     for letter, found in sorted(cases.items()):
         grow(found, letter, "?", table, least)
@@ -131,7 +131,7 @@ def stress_table(words: list[tuple[str, tuple[str, ...]]], least: int) -> dict[s
     for word, phones in words:
         vowels = [phone for phone in phones if arpabet.is_vowel(phone)]
         primary = next((n for n, phone in enumerate(reversed(vowels)) if phone.endswith("1")), 0)
-        ending = word[::-1][: letter_to_sound.LONGEST].ljust(letter_to_sound.LONGEST, "#")
+        ending = word[::-1][: derivation.LONGEST].ljust(derivation.LONGEST, "#")
         cases[str(min(len(vowels), 9))].append((ending, str(primary)))
     table: dict[str, str] = {}
     for number, found in sorted(cases.items()):
@@ -161,7 +161,7 @@ def report(words: list[tuple[str, tuple[str, ...]]]) -> None:
     """Print the figures of the table that was written, on held-out words."""
     errors = phones_in_all = right = right_with_stress = right_stress = 0
     for word, phones in words:
-        guess = letter_to_sound.pronounce(word)
+        guess = derivation.pronounce_by_rules(word)
         plain, wanted = arpabet.without_stress(guess), arpabet.without_stress(phones)
         errors += distance(plain, wanted)
         phones_in_all += len(wanted)
@@ -196,7 +196,7 @@ def main() -> None:
     document = json.dumps(table, separators=(",", ":"), sort_keys=True).encode()
     OUT.write_bytes(gzip.compress(document, 9, mtime=0))
     print(f"{OUT.name}: {OUT.stat().st_size} bytes")
-    letter_to_sound.forget()
+    derivation.forget_rules()
     report(held_out)
 
 

@@ -24,8 +24,7 @@ from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.inference import Pause, Shaping
 from phonate.text.captions import TimedWord
-from phonate.text.marks import learnt_marks
-from phonate.text.phonemes import Word
+from phonate.text.phonemes import Word, learnt_marks
 from phonate.training.checkpoints import best_or_latest, resolve_checkpoint
 from phonate.training.checkpoints.loading import load
 from phonate.training.checkpoints.manifest import problems

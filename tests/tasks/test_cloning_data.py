@@ -22,7 +22,7 @@ from phonate.data.dialogues.dialogue import Audio
 from phonate.data.dialogues.reading import dialogue_of
 from phonate.tasks.cloning.data import INSTRUCTION, CloningSample, Corpus, check_pairs, cloning_sample, examples_of
 from phonate.tasks.cloning.settings import CloningData
-from phonate.text.arabic_settings import ArabicText
+from phonate.text.arabic import ArabicText
 
 
 def sample_of(*messages: tuple[str, Any], **more: Any) -> CloningSample:

@@ -12,8 +12,7 @@ import phonate
 from phonate.audio.pitch import f0
 from phonate.cli import main
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.text.marks import counted_marks, known_mark, learnt_marks
-from phonate.text.phonemes import Word, phonemizer
+from phonate.text.phonemes import Word, counted_marks, known_mark, learnt_marks, phonemizer
 
 POLAR = ["Are you coming?", "Is it raining?", "Can we go now?", "Is this your brother?"]
 FALLING = ["Where are you going?", "What did he find in the garden?", "Why is the teacher angry?"]

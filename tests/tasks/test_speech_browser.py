@@ -24,7 +24,7 @@ import phonate
 from phonate.cli import main
 from phonate.tasks.speech import export as export_module
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.text.marks import known_mark
+from phonate.text.phonemes import known_mark
 
 pytest.importorskip("onnxruntime", reason="needs ONNX: pip install 'phonate[onnx]'")
 pytest.importorskip("onnxscript", reason="needs ONNX: pip install 'phonate[onnx]'")

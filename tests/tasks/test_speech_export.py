@@ -17,8 +17,7 @@ import pytest
 from phonate.cli import main
 from phonate.tasks.speech.data import Corpus
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.text.inventory import Inventory
-from phonate.text.phonemes import phonemizer
+from phonate.text.phonemes import Inventory, phonemizer
 from phonate.workflows.demo import embedded
 from phonate.workflows.train import train
 
@@ -194,7 +193,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import numpy as np, onnxruntime
 session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
-from phonate.text.inventory import Inventory
+from phonate.text.phonemes import Inventory
 inventory = Inventory.read(json.loads(session.get_modelmeta().custom_metadata_map["inventory"]))
 tokens = inventory.ids(inventory.phonemizer()(sys.argv[2]))
 scales = np.array([1, 1, 0], dtype=np.float32)

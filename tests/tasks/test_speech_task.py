@@ -27,8 +27,7 @@ from phonate.tasks.speech.model import AcousticOutput, ParallelModel, Prosody, b
 from phonate.tasks.speech.task import _WEIGHTS, DISCRIMINATOR, GENERATOR, SpeechTask, _cropped
 from phonate.tasks.vocoder.data import Corpus, VocoderDataset
 from phonate.text import espeak
-from phonate.text.inventory import SPECIAL, Inventory
-from phonate.text.phonemes import phonemizer
+from phonate.text.phonemes import SPECIAL, Inventory, phonemizer
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.setup import batch_source
 from phonate.training.task import Picture, Sound

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import MissingPackageError
-from phonate.text.arabic import has_arabic, normalise_arabic
-from phonate.text.arabic_settings import ArabicText
+from phonate.text.arabic import ArabicText, has_arabic, normalise_arabic
 
 NOTHING = ArabicText(remove_tatweel=False)
 

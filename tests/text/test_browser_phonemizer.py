@@ -18,13 +18,11 @@ import pytest
 
 from phonate.config.errors import InputError
 from phonate.tasks.speech.exporting.browser.page import sentence_ends
-from phonate.text.browser.modules import modules
+from phonate.text.browser import modules
+from phonate.text.english.normalisation import normalise
 from phonate.text.intonation import rises
-from phonate.text.inventory import Inventory
 from phonate.text.language import language as language_data
-from phonate.text.marks import known_mark
-from phonate.text.normalisation import normalise
-from phonate.text.phonemes import phonemizer
+from phonate.text.phonemes import Inventory, known_mark, phonemizer
 from phonate.text.sentences import sentences
 
 NODE = shutil.which("node")
@@ -145,7 +143,7 @@ def words(say: Callable[[str], Any], text: str) -> Said:
 
 
 ENGLISH = f"""
-import {{setLetterToSound}} from "phonate/letter_to_sound";
+import {{setLetterToSound}} from "phonate/derivation";
 import {{setLexicon}} from "phonate/lexicon";
 import {{normalise}} from "phonate/normalisation";
 import {{sentences}} from "phonate/sentences";

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
-from phonate.text.english import arpabet, letter_to_sound, lexicon
+from phonate.text.english import arpabet, derivation, lexicon
 from phonate.text.english import phonemizer as english
 from phonate.text.phonemes import Word, phonemizer
 
@@ -178,7 +178,7 @@ def test_acronyms_that_are_words_too_are_spelt_in_capitals_only() -> None:
 @given(st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=14))
 @settings(max_examples=300)
 def test_letters_give_one_primary_stress(word: str) -> None:
-    said = letter_to_sound.pronounce(word)
+    said = derivation.pronounce_by_rules(word)
     assert set(arpabet.PHONES).issuperset(said)
     vowels = [phone for phone in said if arpabet.is_vowel(phone)]
     assert sum(phone.endswith("1") for phone in vowels) == bool(vowels)

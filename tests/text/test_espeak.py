@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.text import espeak
-from phonate.text.inventory import Inventory
-from phonate.text.phonemes import phonemizer
+from phonate.text.phonemes import Inventory, phonemizer
 
 try:
     import espeakng_loader  # noqa: F401

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from phonate.text.intonation import rises
-from phonate.text.inventory import Inventory
 from phonate.text.language import language
-from phonate.text.phonemes import phonemizer
+from phonate.text.phonemes import Inventory, phonemizer
 
 ENGLISH = phonemizer("english")
 NEEDS_ESPEAK = pytest.mark.skipif(importlib.util.find_spec("espeakng_loader") is None, reason="needs phonate[espeak]")

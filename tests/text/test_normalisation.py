@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.text.normalisation import normalise
+from phonate.text.english.normalisation import normalise
 
 GOLDEN = """
 It's 1984, or 2005. => It's nineteen eighty-four, or two thousand five.
@@ -248,7 +248,7 @@ def test_what_is_written_becomes_what_is_said(line: str) -> None:
 
 @pytest.fixture
 def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phonate.text.left_out._reported", set())
+    monkeypatch.setattr("phonate.text.phonemes._reported", set())
 
 
 @pytest.mark.usefixtures("nothing_reported")

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
-from phonate.text.inventory import Inventory
-from phonate.text.phonemes import MARKS, Word, phonemizer
+from phonate.text.phonemes import MARKS, Inventory, Word, phonemizer
 
 
 def test_an_unknown_name_is_told_the_nearest() -> None:

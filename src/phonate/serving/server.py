@@ -16,10 +16,10 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from phonate.config.errors import InputError
-from phonate.serving import errors, routes
+from phonate.serving import guard, routes
 from phonate.serving.guard import Gate, Guard
 from phonate.serving.metrics import Metrics
-from phonate.serving.server_state import DECODERS, ServerState
+from phonate.serving.routes import DECODERS, ServerState
 from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import Speaker
 from phonate.serving.uploads import Decoders
@@ -54,7 +54,7 @@ def create_app(service: SpeechService, settings: ServingSettings) -> FastAPI:
         voices=None if settings.voices is None else VoiceStore(settings.voices, settings.max_voices),
         decoders=decoders,
     )
-    errors.add_handlers(app)
+    guard.add_handlers(app)
     for router in (routes.openai_router, routes.document_router, routes.voices_router, routes.status_router):
         app.include_router(router)
     app.add_middleware(Guard, settings=settings, gate=gate, metrics=metrics)

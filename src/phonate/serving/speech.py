@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import MADE, FloatArray
 from phonate.config.errors import InputError
-from phonate.serving.errors import ApiError
+from phonate.serving.guard import ApiError
 from phonate.serving.metrics import Metrics, RequestMetrics
 from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
 

@@ -5,9 +5,32 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from typing import Literal
 
 from phonate.config.errors import optional_package
-from phonate.text.arabic_settings import ArabicText
+from phonate.config.settings import Settings
+
+
+class ArabicText(Settings):
+    """Changes to Arabic text, each on its own. Other scripts are left as they are."""
+
+    remove_diacritics: bool = False
+    """Remove the marks of short vowels, doubling and case (tashkeel). They say how a word is pronounced: remove them if
+    some texts have them and some have not."""
+    remove_tatweel: bool = True
+    """Remove the stroke that only stretches a word (ـ)."""
+    unify_alef: bool = False
+    """Write أ إ آ ٱ as ا."""
+    unify_yeh: bool = False
+    """Write ى as ي."""
+    unify_teh_marbuta: bool = False
+    """Write ة as ه."""
+    digits: Literal["keep", "western", "words"] = "keep"
+    """Arabic-Indic and Persian digits (٣, ۳): western writes them as 3; words spells out whole numbers of up to twelve
+    digits, these and 3 as well, in texts with Arabic letters (needs the package num2words)."""
+    punctuation: Literal["keep", "western"] = "keep"
+    """western writes ، ؛ ؟ as , ; ?"""
+
 
 _LETTERS = re.compile("[\u0620-\u063f\u0641-\u064a\u066e-\u06d3\u06d5\u0750-\u077f\u08a0-\u08c7]")
 _DIACRITICS = re.compile("[\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]")

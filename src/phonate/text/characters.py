@@ -9,10 +9,9 @@ import unicodedata
 from phonate.config.errors import InputError
 from phonate.config.language_codes import is_english
 from phonate.text import phonemes
+from phonate.text.english.normalisation import normalise
 from phonate.text.language import language
-from phonate.text.left_out import report
-from phonate.text.normalisation import normalise
-from phonate.text.phonemes import Word
+from phonate.text.phonemes import Word, report_left_out
 
 _LATIN = ((0x0061, 0x007A), (0x00DF, 0x024F), (0x0250, 0x0292), (0x02BC, 0x02BC), (0x0300, 0x0345))
 _SCRIPTS = {
@@ -87,7 +86,7 @@ class CharacterPhonemizer:
             between += character
             if character.isalnum():
                 foreign.append(character)
-        report(foreign, f"no letters of the language {self.language}")
+        report_left_out(foreign, f"no letters of the language {self.language}")
         if not words:
             raise phonemes.NothingToSay(text)
         words[-1] = _set_off(words[-1], between)

@@ -17,8 +17,8 @@ from phonate.config.errors import InputError, MissingPackageError, PhonateError
 from phonate.config.language_codes import is_english, primary
 from phonate.config.registry import nearest
 from phonate.text import phonemes
+from phonate.text.english.normalisation import normalise
 from phonate.text.language import language
-from phonate.text.normalisation import normalise
 from phonate.text.phonemes import Word
 
 _PIPER = (

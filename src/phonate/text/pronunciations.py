@@ -16,8 +16,7 @@ from pathlib import Path
 from phonate.config.errors import InputError
 from phonate.config.language_codes import is_english
 from phonate.config.registry import nearest
-from phonate.text.english.arpabet import PHONES, without_stress
-from phonate.text.english.ipa import phones_of_ipa
+from phonate.text.english.arpabet import PHONES, phones_of_ipa, without_stress
 from phonate.text.espeak import plain
 from phonate.text.phonemes import Phonemizer, Word
 

@@ -51,8 +51,7 @@ from phonate.tasks.cloning.sequences import (
     training_sequence,
 )
 from phonate.tasks.cloning.settings import CloningData
-from phonate.text.arabic import normalise_arabic
-from phonate.text.arabic_settings import ArabicText
+from phonate.text.arabic import ArabicText, normalise_arabic
 from phonate.training.task import Batch
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from phonate.tasks.cloning.references import ReferenceReader, as_reference, chec
 from phonate.tasks.cloning.sequences import CODEBOOKS, CloningTokenizer
 from phonate.tasks.cloning.service import CUT_SHORT, NOTHING_SAID, CloningService, Generation, sampling
 from phonate.tasks.cloning.settings import CloningRecipe
-from phonate.text.arabic import normalise_arabic
-from phonate.text.arabic_settings import ArabicText
+from phonate.text.arabic import ArabicText, normalise_arabic
 from phonate.training.checkpoints.loading import TrainedModel, open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 from phonate.training.speech_service import Reference

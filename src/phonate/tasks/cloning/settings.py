@@ -12,7 +12,7 @@ from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
 from phonate.nn.pretrained.settings import Dtype, LoRASettings, Quantization
-from phonate.text.arabic_settings import ArabicText
+from phonate.text.arabic import ArabicText
 from phonate.training.settings import LossSettings, OpenFraction, TrainingSettings
 
 # ------------ Settings of the model that clones voices: its adapters, and the optional Whisper encoder

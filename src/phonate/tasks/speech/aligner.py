@@ -38,8 +38,7 @@ from phonate.nn.aligner import (
     forward_sum_loss,
 )
 from phonate.tasks.speech.durations import Durations, is_silent_mark
-from phonate.text.inventory import Inventory
-from phonate.text.phonemes import MARKS, Word
+from phonate.text.phonemes import MARKS, Inventory, Word
 from phonate.training.checkpoints import listing
 from phonate.training.checkpoints.loading import load_first_intact
 from phonate.training.run import Run

@@ -28,8 +28,7 @@ from phonate.tasks.speech import durations as textgrids
 from phonate.tasks.speech.durations import Aligner, Durations, Found, TextGridTimes
 from phonate.tasks.speech.model import MIDDLE_F0, NOISE
 from phonate.tasks.speech.settings import SpeechData, phonemes_of
-from phonate.text.inventory import Inventory
-from phonate.text.phonemes import Phonemizer, Word, phonemizer
+from phonate.text.phonemes import Inventory, Phonemizer, Word, phonemizer
 from phonate.training.task import Batch
 
 # ------ The recordings that a voice is trained on: what is said in each, and how long each phone lasts

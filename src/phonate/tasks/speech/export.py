@@ -34,7 +34,7 @@ from phonate.tasks.speech.exporting.browser.page import Runtime, find_runtime, p
 from phonate.tasks.speech.graph import SpokenPage, SpokenPiper, SpokenText
 from phonate.tasks.speech.inference import Synthesiser, parallel
 from phonate.text.espeak import SYMBOLS
-from phonate.text.inventory import PAD, START, WORD, Inventory
+from phonate.text.phonemes import PAD, START, WORD, Inventory
 from phonate.training.checkpoints import best_or_latest
 
 if TYPE_CHECKING:

@@ -28,10 +28,8 @@ from phonate.tasks.speech.model import Acoustic, ParallelModel, SpokenSentence, 
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
 from phonate.text.captions import TimedWord
 from phonate.text.intonation import rises
-from phonate.text.inventory import Inventory
 from phonate.text.language import PARAGRAPH, language
-from phonate.text.marks import known_mark, learnt_marks
-from phonate.text.phonemes import NothingToSay, Phonemizer, Word
+from phonate.text.phonemes import Inventory, NothingToSay, Phonemizer, Word, known_mark, learnt_marks
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.sentences import sentences
 from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, ScriptWord, is_ssml, plainly

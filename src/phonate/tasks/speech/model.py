@@ -38,8 +38,8 @@ from phonate.nn.transformer.layer import LayerShape
 from phonate.nn.transformer.stack import Stack
 from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.tasks.speech.settings import SpeechModel
-from phonate.text.english.ipa import like
-from phonate.text.inventory import SPECIAL, Inventory
+from phonate.text.english.arpabet import like
+from phonate.text.phonemes import SPECIAL, Inventory
 from phonate.training.task import Batch, Count, Terms
 
 # ---------------------------------- What acoustic models give. Shapes: L tokens, T frames, M mel bands

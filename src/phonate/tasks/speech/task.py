@@ -37,9 +37,7 @@ from phonate.tasks.speech.model import (
     renewed,
 )
 from phonate.tasks.speech.settings import METRICS, SpeechData, SpeechRecipe
-from phonate.text.inventory import Inventory
-from phonate.text.marks import KEY as MARKS_KEY
-from phonate.text.marks import START_KEY, counted_marks, learnt_marks
+from phonate.text.phonemes import MARKS_KEY, START_MARKS_KEY, Inventory, counted_marks, learnt_marks
 from phonate.training.adversarial import (
     AdversarialPhases,
     PhaseOutput,
@@ -86,7 +84,7 @@ class SpeechTask(Task):
     """Trains an acoustic model as `recipe` says."""
 
     random_features = False
-    earlier_keys: ClassVar = {"phones": "inventory", "own_state": START_KEY}
+    earlier_keys: ClassVar = {"phones": "inventory", "own_state": START_MARKS_KEY}
 
     def __init__(self, recipe: SpeechRecipe) -> None:
         self.recipe = recipe
@@ -308,7 +306,7 @@ class SpeechTask(Task):
             "recordings": len(train),
             "seconds": round(frames / self.recipe.data.audio.frames_per_second, 1),
             MARKS_KEY: counted_marks(self.corpus.words[int(position)] for position in train),
-            **({START_KEY: marks} if (marks := self.own_state.state()) else {}),
+            **({START_MARKS_KEY: marks} if (marks := self.own_state.state()) else {}),
         }
 
 

@@ -1,6 +1,6 @@
 // The punctuation that a word can have after it.
 
-import {marks as weaker, phonemes} from "phonate/rules";
+import {phonemes} from "phonate/rules";
 
 const PARENTHESES = new Set(phonemes.PARENTHESES);
 
@@ -21,6 +21,6 @@ export function pauseOf(between) {
 export function knownMark(word, learnt) {
   if (!learnt) return word.mark;
   let mark = word.mark || (word.pause === "(" ? "," : "");
-  while (mark && !learnt.includes(mark)) mark = weaker.WEAKER[mark];
+  while (mark && !learnt.includes(mark)) mark = phonemes.WEAKER[mark];
   return mark;
 }

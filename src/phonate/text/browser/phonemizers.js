@@ -3,7 +3,7 @@
 import {characters} from "phonate/characters";
 import {english} from "phonate/phonemizer";
 import {normalise} from "phonate/normalisation";
-import {inventory as rules} from "phonate/rules";
+import {phonemes as rules} from "phonate/rules";
 
 // The phonemizer of an inventory, as the document that Python writes. That of English needs the lexicon and the rules.
 export function phonemizerOf({phonemizer, language, symbols}) {

@@ -1,4 +1,4 @@
-"""The English lexicon: 180,000 words in ARPAbet.
+"""The English lexicon: 180,000 words in ARPAbet, and which pronunciation of a homograph is meant.
 
 `lexicon.json.gz` is built by `scripts/build_lexicon.py` from the data of misaki (Apache-2.0, see NOTICE); half of it
 was checked by hand. `english_names.txt` adds names and other common words that are missing there.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gzip
 import importlib.resources
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import from_json
@@ -17,7 +18,7 @@ _FILES = importlib.resources.files("phonate.text.english")
 
 
 @functools.cache
-def _tables() -> tuple[dict[str, Any], dict[str, Any]]:
+def _halves() -> tuple[dict[str, Any], dict[str, Any]]:
     """The checked and the unchecked half: word -> phones, or part of speech -> phones, separated by spaces."""
     # in half the time that the json module takes: every voice that is trained or speaks waits for it
     document = from_json(gzip.decompress((_FILES / "lexicon.json.gz").read_bytes()), cache_strings=False)
@@ -33,7 +34,7 @@ def names() -> dict[str, tuple[str, ...]]:
 
 def words() -> list[str]:
     """All words of both halves."""
-    checked, unchecked = _tables()
+    checked, unchecked = _halves()
     return [*checked, *(word for word in unchecked if word not in checked)]
 
 
@@ -44,10 +45,57 @@ def entry(word: str, checked: bool = False) -> dict[str, tuple[str, ...]]:
     """
     if word in names():
         return {"DEFAULT": names()[word]}
-    by_hand, unchecked = _tables()
+    by_hand, unchecked = _halves()
     found = by_hand.get(word) or (None if checked else unchecked.get(word))
     if found is None:
         return {}
     if isinstance(found, str):
         return {"DEFAULT": tuple(found.split())}
     return {tag: tuple(phones.split()) for tag, phones in found.items()}
+
+
+# ------------------------------- Homographs: words with several pronunciations, disambiguated by the neighbouring words
+
+Phones = tuple[str, ...]
+
+_BEFORE_VERB = frozenset(
+    str.split(
+        "to will would can could should must may might shall not cannot don't didn't doesn't won't can't couldn't "
+        "wouldn't shouldn't i we you they let's i'll we'll you'll they'll he'll she'll i'd we'd you'd they'd who"
+    )
+)
+_BEFORE_NOUN = frozenset(str.split("the a an this my your his her its our their some no any every each another of"))
+_BEFORE_PARTICIPLE = frozenset(str.split("have has had having i've we've you've they've was were been be is are being"))
+_LIVE = frozenset(
+    str.split(
+        "album albums animals audience audiences band bands broadcast broadcasts concert concerts coverage event "
+        "events footage music performance performances radio recording recordings show shows stream streaming "
+        "streams television tv wire wires"
+    )
+)
+"""What is live."""
+_BEFORE_THIRD_PERSON = frozenset(str.split("he she it who which that"))
+
+
+def choose_homograph(word: str, entries: Mapping[str, Phones], before: str, after: str) -> Phones:
+    """The pronunciation of `word` among `entries` (part of speech -> phones), given its lower-case neighbours."""
+    return entries.get(_tag(word, entries, before, after), entries["DEFAULT"])
+
+
+def _tag(word: str, entries: Mapping[str, Phones], before: str, after: str) -> str:
+    if word == "used":
+        return "VBD" if after == "to" and before not in _BEFORE_PARTICIPLE else "DEFAULT"
+    if word in {"read", "wound"}:
+        past = before in {"he", "she", "it"} or (word == "read" and before in _BEFORE_PARTICIPLE)
+        return "VBD" if past else "DEFAULT"
+    if word == "live":
+        return "DEFAULT" if before in _BEFORE_NOUN or after in _LIVE else "VERB"
+    if word == "lives":
+        return "VERB" if before in _BEFORE_THIRD_PERSON else "DEFAULT"
+    if word == "close":
+        return "VERB" if before in _BEFORE_VERB else "NOUN" if before == "the" and after == "of" else "DEFAULT"
+    if before in _BEFORE_VERB:
+        return "VERB"
+    if before in _BEFORE_NOUN:
+        return "NOUN" if "NOUN" in entries else "ADJ" if word.endswith("ate") else "DEFAULT"
+    return "DEFAULT"

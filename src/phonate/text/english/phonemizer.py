@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from phonate.config.errors import InputError
 from phonate.text import phonemes
-from phonate.text.english import arpabet, derivation, homographs, letter_to_sound, lexicon
-from phonate.text.normalisation import normalise
+from phonate.text.english import arpabet, derivation, lexicon
+from phonate.text.english.normalisation import normalise
 from phonate.text.phonemes import Word
 
 Phones = tuple[str, ...]
@@ -114,7 +114,7 @@ def _in_context(token: _Token, before: str, following: Word | None) -> Phones:
         return ("DH", "IY0") if word == "the" and vowel else _WEAK[word]
     entries = _entries(token.text)
     if len(entries) > 1:
-        return homographs.choose(word, entries, before, following.text.lower() if following else "")
+        return lexicon.choose_homograph(word, entries, before, following.text.lower() if following else "")
     return pronounce(token.text)
 
 
@@ -152,7 +152,7 @@ def uses_letter_to_sound(word: str) -> bool:
 
 def pronounce(word: str) -> Phones:
     """The phones of one word by itself, in its dictionary form."""
-    return _known(word) or letter_to_sound.pronounce(word) or _spelt(word.lower())
+    return _known(word) or derivation.pronounce_by_rules(word) or _spelt(word.lower())
 
 
 def _known(word: str) -> Phones | None:

@@ -4,9 +4,9 @@ import * as abbreviations from "phonate/abbreviations";
 import * as dates from "phonate/dates";
 import {get, matches, sub} from "phonate/matching";
 import * as quantities from "phonate/quantities";
-import {addresses, normalisation as rules, spelling} from "phonate/rules";
+import {normalisation as rules} from "phonate/rules";
 
-const sayable = new Set(spelling.SAYABLE);
+const sayable = new Set(rules.SAYABLE);
 const known = new Map();
 
 // `text` as English words and punctuation, in ASCII.
@@ -40,7 +40,7 @@ function pass(text) {
 
 // Characters of any script -> ASCII (and £ € ¥ ₹ ¢ °); what has no English pronunciation becomes a space.
 function plain(text) {
-  for (const [pattern, words] of spelling.IN_CONTEXT) text = sub(pattern, words, text);
+  for (const [pattern, words] of rules.IN_CONTEXT) text = sub(pattern, words, text);
   return [...text].map(character => {
     if (!known.has(character)) known.set(character, spelt(character));
     return known.get(character) ?? " ";
@@ -48,20 +48,20 @@ function plain(text) {
 }
 
 function spelt(character) {
-  const replacement = get(spelling.BEFORE_NFKC, character);
+  const replacement = get(rules.BEFORE_NFKC, character);
   if (replacement !== undefined) return replacement;
   if (sayable.has(character)) return character;
   if (/[\p{Cf}\p{Mn}\p{Me}]/u.test(character)) return "";
   if (/[\s\p{Cc}]/u.test(character)) return " ";
   if (/\p{Nd}/u.test(character)) return digit(character);
   const compatible = character.normalize("NFKD");
-  if (compatible.includes(spelling.NOT)) return null; // without the mark it would mean the opposite
+  if (compatible.includes(rules.NOT)) return null; // without the mark it would mean the opposite
   if (/\p{No}/u.test(character) && compatible.includes("⁄")) return ` ${compatible.replaceAll("⁄", "/")}`; // 3½
   if (compatible !== character) {
     const pieces = [...compatible].map(spelt);
     return pieces.includes(null) ? null : pieces.join("");
   }
-  return get(spelling.GREEK, character) ?? null;
+  return get(rules.GREEK, character) ?? null;
 }
 
 // The value of a decimal digit of any script: they come in runs of ten.
@@ -73,16 +73,16 @@ function digit(character) {
 
 // "ann@example.com" -> "ann at example dot com".
 function readAddresses(text) {
-  return sub(addresses.WEB, web, sub(addresses.EMAIL, found => said(found[0]), text));
+  return sub(rules.WEB, web, sub(rules.EMAIL, found => said(found[0]), text));
 }
 
 function web(found) {
-  const address = sub(addresses.BEGIN, "", found[0]), kept = address.replace(/[.,;:!?/]+$/, "");
+  const address = sub(rules.BEGIN, "", found[0]), kept = address.replace(/[.,;:!?/]+$/, "");
   return said(kept) + address.slice(kept.length).replace(/^\/+/, "");
 }
 
 function said(address) {
   const pieces = address.replace(/^www\b/i, "w w w").match(/[A-Za-z]+|\d+|[^\w\s]|_|\s/g) ?? [];
-  const words = pieces.map(piece => /^\d/.test(piece) ? [...piece].join(" ") : get(addresses.NAMES, piece) ?? piece);
+  const words = pieces.map(piece => /^\d/.test(piece) ? [...piece].join(" ") : get(rules.NAMES, piece) ?? piece);
   return words.join(" ").replace(/\s+/g, " ").trim();
 }

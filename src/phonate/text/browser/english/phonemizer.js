@@ -2,9 +2,7 @@
 
 import {isVowel} from "phonate/arpabet";
 import * as derivation from "phonate/derivation";
-import {choose} from "phonate/homographs";
-import {pronounceByRules} from "phonate/letter_to_sound";
-import {entry} from "phonate/lexicon";
+import {chooseHomograph, entry} from "phonate/lexicon";
 import {markOf, pauseOf} from "phonate/marks";
 import {endOf, get, matches} from "phonate/matching";
 import {normalise} from "phonate/normalisation";
@@ -59,7 +57,7 @@ function inContext(token, before, following) {
   }
   const found = entries(token.text);
   if (found && Object.keys(found).length > 1) {
-    return choose(word, found, before, following ? following.text.toLowerCase() : "");
+    return chooseHomograph(word, found, before, following ? following.text.toLowerCase() : "");
   }
   return pronounce(token.text);
 }
@@ -91,7 +89,7 @@ function spelt(word) {
 
 // The phones of one word by itself, in its dictionary form.
 export function pronounce(word) {
-  const found = known(word) ?? pronounceByRules(word);
+  const found = known(word) ?? derivation.pronounceByRules(word);
   return found.length ? found : spelt(word.toLowerCase());
 }
 

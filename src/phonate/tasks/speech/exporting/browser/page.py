@@ -21,9 +21,9 @@ from markupsafe import Markup
 from phonate.audio.processor import PEAK
 from phonate.config.errors import InputError
 from phonate.tasks.speech.inference import FADE_SECONDS, LONGEST, NEAR, PAUSE_SECONDS, SILENT_DB, Synthesiser
-from phonate.text.browser.modules import modules, sources
+from phonate.text.browser import modules, sources
 from phonate.text.language import language
-from phonate.text.marks import learnt_marks
+from phonate.text.phonemes import learnt_marks
 
 PHONEMIZERS = ("english", "characters")
 """Those that the page has, too."""

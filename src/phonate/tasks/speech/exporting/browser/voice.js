@@ -1,6 +1,6 @@
 // The voice: text -> tokens -> sound.
 
-import {setLetterToSound} from "phonate/letter_to_sound";
+import {setLetterToSound} from "phonate/derivation";
 import {setLexicon} from "phonate/lexicon";
 import {rises} from "phonate/intonation";
 import {knownMark} from "phonate/marks";

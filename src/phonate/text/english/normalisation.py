@@ -1,0 +1,243 @@
+"""Text normalisation: written English to spoken words.
+
+Numbers, dates, times, money, measures, abbreviations, addresses and symbols become words; the result has only letters
+and punctuation. Acronyms are left to the phonemizer.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+
+from phonate.text.english import abbreviations, dates, quantities
+from phonate.text.phonemes import report_left_out
+
+# ------------------------------------------------------------------------------------ Characters of any script -> ASCII
+
+_BEFORE_NFKC = {
+    **dict.fromkeys("‘’‚‛`´ʼʻ′＇", "'"),
+    **dict.fromkeys("“”„‟«»″〝〞", '"'),
+    **dict.fromkeys("—―⸺⸻", " - "),
+    **dict.fromkeys("‐‑‒–⁃", "-"),
+    **dict.fromkeys("[{", "("),
+    **dict.fromkeys("]}", ")"),
+    **dict.fromkeys("™®℠", " "),
+    **dict.fromkeys("•‣·*|_^~¿¡", " "),
+    "…": "...", "⁄": "/", "ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l",
+    "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "×": " times ", "−": " minus ",
+    "÷": " divided by ", "±": " plus or minus ", "≠": " is not equal to ",
+    "§": " section ", "©": " copyright ", "≈": " about ",
+    "≤": " at most ", "≥": " at least ", "№": " No. ", "µ": "u", "。": ". ", "、": ", ",
+}  # fmt: skip
+
+_IN_CONTEXT = (
+    (re.compile(r"(?<=[0-9)])²"), " squared "),  # behind letters, units of area
+    (re.compile(r"(?<=[0-9)])³"), " cubed "),
+    (re.compile(r"(?<![a-zA-Zα-ω])(?!km|cm|dm|mm|nm|ft|yd|mi)([a-zα-ω])(?=[a-z]²)"), r"\1 "),  # mc²
+    (re.compile(r"(?<=\b[a-ln-rt-zA-Z])²"), " squared "),  # not m² and s²
+    (re.compile(r"(?<=\b[a-ln-rt-zA-Z])³"), " cubed "),
+    (re.compile(r"(?<=[\w)])\^2(?![\w.])"), " squared "),
+    (re.compile(r"(?<=[\w)])\^3(?![\w.])"), " cubed "),
+    (re.compile(r"(?<=[\w)])\^(?=[\w(-])"), " to the power of "),
+    (re.compile(r"(?<=\d)\*(?=\d)|(?<=[\w)] )\*(?= [\w(])"), " times "),
+    (re.compile(r"~(?=\d)"), "about "),
+    (re.compile(r"&&"), " and "),
+    (re.compile(r"\|\|"), " or "),
+    (re.compile(r"[-=]>|[→⇒➔➜]"), " to "),
+    (re.compile(r"(?<=\b[A-G])[#♯](?!\w)"), " sharp"),  # C#
+)
+"""What a character means depends on what stands around it."""
+_NOT = "\N{COMBINING LONG SOLIDUS OVERLAY}"
+_SAYABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?;:-'\"()&@+=#%/$<>£€¥₹¢°\\")
+_GREEK = {
+    character: f" {name.split(' LETTER ')[1].split()[0].lower()} "
+    for character in map(chr, range(0x370, 0x400))
+    if " LETTER " in (name := unicodedata.name(character, "")) and name.startswith("GREEK")
+}
+"""Without accents; those with an accent are letters of these with a mark."""
+
+
+def plain(text: str) -> str:
+    """`text` in ASCII (and £ € ¥ ₹ ¢ °): without accents, quotes and dashes unified, Greek letters by their names.
+
+    Characters without an English pronunciation are dropped, and logged the first time.
+    """
+    for pattern, said in _IN_CONTEXT:
+        text = pattern.sub(said, text)
+    report_left_out((character for character in text if _known(character) is None), "without an English pronunciation")
+    return "".join(" " if (known := _known(character)) is None else known for character in text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _known(character: str) -> str | None:
+    """The replacement of `character`; None if there is none."""
+    if character in _BEFORE_NFKC:
+        return _BEFORE_NFKC[character]
+    if character in _SAYABLE:
+        return character
+    if character.isspace() or unicodedata.category(character) in {"Cf", "Mn", "Me", "Cc"}:
+        return "" if unicodedata.category(character) in {"Cf", "Mn", "Me"} else " "
+    if (digit := unicodedata.digit(character, None)) is not None and unicodedata.category(character) == "Nd":
+        return str(digit)
+    compatible = unicodedata.normalize("NFKD", character)
+    if _NOT in compatible:  # without the mark it would mean the opposite
+        return None
+    if unicodedata.category(character) == "No" and "⁄" in compatible:
+        return " " + compatible.replace("⁄", "/")  # "3½" is three and a half
+    if compatible != character:
+        pieces = [_known(piece) for piece in compatible]
+        return None if any(piece is None for piece in pieces) else "".join(piece or "" for piece in pieces)
+    return _GREEK.get(character)
+
+
+# ---------------------------------------------------------------------- E-mail and web addresses as they are read aloud
+
+_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_SCHEME = r"(?:https?|ftp)://"
+_BEGIN = re.compile(rf"^{_SCHEME}", re.I)
+_TOP = "com|org|net|edu|gov|io|co|uk|de|fr|eu|info|ai|dev|us|ca|au|nl|it|ch|at|tv|me"
+_WEB = re.compile(rf"(?:{_SCHEME}|\bwww\.)[^\s<>\"')]+|\b[\w-]+(?:\.[\w-]+)*\.(?:{_TOP})\b(?:/[^\s<>\"')]*)?", re.I)
+_NAMES = {
+    ".": "dot", "@": "at", "/": "slash", "-": "dash", "_": "underscore", "+": "plus", "?": "question mark",
+    "=": "equals", "&": "and", "#": "hash", "%": "percent", ":": "colon", "~": "tilde",
+}  # fmt: skip
+
+
+def _said(address: str) -> str:
+    address = re.sub(r"(?i)^www\b", "w w w", address)
+    pieces = re.findall(r"[A-Za-z]+|\d+|[^\w\s]|_|\s", address)
+    said = [" ".join(piece) if piece.isdigit() else _NAMES.get(piece, piece) for piece in pieces]
+    return re.sub(r"\s+", " ", " ".join(said)).strip()
+
+
+def _web(found: re.Match[str]) -> str:
+    address = _BEGIN.sub("", found[0])
+    kept = address.rstrip(".,;:!?/")
+    return _said(kept) + address[len(kept) :].lstrip("/")
+
+
+def _expand_addresses(text: str) -> str:
+    """ "ann@example.com" -> "ann at example dot com"; "https://example.org/x" -> "example dot org slash x"."""
+    return _WEB.sub(_web, _EMAIL.sub(lambda found: _said(found[0]), text))
+
+
+# --------------------------------------------------------------------------------------------- Written English -> words
+
+_SYMBOLS = {
+    "&": "and", "@": "at", "+": "plus", "=": "equals", "%": "percent", "$": "dollars", "£": "pounds", "€": "euros",
+    "¥": "yen", "₹": "rupees", "¢": "cents", "°": "degrees", "<": "less than", ">": "greater than", "\\": "backslash",
+    "/": "slash", "#": "hash",
+}  # fmt: skip
+_SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
+_EXTENSIONS = (
+    "js|ts|py|md|txt|pdf|csv|json|ya?ml|xml|html?|css|exe|zip|gz|png|jpe?g|gif|svg|mp[34]|wav|flac|ogg|docx?|xlsx?|pptx?|"
+    "sh|cpp|java|rs|php|sql|log|ini|toml"
+)
+_FIRST = (
+    (re.compile(r"(?:^|\n)#{2,6}\s+(?=\w)"), " "),  # a heading
+    (re.compile(r"#(?=\d)"), "number "),
+    (re.compile(r"(?<!\w)#(?=[A-Za-z])"), "hashtag "),
+    (re.compile(r"(?<!\w)(?<!\d\s)([$£€¥₹])-(?=\.?\d)"), r"-\1"),
+    (re.compile(r"\bw/o\b"), "without"),
+    (re.compile(r"\bw/(?=\s)"), "with"),
+    (re.compile(r"\band/or\b", re.IGNORECASE), "and or"),
+    (re.compile(r"\bvs\b(?!\.)"), "versus"),
+    (re.compile(r"!=="), "!="),
+    (re.compile(r"==+"), "="),
+    (re.compile(r"!="), " is not equal to "),
+    (re.compile(r"<="), " at most "),
+    (re.compile(r">="), " at least "),
+    (re.compile(r"(?<=-\d\d)T(?=\d\d:\d\d)"), " at "),
+    (re.compile(r"(?<=:\d\d)Z\b"), " UTC"),
+    (re.compile(r"(\d/\d+)(?:rd|th|nd)s?\b"), r"\1"),
+    (re.compile(r"(?<=\d)\s/\s(?=\d)"), " divided by "),
+    (re.compile(r"\b24/7\b"), "twenty-four seven"),
+    (re.compile(r"\b50/50\b"), "fifty-fifty"),
+    (re.compile(r"(?<![\w/])([A-Z])/([A-Z])\b(?!/)\.?"), r"\1.\2."),  # A/C
+    (
+        re.compile(
+            r"\bIT(?=\s(?:company|consultants?|department|industry|manager|people|security|services?|specialists?|staff|"
+            r"support|systems?|teams?)\b)"
+        ),
+        "I.T.",
+    ),
+    (re.compile(r"\b[Aa]pt\.(?=\s?#?\d)"), "apartment"),
+    (re.compile(r"(?<=\d)\s?x\s?(?=\d+(?:\.\d+)?\s?=)"), " times "),
+    (re.compile(r"(?<=\d)(?<!\b0)\s?x\s?(?=\d)"), " by "),
+    (re.compile(r"(?<=\d)x(?=\s(?!and\b|or\b)[a-z]{2,})"), " times"),  # 2x faster, not 2x + 1
+    (re.compile(r"(?<=\d)'(?=\d{3}\b)"), ""),  # 10'000
+    (re.compile(r"(?<=\d)(?<!(?<![\d.])3)M(?=[\s,.;:!?)]|$)"), " million"),  # not 3M
+    (re.compile(r"(?<=\d)\s?bn\b"), " billion"),
+    (re.compile(r"(?<![\w.,])(\d+\.\d+)B\b(?!')"), r"\1 billion"),  # not 4B
+    (
+        re.compile(
+            r"(?<![\w.,=])(?<!=\s)(?!(?:401|[48])[kK]|\dK)((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)[kK]\b"
+            r"(?!'|\s?[=*^]|\s?\+\s?\d|\s-\s\d|/\d)"
+        ),
+        r"\1 thousand",
+    ),  # 10k, not 4K, 401k or 2k + 1
+    (re.compile(r"(?<![\w.,])1\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), "1 hour "),
+    (re.compile(r"(?<![\w.,])(\d+)\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), r"\1 hours "),
+    (re.compile(r"(?<=hour )1\s?m(?:in)?\b|(?<=hours )1\s?m(?:in)?\b"), "1 minute"),
+    (re.compile(r"(?:(?<=hour )|(?<=hours ))(\d{1,2})\s?m(?:in)?\b"), r"\1 minutes"),
+    (re.compile(r"(?<![\d/])9/11(?![\d/])"), "nine eleven"),
+    (re.compile(r"(?<=\d)\s-\s(?=\d[\d.,\s+*/-]*=)"), " minus "),
+    (re.compile(r"(?<![\d.-])(\d{1,2})-(?=\d{1,2}\s?=)"), r"\1 minus "),
+    (re.compile(r"(=\s?\d[\d.,]*)\s-\s(?=\d)"), r"\1 minus "),
+    (re.compile(r"(?<=\b[b-hj-z])\s-\s(?=[b-hj-z]\b|\d)|(?<=\d)\s-\s(?=[b-hj-z]\b)"), " minus "),  # x - y
+    (re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]\+?(?=-?\d{1,3}\b(?!\.\d))"), r"\1 times ten to the power of "),
+    (re.compile(r"(?<![\w.,+])(?<!\d )([1-9]\d?\d?) (\d{3}) (\d{3})(?: (\d{3}))?(?: (\d{3}))?(?! ?\d)"), r"\1\2\3\4\5"),
+    (re.compile(r"(?<=\d) (?=000\b)"), ""),  # 20 000
+    (re.compile(r"(?<![\w:.,/])1:(?=\d{3,}(?![\d:/])|\d{1,3}(?:,\d{3})+(?![\d:/]))"), "1 to "),  # a scale of 1:25,000
+    (re.compile(r"\b[vV](?=\d+(?:\.\d+)+)"), "version "),
+    (re.compile(rf"(?<=[A-Za-z0-9_])\.(?=(?:{_EXTENSIONS})\b(?!\.\w))"), " dot "),
+    (re.compile(r"<[/]?[a-z][^<>]{0,80}>"), " "),  # mark-up
+)
+_TIDY = (
+    (re.compile(r"\s*\.(?:\s?\.)+"), "..."),
+    (re.compile(r"(?:\s*-\s*-)+[\s-]*|\s-\s+|\s+-(?=\s|$)|^-\s"), " - "),
+    (re.compile(r"([,;:])(?:\s*[,;:])+"), r"\1"),
+    (re.compile(r"\s+([,.!?;:)])"), r"\1"),
+    (re.compile(r"\(\s*\)"), ""),
+    (re.compile(r"\(\s+"), "("),
+    (re.compile(r"([,;])(?=[A-Za-z])"), r"\1 "),
+    (re.compile(r"\s+"), " "),
+)
+_PASSES = 8
+_CHUNK = re.compile(r".{1,500}(?:[.!?]\s+|$)|.{1,500}\s+|.{1,500}", re.DOTALL)
+"""Some patterns look far back, so long texts are processed in chunks, cut at the end of a sentence if possible."""
+
+
+def normalise(text: str) -> str:
+    """`text` as English words and punctuation, in ASCII. Idempotent.
+
+    Characters without a pronunciation are left out, and logged the first time.
+    """
+    pieces = _CHUNK.findall(plain(text).strip())
+    return re.sub(r"\s+", " ", "".join(map(_fixed_point, pieces))).strip()
+
+
+def _fixed_point(text: str) -> str:
+    """`text` after passes until nothing changes: a pass may bring letters together that read as an abbreviation."""
+    blank = text[len(text.rstrip()) :]
+    for _ in range(_PASSES):
+        once = _pass(text)
+        if once == text:
+            break
+        text = once
+    return text + blank
+
+
+def _pass(text: str) -> str:
+    text = _expand_addresses(text)
+    for pattern, words in _FIRST:
+        text = pattern.sub(words, text)
+    text = dates.expand(text)
+    text = quantities.expand(text)
+    text = abbreviations.expand(text)
+    text = quantities.expand_plain(dates.expand_years(text))
+    text = _SYMBOL.sub(lambda found: f" {_SYMBOLS[found[0]]} ", text)
+    for pattern, tidy in _TIDY:
+        text = pattern.sub(tidy, text)
+    return text.strip()

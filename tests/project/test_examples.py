@@ -1,88 +1,79 @@
-"""The recipes in examples/configs: each is trained for a few steps on small data, with a small model."""
+"""The notebook runs from its first cell to its last, and what the Dockerfile names is there."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
-pytest.importorskip("sacrebleu", reason="needs sacrebleu: pip install 'phonate[eval]'")
-pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'phonate[eval]'")
+from phonate.cli.parsing import parse_command
 
-import phonate
-from examples import CONFIGS, NAMES, changes_of
-from phonate.config.options import options
-from phonate.config.resolve import recipe_class, resolve
-from phonate.parse_args import unified_parser
-from phonate.workflows.train import train
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = json.loads((ROOT / "examples" / "your_voice.ipynb").read_text(encoding="utf-8"))
+RUN = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
 
-PROMISED = {
-    "comprehensive_all_options",
-    "training_simple",
-    "training_example",
-    "training_minimal",
-    "encoder_model",
-    "decoder_model",
-    "encoder_decoder_model",
-    "full_experiment",
-}
+shell = InteractiveShell.instance()
+for cell in json.load(sys.stdin):
+    if not shell.run_cell(cell).success or getattr(shell, "user_ns", {}).get("_exit_code", 0):
+        sys.exit(f"failed: {cell}")
+print("SOUNDS", len(shell.user_ns["voice"].speak("Good morning.")))
+"""
 
 
-def test_all_that_are_promised_are_there() -> None:
-    assert set(NAMES) == PROMISED
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_example_is_trained(name: str, tmp_path: Path) -> None:
-    changes = changes_of(name, tmp_path)
-    trained = train(CONFIGS / f"{name}.yml", changes, output=tmp_path / "run", mode="cpu")
-    assert trained.step == 2
-    assert np.isfinite(trained.metrics["val_loss"])
-    for file in ("hyperparameters.json", "model_summary.txt", "system.json", "recipe.yaml", "metrics.jsonl"):
-        assert (tmp_path / "run" / file).stat().st_size > 0
-    assert "effective batch 2 = 2 x 1 accumulation" in (tmp_path / "run/logs/training.log").read_text()
-    kept = json.loads((tmp_path / "run/hyperparameters.json").read_text())
-    assert kept["training"]["max_steps"] == 2
-    assert phonate.load(tmp_path / "run", device="cpu").networks
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("part", ["model", "data", "training"])
-def test_the_parts_of_an_example(name: str, part: str) -> None:
-    _, model, data, training = unified_parser(
-        ["--config", str(CONFIGS / f"{name}.yml"), f"--{part}-only", "--lr", "3e-4"]
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    cells = ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+    assert sum("STEPS = None" in cell for cell in cells) == 1
+    cells = [re.sub("^STEPS = None.*", "STEPS = 2", cell, flags=re.MULTILINE) for cell in cells]
+    ran = subprocess.run(
+        [sys.executable, "-c", RUN],
+        cwd=tmp_path,
+        input=json.dumps(cells),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
     )
-    assert [found is not None for found in (model, data, training)] == [
-        part == one for one in ("model", "data", "training")
-    ]
-    if training is not None:
-        assert training.optimizer.lr == 3e-4
-    if data is not None:
-        assert len(data) == (2 if name == "full_experiment" else 1)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert int(ran.stdout.rpartition("SOUNDS ")[2]) > 10_000
+    assert (tmp_path / "runs" / "notebook" / "report.html").is_file()
 
 
-def test_the_search_of_the_full_experiment(tmp_path: Path) -> None:
-    pytest.importorskip("optuna", reason="needs optuna: pip install 'phonate[tuning]'")
-    changes = changes_of("full_experiment", tmp_path)
-    changes |= {"training.tuning.library": "optuna", "training.tuning.n_trials": 2}
-    trained = train(CONFIGS / "full_experiment.yml", changes, output=tmp_path / "run", mode="cpu")
-    best = resolve(tmp_path / "run/best.yaml").recipe
-    assert best.model.encoder.num_layers in (2, 4, 6)
-    assert trained.run.path.parent == tmp_path / "run/trials"
+def test_the_notebook_holds_no_outputs() -> None:
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in NOTEBOOK["cells"])
 
 
-def test_the_comprehensive_example_explains_every_option() -> None:
-    text = (CONFIGS / "comprehensive_all_options.yml").read_text(encoding="utf-8")
-    resolved = resolve(CONFIGS / "comprehensive_all_options.yml")
-    missing = [".".join(path) for path in resolved.origins if f"{path[-1]}:" not in text]
-    assert not missing
-    wrapped = " ".join(line.strip().lstrip("# ") for line in text.splitlines())
-    known = list(options(recipe_class("diarization")))  # also the options of sections that are null
-    keys = {option.key for option in known}
-    for option in [*known, *(one for one in options(recipe_class("sequence")) if one.key not in keys)]:
-        assert re.search(rf"\b{option.path[-1]}:", text), option.key
-        assert option.description in wrapped, option.key
+def test_what_the_dockerfile_names_is_there() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    steps = [line.split(maxsplit=1) for line in lines if re.match("[A-Z]+ ", line)]
+    by_kind: dict[str, list[str]] = {}
+    for kind, rest in steps:
+        by_kind.setdefault(kind, []).append(rest)
+    copied = [name for rest in by_kind["COPY"] for name in rest.split()[:-1]]
+    assert all((ROOT / name).exists() for name in copied)
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert ignored[0] == "*"
+    assert {f"!{name}" for name in copied} <= set(ignored)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {project["readme"], *project["license-files"]} <= set(copied), "the package can't be built without them"
+    extras = re.findall(r"/source\[([a-z,]+)\]", " ".join(by_kind["RUN"]))[0].split(",")
+    assert set(extras) <= set(project["optional-dependencies"])
+    assert json.loads(by_kind["ENTRYPOINT"][0]) == ["phonate"]
+    command, *words = json.loads(by_kind["CMD"][0])
+    options = argparse.Namespace()
+    parse_command(command, words, options)
+    assert str(options.port) == by_kind["EXPOSE"][0]
+    shown = [line for line in lines if line.startswith("# docker run") and "phonate train" in line]
+    words = shlex.split(shown[0].rpartition(" phonate ")[2].split("   ")[0])
+    parse_command(words[0], words[1:], argparse.Namespace())

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from gauges import clock, used
 from phonate.nn.checkpointing import Segments, segments_for
-from phonate.tasks.speech.model import AutoregressiveModel, loss_terms
+from phonate.tasks.speech.model import AutoregressiveModel
 
 SEGMENTS = ("none", "1", "2", "3", "4", "6", "auto")
 _MIB = 2**20
@@ -79,7 +79,7 @@ def batch_of(sentences: int, frames: int, device: torch.device) -> dict[str, Ten
 
 def step(model: AutoregressiveModel, batch: dict[str, Tensor]) -> None:
     """Forward and backward."""
-    terms = loss_terms(model, batch)
+    terms = model.terms(model.teacher_forced(batch), batch)
     torch.stack([total / count for total, count in terms.values()]).sum().backward()
 
 
@@ -96,7 +96,7 @@ def memory(segments: str, options: argparse.Namespace) -> dict[str, float]:
 
     before = used(device, peak=False)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        terms = loss_terms(model, batch)
+        terms = model.terms(model.teacher_forced(batch), batch)
     torch.stack([total / count for total, count in terms.values()]).sum().backward()
     peak = used(device, peak=True) - before
     return {"kept": sum(kept.values()) / _MIB, "peak": peak / _MIB}

@@ -32,7 +32,7 @@ from gauges import clock, used
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.features import FeatureExtractor
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
-from phonate.tasks.speech.model import NOISE, Prosody, build_acoustic, loss_terms
+from phonate.tasks.speech.model import NOISE, Prosody, build_acoustic
 from phonate.training.precision import Precision, multiplies_in_bf16
 
 FORMATS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
@@ -118,7 +118,7 @@ def autoregressive(batches: int) -> Case:
     model, batch = build_acoustic(recipe.model, 63, 1, recipe.data.audio.n_mels), sentences(4 * batches, 250)
 
     def loss() -> Tensor:
-        terms = loss_terms(model, batch)
+        terms = model.terms(model.teacher_forced(batch), batch)
         return torch.stack([total.float() / count for total, count in terms.values()]).sum()
 
     return model, loss, 4 * batches

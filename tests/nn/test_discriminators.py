@@ -17,7 +17,7 @@ def judged(network: nn.Module, natural: list[torch.Tensor], made: list[torch.Ten
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, betas=(0.8, 0.99))
     loss = torch.zeros(())
     for _ in range(steps):
-        real, fake = network(*natural)[0], network(*made)[0]
+        ((real, _),), ((fake, _),) = network(*natural), network(*made)
         loss = (real - 1.0).square().mean() + fake.square().mean()
         optimizer.zero_grad()
         loss.backward()

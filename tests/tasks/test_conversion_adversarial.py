@@ -17,10 +17,11 @@ from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.model import ConversionGAN
-from phonate.tasks.conversion.task import DISCRIMINATOR, GENERATOR, ConversionTask
+from phonate.tasks.conversion.task import ConversionTask
 from phonate.workflows.train import train
 
 START = 6
+GENERATOR, DISCRIMINATOR = ConversionTask.generator, ConversionTask.discriminator
 TINY = {
     "model.d_model": 32,
     "model.n_layers": 2,
@@ -117,7 +118,10 @@ def test_padding_is_not_judged(two_voices: Path) -> None:
     batch["lengths"] = batch["lengths"] - torch.arange(4) * 5
 
     def found() -> list[float]:
-        terms = {**conversion.loss(model, batch, GENERATOR), **conversion.loss(model, dict(batch), DISCRIMINATOR)}
+        terms = {
+            **conversion.loss(model, batch, GENERATOR),
+            **conversion.loss(model, dict(batch), DISCRIMINATOR),
+        }
         return [terms[name][0].item() for name in ("adversarial", "features", "discriminator")]
 
     before = found()

@@ -19,7 +19,7 @@ from phonate.cli import main
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.model import WEIGHTS, AutoregressiveModel, Spoken, loss_counts, loss_terms, stop_targets
+from phonate.tasks.speech.model import AutoregressiveModel, AutoregressiveOutput, loss_counts, stop_targets
 from phonate.tasks.speech.task import SpeechTask, build_acoustic
 from phonate.workflows.demo import embedded
 from phonate.workflows.train import train
@@ -44,11 +44,15 @@ def small(dropout: float = 0.0) -> AutoregressiveModel:
     return AutoregressiveModel(TOKENS, 1, MELS, 64, 4, 128, 2, 2, dropout, 32)
 
 
-def spoken(model: AutoregressiveModel, batch: Any) -> Spoken:
+def spoken(model: AutoregressiveModel, batch: Any) -> AutoregressiveOutput:
     names = ("tokens", "token_lengths", "durations", "target", "lengths", "speaker_id")
     with torch.no_grad():
-        said: Spoken = model(*(batch[name] for name in names))
+        said: AutoregressiveOutput = model(*(batch[name] for name in names))
     return said
+
+
+def terms(model: AutoregressiveModel, batch: Any) -> Any:
+    return model.terms(model.teacher_forced(batch), batch)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,7 @@ def learnt() -> AutoregressiveModel:
     model, batch = small(), batch_of(sentences(4))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for _ in range(300):
-        loss = sum((WEIGHTS[name] * total / count for name, (total, count) in loss_terms(model, batch).items()))
+        loss = sum((model.weights[name] * total / count for name, (total, count) in terms(model, batch).items()))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -176,7 +180,7 @@ def test_a_missed_end_costs_seventeen_times_a_false_one() -> None:
         with torch.no_grad():
             model.stop.weight.zero_()
             model.stop.bias.fill_(logit)
-            return float(loss_terms(model, batch)["stop"][0])
+            return float(terms(model, batch)["stop"][0])
 
     softplus = math.log1p(math.exp(2.0))
     ends = 2.0  # 1 + 2/3 + 1/3
@@ -187,7 +191,7 @@ def test_a_missed_end_costs_seventeen_times_a_false_one() -> None:
 
 def test_counts_are_those_of_the_loss() -> None:
     batch = batch_of(sentences(3))
-    assert {name: float(count) for name, (_, count) in loss_terms(small(), batch).items()} == loss_counts(batch)
+    assert {name: float(count) for name, (_, count) in terms(small(), batch).items()} == loss_counts(batch)
 
 
 def test_checkpointing_changes_no_gradient() -> None:
@@ -196,7 +200,7 @@ def test_checkpointing_changes_no_gradient() -> None:
         torch.manual_seed(0)
         model = AutoregressiveModel(TOKENS, 1, MELS, 32, 4, 64, 2, 4, 0.1, 32, segments)
         torch.manual_seed(1)
-        sum((total / count for total, count in loss_terms(model, batch).values())).backward()
+        sum((total / count for total, count in terms(model, batch).values())).backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
@@ -259,7 +263,7 @@ def test_from_recordings_to_a_file(espeak: None, tmp_path: Path, capsys: pytest.
     train("speech-autoregressive", {**changes, "training.max_steps": 15}, output=run)
     train("speech-autoregressive", changes, output=run, resume="auto")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    for name in WEIGHTS:
+    for name in AutoregressiveModel.weights:
         values = [line[name] for line in lines if line["split"] == "train"]
         assert len(values) == 30
         assert np.mean(values[-3:]) < 0.8 * np.mean(values[:3]), name

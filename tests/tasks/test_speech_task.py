@@ -23,8 +23,8 @@ from phonate.config.resolve import resolve
 from phonate.tasks.speech import model as adoption
 from phonate.tasks.speech.data import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.model import AcousticOutput, ParallelModel, Prosody, build_acoustic
-from phonate.tasks.speech.task import _WEIGHTS, DISCRIMINATOR, GENERATOR, SpeechTask, _cropped
+from phonate.tasks.speech.model import ParallelModel, ParallelOutput, Prosody, build_acoustic
+from phonate.tasks.speech.task import SpeechTask, _cropped
 from phonate.tasks.vocoder.data import Corpus, VocoderDataset
 from phonate.text import espeak
 from phonate.text.phonemes import SPECIAL, Inventory, phonemizer
@@ -110,7 +110,7 @@ def batch_of(task: SpeechTask, count: int = 3) -> Any:
 def losses(folder: Path) -> list[dict[str, float]]:
     """The loss terms of each step."""
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    names = ("loss", *_WEIGHTS, "adversarial", "features", "discriminator")
+    names = ("loss", *ParallelModel.weights, "adversarial", "features", "discriminator")
     return [{name: row[name] for name in names if name in row} for row in rows if row["split"] == "train"]
 
 
@@ -207,10 +207,10 @@ def test_padding_changes_nothing(task: SpeechTask) -> None:
     for name in ("target", "noise", "pitch"):
         alone[name] = alone[name][:, :frames]
 
-    def said(of: Any) -> AcousticOutput:
+    def said(of: Any) -> ParallelOutput:
         recorded = Prosody(of["durations"], of["energy"], of["pitch"])
         with torch.no_grad():
-            made: AcousticOutput = model.acoustic(
+            made: ParallelOutput = model.acoustic(
                 of["tokens"], of["token_lengths"], recorded, of["noise"], of["lengths"], of["speaker_id"]
             )
         return made
@@ -247,7 +247,7 @@ def test_counts_are_those_of_the_loss(folder: Path) -> None:
     task = SpeechTask(resolve("speech", settings(folder)).recipe)
     model, batch = task.model(torch.device("cpu")), batch_of(task)
     for task.step in (0, 12):
-        for phase in (GENERATOR, DISCRIMINATOR):
+        for phase in (SpeechTask.generator, SpeechTask.discriminator):
             terms = task.loss(model, batch, phase)
             assert task.counts(batch, phase) == {name: float(count) for name, (_, count) in terms.items()}
 

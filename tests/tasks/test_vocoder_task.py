@@ -20,7 +20,7 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.config.resolve import resolve
 from phonate.rendering import GriffinLim, TrainedVocoder, renderer
 from phonate.tasks.vocoder.inference import NeuralVocoder
-from phonate.tasks.vocoder.task import DISCRIMINATOR, GENERATOR, VocoderTask
+from phonate.tasks.vocoder.task import VocoderTask
 from phonate.training.checkpoints import best_or_latest, resolve_checkpoint
 from phonate.training.checkpoints.loading import load
 from phonate.training.task import Picture, Sound
@@ -118,12 +118,12 @@ def test_what_the_vocoder_made_is_used_again_in_its_step(tone_corpus: Path, tmp_
         samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(start, start + 3)]) for start in (0, 3)
     )
     task.step = 12
-    task.loss(model, batch, GENERATOR)
-    again = task.loss(model, batch, DISCRIMINATOR)["discriminator"][0]
+    task.loss(model, batch, VocoderTask.generator)
+    again = task.loss(model, batch, VocoderTask.discriminator)["discriminator"][0]
     fresh = VocoderTask(task.recipe)
     fresh.step = 12
-    assert torch.equal(again, fresh.loss(model, batch, DISCRIMINATOR)["discriminator"][0])
-    assert not torch.equal(again, task.loss(model, other, DISCRIMINATOR)["discriminator"][0])
+    assert torch.equal(again, fresh.loss(model, batch, VocoderTask.discriminator)["discriminator"][0])
+    assert not torch.equal(again, task.loss(model, other, VocoderTask.discriminator)["discriminator"][0])
 
 
 def test_counts_are_those_of_the_loss(tone_corpus: Path, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_counts_are_those_of_the_loss(tone_corpus: Path, tmp_path: Path) -> None
     model, samples = task.model(torch.device("cpu")), task.dataset("train")
     batch = samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(3)])
     for task.step in (0, 12):
-        for phase in (GENERATOR, DISCRIMINATOR):
+        for phase in (VocoderTask.generator, VocoderTask.discriminator):
             terms = task.loss(model, batch, phase)
             assert task.counts(batch, phase) == {name: float(count) for name, (_, count) in terms.items()}
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from small_tasks import CoupledTask, GanTask, RegressionTask, Sequences
 from test_out_of_memory import alike, gradients, small
 from test_trainer import lines, same, settings, train, weights
+from torch import nn
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
-from phonate.training.adversarial import PhaseOutput
+from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.setup import batch_source
 
 SPLIT = {"performance": {"split_by_length": True}}
@@ -114,13 +117,50 @@ def test_coupled_losses_are_refused(tmp_path):
         train(tmp_path / "run", CoupledTask(), **SPLIT)
 
 
-def test_outputs_of_a_phase_are_kept_for_all_batches_of_the_step():
-    kept: PhaseOutput[int] = PhaseOutput()
-    first, second = {"x": 1}, {"x": 1}
-    kept.put(0, first, 1)
-    kept.put(0, second, 2)
-    assert kept.take(dict(first)) is None, "equal, but another batch"
-    assert [kept.take(second), kept.take(first), kept.take(first)] == [2, 1, None]
-    kept.put(0, first, 1)
-    kept.put(1, second, 2)
-    assert [kept.take(first), kept.take(second)] == [None, 2], "of the step before"
+class Adversarial(AdversarialTask[torch.Tensor]):
+    """A generator that counts its batches, and a discriminator of its outputs."""
+
+    generator, discriminator = "generator", "discriminator"
+    generated = 0
+
+    def __init__(self):
+        super().__init__(SimpleNamespace(adversarial_start=1, adversarial_weight=1.0, feature_matching_weight=1.0))
+
+    def model(self, device):
+        class Judge(nn.Linear):
+            def forward(self, inputs):
+                scores = super().forward(inputs)
+                return [(scores, [scores])]
+
+        return nn.ModuleDict({"generator": nn.Linear(2, 2), "discriminator": Judge(2, 2)}).to(device)
+
+    def dataset(self, split):
+        return Sequences(4, 1)
+
+    def generate(self, model, batch):
+        self.generated += 1
+        return model["generator"](batch["x"])
+
+    def generator_terms(self, model, output, batch):
+        return {"distance": ((output - batch["x"]).abs().sum(), output.numel())}
+
+    def pair(self, output, batch):
+        return Pair(output, batch["x"])
+
+
+def test_what_was_generated_is_judged_for_all_batches_of_the_step():
+    task, model = Adversarial(), Adversarial().model(torch.device("cpu"))
+    first, second = {"x": torch.zeros(3, 2)}, {"x": torch.zeros(3, 2)}
+    for task.step in (0, 1):
+        for batch in (first, second):
+            terms = task.loss(model, batch, "generator")
+    assert {*terms} == {"distance", "adversarial", "features"}
+    for batch, generated in ((second, 4), (first, 4), (first, 5)):
+        assert {*task.loss(model, batch, "discriminator")} == {"discriminator"}
+        assert task.generated == generated, "only what was judged already is generated anew"
+    task.loss(model, first, "generator")
+    task.loss(model, dict(first), "discriminator")
+    assert task.generated == 7, "equal, but another batch"
+    task.step = 2
+    task.loss(model, first, "discriminator")
+    assert task.generated == 8, "of the step before"

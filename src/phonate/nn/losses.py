@@ -480,20 +480,42 @@ def magnitudes(samples: Tensor, lengths: Tensor, n_fft: int, hop_length: int) ->
     return spectra.abs(), kept[:, None]
 
 
-def convergence(outputs: Tensor, targets: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+def convergence(
+    outputs: Tensor, targets: Tensor, mask: Tensor | None = None, quietest: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Spectral convergence (B,) of each item, and a mask (B,) of the items that have one: silent targets have none.
 
     ||targets - outputs|| / ||targets|| in the Frobenius norm (Arik et al. 2018, equation 3).
 
     Args:
-        outputs: Magnitudes (B, K, T).
-        targets: Magnitudes (B, K, T).
-        kept: (B, 1, T), True for real frames.
+        outputs: Magnitudes (B, K, T) or (B, T, K).
+        targets: Magnitudes of the same shape.
+        mask: (B, 1, T), True for real frames.
+        quietest: Targets of a smaller norm count as having this one.
     """
-    distance = torch.linalg.vector_norm((targets - outputs).masked_fill(~kept, 0), dim=(1, 2))
-    size = torch.linalg.vector_norm(targets.masked_fill(~kept, 0), dim=(1, 2))
+    difference = targets - outputs
+    if mask is not None:
+        difference, targets = difference.masked_fill(~mask, 0), targets.masked_fill(~mask, 0)
+    distance = torch.linalg.vector_norm(difference, dim=(1, 2))
+    size = torch.linalg.vector_norm(targets, dim=(1, 2)).clamp_min(quietest)
     audible = size > 0
     return (distance / size.masked_fill(~audible, 1)).masked_fill(~audible, 0), audible
+
+
+def spectral_distance(
+    outputs: Tensor, targets: Tensor, mask: Tensor | None = None, *, floor: float, quietest: float = 0.0
+) -> Tensor:
+    """Spectral convergence plus the mean |log magnitude| difference (B,) of each item, at one resolution (Yamamoto et
+    al. 2020, "Parallel WaveGAN", equations 3 to 6).
+
+    Args: as of `convergence`; `floor` is added to magnitudes before the logarithm.
+    """
+    ratio, _ = convergence(outputs, targets, mask, quietest)
+    difference = ((outputs + floor).log() - (targets + floor).log()).abs()
+    if mask is None:
+        return ratio + difference.mean((1, 2))
+    cells = mask.sum((1, 2)).clamp_min(1) * outputs.shape[1]
+    return ratio + difference.masked_fill(~mask, 0).sum((1, 2)) / cells
 
 
 # ------------------------------------------------- Spectral convergence (Arik et al. 2018, equation 3)
@@ -515,9 +537,9 @@ class SpectralLoss(Loss):
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
         """See `Loss.measure`."""
         outputs, targets, lengths = waveforms("spectral", outputs, targets.to(outputs.dtype), mask)
-        magnitude, kept = magnitudes(outputs, lengths, self.n_fft, self.hop_length)
-        wanted, _ = magnitudes(targets, lengths, self.n_fft, self.hop_length)
-        values, audible = convergence(magnitude, wanted, kept)
+        output_magnitudes, mask = magnitudes(outputs, lengths, self.n_fft, self.hop_length)
+        target_magnitudes, _ = magnitudes(targets, lengths, self.n_fft, self.hop_length)
+        values, audible = convergence(output_magnitudes, target_magnitudes, mask)
         return values.sum(), audible.sum()
 
 
@@ -553,12 +575,9 @@ class MultiResolutionSTFTLoss(Loss):
 
     def _resolution(self, outputs: Tensor, targets: Tensor, lengths: Tensor, n_fft: int, hop_length: int) -> Tensor:
         """The loss of each item (B,) at one resolution."""
-        magnitude, kept = magnitudes(outputs, lengths, n_fft, hop_length)
-        wanted, _ = magnitudes(targets, lengths, n_fft, hop_length)
-        ratio, _ = convergence(magnitude, wanted, kept)
-        difference = ((magnitude + FLOOR).log() - (wanted + FLOOR).log()).abs().masked_fill(~kept, 0)
-        cells = kept.sum((1, 2)).clamp_min(1) * magnitude.shape[1]
-        return ratio + difference.sum((1, 2)) / cells
+        output_magnitudes, mask = magnitudes(outputs, lengths, n_fft, hop_length)
+        target_magnitudes, _ = magnitudes(targets, lengths, n_fft, hop_length)
+        return spectral_distance(output_magnitudes, target_magnitudes, mask, floor=FLOOR)
 
 
 # ---------------------------------------------------------------- A-weighted L1 distance of mel frames

@@ -1,118 +1,162 @@
-"""Adversarial training in two phases: least-squares losses (Mao et al. 2017, arXiv:1611.04076) and feature matching
-(Larsen et al. 2016, arXiv:1512.09300), as in HiFi-GAN (Kong et al. 2020, arXiv:2010.05646, equations 1 to 4).
+"""Adversarial training: least-squares losses (Mao et al. 2017, arXiv:1611.04076) and feature matching (Larsen et al.
+2016, arXiv:1512.09300), as in HiFi-GAN (Kong et al. 2020, arXiv:2010.05646, equations 1 to 4).
 
 Shapes: B batch, ... any further dimensions. A loss is a sum over the items of a batch; its count is B.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from phonate.training.task import Batch, Phase, Terms, parameters_of
+from phonate.nn.vocoder.discriminators import Judgement
+from phonate.training.task import Batch, Phase, Task, Terms, parameters_of
 
 OutputT = TypeVar("OutputT")
 
 
+class AdversarialSettings(Protocol):
+    """The part of a task's training settings that says when and how much its discriminator counts."""
+
+    @property
+    def adversarial_start(self) -> int | None:
+        """The first step in which generator and discriminator are trained against each other. None: never."""
+
+    @property
+    def adversarial_weight(self) -> float:
+        """Weight of fooling the discriminator."""
+
+    @property
+    def feature_matching_weight(self) -> float:
+        """Weight of the distance between what the discriminator sees in real and in fake items."""
+
+
 @dataclass(frozen=True)
-class AdversarialPhases:
-    """When a generator is trained against a discriminator.
+class Pair:
+    """What a discriminator tells apart: a tensor (B, ...) each, or one for each of several discriminators."""
 
-    Args:
-        generator: The model's part that is the generator; the name of its phase.
-        discriminator: The part that is the discriminator, or several; the name of its phase.
-        start: The first step in which they are trained against each other. None: never.
+    fake: Any
+    real: Any
+    cond: Tensor | None = None
+    """The condition that both belong to, such as a text. None: there is none."""
+
+
+class AdversarialTask(Task, Generic[OutputT]):
+    """A task whose generator is trained against a discriminator from `adversarial_start` on.
+
+    Subclasses name both parts of the model and say what is generated, what is real, and the condition. The two take
+    turns within a step; the discriminator's phase uses what the generator's phase made of the same batch. The model
+    calls the discriminator on `real` or `fake`, and `cond` if there is one, for a list of `Judgement`s.
     """
 
-    generator: str
-    discriminator: str
-    start: int | None
+    generator: ClassVar[str]
+    """The part of the model that generates; the name of its phase."""
+    discriminator: ClassVar[str]
+    """The part that judges; the name of its phase."""
 
+    def __init__(self, training: AdversarialSettings) -> None:
+        self._training = training
+        self._pairs: tuple[int, list[tuple[Batch, Pair]]] = (-1, [])
+        """What the generator's phase of this step made, with its batches."""
+
+    @abstractmethod
+    def generate(self, model: nn.Module, batch: Batch) -> OutputT:
+        """What the generator makes of a batch."""
+
+    @abstractmethod
+    def generator_terms(self, model: nn.Module, output: OutputT, batch: Batch) -> Terms:
+        """The generator's terms but the adversarial ones."""
+
+    @abstractmethod
+    def pair(self, output: OutputT, batch: Batch) -> Pair:
+        """What the discriminator is given of the generator's output and of the batch."""
+
+    @property
+    def adversarial(self) -> bool:
+        """Whether the discriminator takes part in this step."""
+        start = self._training.adversarial_start
+        return start is not None and self.step >= start
+
+    @property
     def phases(self) -> tuple[Phase, ...]:
-        """The generator's phase and, unless it never starts, the discriminator's."""
-        generator = Phase(self.generator, parameters_of(self.generator))
-        if self.start is None:
+        """The generator; then its discriminator, from its first step on."""
+        generator, start = Phase(self.generator, parameters_of(self.generator)), self._training.adversarial_start
+        if start is None:
             return (generator,)
-        return (generator, Phase(self.discriminator, parameters_of(self.discriminator), start=self.start))
+        return (generator, Phase(self.discriminator, parameters_of(self.discriminator), start=start))
 
-    def active(self, step: int) -> bool:
-        """Whether the discriminator takes part in optimizer step `step`."""
-        return self.start is not None and step >= self.start
+    def loss_weights(self, step: int) -> Mapping[str, float]:
+        """Those of the adversarial terms, from the recipe."""
+        return {
+            "adversarial": self._training.adversarial_weight,
+            "features": self._training.feature_matching_weight,
+        }
 
+    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
+        """The generator's terms, with `adversarial` and `features` while it is trained against the discriminator;
+        in the phase of that `discriminator`."""
+        if phase == self.discriminator:
+            return self._discriminator_terms(model, batch)
+        output = self.generate(model, batch)
+        terms = self.generator_terms(model, output, batch)
+        if self.adversarial and model.training:
+            pair = self.pair(output, batch)
+            terms |= self._adversarial_terms(model, pair)
+            fake = pair.fake.detach() if isinstance(pair.fake, Tensor) else [one.detach() for one in pair.fake]
+            step, pairs = self._pairs
+            self._pairs = (self.step, [*(pairs if step == self.step else ()), (batch, replace(pair, fake=fake))])
+        return terms
 
-class PhaseOutput(Generic[OutputT]):
-    """What the generator's phase computed for the batches of a step, for the discriminator's phase of the same step."""
+    def _adversarial_terms(self, model: nn.Module, pair: Pair) -> Terms:
+        """Fooling the discriminators, averaged over them; and the L1 distance of each of their layers' outputs for fake
+        and for real items, averaged over layers."""
+        with torch.no_grad():
+            real = self._judged(model, pair.real, pair.cond)
+        fake = self._judged(model, pair.fake, pair.cond)
+        fooling = [_squared(scores - 1.0) for scores, _ in fake]
+        distances = [
+            _item_means((fake_layer - real_layer).abs()).sum()
+            for (_, fake_layers), (_, real_layers) in zip(fake, real, strict=True)
+            for fake_layer, real_layer in zip(fake_layers, real_layers, strict=True)
+        ]
+        items = len(fake[0][0])
+        return {
+            "adversarial": (torch.stack(fooling).mean(), items),
+            "features": (torch.stack(distances).mean(), items),
+        }
 
-    def __init__(self) -> None:
-        self._step = -1
-        self._kept: list[tuple[Batch, OutputT]] = []
+    def _discriminator_terms(self, model: nn.Module, batch: Batch) -> Terms:
+        """Least squares with targets 1 for real and 0 for fake items, summed over discriminators; on what the
+        generator's phase of this step made of this very batch, where it did."""
+        step, pairs = self._pairs
+        at = next((i for i, (one, _) in enumerate(pairs) if one is batch and step == self.step), None)
+        pair = None if at is None else pairs.pop(at)[1]
+        if pair is None:
+            with torch.no_grad():
+                pair = self.pair(self.generate(model, batch), batch)
+        real, fake = (self._judged(model, inputs, pair.cond) for inputs in (pair.real, pair.fake))
+        losses = [
+            _squared(real_scores - 1.0) + _squared(fake_scores)
+            for (real_scores, _), (fake_scores, _) in zip(real, fake, strict=True)
+        ]
+        return {"discriminator": (torch.stack(losses).sum(), len(real[0][0]))}
 
-    def put(self, step: int, batch: Batch, output: OutputT) -> None:
-        """Keep the output for `batch` until it is taken or another step begins."""
-        if step != self._step:
-            self._step, self._kept = step, []
-        self._kept.append((batch, output))
-
-    def take(self, batch: Batch) -> OutputT | None:
-        """The output for this very `batch`; None where none is kept."""
-        for i, (one, _) in enumerate(self._kept):
-            if one is batch:
-                return self._kept.pop(i)[1]
-        return None
-
-
-class ConditionalDiscriminator(Protocol):
-    """Tells natural from generated features, which belong to a condition such as a text."""
-
-    def __call__(self, features: Tensor, condition: Tensor, /) -> tuple[Tensor, list[Tensor]]:
-        """Scores (B, ...), high for natural features (B, T, F), and each layer's output (B, ...)."""
-
-
-def adversarial_terms(
-    discriminator: ConditionalDiscriminator, made: Tensor, natural: Tensor, condition: Tensor
-) -> Terms:
-    """The generator's terms: `adversarial`, and `features`, the mean over layers of `feature_distances`."""
-    with torch.no_grad():
-        _, wanted = discriminator(natural, condition)
-    scores, seen = discriminator(made, condition)
-    features = torch.stack(feature_distances(seen, wanted)).mean()
-    return {"adversarial": (generator_loss([scores]), len(made)), "features": (features, len(made))}
-
-
-def discriminator_loss(real: Sequence[Tensor], generated: Sequence[Tensor]) -> Tensor:
-    """Least squares with targets 1 for real and 0 for generated items, summed over discriminators and items.
-
-    Args:
-        real: Scores (B, ...) by each discriminator of real items.
-        generated: Its scores of generated ones.
-    """
-    total = torch.zeros((), device=real[0].device)
-    for one, other in zip(real, generated, strict=True):
-        total = total + _items((one - 1.0).square()).sum() + _items(other.square()).sum()
-    return total
-
-
-def generator_loss(generated: Sequence[Tensor]) -> Tensor:
-    """Least squares with target 1, averaged over discriminators and summed over items.
-
-    Args:
-        generated: Scores (B, ...) by each discriminator of generated items.
-    """
-    total = torch.zeros((), device=generated[0].device)
-    for scores in generated:
-        total = total + _items((scores - 1.0).square()).sum() / len(generated)
-    return total
+    def _judged(self, model: nn.Module, inputs: Any, cond: Tensor | None) -> list[Judgement]:
+        discriminator = model.get_submodule(self.discriminator)
+        judgements: list[Judgement] = discriminator(inputs) if cond is None else discriminator(inputs, cond)
+        return judgements
 
 
-def feature_distances(generated: Sequence[Tensor], real: Sequence[Tensor]) -> list[Tensor]:
-    """L1 distance of each layer's output (B, ...) for generated and for real items, summed over items."""
-    return [_items((one - other).abs()).sum() for one, other in zip(generated, real, strict=True)]
+def _squared(errors: Tensor) -> Tensor:
+    """Mean square of each item of (B, ...), summed over items."""
+    return _item_means(errors.square()).sum()
 
 
-def _items(values: Tensor) -> Tensor:
-    """Mean (B,) of each item."""
+def _item_means(values: Tensor) -> Tensor:
+    """Mean (B,) of each item of (B, ...)."""
     return values.mean(tuple(range(1, values.dim())))

@@ -19,29 +19,47 @@ _MEAN_LEVEL, _DEVIATION = 0.35, 0.2
 """Of mel features from 0 to 1. Without standardisation, a discriminator stays at chance for a thousand steps."""
 
 
-class SpectrogramDiscriminator(nn.Module):
-    """Convolutions over a complex spectrogram (Défossez et al. 2022, "High fidelity neural audio compression",
-    section 3.4), with magnitudes compressed to the power 0.3 so that quiet bins matter."""
+Judgement = tuple[Tensor, list[Tensor]]
+"""Scores (B, T', K'), high for natural speech, and each layer's output (B, C, T', K')."""
 
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        sizes = [(2, channels, 3), (channels, 2 * channels, 3), (2 * channels, 2 * channels, 2)]
+
+class _Convolutions(nn.Module):
+    """Convolutions with leaky ReLUs, and one that gives scores."""
+
+    layers: nn.ModuleList
+    last: nn.Module
+
+    def _build(self, channels: int, kernel: tuple[int, int], strides: Sequence[tuple[int, int]]) -> None:
+        """Three layers of these strides, from 2 channels to twice `channels`."""
+        normed, padding = nn.utils.parametrizations.weight_norm, (kernel[0] // 2, kernel[1] // 2)
+        sizes = zip((2, channels, 2 * channels), (channels, 2 * channels, 2 * channels), strides, strict=True)
         self.layers = nn.ModuleList(
-            nn.utils.parametrizations.weight_norm(nn.Conv2d(into, out, (3, 9), stride=(1, stride), padding=(1, 4)))
-            for into, out, stride in sizes
+            normed(nn.Conv2d(into, out, kernel, stride=stride, padding=padding)) for into, out, stride in sizes
         )
-        self.last = nn.utils.parametrizations.weight_norm(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
+        self.last = normed(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
 
-    def forward(self, spectrum_BTC: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Spectrum (B, T, 2K) -> scores (B, T, K'), high for natural speech, and each layer's output (B, C, T, K')."""
-        real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
-        size_BTK = (real_BTK.square() + imaginary_BTK.square() + _SMALL).pow(0.5 * (_COMPRESSION - 1.0))
-        hidden = torch.stack([real_BTK * size_BTK, imaginary_BTK * size_BTK], dim=1)
+    def judged(self, hidden: Tensor) -> Judgement:
+        """Of two channels (B, 2, T, K)."""
         outputs = []
         for layer in self.layers:
             hidden = F.leaky_relu(layer(hidden), 0.1)
             outputs.append(hidden)
         return self.last(hidden)[:, 0], outputs
+
+
+class SpectrogramDiscriminator(_Convolutions):
+    """Convolutions over a complex spectrogram (Défossez et al. 2022, "High fidelity neural audio compression",
+    section 3.4), with magnitudes compressed to the power 0.3 so that quiet bins matter."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self._build(channels, (3, 9), ((1, 3), (1, 3), (1, 2)))
+
+    def forward(self, spectrum_BTC: Tensor) -> Judgement:
+        """Of a spectrum (B, T, 2K)."""
+        real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
+        size_BTK = (real_BTK.square() + imaginary_BTK.square() + _SMALL).pow(0.5 * (_COMPRESSION - 1.0))
+        return self.judged(torch.stack([real_BTK * size_BTK, imaginary_BTK * size_BTK], dim=1))
 
 
 class Discriminators(nn.Module):
@@ -51,34 +69,23 @@ class Discriminators(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(SpectrogramDiscriminator(channels) for _ in resolutions)
 
-    def forward(self, spectra: Sequence[Tensor]) -> list[tuple[Tensor, list[Tensor]]]:
-        """Scores and layer outputs of each discriminator; `spectra`: a (B, T, 2K) per resolution."""
+    def forward(self, spectra: Sequence[Tensor]) -> list[Judgement]:
+        """Each discriminator's; `spectra`: a (B, T, 2K) per resolution."""
         return [member(spectrum) for member, spectrum in zip(self.members, spectra, strict=True)]
 
 
-class MelDiscriminator(nn.Module):
+class MelDiscriminator(_Convolutions):
     """Convolutions over a mel spectrogram and its condition (Yang et al. 2021, "GANSpeech", section 2.2)."""
 
     def __init__(self, n_mels: int, condition: int, channels: int) -> None:
         super().__init__()
         self.condition = nn.Linear(condition, n_mels)
-        sizes = [(2, channels, (1, 2)), (channels, 2 * channels, (2, 2)), (2 * channels, 2 * channels, (2, 2))]
-        self.layers = nn.ModuleList(
-            nn.utils.parametrizations.weight_norm(nn.Conv2d(into, out, (5, 5), stride=stride, padding=2))
-            for into, out, stride in sizes
-        )
-        self.last = nn.utils.parametrizations.weight_norm(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
+        self._build(channels, (5, 5), ((1, 2), (2, 2), (2, 2)))
 
-    def forward(self, mel_BTM: Tensor, condition_BTD: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Mel (B, T, M), from 0 to 1, and condition (B, T, D) -> scores (B, T', M'), high for natural
-        speech, and each layer's output (B, C, T', M')."""
+    def forward(self, mel_BTM: Tensor, cond_BTD: Tensor) -> list[Judgement]:
+        """Of a mel (B, T, M), from 0 to 1, and its condition (B, T, D); the only one."""
         standard_BTM = (mel_BTM - _MEAN_LEVEL) / _DEVIATION
-        hidden = torch.stack([standard_BTM, self.condition(condition_BTD)], dim=1)
-        outputs = []
-        for layer in self.layers:
-            hidden = F.leaky_relu(layer(hidden), 0.1)
-            outputs.append(hidden)
-        return self.last(hidden)[:, 0], outputs
+        return [self.judged(torch.stack([standard_BTM, self.condition(cond_BTD)], dim=1))]
 
 
 class MultiResolutionFourier(nn.Module):

@@ -11,6 +11,7 @@ Terms: the losses of the recipe, with a teacher also `content`, and from `advers
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -32,7 +33,7 @@ from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.model import ConversionGAN, DistilledTransformer, build_model, network_of
 from phonate.tasks.conversion.settings import METRICS, ConversionRecipe
-from phonate.training.adversarial import AdversarialPhases, PhaseOutput, adversarial_terms, discriminator_loss
+from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.losses import build_loss
 from phonate.training.task import (
     Batch,
@@ -44,12 +45,10 @@ from phonate.training.task import (
     Preview,
     Sound,
     Sums,
-    Task,
     Terms,
     losses,
 )
 
-GENERATOR, DISCRIMINATOR = "network", "discriminator"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _ELEMENTWISE = {"l1", "mae", "mse", "huber", "smooth_l1"}
 _EVALUATED = 16
@@ -57,10 +56,11 @@ _PREVIEW_SECONDS = 6.0
 _PREVIEW_REFERENCE_SECONDS = 60.0
 
 
-class ConversionTask(Task):
-    """Trains a VoiceTransformer, or two, as `recipe` says. `recipe.data` is ConversionData, `recipe.model`
-    ConversionModel."""
+class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
+    """Trains a VoiceTransformer, or two, as `recipe` says."""
 
+    generator = "network"
+    discriminator = "discriminator"
     random_features = False
     earlier_keys: ClassVar = {"speakers": "voices"}
 
@@ -82,35 +82,26 @@ class ConversionTask(Task):
         mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
         self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
         self.coupling = self.criterion.coupling
-        self._corpus: Corpus | None = None
-        self._adversarial = AdversarialPhases(GENERATOR, DISCRIMINATOR, recipe.training.adversarial_start)
-        self._seen: PhaseOutput[tuple[Tensor, Tensor, Tensor]] = PhaseOutput()
+        super().__init__(recipe.training)
 
-    @property
+    @cached_property
     def corpus(self) -> Corpus:
         """The corpus, prepared when it is first needed."""
-        if self._corpus is None:
-            self._corpus = Corpus(self.recipe.data, self.extractor)
-        return self._corpus
+        return Corpus(self.recipe.data, self.extractor)
 
     @property
-    def adversarial(self) -> bool:
-        """Whether the discriminator takes part in this step."""
-        return self._adversarial.active(self.step)
+    def with_discriminator(self) -> bool:
+        """Whether the model has a discriminator; without one it is the network itself."""
+        return self.recipe.training.adversarial_start is not None
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The network, or with `adversarial_start` the network and then its discriminator, from its first step on."""
-        return super().phases if self._adversarial.start is None else self._adversarial.phases()
+        return super().phases if self.with_discriminator else (Phase(),)
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """The main loss and that of the content weigh 1, auxiliary and adversarial ones what the recipe says."""
-        training = self.recipe.training
-        return {
-            **self.criterion.weights,
-            "adversarial": training.adversarial_weight,
-            "features": training.feature_matching_weight,
-        }
+        return {**self.criterion.weights, **super().loss_weights(step)}
 
     def model(self, device: torch.device) -> nn.Module:
         """The network, with an embedding for each speaker of the corpus, and with its discriminator if there is one."""
@@ -125,7 +116,7 @@ class ConversionTask(Task):
         )
         with torch.no_grad():
             network.output.bias.fill_(_AVERAGE_LEVEL)
-        if self._adversarial.start is None:
+        if not self.with_discriminator:
             return network.to(device)
         voice = self.extractor.reference_dim or len(self.corpus.speakers)
         condition = self.corpus.content_dim + self.extractor.prosody_dim + voice
@@ -139,57 +130,43 @@ class ConversionTask(Task):
             return ConversionDataset(self.corpus, split)
         return ConversionDataset(self.corpus, split, Conversions(self.corpus, self._teacher))
 
-    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
-        """Distance of the predicted from the clean mel over real frames; with a teacher, also `content`, the mean
-        square of what its features differ by; and the adversarial terms."""
-        if phase == DISCRIMINATOR:
-            return self._discriminator_loss(cast(ConversionGAN, model), batch)
-        network = network_of(model)
+    def generate(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The predicted mel (B, T, M); and with a teacher the content (B, T, W) that it is made of."""
         mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
-        content: Terms = {}
-        if "teacher" in batch:
-            made_BTM, content_BTW = cast(DistilledTransformer, network).with_content(
-                batch["features"], batch["speaker_id"], mask=mask_BT, prosody=batch["prosody"]
-            )
-            made_BTM = made_BTM.float()
-            difference_CW = content_BTW.float()[mask_BT] - batch["teacher"][mask_BT]
-            content = {"content": (difference_CW.square().sum(), difference_CW.numel())}
-        else:
-            made_BTM = predict(model, batch, mask_BT)
-        terms: Terms = {**self.criterion(made_BTM, batch["target"], mask_BT, model=network), **content}
-        if self.adversarial and model.training:
-            seen = self._judged(made_BTM, batch, mask_BT)
-            terms |= adversarial_terms(cast(ConversionGAN, model).discriminator, *seen)
-            self._seen.put(self.step, batch, (seen[0].detach(), *seen[1:]))
+        if "teacher" not in batch:
+            return predict(model, batch, mask_BT), None
+        mel_BTM, content_BTW = cast(DistilledTransformer, network_of(model)).with_content(
+            batch["features"], batch["speaker_id"], mask=mask_BT, prosody=batch["prosody"]
+        )
+        return mel_BTM.float(), content_BTW.float()
+
+    def generator_terms(self, model: nn.Module, output: tuple[Tensor, Tensor | None], batch: Batch) -> Terms:
+        """Distance of the predicted from the clean mel over real frames; with a teacher, also `content`, the mean
+        square of what its features differ by."""
+        mel_BTM, content_BTW = output
+        mask_BT = frame_mask(batch["lengths"], mel_BTM.shape[1])
+        terms: Terms = dict(self.criterion(mel_BTM, batch["target"], mask_BT, model=network_of(model)))
+        if content_BTW is not None:
+            difference_CW = content_BTW[mask_BT] - batch["teacher"][mask_BT]
+            terms["content"] = (difference_CW.square().sum(), difference_CW.numel())
         return terms
 
-    def _discriminator_loss(self, gan: ConversionGAN, batch: Batch) -> Terms:
-        """Least-squares loss of the discriminator, on the mels of the network's phase where it ran."""
-        seen = self._seen.take(batch)
-        if seen is None:
-            mask_BT = frame_mask(batch["lengths"], batch["target"].shape[1])
-            with torch.no_grad():
-                seen = self._judged(predict(gan, batch, mask_BT), batch, mask_BT)
-        made, natural, condition = seen
-        real, _ = gan.discriminator(natural, condition)
-        fake, _ = gan.discriminator(made, condition)
-        return {"discriminator": (discriminator_loss([real], [fake]), len(real))}
-
-    def _judged(self, made_BTM: Tensor, batch: Batch, mask_BT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The discriminator's inputs: the predicted and the clean mel, and what the network was told of them."""
+    def pair(self, output: tuple[Tensor, Tensor | None], batch: Batch) -> Pair:
+        """The predicted and the clean mel, and what the network was told of them."""
+        mel_BTM, _ = output
         if "reference" in batch:
             voice_BTV = batch["reference"]
         else:
-            speakers = F.one_hot(batch["speaker_id"], len(self.corpus.speakers)).to(made_BTM)
-            voice_BTV = speakers[:, None].expand(-1, made_BTM.shape[1], -1)
-        condition_BTC = torch.cat([batch["features"], batch["prosody"], voice_BTV], dim=-1)
-        real_BT1 = mask_BT[..., None]
-        return made_BTM * real_BT1, batch["target"] * real_BT1, condition_BTC * real_BT1
+            speakers = F.one_hot(batch["speaker_id"], len(self.corpus.speakers)).to(mel_BTM)
+            voice_BTV = speakers[:, None].expand(-1, mel_BTM.shape[1], -1)
+        cond_BTC = torch.cat([batch["features"], batch["prosody"], voice_BTV], dim=-1)
+        mask_BT1 = frame_mask(batch["lengths"], mel_BTM.shape[1])[..., None]
+        return Pair(mel_BTM * mask_BT1, batch["target"] * mask_BT1, cond_BTC * mask_BT1)
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
         """Real mel values, where the loss is one number for each of them, and items."""
         items = float(len(batch["target"]))
-        if phase == DISCRIMINATOR:
+        if phase == self.discriminator:
             return {"discriminator": items}
         main = self.criterion.main
         if main not in _ELEMENTWISE or len(self.criterion.losses) > 1 or self.criterion.reduction != "mean":
@@ -202,7 +179,7 @@ class ConversionTask(Task):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The losses and `speaker_effect`."""
-        more = (["content"] if self.extractor.teacher else []) + (["discriminator"] if self._adversarial.start else [])
+        more = (["content"] if self.extractor.teacher else []) + (["discriminator"] if self.with_discriminator else [])
         return (*losses([*self.criterion.losses, *more]), *METRICS.values())
 
     @torch.no_grad()
@@ -281,8 +258,8 @@ class ConversionTask(Task):
 
     def adopted(self, weights: Mapping[str, Tensor], source: Path) -> Mapping[str, Tensor]:
         """Those of a run without discriminator fit one with it, and the other way round."""
-        prefix = f"{GENERATOR}."
-        if self._adversarial.start is None:
+        prefix = f"{self.generator}."
+        if not self.with_discriminator:
             return {name.removeprefix(prefix): value for name, value in weights.items()}
         if any(name.startswith(prefix) for name in weights):
             return weights

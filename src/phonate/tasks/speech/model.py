@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -54,6 +55,42 @@ class SpokenSentence(NamedTuple):
     """Hz, 0 where unvoiced; None for a model that does not predict it."""
     durations_L: Tensor | None
     """Frames of each token; None for a model that does not keep to them."""
+
+
+class Acoustic(nn.Module, ABC):
+    """An acoustic model, text to mel."""
+
+    weights: ClassVar[Mapping[str, float]]
+    """Of its loss terms."""
+    output: nn.Linear
+    """Its last layer, before any post-net."""
+
+    @abstractmethod
+    def teacher_forced(self, batch: Batch) -> Any:
+        """The predictions for a batch, from what is recorded of it."""
+
+    @abstractmethod
+    def terms(self, output: Any, batch: Batch) -> Terms:
+        """The loss terms of the predictions `teacher_forced` made for a batch."""
+
+    @abstractmethod
+    def speak(
+        self,
+        tokens: Sequence[Tensor],
+        speaker: int,
+        speeds: Sequence[Tensor] | None = None,
+        semitones: Sequence[Tensor] | None = None,
+    ) -> list[SpokenSentence]:
+        """Synthesise sentences.
+
+        Args:
+            tokens: Token numbers (L,) of each sentence.
+            speaker: Number of the voice.
+            speeds: Of each token (L,); 1.2 is a fifth faster.
+            semitones: Added to the pitch at the beginning and the end of each token (L, 2), evenly changing between.
+
+        Raises InputError for what the model can't change.
+        """
 
 
 # ------ What a voice takes from the one that its training starts from, where speakers or phones differ
@@ -121,7 +158,7 @@ class Prosody:
     model predicts it."""
 
 
-class AcousticOutput(NamedTuple):
+class ParallelOutput(NamedTuple):
     """What a forward pass gives."""
 
     mel_BTM: Tensor
@@ -143,7 +180,7 @@ def renewed(weights: Mapping[str, Tensor], prefix: str, n_speakers: int) -> dict
     return {name: torch.zeros(1, weights[f"{prefix}embedding.weight"].shape[1])} if n_speakers == 1 else {}
 
 
-class ParallelModel(nn.Module):
+class ParallelModel(Acoustic):
     """Tokens -> prosody -> mel.
 
     Args:
@@ -157,6 +194,9 @@ class ParallelModel(nn.Module):
         dropout: In the encoder.
         predictor_dropout: In what predicts prosody and melody, and of what they are given.
     """
+
+    weights: ClassVar = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
+    """A mel distance is small in numbers, and says most."""
 
     def __init__(
         self,
@@ -275,7 +315,7 @@ class ParallelModel(nn.Module):
         noise_BTN: Tensor,
         lengths_B: Tensor,
         speaker_B: Tensor | None = None,
-    ) -> AcousticOutput:
+    ) -> ParallelOutput:
         """Mels with a recorded `prosody`, and the predictions of that prosody.
 
         Args:
@@ -291,12 +331,38 @@ class ParallelModel(nn.Module):
         encoded_BLD = self.encode(tokens_BL, speaker_B, mask_BL)
         mask_BT = frame_mask(lengths_B, noise_BTN.shape[1])
         regulated_BTD = self.regulated(encoded_BLD, prosody, noise_BTN.shape[1])
-        return AcousticOutput(
+        return ParallelOutput(
             mel_BTM=self.decode(regulated_BTD, prosody.pitch_BT2, noise_BTN, mask_BT),
             predicted_BL2=self.predict(encoded_BLD, mask_BL),
             pitch_BT2=self.pitch(regulated_BTD, mask_BT),
             regulated_BTD=regulated_BTD,
         )
+
+    def teacher_forced(self, batch: Batch) -> ParallelOutput:
+        """From recorded durations, energy and pitch."""
+        recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
+        output: ParallelOutput = self(
+            batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
+        )
+        return output
+
+    def terms(self, output: ParallelOutput, batch: Batch) -> Terms:
+        """Distances of mels, durations (their logarithms), energy, pitch (where voiced) and voicing."""
+        mel_BTM, mask_BT = output.mel_BTM.float(), frame_mask(batch["lengths"], batch["target"].shape[1])
+        mask_BL = frame_mask(batch["token_lengths"], batch["tokens"].shape[1])
+        predicted_BL2, pitch_BT2 = output.predicted_BL2.float(), output.pitch_BT2.float()
+        duration_BL = (predicted_BL2[..., 0] - (batch["durations"] + 1.0).log()).square()
+        energy_BL = (predicted_BL2[..., 1] - batch["energy"]).abs()
+        contour_BT, voiced_BT = batch["pitch"].unbind(-1)
+        pitch_BT = (pitch_BT2[..., 0] - contour_BT).abs()
+        voicing_BT = F.binary_cross_entropy_with_logits(pitch_BT2[..., 1], voiced_BT, reduction="none")
+        return {
+            "mel": (_distance(mel_BTM, batch["target"], mask_BT), mask_BT.sum() * mel_BTM.shape[-1]),
+            "duration": ((duration_BL * mask_BL).sum(), mask_BL.sum()),
+            "energy": ((energy_BL * mask_BL).sum(), mask_BL.sum()),
+            "pitch": ((pitch_BT * voiced_BT).sum(), voiced_BT.sum()),
+            "voicing": ((voicing_BT * mask_BT).sum(), mask_BT.sum()),
+        }
 
     def speak(
         self,
@@ -374,9 +440,6 @@ logger = logging.getLogger("phonate")
 
 # ------------------------------------------------------------------- The autoregressive acoustic model
 
-WEIGHTS = {"mel": 10.0, "mel_before": 5.0, "duration": 0.1, "stop": 1.0}
-"""Weights of the terms. Features go from 0 to 1 where the logarithms that such models are otherwise trained on go over
-about ten, so their distances count ten times: 1.0 after the post-net and 0.5 before it, as those have it."""
 STOP_THRESHOLD = 0.5
 _TAIL = 3
 """Frames over which the stop token rises to 1: which one is the last is not known better than that."""
@@ -388,7 +451,7 @@ _FIRST_FRAMES = 2500
 """Frames for which there are positions from the start; longer sentences make more."""
 
 
-class Spoken(NamedTuple):
+class AutoregressiveOutput(NamedTuple):
     """What a forward pass gives."""
 
     mel_BTM: Tensor
@@ -400,7 +463,7 @@ class Spoken(NamedTuple):
     """Logit of each frame being the last."""
 
 
-class AutoregressiveModel(nn.Module):
+class AutoregressiveModel(Acoustic):
     """Tokens -> durations -> frames, one after the other.
 
     Args:
@@ -416,6 +479,10 @@ class AutoregressiveModel(nn.Module):
         postnet_channels: Of the post-net's five convolutions; 0: no post-net.
         segments: See `phonate.nn.checkpointing`.
     """
+
+    weights: ClassVar = {"mel": 10.0, "mel_before": 5.0, "duration": 0.1, "stop": 1.0}
+    """Features go from 0 to 1 where the logarithms that such models are otherwise trained on go over about ten, so
+    their distances count ten times: 1.0 after the post-net and 0.5 before it, as those have it."""
 
     def __init__(
         self,
@@ -501,7 +568,7 @@ class AutoregressiveModel(nn.Module):
         target_BTM: Tensor,
         lengths_B: Tensor,
         speaker_B: Tensor | None = None,
-    ) -> Spoken:
+    ) -> AutoregressiveOutput:
         """Teacher forcing: predictions with recorded durations, each frame from the recorded ones before it.
 
         Args:
@@ -516,7 +583,34 @@ class AutoregressiveModel(nn.Module):
         mask_BT = frame_mask(lengths_B, target_BTM.shape[1])
         memory_BTD = self.regulated(encoded_BLD, durations_BL, target_BTM.shape[1])
         before_BTM, stop_BT = self.decode(memory_BTD, mask_BT, target_BTM)
-        return Spoken(self.finished(before_BTM, mask_BT), before_BTM, self.predict(encoded_BLD), stop_BT)
+        return AutoregressiveOutput(self.finished(before_BTM, mask_BT), before_BTM, self.predict(encoded_BLD), stop_BT)
+
+    def teacher_forced(self, batch: Batch) -> AutoregressiveOutput:
+        """From recorded durations, and each frame from the recorded ones before it."""
+        names = ("tokens", "token_lengths", "durations", "target", "lengths", "speaker_id")
+        output: AutoregressiveOutput = self(*(batch[name] for name in names))
+        return output
+
+    def terms(self, output: AutoregressiveOutput, batch: Batch) -> Terms:
+        """`mel` and `mel_before` (L1 distances after and before the post-net), `duration` (squared, of logarithms) and
+        `stop` (cross-entropy)."""
+        target_BTM, durations_BL = batch["target"], batch["durations"]
+        mask_BT = frame_mask(batch["lengths"], target_BTM.shape[1])
+        mask_BL = frame_mask(batch["token_lengths"], durations_BL.shape[1])
+        cells = mask_BT.sum() * target_BTM.shape[-1]
+        duration_BL = (output.duration_BL.float() - (durations_BL + 1.0).log()).square()
+        stop_BT = F.binary_cross_entropy_with_logits(
+            output.stop_BT.float(),
+            stop_targets(batch["lengths"], target_BTM.shape[1]),
+            reduction="none",
+            pos_weight=torch.tensor(_STOP_WEIGHT, device=target_BTM.device),
+        )
+        return {
+            "mel": (_distance(output.mel_BTM, target_BTM, mask_BT), cells),
+            "mel_before": (_distance(output.before_BTM, target_BTM, mask_BT), cells),
+            "duration": ((duration_BL * mask_BL).sum(), mask_BL.sum()),
+            "stop": ((stop_BT * mask_BT).sum(), mask_BT.sum()),
+        }
 
     def generate(self, memory_1SD: Tensor, least: int, most: int, threshold: float = STOP_THRESHOLD) -> Tensor:
         """Mel before the post-net (1, T, M), made from its own frames until it says that it has ended.
@@ -585,46 +679,21 @@ def stop_targets(lengths_B: Tensor, frames: int) -> Tensor:
     return torch.where(left_BT >= 0, (1.0 - left_BT / _TAIL).clamp_min(0.0), 0.0)
 
 
-def loss_terms(model: AutoregressiveModel, batch: Batch) -> Terms:
-    """`mel` and `mel_before` (L1 distances after and before the post-net), `duration` (squared, of logarithms) and
-    `stop` (cross-entropy)."""
-    target_BTM, durations_BL = batch["target"], batch["durations"]
-    spoken: Spoken = model(
-        batch["tokens"], batch["token_lengths"], durations_BL, target_BTM, batch["lengths"], batch["speaker_id"]
-    )
-    mask_BT = frame_mask(batch["lengths"], target_BTM.shape[1])
-    mask_BL = frame_mask(batch["token_lengths"], durations_BL.shape[1])
-    cells = mask_BT.sum() * target_BTM.shape[-1]
-    duration_BL = (spoken.duration_BL.float() - (durations_BL + 1.0).log()).square()
-    stop_BT = F.binary_cross_entropy_with_logits(
-        spoken.stop_BT.float(),
-        stop_targets(batch["lengths"], target_BTM.shape[1]),
-        reduction="none",
-        pos_weight=torch.tensor(_STOP_WEIGHT, device=target_BTM.device),
-    )
-    return {
-        "mel": (_distance(spoken.mel_BTM, target_BTM, mask_BT), cells),
-        "mel_before": (_distance(spoken.before_BTM, target_BTM, mask_BT), cells),
-        "duration": ((duration_BL * mask_BL).sum(), mask_BL.sum()),
-        "stop": ((stop_BT * mask_BT).sum(), mask_BT.sum()),
-    }
-
-
 def loss_counts(batch: Batch) -> dict[str, Count]:
-    """The counts of `loss_terms`."""
+    """The counts of the terms of an `AutoregressiveModel`."""
     tokens, frames = float(batch["token_lengths"].sum()), float(batch["lengths"].sum())
     cells = frames * batch["target"].shape[-1]
     return {"mel": cells, "mel_before": cells, "duration": tokens, "stop": frames}
 
 
-def _distance(made_BTM: Tensor, target_BTM: Tensor, mask_BT: Tensor) -> Tensor:
-    return ((made_BTM.float() - target_BTM).abs() * mask_BT[..., None]).sum()
+def _distance(mel_BTM: Tensor, target_BTM: Tensor, mask_BT: Tensor) -> Tensor:
+    return ((mel_BTM.float() - target_BTM).abs() * mask_BT[..., None]).sum()
 
 
 # ---------------------------------- The acoustic model, text to mel, of the kind that the recipe names
 
-Acoustic: TypeAlias = ParallelModel | AutoregressiveModel
-"""A model of either kind. Both `speak`."""
+ACOUSTIC: Mapping[str, type[Acoustic]] = {"parallel": ParallelModel, "autoregressive": AutoregressiveModel}
+"""By `model.kind`."""
 
 
 class SpeechModelGAN(nn.Module):

@@ -21,29 +21,22 @@ from torch.nn import functional as F
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
 from phonate.evaluation.held_out import Clip
-from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.rendering import check_vocoder
 from phonate.tasks.speech import model as adoption
-from phonate.tasks.speech import model as autoregressive
 from phonate.tasks.speech.data import Corpus, SpeechDataset
 from phonate.tasks.speech.evaluation import Judges, check_judges, judged, quality
 from phonate.tasks.speech.model import (
-    AcousticOutput,
-    AutoregressiveModel,
-    Prosody,
+    ACOUSTIC,
+    ParallelOutput,
     SpeechModelGAN,
     build_acoustic,
+    loss_counts,
     renewed,
 )
 from phonate.tasks.speech.settings import METRICS, SpeechData, SpeechRecipe
 from phonate.text.phonemes import MARKS_KEY, START_MARKS_KEY, Inventory, counted_marks, learnt_marks
-from phonate.training.adversarial import (
-    AdversarialPhases,
-    PhaseOutput,
-    adversarial_terms,
-    discriminator_loss,
-)
+from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.checkpoints import files, resolve_checkpoint
 from phonate.training.settings import require_own_loss
 from phonate.training.task import (
@@ -51,12 +44,10 @@ from phonate.training.task import (
     Count,
     Dataset,
     Metric,
-    Phase,
     Picture,
     Preview,
     Sound,
     Sums,
-    Task,
     Terms,
     losses,
 )
@@ -64,12 +55,10 @@ from phonate.training.task import (
 if TYPE_CHECKING:
     from phonate.tasks.speech.inference import Synthesiser
 
-GENERATOR, DISCRIMINATOR = "acoustic", "discriminator"
 _VOICES = "acoustic.voices.weight"
 _PHONES = "acoustic.embedding.weight"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _CROP = 96  # frames that the discriminator sees
-_WEIGHTS = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
 
 
 def _check_durations(data: SpeechData) -> None:
@@ -80,9 +69,11 @@ def _check_durations(data: SpeechData) -> None:
         raise InputError(f"data.aligner_steps: has no effect with durations {data.durations}, which train no aligner")
 
 
-class SpeechTask(Task):
+class SpeechTask(AdversarialTask[Any]):
     """Trains an acoustic model as `recipe` says."""
 
+    generator = "acoustic"
+    discriminator = "discriminator"
     random_features = False
     earlier_keys: ClassVar = {"phones": "inventory", "own_state": START_MARKS_KEY}
 
@@ -103,37 +94,17 @@ class SpeechTask(Task):
         require_own_loss(recipe.training.loss, "speech")
         check_judges(recipe)
         check_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))
-        self._corpus: Corpus | None = None
-        self._adversarial = AdversarialPhases(GENERATOR, DISCRIMINATOR, recipe.training.adversarial_start)
-        self._crops: PhaseOutput[tuple[Tensor, Tensor, Tensor]] = PhaseOutput()
+        super().__init__(recipe.training)
 
-    @property
+    @cached_property
     def corpus(self) -> Corpus:
         """The corpus, prepared when it is first needed."""
-        if self._corpus is None:
-            self._corpus = Corpus(self.recipe.data)
-        return self._corpus
-
-    @property
-    def adversarial(self) -> bool:
-        """Whether the discriminator takes part in this step."""
-        return self._adversarial.active(self.step)
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The acoustic model; then its discriminator, from its first step on."""
-        return self._adversarial.phases()
+        return Corpus(self.recipe.data)
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
-        """A mel distance is small in numbers, and says most."""
-        training = self.recipe.training
-        if self.autoregressive:
-            return autoregressive.WEIGHTS
-        return {
-            **_WEIGHTS,
-            "adversarial": training.adversarial_weight,
-            "features": training.feature_matching_weight,
-        }
+        """The acoustic model's; those of the adversarial terms of one that has them."""
+        own = ACOUSTIC[self.recipe.model.kind].weights
+        return own if self.autoregressive else {**own, **super().loss_weights(step)}
 
     def model(self, device: torch.device) -> nn.Module:
         """An acoustic model for the corpus's phones and speakers, with a discriminator."""
@@ -150,49 +121,25 @@ class SpeechTask(Task):
         """Whole recordings."""
         return SpeechDataset(self.corpus, split)
 
-    def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
-        """See the module."""
-        gan = cast(SpeechModelGAN, model)
-        if isinstance(gan.acoustic, AutoregressiveModel):
-            return autoregressive.loss_terms(gan.acoustic, batch)
-        if phase == DISCRIMINATOR:
-            return self._discriminator_loss(gan, batch)
-        said = _said(gan, batch)
-        made_BTM, mask_BT = said.mel_BTM.float(), frame_mask(batch["lengths"], batch["target"].shape[1])
-        difference_BTM = (made_BTM - batch["target"]).abs() * mask_BT[..., None]
-        terms: Terms = {"mel": (difference_BTM.sum(), mask_BT.sum() * made_BTM.shape[-1])}
-        terms |= _prosody_terms(said, batch, mask_BT)
-        if self.adversarial and model.training:
-            assert gan.discriminator is not None
-            seen = self._seen(said, batch)
-            terms |= adversarial_terms(gan.discriminator, *seen)
-            self._crops.put(self.step, batch, (seen[0].detach(), *seen[1:]))
-        return terms
+    def generate(self, model: nn.Module, batch: Batch) -> Any:
+        """What the acoustic model predicts from recorded prosody or frames."""
+        return cast(SpeechModelGAN, model).acoustic.teacher_forced(batch)
 
-    def _discriminator_loss(self, gan: SpeechModelGAN, batch: Batch) -> Terms:
-        """Least-squares loss of the discriminator, on the crops of the acoustic model's phase where it ran."""
-        crops = self._crops.take(batch)
-        if crops is None:
-            with torch.no_grad():
-                crops = self._seen(_said(gan, batch), batch)
-        made, natural, condition = crops
-        assert gan.discriminator is not None
-        real, _ = gan.discriminator(natural, condition)
-        fake, _ = gan.discriminator(made, condition)
-        return {"discriminator": (discriminator_loss([real], [fake]), len(real))}
+    def generator_terms(self, model: nn.Module, output: Any, batch: Batch) -> Terms:
+        """See the acoustic model."""
+        return cast(SpeechModelGAN, model).acoustic.terms(output, batch)
 
-    def _seen(self, said: AcousticOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """The discriminator's inputs: crops of the predicted and the recorded mel, and their condition."""
-        whole = (said.mel_BTM.float(), batch["target"], said.regulated_BTD.detach())
-        made, natural, condition = (_cropped(value, batch) for value in whole)
-        return made, natural, condition
+    def pair(self, output: ParallelOutput, batch: Batch) -> Pair:
+        """Crops of the predicted and the recorded mel, and of what each frame is to say."""
+        whole = (output.mel_BTM.float(), batch["target"], output.regulated_BTD.detach())
+        return Pair(*(_cropped(value, batch) for value in whole))
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
         """Frames, tokens and items."""
         if self.autoregressive:
-            return autoregressive.loss_counts(batch)
+            return loss_counts(batch)
         items = float(len(batch["tokens"]))
-        if phase == DISCRIMINATOR:
+        if phase == self.discriminator:
             return {"discriminator": items}
         tokens, frames = float(batch["token_lengths"].sum()), float(batch["lengths"].sum())
         counts: dict[str, Count] = {
@@ -207,7 +154,7 @@ class SpeechTask(Task):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Loss terms, and with `data.judged` what judges measure."""
-        terms = autoregressive.WEIGHTS if self.autoregressive else {*_WEIGHTS, DISCRIMINATOR}
+        terms = [*ACOUSTIC[self.recipe.model.kind].weights, *(() if self.autoregressive else ["discriminator"])]
         return (*losses(terms), *(METRICS.values() if self.recipe.data.judged else ()))
 
     @torch.no_grad()
@@ -262,7 +209,7 @@ class SpeechTask(Task):
             **{f"train/{ours}": f"train/batch_{shown}_loss" for ours, shown in names.items()},
             **{f"epoch/{ours}": f"train/epoch_{shown}_loss" for ours, shown in names.items()},
             "train/steps_per_second": "train/throughput",
-            f"learning_rate/{GENERATOR}": "train/learning_rate",  # with a discriminator there are two
+            f"learning_rate/{self.generator}": "train/learning_rate",  # with a discriminator there are two
         }
 
     def adopted(self, weights: Mapping[str, Tensor], source: Path) -> Mapping[str, Tensor]:
@@ -330,32 +277,6 @@ class _MarksOfStart:
 
     def restore(self, state: list[str] | None) -> None:
         self._marks = state or []
-
-
-def _said(gan: SpeechModelGAN, batch: Batch) -> AcousticOutput:
-    """The model's output for a batch with its recorded prosody."""
-    recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
-    said: AcousticOutput = gan.acoustic(
-        batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
-    )
-    return said
-
-
-def _prosody_terms(said: AcousticOutput, batch: Batch, mask_BT: Tensor) -> Terms:
-    """Distances of predicted durations (their logarithms), energy, pitch (where voiced) and voicing."""
-    mask_BL = frame_mask(batch["token_lengths"], batch["tokens"].shape[1])
-    predicted_BL2, pitch_BT2 = said.predicted_BL2.float(), said.pitch_BT2.float()
-    duration_BL = (predicted_BL2[..., 0] - (batch["durations"] + 1.0).log()).square()
-    energy_BL = (predicted_BL2[..., 1] - batch["energy"]).abs()
-    contour_BT, voiced_BT = batch["pitch"].unbind(-1)
-    pitch_BT = (pitch_BT2[..., 0] - contour_BT).abs()
-    voicing_BT = F.binary_cross_entropy_with_logits(pitch_BT2[..., 1], voiced_BT, reduction="none")
-    return {
-        "duration": ((duration_BL * mask_BL).sum(), mask_BL.sum()),
-        "energy": ((energy_BL * mask_BL).sum(), mask_BL.sum()),
-        "pitch": ((pitch_BT * voiced_BT).sum(), voiced_BT.sum()),
-        "voicing": ((voicing_BT * mask_BT).sum(), mask_BT.sum()),
-    }
 
 
 def _cropped(x_BTF: Tensor, batch: Batch) -> Tensor:

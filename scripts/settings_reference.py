@@ -19,9 +19,8 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from phonate.config.documents import parse
-from phonate.config.options import Option, options, section
 from phonate.config.resolve import recipe_class, resolve_document
-from phonate.config.settings import Settings
+from phonate.config.settings import Option, Settings, options, section
 from phonate.config.tasks import TASKS, task_settings
 from phonate.training.settings import TrainingSettings
 from phonate.workflows.explain import commented_yaml

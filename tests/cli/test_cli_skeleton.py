@@ -47,7 +47,7 @@ def test_help_imports_next_to_nothing(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_the_help_of_a_command_imports_no_torch(command: str) -> None:
-    others = [module for name, (module, _) in COMMANDS.items() if name != command]
+    others = {module for module, _ in COMMANDS.values()} - {COMMANDS[command][0]}
     done = fresh([command, "--help"], none_of("torch", "numpy", "lhotse", "rich", *others))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: phonate {command}")
@@ -77,12 +77,11 @@ def test_the_lazy_names_are_there() -> None:
 
 
 def test_every_command_of_the_table_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    for module, text in COMMANDS.values():
-        found = importlib.import_module(module)
-        assert callable(found.add_arguments)
-        assert callable(found.run)
+    for command, (name, text) in COMMANDS.items():
+        module = importlib.import_module(name)
+        assert callable(getattr(module, f"{command}_arguments"))
+        assert getattr(module, command).__doc__
         assert text
-        assert found.__doc__
     assert main([]) == 0
     assert all(f"  {name} " in capsys.readouterr().out for name in list(COMMANDS)[:1])
 
@@ -150,10 +149,10 @@ class Failing:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def add_arguments(self, parser: object) -> None:
+    def train_arguments(self, parser: object) -> None:
         """None."""
 
-    def run(self, args: object) -> int:
+    def train(self, args: object) -> int:
         raise self.error
 
 
@@ -177,13 +176,13 @@ def test_an_error_is_a_line_and_an_exit_code(
     code: int,
     line: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Failing(error))
+    monkeypatch.setitem(sys.modules, "phonate.cli.training", Failing(error))
     assert main(["train"]) == code
     assert capsys.readouterr().err == line
 
 
 def test_traceback_shows_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Failing(DataError("row 3")))
+    monkeypatch.setitem(sys.modules, "phonate.cli.training", Failing(DataError("row 3")))
     assert main(["train", "--traceback"]) == 2
     error = capsys.readouterr().err
     assert "Traceback" in error
@@ -194,11 +193,11 @@ def test_the_traceback_of_a_surprise_is_kept_in_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Surprised(Failing):
-        def run(self, args: object) -> int:
+        def train(self, args: object) -> int:
             args.logs = tmp_path
             raise self.error
 
-    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Surprised(ZeroDivisionError("by zero")))
+    monkeypatch.setitem(sys.modules, "phonate.cli.training", Surprised(ZeroDivisionError("by zero")))
     assert main(["train"]) == 1
     assert f"the traceback is in {tmp_path / 'error.txt'}" in capsys.readouterr().err
     assert "ZeroDivisionError" in (tmp_path / "error.txt").read_text()
@@ -208,11 +207,11 @@ def test_the_traceback_of_a_name_that_is_no_utf8_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Surprised(Failing):
-        def run(self, args: object) -> int:
+        def train(self, args: object) -> int:
             args.logs = tmp_path
             raise self.error
 
-    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Surprised(RuntimeError("a\udcff.wav")))
+    monkeypatch.setitem(sys.modules, "phonate.cli.training", Surprised(RuntimeError("a\udcff.wav")))
     assert main(["train"]) == 1
     assert "error.txt" in capsys.readouterr().err
     assert "udcff" in (tmp_path / "error.txt").read_text()
@@ -265,12 +264,12 @@ def test_a_full_disk_does_not_hide_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Full(Failing):
-        def run(self, args: object) -> int:
+        def train(self, args: object) -> int:
             args.logs = tmp_path
             raise self.error
 
     (tmp_path / "error.txt").mkdir()  # as little writable as on a full disk
-    monkeypatch.setitem(sys.modules, "phonate.cli.commands.train", Full(ZeroDivisionError("by zero")))
+    monkeypatch.setitem(sys.modules, "phonate.cli.training", Full(ZeroDivisionError("by zero")))
     assert main(["train"]) == 1
     error = capsys.readouterr().err
     assert "ZeroDivisionError: by zero" in error

@@ -8,9 +8,9 @@ import pytest
 
 import phonate
 from phonate.cli import main
-from phonate.cli.commands.new import KINDS
+from phonate.cli.training import KINDS
 from phonate.config.errors import InputError
-from phonate.workflows.scaffold.scaffold import scaffold
+from phonate.workflows.scaffold import scaffold
 
 
 @pytest.mark.slow

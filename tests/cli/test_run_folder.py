@@ -12,7 +12,7 @@ import pytest
 import phonate_process
 from phonate.cli import main
 from phonate.training.checkpoints import files
-from phonate.workflows.scaffold.scaffold import scaffold
+from phonate.workflows.scaffold import scaffold
 
 RECIPE = """\
 task: my_task

@@ -9,7 +9,7 @@ import pytest
 
 from phonate.cli import main
 from phonate.training.checkpoints import best_or_latest
-from phonate.workflows.scaffold.scaffold import scaffold
+from phonate.workflows.scaffold import scaffold
 
 RECIPE = """\
 task: my_task

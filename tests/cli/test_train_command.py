@@ -15,7 +15,7 @@ from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
 from phonate.training.tracking.console import log_file
-from phonate.workflows.scaffold.scaffold import scaffold
+from phonate.workflows.scaffold import scaffold
 
 RECIPE = """\
 task: my_task

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phonate.config.options import options
-from phonate.config.settings import Settings
+from phonate.config.settings import Settings, options
 from phonate.config.tasks import TASKS, TaskRegistry, task_settings
 from phonate.training.settings import TrainingSettings
 

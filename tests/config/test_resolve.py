@@ -12,8 +12,7 @@ from toy_task import ToyData, ToyModel, ToyTask
 
 from phonate.config.documents import parse
 from phonate.config.errors import RecipeError
-from phonate.config.layers import parse_overrides
-from phonate.config.resolve import Resolved, resolve, resolve_document
+from phonate.config.resolve import Resolved, parse_overrides, resolve, resolve_document
 from phonate.config.tasks import TASKS, TaskEntry, TaskInfo
 from phonate.training.settings import EMASettings, TrainingSettings
 
@@ -220,9 +219,8 @@ def test_a_name_that_no_registry_has_is_told_with_its_line() -> None:
 
 
 def test_our_names_of_elsewhere_exist() -> None:
-    from phonate.config.mistakes import ELSEWHERE
-    from phonate.config.options import names_at
     from phonate.config.resolve import recipe_class
+    from phonate.config.settings import ELSEWHERE, names_at
 
     for path in ELSEWHERE.values():
         *above, last = path.split(".")

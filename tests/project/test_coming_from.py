@@ -28,7 +28,7 @@ from higgs import small_model_folder
 from higgs_codec import small_codec_folder
 from phonate.cli import main
 from phonate.config.documents import parse_value
-from phonate.config.layers import parse_overrides
+from phonate.config.resolve import parse_overrides
 from phonate_process import run_ranks
 from sessions import words_of
 from sounds import SAMPLE_RATE, voiced_tone

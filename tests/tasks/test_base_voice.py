@@ -29,7 +29,7 @@ from phonate.training.checkpoints import best_or_latest, resolve_checkpoint
 from phonate.training.checkpoints.loading import load
 from phonate.training.checkpoints.manifest import problems
 from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE
-from phonate.workflows.plan import Plan, plan
+from phonate.training.plan import Plan, plan
 
 PACKAGE = Path(phonate.__file__).parent
 TEXT = "The baker sold a yellow boat. Nobody knew why."

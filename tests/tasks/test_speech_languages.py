@@ -17,7 +17,7 @@ from phonate.config.resolve import resolve
 from phonate.config.tasks import Start
 from phonate.tasks.speech.start import RECOGNISER
 from phonate.training.checkpoints.resolve import BASE_VOICE
-from phonate.workflows.plan import plan
+from phonate.training.plan import plan
 
 
 def noises(folder: Path, minutes: float) -> Path:

@@ -19,13 +19,12 @@ from phonate.config.errors import InputError
 from phonate.training import setup, trainer
 from phonate.training.callbacks import Callback
 from phonate.training.losses import build_loss
+from phonate.training.plan import plan
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Picture
 from phonate.training.trainer import Trainer
 from phonate.workflows import train as workflow
-from phonate.workflows.plan import plan
-from phonate.workflows.tuning import tune
 
 
 class ChosenLossTask(RegressionTask):
@@ -551,7 +550,7 @@ def search(folder, space=None, library="optuna", **tuning):
         "training.logging": {"interval": 6, "tensorboard": False, "system": False},
         "training.tuning": {"library": library, "search_space": space or {RATE: [1e-2, 0.0]}, **tuning},
     }
-    run = tune if library else workflow.train_plan
+    run = workflow.search if library else workflow.train_plan
     return run(plan(folder / "plugin.yaml", changes, plugins=(PLUGIN,), mode="cpu", output=folder / "run"))
 
 

@@ -23,12 +23,10 @@ from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.data.settings import VoiceData
+from phonate.training.plan import plan
 from phonate.workflows.demo import embedded, training
-from phonate.workflows.demo.conversion import figures
-from phonate.workflows.demo.demo import demo, divide, free_folder
-from phonate.workflows.demo.speech import RECORDINGS, train_speech
+from phonate.workflows.demo.demo import RECORDINGS, demo, divide, figures, free_folder, train_speech
 from phonate.workflows.demo.training import Limit, Machine, Training
-from phonate.workflows.plan import plan
 
 JUDGES = ("faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
@@ -138,7 +136,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         recipe.extend(given)
         raise Begins
 
-    monkeypatch.setattr("phonate.workflows.demo.speech.Training", training_begins)
+    monkeypatch.setattr("phonate.workflows.demo.training.Training", training_begins)
     return recipe
 
 

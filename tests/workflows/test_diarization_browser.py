@@ -23,7 +23,7 @@ SECONDS = 330.0
 
 def test_clicks_play_from_there_and_the_cursor_follows(tmp_path: Path) -> None:
     from phonate.tasks.diarization.inference import Diarization
-    from phonate.workflows.pages.diarization import write_diarization_page
+    from phonate.workflows.pages.recordings import write_diarization_page
 
     noise = 0.05 * np.random.default_rng(0).normal(size=int(SECONDS * 16_000))
     soundfile.write(tmp_path / "talk.flac", noise, 16_000)

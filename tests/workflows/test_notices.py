@@ -23,8 +23,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from phonate.config.errors import InputError
 from phonate.workflows.session import notices
-from phonate.workflows.session.notice_settings import EmailNotice, NoticeSettings, WebhookNotice
-from phonate.workflows.session.notices import Outcome, check, send
+from phonate.workflows.session.notices import EmailNotice, NoticeSettings, Outcome, WebhookNotice, check, send
 
 OUTCOME = Outcome(
     session_id="20261121_143022",

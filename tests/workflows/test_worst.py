@@ -14,7 +14,7 @@ import soundfile
 
 from phonate.config.errors import InputError
 from phonate.data.settings import VoiceData
-from phonate.workflows.pages.worst import write_page
+from phonate.workflows.pages.recordings import write_worst_page
 
 
 def shown(page: Path) -> list[tuple[str, str]]:
@@ -47,7 +47,7 @@ def corpus(tone_corpus: Path, tmp_path: Path) -> Path:
 
 
 def test_the_worst_come_first_and_can_be_heard(corpus: Path, tmp_path: Path) -> None:
-    told = write_page(VoiceData(path=str(corpus)), tmp_path / "new/worst.html")
+    told = write_worst_page(VoiceData(path=str(corpus)), tmp_path / "new/worst.html")
     clips = shown(tmp_path / "new/worst.html")
     assert len(clips) == told["shown"] == 20
     assert {id for id, _ in clips[:2]} == {"ben-02", "cleo-04"}
@@ -77,7 +77,7 @@ def test_what_the_recogniser_mishears_comes_first(recordings: Path, tmp_path: Pa
     samples[2]["text"] = "The rain in Spain stays mainly in the plain, they said."
     (tmp_path / "wavs").symlink_to(recordings / "tts_en_kathleen/wavs")
     (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, samples)))
-    write_page(VoiceData(path=str(tmp_path)), tmp_path / "worst.html", recogniser(None, "en"))
+    write_worst_page(VoiceData(path=str(tmp_path)), tmp_path / "worst.html", recogniser(None, "en"))
     id, content = shown(tmp_path / "worst.html")[0]
     assert id == samples[2]["file"]
     assert "different words: " in content
@@ -86,4 +86,4 @@ def test_what_the_recogniser_mishears_comes_first(recordings: Path, tmp_path: Pa
 
 def test_a_page_is_html(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--page .*\.txt: must be a file name"):
-        write_page(VoiceData(path=str(corpus)), tmp_path / "worst.txt")
+        write_worst_page(VoiceData(path=str(corpus)), tmp_path / "worst.txt")

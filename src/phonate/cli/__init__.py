@@ -13,9 +13,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from phonate.cli.parsing import COMMANDS, parse_command, top_parser
+from phonate.cli.parsing import COMMANDS, Command, parse_command, top_parser
 
 BROKEN_PIPE = 141
 
@@ -76,9 +75,9 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
 
         print_error(f"there is no command {args.command!r}; {hint}")
         return 2
-    module = parse_command(args.command, args.rest, args)
+    command = parse_command(args.command, args.rest, args)
     with _progress():
-        return _call(module, args)
+        return _call(command, args)
 
 
 @contextlib.contextmanager
@@ -95,7 +94,7 @@ def _progress() -> Iterator[None]:
         bar.close()
 
 
-def _call(module: Any, args: argparse.Namespace) -> int:
+def _call(command: Command, args: argparse.Namespace) -> int:
     if args.plugin:
         from phonate.config.registry import load_plugin
 
@@ -104,7 +103,7 @@ def _call(module: Any, args: argparse.Namespace) -> int:
     from phonate.training.signals import interruptible
 
     with interruptible():
-        return int(module.run(args))
+        return command(args)
 
 
 def _fail(error: Exception, args: argparse.Namespace) -> int:

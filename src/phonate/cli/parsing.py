@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 # ---------------------- Options of the commands that open a model made of a base, adapters and a codec
@@ -38,36 +39,32 @@ def model_options(args: argparse.Namespace) -> dict[str, str | None]:
     return {name: getattr(args, name) for name in _NAMES}
 
 
-# ------- The commands. A command is a module with `add_arguments(parser)` and `run(args) -> exit code`
+# --- The commands. A command is a function `NAME(args) -> exit code`, beside it `NAME_arguments(parser)`
+
+Command = Callable[[argparse.Namespace], int]
 
 COMMANDS = {
-    "demo": ("phonate.cli.commands.demo", "train, interrupt, resume and evaluate a small voice, end to end"),
-    "session": ("phonate.cli.commands.session", "detect the device and the data, and train a model"),
-    "train": ("phonate.cli.commands.train", "train a recipe into a run folder"),
-    "speak": ("phonate.cli.commands.speak", "synthesise speech from text"),
-    "predict": (
-        "phonate.cli.commands.predict",
-        "write a voice's teacher-forced mels, to train a vocoder on",
-    ),
-    "clone": ("phonate.cli.commands.clone", "speak a text in the voice of a recording"),
-    "convert": ("phonate.cli.commands.convert", "convert a recording to another voice"),
-    "generate": ("phonate.cli.commands.generate", "generate text with a trained language model"),
-    "transcribe": ("phonate.cli.commands.transcribe", "transcribe a recording"),
-    "diarize": ("phonate.cli.commands.diarize", "find out who speaks when in a recording"),
-    "score": ("phonate.cli.commands.score", "score a diarization (RTTM): DER with its parts, and JER"),
-    "serve": ("phonate.cli.commands.serve", "serve a model that speaks over HTTP, with a page to try it"),
-    "evaluate": ("phonate.cli.commands.evaluate", "evaluate a run, with a baseline and a ceiling"),
-    "data": ("phonate.cli.commands.data", "check, prepare and describe a corpus"),
-    "resources": ("phonate.cli.commands.resources", "list the GPUs, cores and memory available for training"),
-    "explain": ("phonate.cli.commands.explain", "print every value of a recipe and where it comes from"),
-    "report": ("phonate.cli.commands.report", "write an HTML report of a run: curves, audio and figures"),
-    "checkpoints": (
-        "phonate.cli.commands.checkpoints",
-        "list, verify, prune, export, merge and compare a run's checkpoints",
-    ),
-    "new": ("phonate.cli.commands.new", "scaffold a loss, callback, corpus format or task with its test"),
+    "demo": ("phonate.cli.training", "train, interrupt, resume and evaluate a small voice, end to end"),
+    "session": ("phonate.cli.training", "detect the device and the data, and train a model"),
+    "train": ("phonate.cli.training", "train a recipe into a run folder"),
+    "speak": ("phonate.cli.models", "synthesise speech from text"),
+    "predict": ("phonate.cli.models", "write a voice's teacher-forced mels, to train a vocoder on"),
+    "clone": ("phonate.cli.models", "speak a text in the voice of a recording"),
+    "convert": ("phonate.cli.models", "convert a recording to another voice"),
+    "generate": ("phonate.cli.models", "generate text with a trained language model"),
+    "transcribe": ("phonate.cli.models", "transcribe a recording"),
+    "diarize": ("phonate.cli.models", "find out who speaks when in a recording"),
+    "score": ("phonate.cli.runs", "score a diarization (RTTM): DER with its parts, and JER"),
+    "serve": ("phonate.cli.models", "serve a model that speaks over HTTP, with a page to try it"),
+    "evaluate": ("phonate.cli.runs", "evaluate a run, with a baseline and a ceiling"),
+    "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
+    "resources": ("phonate.cli.training", "list the GPUs, cores and memory available for training"),
+    "explain": ("phonate.cli.training", "print every value of a recipe and where it comes from"),
+    "report": ("phonate.cli.runs", "write an HTML report of a run: curves, audio and figures"),
+    "checkpoints": ("phonate.cli.runs", "list, verify, prune, export, merge and compare a run's checkpoints"),
+    "new": ("phonate.cli.training", "scaffold a loss, callback, corpus format or task with its test"),
 }
-"""Command -> (module, imported only when the command is called; one-line help)."""
+"""Command -> (its module, imported only when one of its commands is called; one-line help)."""
 
 
 # -------- Parsers for the commands of the static table, each filled in only when its command is called
@@ -89,8 +86,7 @@ class Parser(argparse.ArgumentParser):
 
 def _option_of(message: str) -> str | None:
     """The override that the flag in argparse's message means, such as training.epochs=5 for --epochs 5."""
-    from phonate.config.mistakes import ELSEWHERE
-    from phonate.config.options import options
+    from phonate.config.settings import ELSEWHERE, options
     from phonate.training.settings import TrainingSettings
 
     found = re.match(r"unrecognized arguments: --([a-z][\w-]*)(?:[ =]([^\s=-][^\s=]*)(?: |$))?", message)
@@ -169,25 +165,26 @@ def add_recipe(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def fill(parser: argparse.ArgumentParser, command: str) -> Any:
-    """Import the module of `command`, give its arguments to `parser`, and return the module."""
+def fill(parser: argparse.ArgumentParser, command: str) -> Command:
+    """Import the module of `command`, give its arguments to `parser`, and return the command."""
     module = importlib.import_module(COMMANDS[command][0])
-    parser.description = module.__doc__
+    function: Command = getattr(module, command)
+    parser.description = inspect.getdoc(function)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    module.add_arguments(parser)
+    getattr(module, f"{command}_arguments")(parser)
     _add_globals(parser)
-    return module
+    return function
 
 
-def parse_command(command: str, rest: Sequence[str], namespace: argparse.Namespace) -> Any:
-    """Parse the command's own arguments into `namespace`; returns the command's module."""
+def parse_command(command: str, rest: Sequence[str], namespace: argparse.Namespace) -> Command:
+    """Parse the command's own arguments into `namespace`; returns the command."""
     parser = Parser(prog=f"phonate {command}")
-    module = fill(parser, command)
+    function = fill(parser, command)
     if parser._subparsers is None:  # argparse can't mix options and positionals around sub-commands
         parser.parse_intermixed_args(rest, namespace)
     else:
         parser.parse_args(rest, namespace)
-    return module
+    return function
 
 
 def _complete_parser() -> Parser:

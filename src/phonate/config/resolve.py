@@ -7,9 +7,12 @@ recipe are relative to the current directory, not to the recipe.
 
 from __future__ import annotations
 
+import copy
+import difflib
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
@@ -20,13 +23,463 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
 
-from phonate.config import mistakes
-from phonate.config.documents import Document, Key, read
+from phonate.config.documents import DEEPEST, Document, Key, Place, parse_value, read
 from phonate.config.errors import RecipeError
-from phonate.config.layers import Layers, Origin, Override, Overrides, moved_overrides, parse_overrides
-from phonate.config.options import takes_text, unknown_names
-from phonate.config.settings import Settings
-from phonate.config.tasks import task_info, task_settings
+from phonate.config.registry import nearest
+from phonate.config.settings import Settings, mistake_lines, section, takes_text, unknown_names
+from phonate.config.tasks import TASKS, TaskSettings, task_info, task_settings
+
+# ------------------------------------------------------------------------------------------- Overrides
+
+COMMAND_LINE = "command line"
+PYTHON = "overrides"
+
+
+@dataclass(frozen=True)
+class Override:
+    """One value for one path."""
+
+    path: Key
+    value: Any
+    source: str
+    """`command line`, or `overrides` for those given in Python."""
+    typed: str | None = None
+    """What was typed on the command line."""
+
+    def for_text(self) -> Override:
+        """The override for an option that is a text: what was typed, such as 007, unless it is null."""
+        keeps = self.typed is None or self.value is None or isinstance(self.value, (str, list, dict))
+        return self if keeps else replace(self, value=self.typed)
+
+
+Overrides = Iterable[str | Override] | Mapping[str, Any]
+"""As on the command line, or in Python, or parsed already."""
+
+
+def parse_overrides(overrides: Overrides) -> list[Override]:
+    """The overrides in order. Values on the command line are YAML 1.2: `null`, `[a, b]` and `{a: 1}` work; text
+    needs no quotes, and for an option that is a text neither do numbers (`Override.for_text`).
+
+    Raises RecipeError when one is not `key.path=value` or its value is not YAML.
+    """
+    if isinstance(overrides, Mapping):
+        return [Override(_path(str(key), PYTHON), value, PYTHON) for key, value in overrides.items()]
+    if isinstance(overrides, str):
+        overrides = [overrides]
+    return [one if isinstance(one, Override) else _parse(one) for one in overrides]
+
+
+def _parse(text: str) -> Override:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value")
+    path = _path(key.strip(), COMMAND_LINE)
+    return Override(path, _value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE, value.strip())
+
+
+def _value(text: str, name: str) -> Any:
+    """The YAML value; plain text is kept verbatim, as ` #` and `: ` have no meaning in names and paths."""
+    value = parse_value(text, name)
+    plain = text.strip()
+    if plain.startswith(("[", "{", "'", '"', "!", "&", "|", ">")) or not isinstance(value, (str, list, dict)):
+        return value
+    return plain
+
+
+def _path(key: str, source: str) -> Key:
+    path = tuple(key.split("."))
+    if len(path) > DEEPEST or not all(part and part == part.strip() for part in path):
+        raise RecipeError(f"{source} {key}: a key is names joined by dots, such as training.optimizer.lr")
+    return path
+
+
+# ------------------------------------------------------- Additional top-level keys of a task's recipes
+
+Sections = Mapping[str, tuple[str, ...]]
+"""`TaskInfo.sections`."""
+
+
+def moved_document(document: Document, sections: Sections, typed: type[Settings]) -> Document:
+    """The document with all options under `sections` moved to their paths in `typed`, the recipe's type.
+
+    Raises RecipeError if an option is set at both paths.
+    """
+    named = [key for key in sections if key in document.values]
+    if not named:
+        return document
+    values = {key: value for key, value in document.values.items() if key not in named}
+    places = {path: place for path, place in document.places.items() if not path or path[0] not in named}
+    for key in named:
+        for written, target, value in _moves(key, document.values[key], sections, typed, document):
+            _put(values, target, value, written, places, document.places)
+            for path, place in document.places.items():
+                if path[: len(written)] == written:
+                    shown = place.written or ".".join(path)
+                    places[target + path[len(written) :]] = replace(place, written=shown)
+    return replace(document, values=values, places=places)
+
+
+def moved_overrides(changes: Sequence[Override], sections: Sections, typed: type[Settings]) -> list[Override]:
+    """The overrides, with paths moved to those in `typed`."""
+    return [moved for change in changes for moved in _moved_override(change, sections, typed)]
+
+
+def _moved_override(change: Override, sections: Sections, typed: type[Settings]) -> Iterator[Override]:
+    key, *rest = change.path
+    if key not in sections:
+        yield change
+    elif not _is_section(typed, sections[key][0]):
+        yield replace(change, path=(*sections[key][0].split("."), *rest))
+    elif rest:
+        yield replace(change, path=(*_section_of(rest[0], sections[key], typed), *rest))
+    elif isinstance(change.value, Mapping):
+        for name, value in change.value.items():
+            yield replace(change, path=(*_section_of(name, sections[key], typed), name), value=value, typed=None)
+    else:
+        raise RecipeError(f"{change.source} {key}: expected a mapping (key: value)")
+
+
+def _moves(
+    key: str, value: Any, sections: Sections, typed: type[Settings], document: Document
+) -> Iterator[tuple[Key, Key, Any]]:
+    """The options under a top-level key: path as written, path in `typed`, value."""
+    if not _is_section(typed, sections[key][0]):
+        yield (key,), tuple(sections[key][0].split(".")), value
+        return
+    if value is None:  # a section left empty
+        return
+    if not isinstance(value, Mapping):
+        raise RecipeError(f"{document.places[(key,)].value} {key}: expected a mapping (key: value)")
+    for name, below in value.items():
+        yield (key, name), (*_section_of(name, sections[key], typed), name), below
+
+
+def _put(
+    values: dict[str, Any],
+    target: Key,
+    value: Any,
+    written: Key,
+    places: Mapping[Key, Place],
+    all_places: Mapping[Key, Place],
+) -> None:
+    """Set the value at `target`, copying the sections above it."""
+    for part in target[:-1]:
+        below = values.get(part)
+        if below is not None and not isinstance(below, dict):
+            return  # an error that validation reports with its place
+        values[part] = dict(below or {})
+        values = values[part]
+    if target[-1] in values:
+        earlier = places[target].key
+        raise RecipeError(f"{all_places[written].key} {'.'.join(written)}: written twice, also at {earlier}")
+    values[target[-1]] = value
+
+
+def _class_at(typed: type[Settings], path: str) -> type[Settings] | None:
+    found: type[Settings] | None = typed
+    for part in path.split("."):
+        found = section(found.model_fields[part].annotation) if found and part in found.model_fields else None
+    return found
+
+
+def _is_section(typed: type[Settings], path: str) -> bool:
+    return _class_at(typed, path) is not None
+
+
+def _section_of(name: str, paths: Sequence[str], typed: type[Settings]) -> Key:
+    """The path of the section with the option `name`; for an unknown name, of the one with the most similar option."""
+
+    def nearness(path: str) -> float:
+        found = _class_at(typed, path)
+        known = [] if found is None else [*found.model_fields, *found.refused_keys]
+        return max((difflib.SequenceMatcher(None, name, one).ratio() for one in known), default=0.0)
+
+    return tuple(max(paths, key=nearness).split("."))
+
+
+# ------------------ Preset, recipe and overrides merged, with the place where each value was written
+
+Origin = str
+"""`command line`, `overrides`, `recipe.yaml:12:5`, `size small`, `data: 8 minutes` or `default`; where another option's
+value is taken, its origin and its key."""
+
+Locate = Callable[[Key], Place | None]
+"""Where a path was written."""
+
+PARTS = ("data", "model", "training")
+EPOCHS, MAX_STEPS = ("training", "epochs"), ("training", "max_steps")
+"""Two ways to say how long training lasts. Steps count where both are written together; epochs that are written alone
+replace the steps of the layers below."""
+
+
+class Layers:
+    """The values of a recipe while its layers are merged, lowest first, and where each was written."""
+
+    def __init__(self, document: Document, base: Document | None = None) -> None:
+        self.document = document
+        self.documents = [document] if base is None else [base, document]
+        """Lowest first."""
+        self._implied: tuple[str, Origin] | None = None
+        """A task that no document names, and what implies it."""
+        self.values: dict[str, Any] = {}
+        self.places: dict[Key, Place] = {}
+        self._typed: type[Settings] | None = None
+
+    def task(self, changes: list[Override]) -> str:
+        """The task's name, from the overrides, the recipe, or an option that only one task has."""
+        place, name = self.top("task", changes)
+        if name is None:
+            name = self._implied_task(changes)
+        if not isinstance(name, str) or name not in TASKS.names():
+            raise RecipeError(f"{place} task: no task {name!r}; {nearest(str(name), TASKS.names())}")
+        return name
+
+    def _implied_task(self, changes: list[Override]) -> str:
+        """The task of a recipe that names none, from the options that tasks declare for it."""
+        implied = {}
+        for task in TASKS.names():
+            for key in task_info(task).implied_by:
+                path = tuple(key.split("."))
+                if any(path in document.places for document in self.documents) or any(
+                    change.path[: len(path)] == path for change in changes
+                ):
+                    implied[task] = key
+        if len(implied) != 1:
+            why = f" ({' and '.join(implied.values())} imply different ones)" if implied else ""
+            raise RecipeError(f"{self.document.name}: no task{why}; write task: with one of {', '.join(TASKS.names())}")
+        ((task, key),) = implied.items()
+        self._implied = task, f"implied by {key}"
+        return task
+
+    def move_sections(self, sections: Sections, typed: type[Settings]) -> None:
+        """Move what stands under the task's own top-level keys to where it belongs in `typed`."""
+        self.documents = [moved_document(document, sections, typed) for document in self.documents]
+
+    def top(self, key: str, changes: list[Override]) -> tuple[str, Any]:
+        """Place and value of a top-level key, before anything is merged."""
+        place, value = self.document.name, None
+        for document in self.documents:
+            if key in document.values:
+                place, value = document.places[(key,)].value, document.values[key]
+        for change in changes:
+            if change.path == (key,):
+                place, value = change.source, change.value
+        return place, value
+
+    def stack(self, typed: type[Settings], settings: TaskSettings, changes: list[Override]) -> None:
+        """Preset, then recipes, then overrides."""
+        self._typed = typed
+        place, size = self.top("size", changes)
+        size = "default" if size is None else size
+        preset: Mapping[str, Any] = {}
+        if isinstance(size, str):
+            sizes = settings.sizes_of(self._kind(changes))
+            preset = sizes.get(size, {})
+            if size not in sizes and size != "default":
+                hint = nearest(size, list(sizes)) if sizes else "this task has no sizes"
+                raise RecipeError(f"{place} size: no size {size!r}; {hint}")
+        self._merge(typed, preset, (), lambda path: Place.of(f"size {size}"))
+        self.places = {path: place for path, place in self.places.items() if not isinstance(self._at(path), dict)}
+        self._merge(typed, {part: {} for part in PARTS}, (), lambda path: None)
+        if self._implied is not None:
+            task, origin = self._implied
+            self._merge(typed, {"task": task}, (), lambda path: Place.of(origin))
+        for document in self.documents:
+            # `training:` with nothing under it is a section left empty, not null
+            written = {key: {} if value is None and key in PARTS else value for key, value in document.values.items()}
+            self._merge(typed, written, (), document.places.get)
+            if _holds(written, EPOCHS) and not _holds(written, MAX_STEPS):
+                where = document.places.get(EPOCHS, Place.of(document.name))
+                self._set(typed, Override(MAX_STEPS, None, where.value))
+        for change in changes:
+            self._set(typed, change)
+        epochs = next((change for change in changes if gives(change, EPOCHS)), None)
+        if epochs is not None and not any(gives(change, MAX_STEPS) for change in changes):
+            self._set(typed, Override(MAX_STEPS, None, epochs.source))
+
+    def take_synonyms(self, typed: type[Settings], synonyms: Mapping[str, str]) -> None:
+        """Give each option that has no value the one that was written under its synonym (`TaskInfo.synonyms`)."""
+        for second, first in synonyms.items():
+            path = tuple(second.split("."))
+            value = self._written(path)
+            if value is not None and self._written(tuple(first.split("."))) is None:
+                self._set(typed, Override(tuple(first.split(".")), value, f"{self.places[path].value} {second}"))
+
+    def _written(self, path: Key) -> Any:
+        """The value at `path`; None where there is none."""
+        value: Any = self.values
+        for part in path:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def _kind(self, changes: list[Override]) -> Any:
+        """The value of `model.kind`, before anything is merged."""
+        kind = None
+        for document in self.documents:
+            written = document.values.get("model")
+            kind = written.get("kind", kind) if isinstance(written, Mapping) else kind
+        for change in changes:
+            if change.path == ("model", "kind"):
+                kind = change.value
+            elif change.path == ("model",) and isinstance(change.value, Mapping):
+                kind = change.value.get("kind", kind)
+        return kind
+
+    def _merge(self, within: Any, upper: Mapping[str, Any], path: Key, place: Locate) -> None:
+        """Merge `upper` into the values under `path`; `within` is the settings class there, if any."""
+        target = self._at(path)
+        for key, value in upper.items():
+            self._put(_inner(within, key), target, (*path, key), value, place)
+
+    def _put(self, inner: Any, target: Any, path: Key, value: Any, place: Locate) -> None:
+        """Set one value: sections are merged, anything else is replaced."""
+        key: Any = int(path[-1]) if isinstance(target, list) else path[-1]
+        if inner is not None and isinstance(value, Mapping):
+            below = target.get(key) if isinstance(target, dict) else target[key]
+            if not isinstance(below, dict):
+                target[key] = {}
+            self._note(path, place)
+            self._merge(inner, value, path, place)
+            return
+        for old in [known for known in self.places if known[: len(path)] == path]:
+            del self.places[old]
+        target[key] = copy.deepcopy(value)
+        for below_path in _paths(value, path):
+            self._note(below_path, place)
+
+    def _note(self, path: Key, place: Locate) -> None:
+        found = place(path)
+        if found is not None:
+            self.places[path] = found
+
+    def _at(self, path: Key) -> Any:
+        value: Any = self.values
+        for part in path:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        return value
+
+    def _set(self, typed: type[Settings], change: Override) -> None:
+        """Apply one override, creating missing sections above it."""
+        within: Any = typed
+        target: Any = self.values
+        for depth, part in enumerate(change.path[:-1], start=1):
+            path = change.path[:depth]
+            if isinstance(target, list):
+                self._check_position(change, target, part)
+                target = target[int(part)]
+                continue
+            within = _inner(within, part)
+            if not isinstance(target.get(part), dict | list):
+                self._put(None, target, path, {}, lambda _: Place.of(change.source))
+            target = target[part]
+        if isinstance(target, list):
+            self._check_position(change, target, change.path[-1])
+        elif not isinstance(target, dict):
+            raise RecipeError(
+                f"{change.source} {'.'.join(change.path)}: no such option, as the one above it is a single value"
+            )
+        inner = _inner(within, change.path[-1])
+        self._put(inner, target, change.path, change.value, lambda _: Place.of(change.source))
+
+    @staticmethod
+    def _check_position(change: Override, target: list[Any], part: str) -> None:
+        if not (part.isdecimal() and int(part) < len(target)):
+            raise RecipeError(
+                f"{change.source} {'.'.join(change.path)}: {part} is no position in a list of {len(target)}"
+            )
+
+    def fill(self, path: Key, value: str) -> None:
+        """Put `value` where nothing was written, with itself as its origin."""
+        self._put(None, self._at(path[:-1]), path, value, lambda _: Place.of(value))
+
+    def json(self) -> str:
+        """The values as JSON, the form in which pydantic is strict but takes lists for tuples."""
+        try:
+            text = json.dumps(self.values, default=_plain, ensure_ascii=False)
+            text.encode("utf-8")
+            return text
+        except UnicodeEncodeError:  # the name of a file, given from Python
+            wrong = next((path for path in _paths(self.values, ()) if _is_not_utf8(self._at(path))), ())
+            place = f"{self.origin(wrong)} {'.'.join(wrong)}".strip()
+            raise RecipeError(f"{place}: {self._at(wrong)!r} is not UTF-8, as recipes are; rename it") from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RecipeError(f"{self.document.name}: a value that YAML can't express: {error}") from None
+
+    def origins(self, resolved: Mapping[str, Any]) -> dict[Key, Origin]:
+        """Where every value of the resolved recipe came from."""
+        return {path: self.origin(path) for path in _leaves(resolved, ())}
+
+    def origin(self, path: Key) -> Origin:
+        """Where the value at `path` was written."""
+        for length in range(len(path), 0, -1):
+            place = self.places.get(path[:length])
+            # a mapping above the value says nothing about it; a short form (`data: folder`) does
+            if place and (length == len(path) or not isinstance(self._at(path[:length]), dict)):
+                return place.value
+        return self._inherited(path) or "default"
+
+    def _inherited(self, path: Key) -> Origin | None:
+        """Where the value of another section was written that stands for the one at `path` (`Settings.inherits`)."""
+        within = self._typed
+        for depth, key in enumerate(path):
+            if within is None:
+                return None
+            if (shared := within.inherits.get(key)) is not None:
+                other = (*path[:depth], shared, *path[depth + 1 :])
+                return f"{self.places[other].value} {'.'.join(other)}" if other in self.places else None
+            within = _inner(within, key)
+        return None
+
+
+def _inner(within: type[Settings] | None, key: str) -> type[Settings] | None:
+    if within is None or key not in within.model_fields:
+        return None
+    return section(within.model_fields[key].annotation)
+
+
+def _holds(values: Mapping[str, Any], path: Key) -> bool:
+    """Whether something other than null is written at `path`."""
+    found: Any = values
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found is not None
+
+
+def gives(change: Override, path: Key) -> bool:
+    """Whether an override sets the option at `path`, by itself or within a section."""
+    depth = len(change.path)
+    return change.path == path[:depth] and (depth == len(path) or _holds(change.value, path[depth:]))
+
+
+def _paths(value: Any, path: Key) -> list[Key]:
+    """`path` and every path below it in a plain value."""
+    found = [path]
+    if isinstance(value, Mapping):
+        items: Iterable[tuple[Any, Any]] = value.items()
+    else:
+        items = enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, child in items:
+        found.extend(_paths(child, (*path, str(key))))
+    return found
+
+
+def _leaves(value: Any, path: Key) -> list[Key]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, child in value.items() for leaf in _leaves(child, (*path, str(key)))]
+    return [path]
+
+
+def _is_not_utf8(value: Any) -> bool:
+    return isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Settings):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} {value!r}")
+
 
 # -------------------------- A recipe: one document with the task, the data, the model and the training
 
@@ -182,7 +635,7 @@ def resolve_document(
                 layers.fill(tuple(map(str, one["loc"])), REQUIRED)
             recipe = typed.model_validate_json(layers.json(), strict=True)
     except ValidationError as error:
-        lines = mistakes.lines(error, typed, layers.values, layers.places, document.name)
+        lines = mistake_lines(error, typed, layers.values, layers.places, document.name)
         raise RecipeError("\n".join(lines)) from None
     unknown = [
         f"{layers.origin(path)} {'.'.join(path)}: {kind} {name!r} is not known; {hint}"

@@ -1,20 +1,27 @@
-"""The base of every settings class."""
+"""Settings: the base class, the options that a class describes, and mistakes in them as one line each."""
 
 from __future__ import annotations
 
 import ast
+import difflib
 import functools
 import inspect
 import itertools
+import json
 import textwrap
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, ErrorDetails
 
-from phonate.config.errors import InputError
+from phonate.config.documents import Key, Place, parse_value
+from phonate.config.errors import InputError, RecipeError
+from phonate.config.registry import Named, load, nearest
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -31,9 +38,7 @@ class _OneLineErrors(ModelMetaclass):
             try:
                 return super().__call__(*args, **values)
             except ValidationError as error:
-                from phonate.config.mistakes import call_lines
-
-                raise InputError("\n".join(call_lines(error, cls, values))) from None
+                raise InputError("\n".join(call_mistake_lines(error, cls, values))) from None
 
 
 class Settings(BaseModel, metaclass=_OneLineErrors):
@@ -94,3 +99,384 @@ def _documentation(cls: type[Settings]) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     found[name] = inspect.cleandoc(text)
     return found
+
+
+# ------------------ The options of settings classes, for error messages, the reference and `explain`
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a recipe."""
+
+    path: tuple[str, ...]
+    field: FieldInfo
+    owner: type[Settings]
+    """The settings class of the field."""
+
+    @property
+    def key(self) -> str:
+        """Its dotted path."""
+        return ".".join(self.path)
+
+    @property
+    def description(self) -> str:
+        """The docstring under the field, on one line."""
+        text = self.field.description or self.owner.documentation().get(self.path[-1], "")
+        return " ".join(text.split())
+
+
+def section(annotation: Any) -> type[Settings] | None:
+    """The settings class that a field holds: of `X`, `X | None` or `Annotated[X, ...]`, but not of lists."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return annotation
+    origin = get_origin(annotation)
+    if origin in (list, tuple, dict, set, frozenset):
+        return None
+    return next((found for part in get_args(annotation) if (found := section(part))), None)
+
+
+def _sections(annotation: Any) -> list[type[Settings]]:
+    """All settings classes in a type, including those of list items and mapping values."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _sections(part)]
+
+
+def options(settings: type[Settings], prefix: tuple[str, ...] = ()) -> Iterator[Option]:
+    """Every option under `settings`, depth first in the order of declaration; sections are not listed."""
+    for name, info in settings.model_fields.items():
+        inner = section(info.annotation)
+        if inner is None:
+            yield Option((*prefix, name), info, settings)
+        else:
+            yield from options(inner, (*prefix, name))
+
+
+def _classes_at(settings: type[Settings], path: tuple[str, ...]) -> list[type[Settings]]:
+    """The settings classes whose options may stand under `path`."""
+    classes: list[type[Settings]] = [settings]
+    for part in path:
+        fields = [found.model_fields[part] for found in classes if part in found.model_fields]
+        if fields:
+            classes = [inner for info in fields for inner in _sections(info.annotation)]
+    return classes
+
+
+def names_at(settings: type[Settings], path: tuple[str, ...]) -> list[str]:
+    """The option names that may stand under `path`."""
+    return sorted({name for found in _classes_at(settings, path) for name in found.model_fields})
+
+
+def refusal(settings: type[Settings], path: tuple[str, ...]) -> str | None:
+    """Why there is no option at `path`, where a settings class says so (`Settings.refused_keys`)."""
+    return next(
+        (found.refused_keys[path[-1]] for found in _classes_at(settings, path[:-1]) if path[-1] in found.refused_keys),
+        None,
+    )
+
+
+def option_at(settings: type[Settings], path: tuple[str, ...]) -> Option | None:
+    """The option at `path`, or none."""
+    option: Option | None = None
+    current: type[Settings] | None = settings
+    for part in path:
+        if current is None or part not in current.model_fields:
+            return None
+        option = Option(path, current.model_fields[part], current)
+        current = section(option.field.annotation)
+    return option
+
+
+def takes_text(settings: type[Settings], path: tuple[str, ...]) -> bool:
+    """Whether the option at `path` is a text, or null, and nothing else."""
+    option = option_at(settings, path)
+    return option is not None and _is_text(option.field.annotation)
+
+
+def _is_text(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _is_text(get_args(annotation)[0])
+    members = [part for part in get_args(annotation) if part is not NoneType]
+    return annotation is str or (get_origin(annotation) in (Union, UnionType) and all(map(_is_text, members)))
+
+
+def describe(settings: type[Settings], path: tuple[str, ...]) -> str:
+    """The docstring of the option at `path`, or nothing."""
+    option = option_at(settings, path)
+    return option.description if option else ""
+
+
+def unknown_names(settings: Settings, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, str, str]]:
+    """Path, kind, name and hint of each name in `settings` that is not in its registry (see `Named`)."""
+    for key, info in type(settings).model_fields.items():
+        value, path = getattr(settings, key), (*prefix, key)
+        if isinstance(value, Settings):
+            yield from unknown_names(value, path)
+        elif isinstance(value, tuple | list):
+            for index, item in enumerate(value):
+                if isinstance(item, Settings):
+                    yield from unknown_names(item, (*path, str(index)))
+        for mark in info.metadata:
+            if isinstance(mark, Named):
+                registry = load(mark.registry)
+                for name, place in _names(value, path):
+                    if name not in registry.names():
+                        yield place, registry.kind, name, nearest(name, registry.names())
+
+
+def _names(value: Any, path: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """The names that a `Named` field holds, and their paths: its text, or the keys of its mapping."""
+    if isinstance(value, dict):
+        return [(name, (*path, name)) for name in value]
+    return [(value, path)] if isinstance(value, str) else []
+
+
+# ------------------------- Other projects' names for our options: each is refused with the name to use
+
+ELSEWHERE = {
+    "learning_rate": "training.optimizer.lr",
+    "lr": "training.optimizer.lr",
+    "optimizer_type": "training.optimizer.type",
+    "scheduler_type": "training.scheduler.type",
+    "lr_scheduler_type": "training.scheduler.type",
+    "warmup_steps": "training.scheduler.warmup_steps",
+    "weight_decay": "training.optimizer.weight_decay",
+    "num_epochs": "training.epochs",
+    "num_train_epochs": "training.epochs",
+    "num_steps": "training.max_steps",
+    "seed": "training.random_seed",
+    "gradient_clip": "training.gradient_clipping",
+    "max_grad_norm": "training.gradient_clipping",
+    "accumulation_steps": "training.gradient_accumulation_steps",
+    "use_amp": "training.mixed_precision",
+    "use_mixed_precision": "training.mixed_precision",
+    "precision": "training.mixed_precision",
+    "fp16": "training.mixed_precision",
+    "bf16": "training.mixed_precision",
+    "per_device_train_batch_size": "training.batch_size",
+    "batch_size": "training.batch_size",
+    "num_workers": "training.performance.num_workers",
+    "dataloader_num_workers": "training.performance.num_workers",
+    "save_interval": "training.checkpoint.interval",
+    "save_every": "training.checkpoint.interval",
+    "save_steps": "training.checkpoint.interval",
+    "checkpoint_dir": "training.checkpoint.save_dir",
+    "max_checkpoints": "training.checkpoint.save_total_limit",
+    "save_total_limit": "training.checkpoint.save_total_limit",
+    "log_interval": "training.logging.interval",
+    "logging_steps": "training.logging.interval",
+    "use_wandb": "training.logging.wandb",
+    "validate_interval": "training.validation.interval",
+    "validate_every": "training.validation.interval",
+    "eval_steps": "training.validation.interval",
+    "early_stopping_patience": "training.early_stopping.patience",
+    "early_stopping_min_delta": "training.early_stopping.min_delta",
+    "loss_weights": "training.loss.weights",
+    "loss_type": "training.loss.main",
+    "corpus": "data.path",
+    "data_dir": "data.path",
+    "validation_split": "data.validation",
+    "val_split": "data.validation",
+    "test_mode": "data.limit",
+    "model_size": "size",
+    "enable_profiling": "training.performance.profile_batches",
+    "hardware": "training.performance",
+    "monitoring": "training.logging",
+    "wandb_run_name": "training.logging.wandb_name",
+    "log_level": "training.logging.verbosity",
+    "model_path": "model.name",
+    "audio_tokenizer_path": "model.codec",
+    "gradient_checkpointing": "model.gradient_checkpointing",
+    "r": "model.lora.rank",
+    "lora_alpha": "model.lora.alpha",
+    "lora_dropout": "model.lora.dropout",
+    "target_modules": "model.lora.targets",
+    "target_modules_mode": "model.lora.mode",
+    "use_rslora": "model.lora.rslora",
+    "use_dora": "model.lora.dora",
+    "chatml_file": "data.path",
+    "data_path": "data.path",
+    "min_audio_duration": "data.min_seconds",
+    "max_audio_duration": "data.max_seconds",
+    "min_text_length": "data.min_characters",
+    "max_text_length": "data.max_tokens",
+    "enable_curriculum_learning": "training.loss.curriculum_steps",
+}
+"""Their last key -> our path."""
+
+
+# --------------------- Pydantic's errors as one line each: place, option, what is wrong, how to fix it
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "path_type": "a path",
+    "none_required": "null",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "set_type": "a list",
+    "dict_type": "a mapping (key: value)",
+    "model_type": "a mapping (key: value)",
+    "model_attributes_type": "a mapping (key: value)",
+    "literal_error": "{expected}",
+    "greater_than": "a number > {gt}",
+    "greater_than_equal": "a number >= {ge}",
+    "less_than": "a number < {lt}",
+    "less_than_equal": "a number <= {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "string_pattern_mismatch": "text like {pattern}",
+    "too_short": "at least {min_length} items",
+    "too_long": "at most {max_length} items",
+}
+"""Pydantic's error types -> what was expected, filled in from the error's context."""
+
+_ABSENT = {"missing", "extra_forbidden"}
+
+
+def mistake_lines(
+    error: ValidationError, root: type[Settings], values: Any, places: Mapping[Key, Place], name: str
+) -> list[str]:
+    """One line for each mistake, in the order in which they were written.
+
+    `root` is the settings class that refused `values`; `places` says where each path was written and `name`
+    is the document's, for options that are missing altogether.
+    """
+    found: dict[Key, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False):
+        found.setdefault(_path(detail, values), []).append(detail)
+    order = {path: position for position, path in enumerate(places)}
+    written = sorted(found.items(), key=lambda item: order.get(item[0], order.get(item[0][:-1], len(order))))
+    return [_line(path, details, root, places, name) for path, details in written]
+
+
+def call_mistake_lines(error: ValidationError, root: type[Settings], values: Mapping[str, Any]) -> list[str]:
+    """One line for each mistake in `root(**values)`, such as `AudioConfig.hop: no such option; did you mean ...?`."""
+    found: dict[Key, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False):
+        found.setdefault(_path(detail, dict(values)), []).append(detail)
+    return [_call_line(path, details, root) for path, details in found.items()]
+
+
+def _call_line(path: Key, details: list[ErrorDetails], root: type[Settings]) -> str:
+    key = ".".join([root.__name__, *path])
+    kinds = {detail["type"] for detail in details}
+    if "missing" in kinds:
+        return f"{key}: missing required option"
+    if "extra_forbidden" in kinds:
+        return f"{key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
+    return f"{key}: {_refused(details)}"
+
+
+def _refused(details: list[ErrorDetails], written: str | None = None) -> str:
+    """What is wrong with a value, and what was given. `written`: a number as it was written."""
+    given = details[0]["input"]
+    shown = written or _quoted(given)
+    got = f", got {shown}"
+    own = [str(detail["ctx"]["error"]) for detail in details if detail["type"] == "value_error"]
+    if own:
+        return own[0] + ("" if isinstance(given, dict) else got)
+    return f"expected {_expected(details)}{got}{_remedy(given, shown, {detail['type'] for detail in details})}"
+
+
+def _path(detail: ErrorDetails, values: Any) -> Key:
+    """The path in the document. Pydantic mixes the tried members of unions into it; those are left out."""
+    path: list[str] = []
+    location = detail["loc"]
+    for index, part in enumerate(location):
+        last = index == len(location) - 1
+        if isinstance(values, dict) and str(part) in values:
+            values = values[str(part)]
+        elif isinstance(values, list) and isinstance(part, int) and part < len(values):
+            values = values[part]
+        elif not (last and detail["type"] in _ABSENT):
+            continue
+        path.append(str(part))
+    return tuple(path)
+
+
+def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: Mapping[Key, Place], name: str) -> str:
+    kinds = {detail["type"] for detail in details}
+    place = places[path] if path in places else Place.of(name)
+    key = place.written or ".".join(path)
+    if "missing" in kinds:
+        meaning = describe(root, path).rstrip(".")
+        above = [path[:length] for length in range(len(path) - 1, 0, -1)]
+        nearest_key = next((places[upper].key for upper in above if upper in places), name)
+        if path[-1].isdecimal():
+            return f"{nearest_key} {key}: missing, the list is too short"
+        return f"{nearest_key} {key}: missing required option" + (f" ({meaning})" if meaning else "")
+    if "extra_forbidden" in kinds:
+        return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
+    where = f"{place.value} {key}".rstrip()
+    return f"{where}: {_refused(details, place.text)}"
+
+
+def instead(path: Key, root: type[Settings]) -> str:
+    """What to write instead of an option that does not exist."""
+    known = names_at(root, path[:-1])
+    last = path[-1]
+    elsewhere = ELSEWHERE.get(last)
+    if elsewhere and last not in known:
+        *above, name = elsewhere.split(".")
+        if name in names_at(root, tuple(above)):  # some belong to tasks with recordings
+            return f"phonate calls it {elsewhere}"
+    synonyms = [name for name in known if elsewhere and ELSEWHERE.get(name) == elsewhere]
+    near = synonyms or difflib.get_close_matches(last, known, n=1, cutoff=0.6)
+    near = near or [name for name in known if name.startswith(f"{last}_") or name.endswith(f"_{last}")]
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    paths = [option.path for option in options(root) if last in option.path]
+    deeper = dict.fromkeys(".".join(found[: found.index(last) + 1]) for found in paths)
+    if deeper:
+        return f"did you mean {' or '.join(deeper)}?"
+    return "the options are " + ", ".join(known) if known else "nothing can be set here"
+
+
+def _expected(details: list[ErrorDetails]) -> str:
+    phrases = []
+    for detail in details:
+        template = _EXPECTED.get(detail["type"])
+        message = detail["msg"].removeprefix("Input should be ").replace("Input should ", "")
+        phrases.append(template.format(**detail.get("ctx", {})) if template else message)
+    return ", or ".join(dict.fromkeys(phrases))
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, str):
+        return repr(value if len(value) <= 60 else value[:57] + "...")
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def _remedy(given: Any, shown: str, kinds: set[str]) -> str:
+    """How to fix common slips: quoted numbers, YAML 1.1's booleans, 2.0 for 2."""
+    if isinstance(given, str) and kinds & {"int_type", "float_type"} and _is_number(given):
+        return f"; write {given.strip()} without quotes"
+    if isinstance(given, (int, float)) and kinds == {"string_type"}:
+        return f"; put it in quotes, as in '\"{shown}\"'"
+    if isinstance(given, str) and "bool_type" in kinds and given.lower() in {"yes", "no", "on", "off"}:
+        return f"; write {'true' if given.lower() in {'yes', 'on'} else 'false'}"
+    if isinstance(given, float) and "int_type" in kinds and given.is_integer():
+        return f"; write {int(given)}"
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    """Whether a YAML value is a number when it is written without quotes."""
+    try:
+        value = parse_value(text, "")
+    except RecipeError:
+        return False
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

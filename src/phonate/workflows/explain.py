@@ -11,10 +11,8 @@ from typing import Any
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from phonate.config.documents import read
-from phonate.config.layers import parse_overrides
-from phonate.config.options import describe, option_at, section
-from phonate.config.resolve import REQUIRED, Resolved, recipe_class, task_of, to_yaml
-from phonate.config.settings import Settings
+from phonate.config.resolve import REQUIRED, Resolved, parse_overrides, recipe_class, task_of, to_yaml
+from phonate.config.settings import Settings, describe, option_at, section
 from phonate.config.tasks import task_info
 
 

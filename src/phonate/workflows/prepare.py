@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from phonate.config.errors import InputError, PhonateError
-from phonate.config.layers import parse_overrides
-from phonate.config.options import takes_text
-from phonate.config.resolve import Recipe
+from phonate.config.resolve import Recipe, parse_overrides
+from phonate.config.settings import takes_text
 from phonate.data.manifests.manifest import check_corpus, list_corpus
 from phonate.data.manifests.rows import Row, official_split
 from phonate.data.manifests.validation import of_trained_speakers, validate
 from phonate.data.parallel import Progress
 from phonate.data.settings import ConversationData, RecordingData, VoiceData
 from phonate.tasks.cloning.settings import CloningData
+from phonate.training.plan import plan
 from phonate.workflows.datasets.transcripts import transcribe
-from phonate.workflows.plan import plan
 
 logger = logging.getLogger("phonate")
 

@@ -21,12 +21,12 @@ from phonate.compute import device as devices
 from phonate.compute import distributed
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
-from phonate.config.layers import Overrides
-from phonate.config.resolve import Resolved
+from phonate.config.resolve import Overrides, Resolved
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.loading import changed_settings, load, load_first_intact
 from phonate.training.checkpoints.resolve import save_dir
+from phonate.training.plan import Plan, plan
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.step import accumulation_groups
@@ -34,8 +34,7 @@ from phonate.training.task import Task
 from phonate.training.tracking.console import log_file
 from phonate.training.trainer import Trainer
 from phonate.workflows.datasets.transcripts import transcribe
-from phonate.workflows.plan import Plan, plan
-from phonate.workflows.tuning import tune
+from phonate.workflows.tuning import Search, tune
 
 MIN_STEPS, MAX_STEPS = 3, 30
 # --------------------------------------------------------------------------- `phonate train --dry-run`
@@ -161,9 +160,9 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
     transcribed = transcribe(plan.written.recipe.data)
     settings = plan.settings
     if plan.is_search and not dry_run:
-        search = tune(plan)
-        best = search.best
-        return Trained(Run(search.run.path / best.run), {settings.tuning.metric: best.metric or 0.0}, best.step)
+        found = search(plan)
+        best = found.best
+        return Trained(Run(found.run.path / best.run), {settings.tuning.metric: best.metric or 0.0}, best.step)
     device = plan.device
     if settings.performance.threads is not None:
         torch.set_num_threads(settings.performance.threads)
@@ -194,6 +193,15 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
             )
             metrics = trainer.fit(checkpoint)
     return Trained(run, metrics, trainer.step)
+
+
+def search(plan: Plan) -> Search:
+    """Search for hyperparameters as planned; see `tune`."""
+    return tune(plan, _steps)
+
+
+def _steps(plan: Plan, callbacks: Sequence[Callback]) -> int:
+    return train_plan(plan, callbacks=callbacks).step
 
 
 def start_ranks(settings: TrainingSettings, device: torch.device, several_phases: bool) -> Ranks:

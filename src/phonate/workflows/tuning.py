@@ -17,7 +17,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,26 +25,25 @@ from typing import Any, Literal
 from phonate.compute.resources import Mode
 from phonate.config.documents import Document
 from phonate.config.errors import InputError, TrainingError, optional_package
-from phonate.config.layers import Override, parse_overrides
 from phonate.config.randomness import derived_seed
+from phonate.config.resolve import Override, parse_overrides
 from phonate.config.tasks import task_info
 from phonate.training.callbacks import Callback, TrainerView
 from phonate.training.metrics import MetricWatch, direction_of
 from phonate.training.metrics import Mode as MetricMode
+from phonate.training.plan import TRIALS, Plan, plan
 from phonate.training.run import Run
 from phonate.training.settings import RangeSettings, TrainingSettings, TuningSettings
-from phonate.workflows.plan import Plan
 
 # ----------------------- One run of a search: a recipe with proposed values, trained in its own folder
-
-TABLE = "trials.csv"
-"""File in a search's folder with its runs."""
 
 State = Literal["complete", "pruned", "failed"]
 Values = Mapping[str, Any]
 """Option path -> value."""
 IsHopeless = Callable[[int, float], bool]
 """Called with the step and the metric of each validation; returns whether to stop the run."""
+Train = Callable[[Plan, Sequence[Callback]], int]
+"""Trains what was planned, with further callbacks; returns the number of steps."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +102,13 @@ class Experiment:
     mode: Mode
     device: str | None
     plugins: tuple[Path, ...]
+    train: Train
 
     def run(self, number: int, values: Values, name: str, is_hopeless: IsHopeless) -> Trial:
         """Train with `values` in RUN/trials/`name`, or resume an interrupted run there.
 
         After an InputError or TrainingError (such as a non-finite loss) the run is failed; other errors are raised.
         """
-        from phonate.workflows.plan import plan
-        from phonate.workflows.train import train_plan
-
         callback = TuningCallback(self.settings, is_hopeless)
         folder = self.folder / "trials" / name
         resume = "auto" if folder.exists() else None
@@ -129,7 +126,7 @@ class Experiment:
                 output=folder,
                 plugins=self.plugins,
             )
-            step = train_plan(planned, callbacks=[callback]).step
+            step = self.train(planned, [callback])
         except (InputError, TrainingError) as error:
             reason = str(error)
         state: State = "failed" if reason else "pruned" if callback.pruned else "complete"
@@ -380,8 +377,8 @@ class Search:
         ]
 
 
-def tune(plan: Plan) -> Search:
-    """Run the search described by `training.tuning` of a planned recipe in the plan's folder.
+def tune(plan: Plan, train: Train) -> Search:
+    """Run the search that `training.tuning` of a planned recipe describes in the plan's folder, each run by `train`.
 
     Writes `study.log` (Optuna), the runs `trials/trial-0000` and so on, `trials.csv`, and `best.yaml`, the recipe of
     the best run. With `resume` ("auto" or a search's folder) it continues an interrupted search, or adds runs after
@@ -408,6 +405,7 @@ def tune(plan: Plan) -> Search:
             mode=plan.mode,
             device=plan.asked_device,
             plugins=tuple(Path(record["path"]) for record in plan.plugins),
+            train=train,
         )
         found: list[Trial] = []
         for trial in _trials(experiment, settings.random_seed):
@@ -418,7 +416,7 @@ def tune(plan: Plan) -> Search:
                 raise TrainingError(f"training.tuning: the first {_FIRST_FAILURES} runs failed: {trial.reason}")
     search = Search(run, tuple(found), settings)
     if all(one.state != "complete" for one in found):
-        raise TrainingError(f"{run.path}: none of the {len(found)} runs completed; {TABLE} lists the reasons")
+        raise TrainingError(f"{run.path}: none of the {len(found)} runs completed; {TRIALS} lists the reasons")
     return search
 
 
@@ -434,7 +432,7 @@ def _write(search: Search) -> None:
     csv.writer(table).writerows(
         [[*search.header(), "reason"], *_with_reasons(search)],
     )
-    search.run.write(TABLE, table.getvalue())
+    search.run.write(TRIALS, table.getvalue())
     if any(one.state == "complete" for one in search.trials):
         shutil.copyfile(search.run.path / search.best.run / "recipe.yaml", search.run.path / BEST)
 

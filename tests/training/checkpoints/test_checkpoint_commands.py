@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from small_checkpoints import flip_bit, save
 
-from phonate.cli.commands import checkpoints
+from phonate.cli import runs
 from phonate.config.errors import CheckpointError, InputError
 from phonate.training.checkpoints import CheckpointManager, files, listing, manifest
 
@@ -31,8 +31,8 @@ def run(tmp_path: Path) -> Path:
 
 def call(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
-    checkpoints.add_arguments(parser)
-    return checkpoints.run(parser.parse_args([str(argument) for argument in arguments]))
+    runs.checkpoints_arguments(parser)
+    return runs.checkpoints(parser.parse_args([str(argument) for argument in arguments]))
 
 
 def call_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
@@ -188,5 +188,5 @@ def test_a_checkpoint_that_training_replaces_meanwhile_is_not_damaged(
 
 
 def test_listing_needs_no_torch() -> None:
-    code = "import sys, phonate.cli.commands.checkpoints; sys.exit('torch' in sys.modules)"
+    code = "import sys, phonate.cli.checkpoints; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

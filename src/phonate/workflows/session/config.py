@@ -10,16 +10,15 @@ from typing import Any, Literal
 
 from pydantic import ValidationError, create_model, field_validator
 
-from phonate.config import mistakes
 from phonate.config.documents import Document, read
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.registry import nearest
 from phonate.config.resolve import Recipe, recipe_class
-from phonate.config.settings import Settings
+from phonate.config.settings import Settings, instead, mistake_lines
 from phonate.config.tasks import TASKS, SessionInfo, referred, task_info, task_settings
 from phonate.data.voices.settings import VoiceRules
-from phonate.workflows.plan import Plan, plan
-from phonate.workflows.session.notice_settings import NoticeSettings
+from phonate.training.plan import Plan, plan
+from phonate.workflows.session.notices import NoticeSettings
 
 # -------------------------------------- The tasks that a session trains, as they declare it themselves
 
@@ -246,7 +245,7 @@ def _refuse_unknown_keys(document: Document, unknown: list[str]) -> None:
     whole = create_model("SessionRecipe", __base__=recipe_class(default_task("texts")), session=(SessionSettings, ...))
     place = document.places
     raise RecipeError(
-        "\n".join(f"{place[key,].key} {key}: no such option; {mistakes.instead((key,), whole)}" for key in unknown)
+        "\n".join(f"{place[key,].key} {key}: no such option; {instead((key,), whole)}" for key in unknown)
     )
 
 
@@ -256,7 +255,7 @@ def _settings(document: Document) -> SessionSettings:
     try:
         return _Section.model_validate_json(json.dumps(part), strict=True).session
     except ValidationError as error:
-        raise RecipeError("\n".join(mistakes.lines(error, _Section, part, document.places, document.name))) from None
+        raise RecipeError("\n".join(mistake_lines(error, _Section, part, document.places, document.name))) from None
 
 
 def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -21,8 +21,8 @@ from phonate.data.voices.features import Extracted, extract_features, voice_prof
 from phonate.data.voices.files import VoiceDataDetector, VoiceFile, validate_voice_files
 from phonate.rendering import vocoder_conflict
 from phonate.training.checkpoints import best_or_latest
-from phonate.workflows.pages.voice_page import write_voice_page
-from phonate.workflows.plan import Plan
+from phonate.training.plan import Plan
+from phonate.workflows.pages.recordings import write_voice_page
 from phonate.workflows.session.config import default_task, needs_text
 from phonate.workflows.session.session import sample
 from phonate.workflows.session.work import MODEL, VOCODER, Work

@@ -15,8 +15,8 @@ from phonate.data.progress import Stage
 from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import best_or_latest, files, listing, manifest
 from phonate.training.checkpoints.resolve import is_checkpoint
+from phonate.training.plan import Plan
 from phonate.workflows.pages.report import write_report
-from phonate.workflows.plan import Plan
 from phonate.workflows.session.config import SessionConfig, default_recipe
 from phonate.workflows.session.log import SessionLog
 from phonate.workflows.session.session import SAMPLE, SessionState, sample

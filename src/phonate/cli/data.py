@@ -1,15 +1,4 @@
-"""Check a corpus, describe it, prepare it for training, or make one from long recordings or texts.
-
-check: which recordings can be used, and why the others can't; also for ChatML, the conversations of voice cloning.
-prepare: build the index and the cache that training reads. describe: speakers, minutes and lengths. PATH is a folder,
-a metadata file, or a recipe.
-
-prepare PATH --split --transcribe -o FOLDER makes a data set from a long recording or a folder of them: cut at pauses,
-transcribed by Whisper. check PATH --page OUT.html (prepare too) writes a page with the twenty worst clips, to listen
-to and to leave out.
-
-prepare PATH -o OUT.jsonl makes prompts and responses from a folder of texts, for language models.
-"""
+"""`phonate data`: check, prepare and describe a corpus."""
 
 from __future__ import annotations
 
@@ -22,7 +11,7 @@ FURTHER = "further"  # outcomes of the other corpora that a recipe names
 _LONG = {"dropped", "made", "worst", FURTHER}  # lists that only --json prints
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def data_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate data`."""
     parser.add_argument("action", choices=("check", "prepare", "describe"))
     parser.add_argument("path", metavar="PATH", help="a folder, a metadata file, or a recipe")
@@ -42,8 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the action; returns 2 when a check finds nothing that can be used."""
+def data(args: argparse.Namespace) -> int:
+    """Check a corpus, describe it, prepare it for training, or make one from long recordings or texts.
+
+    check: which recordings can be used, and why the others can't; also for ChatML, the conversations of voice cloning.
+    prepare: build the index and the cache that training reads. describe: speakers, minutes and lengths. PATH is a
+    folder, a metadata file, or a recipe.
+
+    prepare PATH --split --transcribe -o FOLDER makes a data set from a long recording or a folder of them: cut at
+    pauses, transcribed by Whisper. check PATH --page OUT.html (prepare too) writes a page with the twenty worst clips,
+    to listen to and to leave out.
+
+    prepare PATH -o OUT.jsonl makes prompts and responses from a folder of texts, for language models.
+    """
     from phonate.cli.output import print_json
 
     _refuse_useless_options(args)
@@ -100,9 +100,9 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
         settings = prepare.corpus_settings(args.path, args.cache_dir, args.overrides)
         outcome = actions[args.action](settings, progress)
     if args.page is not None and (args.action != "check" or outcome["usable"]):
-        from phonate.workflows.pages.worst import write_page
+        from phonate.workflows.pages.recordings import write_worst_page
 
-        outcome = {**outcome, **write_page(settings.to_prepare[0], args.page, recogniser, progress)}
+        outcome = {**outcome, **write_worst_page(settings.to_prepare[0], args.page, recogniser, progress)}
     return outcome
 
 

@@ -1,27 +1,42 @@
-"""Voice profile as a single HTML page with charts and audio."""
+"""Pages about recordings: the profile of a voice, the worst clips of a corpus, who speaks when."""
 
 from __future__ import annotations
 
+import io
+import math
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import soundfile
 from markupsafe import Markup
 
-from phonate.audio.decoding import read_start, resample
+from phonate.audio.decoding import read_blocks, read_start, resample
 from phonate.audio.mel_scale import band_edges
 from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
-from phonate.config.errors import DataError
-from phonate.data.manifests.rows import Problem, printable
-from phonate.data.manifests.validation import FAILURES, Report, reason_of
+from phonate.config.errors import DataError, InputError, plain_file
+from phonate.data.annotations import SpeakerTurn
+from phonate.data.manifests.manifest import check_corpus
+from phonate.data.manifests.rows import Problem, printable, read_part
+from phonate.data.manifests.validation import FAILURES, Checked, Finding, Rates, Report, findings, has_words, reason_of
+from phonate.data.parallel import Progress
+from phonate.data.settings import RecordingData
 from phonate.data.voices.files import VoiceFile
 from phonate.data.voices.settings import VoiceRules
 from phonate.workflows.pages import plots
-from phonate.workflows.pages.plots import render, write_page
+from phonate.workflows.pages.plots import render, sound_url, write_page
 from phonate.workflows.pages.report import duration
+
+if TYPE_CHECKING:
+    from phonate.pretrained.transcription import Recogniser
+    from phonate.tasks.diarization.inference import Diarization
+
+
+# --------------------------------------------------------- The profile of a voice: charts and sounds
 
 _MOST_PROBLEMS = 200
 _MOST_CLIPS = 3  # number of worst and of typical recordings
@@ -87,9 +102,6 @@ def write_voice_page(
     return write_page(path, render("voice.html.jinja", page))
 
 
-# ---------------------------------------------------------------- words and figures
-
-
 def _summary(profile: dict[str, Any], report: Report) -> str:
     count, left_out = profile["sample_count"], report.listed - profile["sample_count"]
     rest = f"{left_out:,} more {'is' if left_out == 1 else 'are'} left out" if left_out else "none is left out"
@@ -136,9 +148,6 @@ def _recordings(count: int) -> str:
 
 def _counted(reasons: Any) -> list[dict[str, Any]]:
     return [{"reason": reason, "count": count} for reason, count in Counter(reasons).most_common()]
-
-
-# ---------------------------------------------------------------- charts
 
 
 def _chart(title: str, svg: str, note: str) -> dict[str, Any]:
@@ -212,9 +221,6 @@ def _durations(files: Sequence[VoiceFile]) -> dict[str, Any]:
     return _chart("Length of each recording, s", plots.bar_chart(edges, counts, label, "s"), note)
 
 
-# ---------------------------------------------------------------- refused recordings
-
-
 def _problems(report: Report) -> dict[str, list[Problem]]:
     return {"Refused": report.refused, "Warnings": report.warnings}
 
@@ -232,9 +238,6 @@ def _table(title: str, problems: Sequence[Problem], report: Report) -> dict[str,
 def _within(path: Path | str, report: Report) -> str:
     """Path of a recording relative to its folder."""
     return printable(str(path)).removeprefix(f"{report.path}{os.sep}")
-
-
-# ---------------------------------------------------------------- sounds
 
 
 def _listening(
@@ -274,3 +277,231 @@ def _clip(file: VoiceFile, report: Report, rules: VoiceRules) -> dict[str, str]:
     mel_TM = mel_decibels(magnitudes(resample(waveform, info.sample_rate, rules.sample_rate)), rules.sample_rate)
     picture = plots.data_url(plots.spectrogram_png(mel_TM.T), "image/png")
     return {**clip, "sound": plots.sound_url(heard, rate), "picture": picture}
+
+
+# --------------- The worst clips of a corpus: listen to them, tick those to leave out, save the list
+
+SHOWN = 20
+_BAD_WER = 0.3
+_MOST_SECONDS = 60.0  # maximum length of a clip in the page
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A clip with its findings."""
+
+    clip: Checked
+    found: list[Finding]
+    heard: str | None
+    """Transcript by the recogniser."""
+
+    @property
+    def score(self) -> float:
+        """Sort key: first the sum of the findings that are warnings, then the worst of the others."""
+        warned = sum(one.score for one in self.found if one.score >= 1.0)
+        return 10.0 * warned + max((one.score for one in self.found), default=0.0)
+
+
+def write_worst_page(
+    settings: RecordingData, page: str | Path, transcribe: Recogniser | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Write the page of the worst clips. Returns its path and the number of clips with findings.
+
+    With a recogniser, the transcript of each clip is compared with its text.
+    """
+    path = Path(page)
+    if path.suffix.lower() not in {".html", ".htm"}:
+        raise InputError(f"--page {page}: must be a file name that ends in .html")
+    clips, report = check_corpus(settings, progress)
+    rates = Rates.of(clips)
+    suspects = []
+    for done, clip in enumerate(clips, start=1):
+        heard = None
+        if transcribe is not None and has_words(clip.row.text):
+            heard = transcribe.transcribe(*read_part(clip.row))
+            if progress is not None:
+                progress("transcribing", done, len(clips))
+        suspects.append(Suspect(clip, [*findings(clip, rates), *_misheard(clip, heard)], heard))
+    worst = sorted(suspects, key=lambda one: (-one.score, one.clip.row.id))[:SHOWN]
+    try:
+        plain_file(path).parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_render(worst, report.path, len(clips)), encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise InputError(f"--page {page}: can't be written ({error.strerror}); choose another path") from error
+    odd = sum(any(finding.score >= 1.0 for finding in one.found) for one in suspects)
+    return {"page": str(path), "shown": len(worst), "with_findings": odd, "worst": [one.clip.row.id for one in worst]}
+
+
+def _misheard(clip: Checked, heard: str | None) -> list[Finding]:
+    from phonate.pretrained.transcription import word_error_rate
+
+    if heard is None:
+        return []
+    rate = word_error_rate([str(clip.row.text)], [heard])
+    return [Finding("different words", f"{100 * rate:.0f} % of the words are transcribed differently", rate / _BAD_WER)]
+
+
+def _render(worst: Sequence[Suspect], corpus: str, count: int) -> str:
+    clips = [_shown(one) for one in worst]
+    return render("worst.html.jinja", {"corpus": corpus, "count": count, "clips": clips})
+
+
+def _shown(one: Suspect) -> dict[str, Any]:
+    row = one.clip.row
+    found = sorted(one.found, key=lambda found: -found.score)
+    warned = [f"{finding.reason}: {finding.detail}" for finding in found if finding.score >= 1.0]
+    nearest = next((finding.detail for finding in found if finding.score > 0.0), None)
+    return {
+        "id": row.id,
+        "speaker": row.speaker or "",
+        "seconds": f"{one.clip.seconds:.1f} s",
+        "text": row.text or "",
+        "heard": one.heard,
+        "reasons": warned,
+        "nearest": nearest,
+        "sound": _sound(one.clip),
+    }
+
+
+def _sound(clip: Checked) -> str:
+    """The recording as a data URL; only its beginning if it is very long."""
+    waveform, rate = read_part(clip.row)
+    return sound_url(waveform[: int(_MOST_SECONDS * rate)], rate)
+
+
+# ---------------------- Who speaks when: a picture, and a page with a coloured timeline and a player
+
+_PLAYED_RATE = 16_000
+_ROW_SECONDS = 300.0
+"""Length of a row of the timeline in seconds; shorter recordings have one row."""
+_GOLDEN_ANGLE = 137.508
+"""Degrees between successive hues, which keeps any number of them distinct."""
+
+
+def colour(number: int) -> tuple[float, float, float]:
+    """Hue in degrees, saturation and lightness in per cent, of speaker number `number`."""
+    return ((222.0 + number * _GOLDEN_ANGLE) % 360.0, 60.0, 52.0)
+
+
+def write_picture(path: str | Path, found: Diarization) -> Path:
+    """Draw the turns of each speaker over time, as PNG, SVG or PDF depending on the suffix.
+
+    Raises InputError if the file can't be written.
+    """
+    from colorsys import hls_to_rgb
+
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    path = Path(path)
+    figure = Figure(figsize=(12.0, 1.2 + 0.45 * max(1, len(found.speakers))), layout="constrained")
+    axes = figure.subplots()
+    for row, speaker in enumerate(found.speakers):
+        hue, saturation, lightness = colour(row)
+        spans = [(turn.start, turn.duration) for turn in found.turns if turn.speaker == speaker]
+        axes.broken_barh(spans, (row - 0.4, 0.8), color=hls_to_rgb(hue / 360, lightness / 100, saturation / 100))
+    axes.set(xlim=(0.0, found.seconds), ylim=(max(1, len(found.speakers)) - 0.5, -0.5))
+    axes.set_yticks(range(len(found.speakers)), found.speakers)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: clock(seconds)))
+    axes.grid(axis="x", alpha=0.3)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise InputError(f"{path}: can't be written ({error.strerror}); choose another path or free space") from error
+    return path
+
+
+def write_diarization_page(path: str | Path, recording: str | Path, found: Diarization) -> Path:
+    """Write a self-contained page with a player and a timeline of the speakers.
+
+    Raises InputError if it can't be written, DataError if the recording can't be read.
+    """
+    name = printable(Path(recording).name)
+    speech = sum(turn.duration for turn in found.turns)
+    count = len(found.speakers)
+    page = {
+        "kind": "phonate diarization",
+        "name": name,
+        "summary": f"{count} speaker{'s' * (count != 1)} in {len(found.turns):,} turns.",
+        "figures": [
+            {"value": str(count), "label": "speakers"},
+            {"value": duration(found.seconds), "label": "length"},
+            {"value": duration(speech), "label": "speech, summed over speakers"},
+            {"value": f"{overlapped(found.turns):.1f} s", "label": "overlapping speech"},
+        ],
+        "speakers": [_speaker(number, found, speech) for number in range(count)],
+        "rows": _rows(found),
+        "turns": [
+            {"start": turn.start, "from": clock(turn.start), "to": clock(turn.end), "speaker": printable(turn.speaker)}
+            for turn in found.turns
+        ],
+        "sound": plots.data_url(_compressed(recording), "audio/mpeg"),
+    }
+    return write_page(path, render("diarization.html.jinja", page))
+
+
+def clock(seconds: float) -> str:
+    """83.21 -> 1:23.2, 3683.2 -> 1:01:23.2; zero tenths are omitted."""
+    tenths = round(10 * seconds)
+    minutes, rest = divmod(tenths, 600)
+    text = f"{rest // 10:02d}" + (f".{rest % 10}" if rest % 10 else "")
+    return f"{minutes // 60}:{minutes % 60:02d}:{text}" if minutes >= 60 else f"{minutes}:{text}"
+
+
+def overlapped(turns: Sequence[SpeakerTurn]) -> float:
+    """Seconds of overlapping speech."""
+    changes = sorted([(turn.start, 1) for turn in turns] + [(turn.end, -1) for turn in turns])
+    total, talking, before = 0.0, 0, 0.0
+    for time, change in changes:
+        total += (time - before) * (talking > 1)
+        talking, before = talking + change, time
+    return total
+
+
+def _css(number: int) -> str:
+    hue, saturation, lightness = colour(number)
+    return f"hsl({hue:.0f} {saturation:.0f}% {lightness:.0f}%)"
+
+
+def _speaker(number: int, found: Diarization, speech: float) -> dict[str, Any]:
+    turns = [turn for turn in found.turns if turn.speaker == found.speakers[number]]
+    seconds = sum(turn.duration for turn in turns)
+    return {
+        "name": printable(found.speakers[number]),
+        "colour": _css(number),
+        "seconds": f"{seconds:.1f} s",
+        "share": f"{100 * seconds / speech:.0f} %",
+        "turns": f"{len(turns):,}",
+    }
+
+
+def _rows(found: Diarization) -> list[dict[str, Any]]:
+    """The rows of the timeline, with the parts of turns in each."""
+    length = min(_ROW_SECONDS, found.seconds)
+    rows = []
+    for number in range(math.ceil(found.seconds / length)):
+        start, end = number * length, (number + 1) * length
+        bars = [
+            {
+                "lane": found.speakers.index(turn.speaker),
+                "colour": _css(found.speakers.index(turn.speaker)),
+                "x": round(max(turn.start, start) - start, 3),
+                "width": round(min(turn.end, end) - max(turn.start, start), 3),
+                "title": f"{printable(turn.speaker)}, {clock(turn.start)} to {clock(turn.end)}",
+            }
+            for turn in found.turns
+            if turn.start < end and turn.end > start
+        ]
+        label = f"{clock(start)} to {clock(min(end, found.seconds))}"
+        rows.append({"start": start, "seconds": length, "label": label, "bars": bars})
+    return rows
+
+
+def _compressed(recording: str | Path) -> bytes:
+    """The recording as MP3, converted in blocks."""
+    packed = io.BytesIO()
+    kind = {"format": "MP3", "subtype": "MPEG_LAYER_III", "compression_level": 0.8}
+    with soundfile.SoundFile(packed, "w", _PLAYED_RATE, 1, **kind) as file:
+        for block in read_blocks(recording, _PLAYED_RATE):
+            file.write(block.clip(-1.0, 1.0))
+    return packed.getvalue()

@@ -1,8 +1,4 @@
-"""List, verify, prune, export, merge and compare the checkpoints of a run.
-
-RUN is a run's folder, its folder of checkpoints, or (for verify, export and merge) one checkpoint. A checkpoint of a
-run is named by its step (500), its folder (step-00000500), its version (v3), `latest` or `best`.
-"""
+"""The sub-commands of `phonate checkpoints`: list, verify, prune, export, merge and compare."""
 
 from __future__ import annotations
 
@@ -13,98 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from phonate.cli.output import print_json, print_table
-from phonate.cli.parsing import add_base_option
+from phonate.cli.runs import WEIGHTS
 from phonate.config.documents import parse
 from phonate.config.errors import InputError
 from phonate.config.metrics import Metric
 from phonate.config.tasks import TASKS, task_info
 from phonate.training.checkpoints import files, listing
-from phonate.training.checkpoints import listing as copies
 from phonate.training.checkpoints.manifest import Problem, problems
 from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint, packaged
 
-WEIGHTS = "weights"
 SHOWN = 20
 """Lines of changed tensors that `compare` shows; --json has all."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-commands and their arguments."""
-    parsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def sub_command(name: str, text: str) -> argparse.ArgumentParser:
-        added = parsers.add_parser(name, help=text, description=text)
-        added.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
-        added.add_argument("--json", action="store_true", help="print one JSON document")
-        return added
-
-    show = sub_command("list", "list the checkpoints, and show which is the best")
-    show.add_argument("--sort-by", choices=("timestamp", "epoch", "val_loss"), default="timestamp")
-    verify = sub_command("verify", "compare size and SHA-256 of every file; exit code 1 if one is damaged")
-    verify.add_argument("names", metavar="CHECKPOINT", nargs="*", help="only these; default: all")
-    prune = sub_command("prune", "delete all but the newest ones and the best one")
-    prune.add_argument(
-        "--keep", type=int, required=True, metavar="N", help="how many of the newest to keep, besides the best"
-    )
-    prune.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
-    leave = sub_command("export", "write what inference needs: weights without the training state, or another format")
-    _add_export_arguments(leave)
-    merge = sub_command("merge", "add a run's adapters to the weights of their base and write the model")
-    _add_merge_arguments(merge)
-    compare = sub_command(
-        "compare", "show how the metadata and the weights of two checkpoints differ, or rank several by a metric"
-    )
-    compare.add_argument("names", metavar="CHECKPOINT", nargs="*", help="two or more; with --metric default: all")
-    compare.add_argument("--metric", help="rank by this metric (default for more than two: val_loss)")
-    compare.add_argument(
-        "--higher-is-better",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="higher values of the metric are better, or not; only for metrics of which the run does not say it",
-    )
-
-
-def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="where to write: a new folder or file")
-    parser.add_argument("-o", "--output", metavar="TARGET", type=Path, help="the same as TARGET")
-    parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
-    parser.add_argument(
-        "--format",
-        default=WEIGHTS,
-        help="weights (default), or one that the run's task has: speech has onnx (phones to waveform in one file), "
-        "piper (a voice for Piper) and browser (a page that speaks); language models and voice cloning have "
-        "transformers and peft",
-    )
-    parser.add_argument(
-        "--vocoder", metavar="RUN", help="a run of the task vocoder to export with (default: the recipe's)"
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=("fp32", "fp16", "int8"),
-        help="what the weights of onnx, piper and browser are stored as (default: fp32; for browser int8)",
-    )
-    add_base_option(parser)
-    parser.add_argument(
-        "--runtime",
-        metavar="FOLDER",
-        type=Path,
-        help="the npm package onnxruntime-web, for browser (default: node_modules/onnxruntime-web)",
-    )
-
-
-def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="a new folder")
-    parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
-    add_base_option(parser)
-    parser.add_argument(
-        "--dtype",
-        choices=("auto", "fp32", "fp16", "bf16"),
-        default="auto",
-        help="type of the weights; auto: as in the base",
-    )
-    parser.add_argument(
-        "--quantize", choices=("int8", "int4"), help="quantise the linear layers (needs phonate[qlora])"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -210,7 +125,7 @@ def _export(args: argparse.Namespace) -> int:
     if args.format == WEIGHTS:
         for name in (name for name, value in options.items() if value is not None):
             raise InputError(f"--{name}: only for other formats than weights; leave it out, or choose another --format")
-        paths = list(copies.export(source, target).iterdir())
+        paths = list(listing.export(source, target).iterdir())
     else:
         from phonate.workflows.evaluate import export
 

@@ -15,9 +15,20 @@ from typing import TYPE_CHECKING, Any
 from phonate.compute.resources import Mode
 from phonate.config.documents import Document, Key, read, shipped
 from phonate.config.errors import DataError, InputError, RecipeError
-from phonate.config.layers import EPOCHS, MAX_STEPS, Override, Overrides, gives, parse_overrides
 from phonate.config.registry import load_plugin, nearest
-from phonate.config.resolve import REQUIRED, Recipe, Resolved, resolve, resolve_document
+from phonate.config.resolve import (
+    EPOCHS,
+    MAX_STEPS,
+    REQUIRED,
+    Override,
+    Overrides,
+    Recipe,
+    Resolved,
+    gives,
+    parse_overrides,
+    resolve,
+    resolve_document,
+)
 from phonate.config.tasks import Start, referred, task_class, task_info
 from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, run_with
 
@@ -29,6 +40,9 @@ if TYPE_CHECKING:
     from phonate.training.settings import TrainingSettings
     from phonate.training.task import Task
 
+
+TRIALS = "trials.csv"
+"""File in the folder of a search with its runs."""
 _INIT_FROM: Key = ("training", "init_from")
 
 
@@ -209,9 +223,7 @@ class Plan:
         """The run or the search that wrote the recipe; None for any other recipe."""
         recipe = self.written.document.path
         if self.is_search:
-            from phonate.workflows.tuning import TABLE
-
-            return recipe.parent if recipe is not None and (recipe.parent / TABLE).is_file() else None
+            return recipe.parent if recipe is not None and (recipe.parent / TRIALS).is_file() else None
         return run_with(recipe)
 
     def check(self, ranks: Ranks | None = None, begins: bool | None = None, callbacks: Sequence[Callback] = ()) -> None:

@@ -1,0 +1,643 @@
+"""Commands that use a trained model: speak, predict, clone, convert, generate, transcribe, diarize, serve."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phonate.cli.parsing import add_base_option, add_model_options, model_options
+
+if TYPE_CHECKING:
+    from phonate.audio.decoding import FloatArray
+    from phonate.tasks.cloning.inference import VoiceCloner
+    from phonate.tasks.diarization.inference import Diarization, Diarizer
+
+
+VOICE = "base/voice"
+OUTPUT = "spoken.wav"
+_BLOCK = 1024
+"""Samples that are handed to the loudspeaker together."""
+
+
+def speak_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate speak`."""
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        default=VOICE,
+        help="a run of the task speech, or a checkpoint (default: base/voice, which comes with phonate)",
+    )
+    parser.add_argument("text", metavar="TEXT", help="what to say, of any length; - reads standard input")
+    parser.add_argument("--speaker", metavar="NAME", help="the voice (default: the run's first speaker)")
+    parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="1.2 is a fifth faster (default: 1)")
+    parser.add_argument(
+        "--semitones", type=float, default=0.0, metavar="X", help="raise the pitch by X semitones (default: 0)"
+    )
+    parser.add_argument(
+        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
+    )
+    parser.add_argument("--lexicon", metavar="FILE", help="your own pronunciations: a word and its phones on each line")
+    parser.add_argument(
+        "--no-prosody-rules",
+        action="store_true",
+        help="leave questions and silences as the model says them; don't apply the language's rules",
+    )
+    parser.add_argument("--captions", metavar="FILE", help="write captions (.srt, .vtt) or word times (.json)")
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT.wav",
+        default=OUTPUT,
+        help=f"where to write: .wav or .flac, loudspeaker, or - (default: {OUTPUT})",
+    )
+
+
+def speak(args: argparse.Namespace) -> int:
+    """Speak a text, in a trained voice or in the one that comes with phonate.
+
+    RUN is a run's folder or one of its checkpoints; TEXT is what to say, or - to read it from standard input. A text
+    that begins with <speak is SSML. With -o loudspeaker, or -o - for raw 16-bit samples on standard output, each
+    sentence is heard while the next is made.
+    """
+    from phonate.audio.decoding import MADE, writable, write_audio
+    from phonate.audio.live import LOUDSPEAKER, PIPE
+    from phonate.config.errors import InputError, plain_file
+    from phonate.text.captions import captions, write_captions
+    from phonate.workflows.load import load
+
+    streamed = args.output in (LOUDSPEAKER, PIPE)
+    if streamed and args.captions is not None:
+        raise InputError("--captions: only for a sound file; name one by -o OUT.wav")
+    if not streamed:
+        writable(args.output)
+    if args.run == VOICE and (args.text == VOICE or os.path.isdir(args.text)):
+        raise InputError(f"{args.text} is a voice or a folder: say what to speak, as in phonate speak {args.text} TEXT")
+    if (Path(args.text).suffix or os.sep in args.text) and os.path.isfile(args.text):
+        voice = "" if args.run == VOICE else f"{args.run} "
+        raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak {voice}- < {args.text}")
+    if args.captions is not None:  # what is wrong with it is reported before anything is spoken
+        captions([], plain_file(Path(args.captions)).suffix.lower())
+        if not (folder := Path(args.captions).absolute().parent).is_dir():
+            raise InputError(f"{args.captions}: no folder {folder}; make it first")
+    text = _standard_input() if args.text == "-" else args.text
+    synthesiser = load(args.run, "speech", device=args.device, vocoder=args.vocoder)
+    synthesiser.prosody_rules = not args.no_prosody_rules
+    if args.lexicon is not None:
+        synthesiser.pronounce(args.lexicon)
+    if streamed:
+        return _speak_piecewise(
+            synthesiser.stream(text, args.speaker, args.speed, args.semitones), synthesiser.sample_rate, args
+        )
+    given = (text, args.speaker, args.speed, args.semitones)
+    if args.captions is not None:
+        waveform, words = synthesiser.timed(*given)
+        write_captions(args.captions, words)
+    else:
+        waveform = synthesiser.speak(*given)
+    write_audio(args.output, waveform, synthesiser.sample_rate, MADE)
+    print(f"{args.output}: {len(waveform) / synthesiser.sample_rate:.1f} s")
+    return 0
+
+
+def _speak_piecewise(pieces: Iterator[FloatArray], sample_rate: int, args: argparse.Namespace) -> int:
+    from phonate.audio.live import PIPE, ahead, opened_sink
+
+    samples = 0
+    with opened_sink(args.output, sample_rate, _BLOCK) as sink:
+        for piece in ahead(pieces):
+            sink.write(piece)
+            samples += len(piece)
+    said = sys.stderr if args.output == PIPE else sys.stdout  # standard output is the sound
+    print(f"{args.output}: {samples / sample_rate:.1f} s at {sample_rate} Hz", file=said)
+    return 0
+
+
+def _standard_input() -> str:
+    """Raises InputError for what is no UTF-8 text, which would be spoken as other words."""
+    from phonate.config.errors import InputError
+
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"standard input is not UTF-8 text ({error.reason} at byte {error.start}); convert it"
+        ) from error
+
+
+def predict_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate predict`."""
+    parser.add_argument("run", metavar="RUN", help="a run of the task speech, or a checkpoint")
+    parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="a new folder")
+
+
+def predict(args: argparse.Namespace) -> int:
+    """Predict the mels of a voice's own corpus, with the recorded durations, energy and pitch (teacher forcing).
+
+    A vocoder that is fine-tuned on them (data.predicted=FOLDER, training.init_from=VOCODER) sounds better with that
+    voice: predicted mels are smoother than recorded ones.
+    """
+    from phonate.tasks.speech.speaking import predict_corpus
+
+    count = predict_corpus(args.run, args.output)
+    print(f"{args.output}: mels of {count} recordings")
+    return 0
+
+
+def clone_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate clone`."""
+    parser.add_argument("model", metavar="MODEL", help="a run, a checkpoint, a merged model, or a name on the hub")
+    parser.add_argument("--reference", metavar="REF.wav", help="the voice: 5 to 30 seconds of it")
+    parser.add_argument("--voice", metavar="NAME", help="the voice: one of --voices")
+    parser.add_argument("--voices", metavar="DIR", help="a folder with NAME.wav and NAME.txt for each voice")
+    parser.add_argument("--text", metavar="TEXT", required=True, help="what to say; - reads standard input")
+    parser.add_argument("--reference-text", metavar="TEXT", help="what is said in REF.wav; improves the likeness")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the random draws (default: 0)")
+    parser.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest codes (default: 0.3)")
+    parser.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest codes (default: 50; 0: all)")
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="draw from the likeliest codes that reach probability P together (default: 0.95)",
+    )
+    parser.add_argument(
+        "--max-seconds", type=float, metavar="S", help="speak at most S seconds (default: estimated from the text)"
+    )
+    add_model_options(parser)
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT.wav",
+        required=True,
+        help="where to write: .wav or .flac; - writes 16-bit mono samples to standard output while they are made",
+    )
+
+
+def clone(args: argparse.Namespace) -> int:
+    """Speak a text in the voice of a recording.
+
+    MODEL is a run of the task cloning, one of its checkpoints, the folder of a merged model, or the name of a model of
+    Higgs Audio v2 on the hub. The file that is written carries the tag "AI-generated by phonate".
+    """
+    import numpy as np
+
+    from phonate.audio.decoding import MADE, writable, write_audio
+    from phonate.cli.output import log_to_console
+    from phonate.config.errors import InputError
+    from phonate.config.registry import nearest
+    from phonate.workflows.load import load
+
+    if (args.reference is None) == (args.voice is None) or (args.voice is None) != (args.voices is None):
+        raise InputError("give the voice: either --reference REF.wav, or --voices DIR with --voice NAME")
+    log_to_console()
+    if args.output != "-":
+        writable(args.output)
+    text = sys.stdin.read() if args.text == "-" else args.text
+    cloner = load(args.model, "cloning", device=args.device, voices=args.voices, **model_options(args))
+    if args.voice is not None and args.voice not in cloner.voices:
+        raise InputError(f"--voice {args.voice}: {nearest(args.voice, sorted(cloner.voices))}")
+    began = time.monotonic()
+    chunks = _cloned_chunks(args, cloner, text)
+    if args.output == "-":
+        samples = _write_raw(chunks)
+    else:
+        waveform = np.concatenate(list(chunks))
+        samples = len(waveform)
+        write_audio(args.output, waveform, cloner.sample_rate, MADE)
+    took, lasts = time.monotonic() - began, samples / cloner.sample_rate
+    done = "standard output" if args.output == "-" else args.output
+    print(
+        f"{done}: {lasts:.1f} s at {cloner.sample_rate} Hz, made in {took:.1f} s (real-time factor {took / lasts:.2f})",
+        file=sys.stderr if args.output == "-" else sys.stdout,
+    )
+    return 0
+
+
+def _cloned_chunks(args: argparse.Namespace, cloner: VoiceCloner, text: str) -> Iterator[FloatArray]:
+    """The speech as it is made, with its progress on a terminal."""
+    from phonate.cli.output import ProgressBar
+
+    options = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p", "seed", "max_seconds")}
+    voice = args.voice if args.reference is None else args.reference
+    longest = round(cloner.longest(text, args.max_seconds) * cloner.sample_rate)
+    bar, made = ProgressBar(), 0
+    try:
+        for chunk in cloner.stream(voice, text, reference_text=args.reference_text, **options):
+            yield chunk
+            made += len(chunk)
+            bar("Speaking", min(made, longest - 1), longest)  # it may end sooner
+    finally:
+        bar.close()
+
+
+def _write_raw(chunks: Iterator[FloatArray]) -> int:
+    """Write samples in 16 bits, little-endian; returns how many."""
+    import numpy as np
+
+    made = 0
+    for chunk in chunks:
+        sys.stdout.buffer.write((np.clip(chunk, -1.0, 1.0) * 32767.0).astype("<i2").tobytes())
+        sys.stdout.buffer.flush()
+        made += len(chunk)
+    return made
+
+
+def convert_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate convert`."""
+    parser.add_argument("run", metavar="RUN", help="a run of the task conversion, or a checkpoint")
+    parser.add_argument("recording", metavar="IN.wav", help="the recording to convert; live also microphone, or -")
+    parser.add_argument("--speaker", metavar="NAME", help="the voice to convert to (default: the run's target)")
+    parser.add_argument(
+        "--reference",
+        metavar="REF",
+        action="append",
+        help="the voice to convert to: a recording, or a folder of them; may be given several times",
+    )
+    parser.add_argument(
+        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
+    )
+    parser.add_argument("--live", action="store_true", help="convert block by block, as the sound comes in")
+    parser.add_argument(
+        "--rate", type=int, metavar="HZ", help="sample rate of raw samples from standard input (default: the run's)"
+    )
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT.wav",
+        required=True,
+        help="where to write: .wav or .flac; live also loudspeaker, or -",
+    )
+
+
+def convert(args: argparse.Namespace) -> int:
+    """Convert a recording to another voice, or a voice while it speaks.
+
+    RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length. A run of the
+    recipe conversion-any converts to the voice of --reference, about a minute of recordings, instead of --speaker.
+
+    With --live each block of sound is converted as soon as it is there, which needs a causal model and a causal vocoder
+    (recipe conversion-live). IN is then a recording, microphone, or - for raw 16-bit samples of one channel from
+    standard input; OUT is a file, loudspeaker, or - for raw samples to standard output.
+    """
+    from phonate.audio.decoding import MADE, write_audio
+    from phonate.config.errors import InputError
+    from phonate.workflows.load import load
+
+    if args.live:
+        return _convert_live(args)
+    if args.recording == "-" or args.output == "-":
+        raise InputError("- (standard input or output) needs --live")
+    if args.rate is not None:
+        raise InputError("--rate is for raw samples from standard input, which needs --live")
+    if args.reference and args.speaker is not None:
+        raise InputError("give one voice: either --reference REF, or --speaker NAME")
+    _check_converted(args)
+    converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
+    given = args.reference
+    waveform = converter.convert(args.recording, converter.reference(given) if given else args.speaker)
+    write_audio(args.output, waveform, converter.sample_rate, MADE)
+    voice = ", ".join(given) if given else args.speaker or converter.target
+    print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {voice}")
+    return 0
+
+
+def _check_converted(args: argparse.Namespace) -> None:
+    """Raise InputError for a file that can't be written, or that is the recording itself, before time is spent."""
+    from phonate.audio.decoding import writable
+    from phonate.config.errors import InputError
+
+    if writable(args.output).resolve() == Path(args.recording).resolve():
+        raise InputError(f"{args.output}: is the recording that is converted; choose another -o")
+
+
+def _convert_live(args: argparse.Namespace) -> int:
+    import torch
+
+    from phonate.audio.live import LOUDSPEAKER, PIPE
+    from phonate.cli.output import log_to_console
+    from phonate.config.errors import InputError
+    from phonate.workflows.live import convert_live
+    from phonate.workflows.load import load
+
+    if args.reference:
+        raise InputError("--reference: live models only have the voices they were trained on; leave out --live")
+    if args.output not in (LOUDSPEAKER, PIPE):
+        _check_converted(args)
+    converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
+    log_to_console()
+    torch.set_num_threads(1)  # blocks are too small to share
+    made = convert_live(converter, args.recording, args.output, args.speaker, args.rate)
+    # Standard output may be the sound.
+    print(
+        f"{args.output}: {made.seconds:.1f} s as {args.speaker or converter.target}, {1000 * made.latency:.0f} ms "
+        f"behind the input; computation took {made.busy:.0%} of the time"
+        + (f", and {made.late:.1%} of the blocks came late" if made.late else ""),
+        file=sys.stderr if args.output == PIPE else sys.stdout,
+    )
+    return 0
+
+
+GENERATION_OPTIONS = ("max_tokens", "temperature", "seed", "beam_width")
+
+
+def generate_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate generate`."""
+    parser.add_argument("run", metavar="RUN", help="a run of the task language or sequence, or a checkpoint")
+    parser.add_argument("prompt", metavar="PROMPT", help="the text to start from; - reads standard input")
+    parser.add_argument(
+        "--max-tokens", type=int, metavar="N", help="at most N tokens (default: language 200, sequence data.max_length)"
+    )
+    parser.add_argument(
+        "--temperature", type=float, metavar="T", help="language: 0 takes the likeliest token each time (default: 0.7)"
+    )
+    parser.add_argument("--seed", type=int, metavar="S", help="language: seed of the random draws (default: 0)")
+    parser.add_argument(
+        "--beam-width", type=int, metavar="K", help="sequence: hypotheses kept (default: the recipe's beam_width)"
+    )
+    add_base_option(parser)
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    parser.add_argument("--json", action="store_true", help="print prompt and text as JSON")
+
+
+def generate(args: argparse.Namespace) -> int:
+    """Write text with a trained model: an answer, a continuation, a translation or a label.
+
+    RUN is a run's folder or one of its checkpoints; PROMPT is the text, or - to read it from standard input. A language
+    model that was trained on responses answers, one that was trained on plain text continues; a model of sequences
+    writes the target of a source, by beam search, or tells its label. Text is printed as it is generated.
+    """
+    from phonate.cli.output import print_json
+    from phonate.config.errors import InputError
+    from phonate.workflows.load import load
+
+    prompt = args.prompt
+    if prompt == "-":
+        prompt = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
+    generator: Any = load(args.run, device=args.device, base=args.base)
+    if not hasattr(generator, "generate"):
+        raise InputError(f"{args.run}: a {type(generator).__name__} generates no text")
+    given = {name: getattr(args, name) for name in GENERATION_OPTIONS if getattr(args, name) is not None}
+    for name in given.keys() - inspect.signature(generator.generate).parameters.keys():
+        raise InputError(f"--{name.replace('_', '-')}: this model has no use for it; leave it out")
+    if args.json:
+        print_json({"prompt": prompt, "text": generator.generate(prompt, **given)})
+    else:
+        for piece in generator.stream(prompt, **given):
+            print(piece, end="", flush=True)
+        print()
+    return 0
+
+
+def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate transcribe`."""
+    parser.add_argument("run", metavar="RUN", help="a run of the task recognition, or a checkpoint")
+    parser.add_argument("recording", metavar="IN.wav", help="the recording to transcribe")
+    parser.add_argument(
+        "--beam",
+        type=int,
+        metavar="N",
+        help="hypotheses that the search keeps; 1 is the fastest, without the language model (default: the recipe's)",
+    )
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    parser.add_argument("--json", action="store_true", help="print the text as JSON")
+
+
+def transcribe(args: argparse.Namespace) -> int:
+    """Transcribe a recording.
+
+    RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length.
+    """
+    from phonate.cli.output import print_json
+    from phonate.workflows.load import load
+
+    transcriber = load(args.run, "recognition", device=args.device)
+    text = transcriber.transcribe(args.recording, args.beam)
+    if args.json:
+        beam = transcriber.recipe.model.beam if args.beam is None else args.beam
+        print_json({"recording": args.recording, "text": text, "beam": beam})
+    else:
+        print(text)
+    return 0
+
+
+_STREAM_SECONDS = 0.1
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def diarize_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate diarize`."""
+    parser.add_argument("run", metavar="RUN", help="a run of the task diarization, or a checkpoint")
+    parser.add_argument("recording", metavar="IN.wav", help="the recording")
+    parser.add_argument("-o", "--output", metavar="OUT.rttm", help="where to write the turns")
+    parser.add_argument("--speakers", type=int, metavar="N", help="number of speakers, if known")
+    parser.add_argument("--min-speakers", type=int, metavar="N", help="minimum number of speakers")
+    parser.add_argument("--max-speakers", type=int, metavar="N", help="maximum number of speakers")
+    parser.add_argument(
+        "--stitching",
+        choices=("embeddings", "overlap"),
+        help="match speakers across windows by voice embeddings, or by their activity where windows overlap "
+        "(default: the recipe's model.decoding.stitching)",
+    )
+    parser.add_argument("--plot", metavar="OUT.png", help="draw the turns: .png, .svg or .pdf")
+    parser.add_argument("--page", metavar="OUT.html", help="write a page with a timeline and a player")
+    parser.add_argument("--stream", action="store_true", help="print each turn as soon as it has ended")
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    parser.add_argument("--json", action="store_true", help="print the turns as JSON")
+
+
+def diarize(args: argparse.Namespace) -> int:
+    """Determine who speaks when in a recording of any format, sample rate and length.
+
+    RUN is a run's folder or one of its checkpoints. Without -o the RTTM lines are printed. With --stream the recording
+    is processed in blocks, as from a microphone, and each turn is printed as soon as it has ended; this needs a causal
+    model.
+    """
+    from phonate.config.errors import InputError, optional_package, plain_file
+    from phonate.workflows.load import load
+
+    for path in filter(None, (args.output, args.plot, args.page)):  # checked before the work starts
+        if not Path(path).absolute().parent.is_dir():
+            raise InputError(f"{path}: the folder {Path(path).parent} does not exist; create it first")
+        plain_file(Path(path))
+    if args.plot and Path(args.plot).suffix.lower() not in PICTURES:
+        raise InputError(f"--plot {args.plot}: the suffix must be one of {', '.join(PICTURES)}")
+    if args.plot:
+        optional_package("matplotlib", "--plot", "'phonate[plots]'")
+    if args.stream:
+        for name in ("speakers", "min_speakers", "max_speakers", "stitching", "plot", "page", "json"):
+            if getattr(args, name) is not None and getattr(args, name) is not False:
+                raise InputError(f"--{name.replace('_', '-')} can't be used with --stream")
+    diarizer = load(args.run, "diarization", device=args.device)
+    return _diarize_stream(args, diarizer) if args.stream else _diarize_whole(args, diarizer)
+
+
+def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer) -> int:
+    from phonate.cli.output import print_json
+    from phonate.data.annotations import write_rttm
+    from phonate.workflows.pages.recordings import write_diarization_page, write_picture
+
+    found = diarizer.diarize(
+        args.recording,
+        speakers=args.speakers,
+        min_speakers=args.min_speakers,
+        max_speakers=args.max_speakers,
+        stitching=args.stitching,
+    )
+    if args.output:
+        write_rttm(args.output, {recording_name(args.recording): found.turns})
+    if args.plot:
+        write_picture(args.plot, found)
+    if args.page:
+        write_diarization_page(args.page, args.recording, found)
+    if args.json:
+        print_json(_diarization_document(args.recording, found))
+    elif args.output:
+        written = ", ".join(filter(None, (args.output, args.plot, args.page)))
+        print(f"{written}: {_count(found.speakers, 'speaker')} in {_count(found.turns, 'turn')}, {found.seconds:.1f} s")
+    else:
+        print(found.rttm(recording_name(args.recording)), end="")
+    return 0
+
+
+def _diarize_stream(args: argparse.Namespace, diarizer: Diarizer) -> int:
+    from phonate.audio.decoding import read_blocks
+    from phonate.data.annotations import rttm_lines, write_rttm
+
+    turns = []
+    name = recording_name(args.recording)
+    blocks = read_blocks(args.recording, diarizer.sample_rate, block_seconds=_STREAM_SECONDS)
+    for turn in diarizer.stream(blocks):
+        turns.append(turn)
+        print(*rttm_lines(name, [turn]), flush=True)
+    if args.output:
+        write_rttm(args.output, {name: turns})
+    return 0
+
+
+def recording_name(path: str) -> str:
+    """The recording's name in RTTM: the file name without suffix, spaces replaced by underscores."""
+    return "_".join(Path(path).stem.split())
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}" if len(things) == 1 else f"{len(things)} {name}s"
+
+
+def _diarization_document(recording: str, found: Diarization) -> dict[str, Any]:
+    return {
+        "recording": recording,
+        "seconds": found.seconds,
+        "speakers": found.speakers,
+        "turns": [{"start": turn.start, "end": turn.end, "speaker": turn.speaker} for turn in found.turns],
+    }
+
+
+_KEY_VARIABLE = "PHONATE_API_KEY"
+
+
+def serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate serve`."""
+    parser.add_argument(
+        "run", metavar="RUN", help="a run that makes speech, a checkpoint, a merged model, or a name on the hub"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: 8000; 0: any)")
+    parser.add_argument(
+        "--api-key-file", type=Path, metavar="F", help=f"keys, one per line (default: the variable {_KEY_VARIABLE})"
+    )
+    add_model_options(parser)
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    parser.add_argument("--model-name", metavar="NAME", help="name in /v1/models (default: that of RUN's folder)")
+    parser.add_argument("--voices", type=Path, metavar="DIR", help="folder for uploaded voices (default: none stored)")
+    parser.add_argument(
+        "--cors-origin", action="append", metavar="URL", help="a site whose pages may use the server (repeatable)"
+    )
+    parser.add_argument(
+        "--no-prosody-rules",
+        action="store_true",
+        help="leave questions and silences as the model says them; don't apply the language's rules",
+    )
+    for option, kind, what in _SERVING_LIMITS:
+        parser.add_argument(option, type=kind, metavar="N", help=what)
+
+
+_SERVING_LIMITS = (
+    ("--max-batch", int, "requests that are worked on at once (default: 8)"),
+    ("--max-queue", int, "requests that wait; others are refused with 429 (default: 32)"),
+    ("--max-text", int, "characters of a text (default: 4096)"),
+    ("--max-silence", float, "seconds of silence that SSML may ask for in all (default: 120)"),
+    ("--max-body", int, "bytes of a request (default: 26214400)"),
+    ("--max-reference-seconds", float, "length of a reference recording (default: 30)"),
+    ("--max-voices", int, "voices that are stored (default: 1000)"),
+    ("--request-seconds", float, "time for a request (default: 300)"),
+    ("--decode-seconds", float, "processor time for decoding an upload (default: 10)"),
+    ("--stop-seconds", float, "time for finishing running requests when told to stop (default: 30)"),
+)
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Serve a model that speaks over HTTP: OpenAI's protocol, cloning of uploaded voices, a page, and metrics.
+
+    RUN is a run's folder, one of its checkpoints, the folder of a merged model, or the name of a model of Higgs Audio
+    v2 on the hub. The key that clients must bring is read from a file or from the environment variable PHONATE_API_KEY.
+    SIGTERM and Ctrl-C finish running requests first.
+    """
+    from phonate.cli.output import log_to_console
+    from phonate.config.errors import InputError, optional_package
+    from phonate.serving.settings import ServingSettings
+    from phonate.workflows.load import load
+
+    names = [option.removeprefix("--").replace("-", "_") for option, _, _ in _SERVING_LIMITS]
+    settings = ServingSettings(
+        model_name=args.model_name or Path(args.run).resolve().name,
+        voices=args.voices,
+        api_keys=_api_keys(args.api_key_file),
+        cors_origins=tuple(args.cors_origin or ()),
+        **{name: getattr(args, name) for name in names if getattr(args, name) is not None},
+    )
+    for package in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
+        optional_package(package, "phonate serve", "'phonate[serve]'")
+    from phonate.serving.server import serve
+
+    log_to_console()
+    model = load(args.run, device=args.device, **model_options(args))
+    if args.no_prosody_rules:
+        if not hasattr(model, "prosody_rules"):
+            raise InputError(f"--no-prosody-rules: {args.run} has no such rules; leave it out")
+        model.prosody_rules = False
+    service = model.speech_service(settings.max_batch)
+    if service is None:
+        raise InputError(f"{args.run}: this model can't make speech from text, so there is nothing to serve")
+    serve(service, settings, args.host, args.port)
+    return 0
+
+
+def _api_keys(path: Path | None) -> tuple[str, ...]:
+    """The keys of the file, or of the environment variable. Raises InputError for a file without any."""
+    import os
+
+    from phonate.config.errors import InputError
+
+    if path is None:
+        key = os.environ.get(_KEY_VARIABLE, "").strip()
+        return (key,) if key else ()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"--api-key-file {path}: can't be read ({error}); give a text file with one key per line"
+        ) from error
+    keys = tuple(line.strip() for line in lines if line.strip())
+    if not keys:
+        raise InputError(f"--api-key-file {path}: has no key; write one per line")
+    return keys

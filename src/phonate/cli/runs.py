@@ -1,0 +1,294 @@
+"""Commands about what was trained: evaluate, score, report, checkpoints."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phonate.cli.parsing import add_base_option, add_model_options, model_options
+
+if TYPE_CHECKING:
+    from phonate.evaluation.diarization import DiarizationErrors, Scores
+
+
+def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate evaluate`."""
+    parser.add_argument("run", metavar="RUN", help="the run's folder, or a merged model's")
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        help="a corpus to evaluate on, not trained on (default: what training held out); for speech also a .txt file",
+    )
+    parser.add_argument(
+        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
+    )
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="for diarization: first choose thresholds on what training held out, and keep them in the run",
+    )
+    add_model_options(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="where to write (default: RUN; required for base/voice, a checkpoint or a name on the hub)",
+    )
+    parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps (default: the task's choice)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Evaluate a trained run beside baselines and a ceiling.
+
+    Scorers are optional packages: pip install 'phonate[eval]'. The figures and what was measured on each item go to
+    RUN/evaluation.json, or to the folder that --output names. For voice cloning RUN may also be the folder of a merged
+    model, or the name of a model of Higgs Audio v2 on the hub; --data and, for the hub, --output are needed then.
+    """
+    from phonate.cli.output import log_to_console, print_json, print_table
+
+    log_to_console()
+
+    from phonate.workflows.evaluate import evaluate
+
+    found = evaluate(
+        args.run,
+        args.data,
+        args.vocoder,
+        device=args.device,
+        tune=args.tune,
+        output=args.output,
+        **model_options(args),
+    )
+    if args.json:
+        print_json(found.document())
+    else:
+        print_table(found.rows(), found.header())
+        print("\n" + "\n".join(f"{name.replace('_', ' ')}: {_note_text(value)}" for name, value in found.notes.items()))
+    return 0
+
+
+def _note_text(value: object) -> str:
+    """A note's value in words: what is null in a mapping is left out."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name.replace('_', ' ')} {one}" for name, one in value.items() if one is not None)
+    return str(value)
+
+
+_SCORE_HEADER = ("recording", "DER %", "miss %", "false alarm %", "confusion %", "JER %", "speech s", "speakers")
+
+
+def score_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate score`."""
+    parser.add_argument("reference", metavar="REF.rttm", help="the reference")
+    parser.add_argument("hypothesis", metavar="HYP.rttm", help="the diarization to score")
+    parser.add_argument("--uem", metavar="FILE", help="the regions to score (default: whole recordings)")
+    parser.add_argument(
+        "--collar",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="seconds excluded before and after each reference boundary (default: 0)",
+    )
+    parser.add_argument("--skip-overlap", action="store_true", help="exclude overlapping speech")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON, in seconds and fractions")
+
+
+def score(args: argparse.Namespace) -> int:
+    """Score a diarization: DER with its components, and JER, per recording and in total.
+
+    REF.rttm and HYP.rttm may contain many recordings. A recording missing from the hypothesis counts as missed; one
+    missing from the reference is an error unless the UEM lists it. The collar is excluded on each side of a reference
+    boundary, as in md-eval (0.25 here is 0.5 in pyannote.metrics).
+    """
+    from phonate.cli.output import print_json, print_table
+    from phonate.data.annotations import read_rttm, read_uem
+    from phonate.evaluation.diarization import score_recordings
+
+    scores = score_recordings(
+        read_rttm(args.reference),
+        read_rttm(args.hypothesis),
+        uem=None if args.uem is None else read_uem(args.uem),
+        collar=args.collar,
+        skip_overlap=args.skip_overlap,
+    )
+    conventions = _conventions(args)
+    if args.json:
+        print_json(
+            {
+                "conventions": conventions,
+                "recordings": {name: _score_figures(errors) for name, errors in scores.recordings.items()},
+                "total": _score_figures(scores.total),
+                "without_hypothesis": scores.missed,
+                "not_in_uem": scores.left_out,
+            }
+        )
+        return 0
+    rows = [*scores.recordings.items(), ("total", scores.total)]
+    print_table([_score_row(name, errors) for name, errors in rows], _SCORE_HEADER)
+    print()
+    for what, how in conventions.items():
+        print(f"{what}: {how}")
+    for note in _score_notes(scores):
+        print(note)
+    return 0
+
+
+def _conventions(args: argparse.Namespace) -> dict[str, str]:
+    """The scoring conventions, in words."""
+    collar = "none"
+    if args.collar:
+        collar = (
+            f"{args.collar:g} s before and after each reference boundary are not scored, "
+            f"as in md-eval (pyannote.metrics: collar={2 * args.collar:g})"
+        )
+    return {
+        "collar": collar,
+        "overlap": "not scored" if args.skip_overlap else "scored for each speaker",
+        "regions": args.uem or "whole recordings",
+        "speakers": "mapped one to one in each recording, maximising the common duration",
+    }
+
+
+def _score_notes(scores: Scores) -> Iterator[str]:
+    for what, names in (
+        ("no turns in the hypothesis, all speech counted as missed", scores.missed),
+        ("not in the UEM, not scored", scores.left_out),
+    ):
+        if names:
+            yield f"{what}: {', '.join(names)}"
+
+
+def _score_figures(errors: DiarizationErrors) -> dict[str, Any]:
+    return {
+        "der": errors.der,
+        "jer": errors.jer,
+        "miss": errors.miss,
+        "false_alarm": errors.false_alarm,
+        "confusion": errors.confusion,
+        "speech": errors.speech,
+        "speakers": errors.speakers,
+        "scored": errors.scored,
+    }
+
+
+def _score_row(name: str, errors: DiarizationErrors) -> list[str]:
+    parts = (errors.miss, errors.false_alarm, errors.confusion)
+    shares = [f"{100 * part / errors.speech:.2f}" if errors.speech else "–" for part in parts]
+    rates = [f"{100 * errors.der:.2f}", *shares, f"{100 * errors.jer:.2f}"]
+    return [name, *rates, f"{errors.speech:.2f}", str(errors.speakers)]
+
+
+def report_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate report`."""
+    parser.add_argument("run", metavar="RUN", help="the run's folder")
+    parser.add_argument("--json", action="store_true", help="print the report's path as JSON")
+
+
+def report(args: argparse.Namespace) -> int:
+    """Write a run's report: one HTML page with curves, sounds, figures, and the model's data and settings."""
+    from phonate.cli.output import print_json
+    from phonate.workflows.pages.report import write_report
+
+    path = write_report(args.run)
+    if args.json:
+        print_json({"report": str(path)})
+    else:
+        print(path)
+    return 0
+
+
+WEIGHTS = "weights"
+"""The form of `checkpoints export` that every task has."""
+
+
+def checkpoints_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate checkpoints` and its sub-commands."""
+    parsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def sub_command(name: str, text: str) -> argparse.ArgumentParser:
+        added = parsers.add_parser(name, help=text, description=text)
+        added.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
+        added.add_argument("--json", action="store_true", help="print one JSON document")
+        return added
+
+    show = sub_command("list", "list the checkpoints, and show which is the best")
+    show.add_argument("--sort-by", choices=("timestamp", "epoch", "val_loss"), default="timestamp")
+    verify = sub_command("verify", "compare size and SHA-256 of every file; exit code 1 if one is damaged")
+    verify.add_argument("names", metavar="CHECKPOINT", nargs="*", help="only these; default: all")
+    prune = sub_command("prune", "delete all but the newest ones and the best one")
+    prune.add_argument(
+        "--keep", type=int, required=True, metavar="N", help="how many of the newest to keep, besides the best"
+    )
+    prune.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
+    leave = sub_command("export", "write what inference needs: weights without the training state, or another format")
+    _add_export_arguments(leave)
+    merge = sub_command("merge", "add a run's adapters to the weights of their base and write the model")
+    _add_merge_arguments(merge)
+    compare = sub_command(
+        "compare", "show how the metadata and the weights of two checkpoints differ, or rank several by a metric"
+    )
+    compare.add_argument("names", metavar="CHECKPOINT", nargs="*", help="two or more; with --metric default: all")
+    compare.add_argument("--metric", help="rank by this metric (default for more than two: val_loss)")
+    compare.add_argument(
+        "--higher-is-better",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="higher values of the metric are better, or not; only for metrics of which the run does not say it",
+    )
+
+
+def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="where to write: a new folder or file")
+    parser.add_argument("-o", "--output", metavar="TARGET", type=Path, help="the same as TARGET")
+    parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
+    parser.add_argument(
+        "--format",
+        default=WEIGHTS,
+        help="weights (default), or one that the run's task has: speech has onnx (phones to waveform in one file), "
+        "piper (a voice for Piper) and browser (a page that speaks); language models and voice cloning have "
+        "transformers and peft",
+    )
+    parser.add_argument(
+        "--vocoder", metavar="RUN", help="a run of the task vocoder to export with (default: the recipe's)"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("fp32", "fp16", "int8"),
+        help="what the weights of onnx, piper and browser are stored as (default: fp32; for browser int8)",
+    )
+    add_base_option(parser)
+    parser.add_argument(
+        "--runtime",
+        metavar="FOLDER",
+        type=Path,
+        help="the npm package onnxruntime-web, for browser (default: node_modules/onnxruntime-web)",
+    )
+
+
+def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="a new folder")
+    parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
+    add_base_option(parser)
+    parser.add_argument(
+        "--dtype",
+        choices=("auto", "fp32", "fp16", "bf16"),
+        default="auto",
+        help="type of the weights; auto: as in the base",
+    )
+    parser.add_argument(
+        "--quantize", choices=("int8", "int4"), help="quantise the linear layers (needs phonate[qlora])"
+    )
+
+
+def checkpoints(args: argparse.Namespace) -> int:
+    """List, verify, prune, export, merge and compare the checkpoints of a run.
+
+    RUN is a run's folder, its folder of checkpoints, or (for verify, export and merge) one checkpoint. A checkpoint of
+    a run is named by its step (500), its folder (step-00000500), its version (v3), `latest` or `best`.
+    """
+    from phonate.cli.checkpoints import run
+
+    return run(args)

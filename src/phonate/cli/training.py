@@ -1,0 +1,342 @@
+"""Commands that train, or that look at what training would do: demo, session, train, explain, resources, new."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phonate.cli.parsing import add_recipe
+
+if TYPE_CHECKING:
+    from phonate.training.plan import Plan
+    from phonate.workflows.demo.demo import Demo
+    from phonate.workflows.session.session import TrainingSession
+    from phonate.workflows.train import Trained
+
+
+def demo_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate demo`."""
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, help="your recordings, with texts or a sub-folder per speaker"
+    )
+    parser.add_argument(
+        "--language", metavar="CODE", help="the language of your recordings, such as de (default: English)"
+    )
+    parser.add_argument(
+        "--task",
+        choices=("speech", "conversion"),
+        default="speech",
+        help="text-to-speech or voice conversion (default: speech)",
+    )
+    parser.add_argument(
+        "--synthetic", action="store_true", help="train from scratch on speech of espeak-ng (needs phonate[espeak])"
+    )
+    parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
+    parser.add_argument(
+        "--minutes", type=float, help="minutes of training (default: 5, fewer where the demo would exceed ten)"
+    )
+
+
+def demo(args: argparse.Namespace) -> int:
+    """Run the whole pipeline in a few minutes: corpus, training, interruption, resume, inference, scores, report.
+
+    Without --data it trains on two minutes of recordings that come with phonate; with it, on your own recordings and
+    their texts, or with --task conversion on a folder with a sub-folder for each of two or more speakers. With
+    --synthetic, and for conversion without --data, it makes a corpus of synthetic speech (needs phonate[espeak]).
+    """
+    from phonate.config.errors import InputError
+    from phonate.workflows.demo.demo import demo, free_folder
+
+    if args.minutes is not None and not args.minutes > 0:
+        raise InputError(f"--minutes {args.minutes:g}: must be more than 0")
+    output = args.output or free_folder(Path("runs/demo"))
+    say = partial(print, flush=True)
+    made = demo(output, args.data, args.minutes, say, args.task, args.synthetic, args.language)
+    _print_demo(made)
+    return 0
+
+
+def _print_demo(made: Demo) -> None:
+    from phonate.cli.output import print_table
+
+    if made.evaluation is not None:
+        print()
+        print_table(made.evaluation.rows(made.metrics), made.evaluation.header(made.metrics))
+        print("\u2191 higher is better, \u2193 lower is better\n")
+    print(f"report: {made.report}")
+    print("next:")
+    for command in made.next_commands:
+        print(f"  {command}")
+
+
+VOICE_MODES = ("voice", "text", "auto")
+_SESSION_OPTIONS = {
+    "mode": "mode",
+    "voice_mode": "voice_mode",
+    "device": "device",
+    "min_gpu_memory": "min_gpu_memory",
+    "voice_data_dir": "voice_data_dir",
+    "config": "config_path",
+    "output_dir": "output_dir",
+}
+"""Option -> argument of `TrainingSession`. Options that are not given are left to it."""
+
+
+def session_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate session`."""
+    parser.add_argument(
+        "--mode",
+        choices=("gpu", "cpu", "mixed"),
+        help="gpu: only with a GPU; cpu: without; mixed (default): a GPU if one has enough free memory",
+    )
+    parser.add_argument(
+        "--voice-mode",
+        choices=VOICE_MODES,
+        help="train on recordings, on texts, or (auto, default) on recordings if there are any, else on texts",
+    )
+    parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps; takes precedence over --mode")
+    parser.add_argument("--min-gpu-memory", type=float, metavar="GB", help="free memory a GPU needs (default: 5)")
+    parser.add_argument("--voice-data-dir", metavar="D", help="default: recordings")
+    parser.add_argument("--config", metavar="C", help="default: training/config.yaml, if it exists")
+    parser.add_argument("--output-dir", metavar="O", help="default: training/output")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the newest unfinished session in --output-dir to its end"
+    )
+    parser.add_argument("--show-resources", action="store_true", help="list GPUs, cores and memory, and exit")
+    parser.add_argument("--check-voice-data", action="store_true", help="count the recordings, and exit")
+
+
+def session(args: argparse.Namespace) -> int:
+    """Find a device and data, train a model on them, and leave a log.
+
+    Put recordings into a folder `recordings`, with a .txt beside each for text-to-speech, or texts for a language
+    model, and run `phonate session`. The model is saved to OUTPUT/voice_model or OUTPUT/text_model, the log to
+    OUTPUT/logs. An interrupted session continues with `phonate session --resume`.
+    """
+    code = 0
+    if args.show_resources:
+        from phonate.compute.resources import ResourceDetector
+
+        print(ResourceDetector().text())
+    if args.check_voice_data:
+        from phonate.config.errors import InputError
+        from phonate.data.voices.files import VoiceDataDetector
+
+        if args.voice_data_dir == "":
+            raise InputError("--voice-data-dir: the name is empty; name a folder, or leave the option out")
+        detector = VoiceDataDetector(args.voice_data_dir or "recordings")
+        print(detector.text())
+        code = 0 if detector.has_voice_data() else 1
+    if args.show_resources or args.check_voice_data:
+        return code
+    from phonate.config.errors import Interrupted
+
+    session = _session(args)
+    try:
+        return 0 if session.run() else 1
+    except Interrupted as error:  # the log has shown it
+        return error.exit_code
+
+
+def _session(args: argparse.Namespace) -> TrainingSession:
+    from phonate.cli.output import ProgressBar
+    from phonate.workflows.session.session import TrainingSession
+
+    given: dict[str, Any] = {
+        argument: value for option, argument in _SESSION_OPTIONS.items() if (value := getattr(args, option)) is not None
+    }
+    start = TrainingSession.resume if args.resume else TrainingSession
+    return start(**given, bar=ProgressBar() if sys.stderr.isatty() else None)
+
+
+def train_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate train`."""
+    add_recipe(parser)
+    parser.add_argument("--resume", metavar="auto|RUN|CHECKPOINT", help="resume a run that was stopped")
+    parser.add_argument(
+        "--mode",
+        choices=("gpu", "cpu", "mixed"),
+        default="mixed",
+        help="gpu: require a GPU; cpu: never use one; mixed (default): use a GPU if there is one",
+    )
+    parser.add_argument("--device", metavar="D", help="cpu, cuda:0 or mps")
+    parser.add_argument("--output", metavar="RUN", help="the run's folder (default: runs/<recipe>)")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="estimate time, memory and disk from a few real steps; keep nothing",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def train(args: argparse.Namespace) -> int:
+    """Train a recipe into a run folder.
+
+    A recipe is a file or a shipped name. Options are set by their path: training.optimizer.lr=2e-4
+    data.path=my_recordings size=small. The run is written to --output, by default runs/<recipe>; --resume auto
+    continues one that was interrupted. Paths in a recipe are relative to the current directory.
+    """
+    # What imports make stays. To look through it for garbage again and again took a sixth of the time of a start.
+    gc.disable()
+    try:
+        return _train(args)
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def _train(args: argparse.Namespace) -> int:
+    # before anything heavy is imported, so that a mistake in the recipe is reported at once
+    from phonate.training.plan import plan
+
+    planned = plan(
+        args.recipe,
+        args.overrides,
+        resume=args.resume,
+        mode=args.mode,
+        device=args.device,
+        output=args.output,
+        plugins=tuple(Path(path) for path in args.plugin),
+    )
+
+    from phonate.cli.output import log_to_console
+
+    log_to_console(planned.written.recipe.training.logging.verbosity)
+
+    from phonate.workflows.train import train_plan
+
+    gc.freeze()
+    gc.enable()
+
+    args.logs = planned.run / "logs"  # an error leaves its traceback there
+    if planned.is_search and not args.dry_run:
+        return _search(args, planned)
+
+    trained = train_plan(planned, dry_run=args.dry_run)
+    if int(os.environ.get("RANK", "0")) == 0:  # of the processes that torchrun started, one prints
+        _print_run(trained, args)
+    return 0
+
+
+def _search(args: argparse.Namespace, planned: Plan) -> int:
+    """Search for hyperparameters, then print the table of runs."""
+    from phonate.cli.output import print_json, print_table
+    from phonate.workflows.train import search
+    from phonate.workflows.tuning import BEST
+
+    found = search(planned)
+    if args.json:
+        trials = [vars(trial) for trial in found.trials]
+        print_json({"run": str(found.run.path), "best": vars(found.best), "trials": trials})
+    else:
+        print_table(found.rows(), found.header())
+        print(f"\n{found.run.path}: best {found.best.run}; its recipe is {found.run.path / BEST}")
+    return 0
+
+
+def _print_run(trained: Trained, args: argparse.Namespace) -> None:
+    from phonate.cli.output import print_json, print_table
+
+    if args.json:
+        outcome = {} if args.dry_run else {"run": str(trained.run.path), "step": trained.step}
+        print_json({**outcome, "metrics": trained.metrics})
+    elif args.dry_run:
+        print_table([[name, f"{value:.5g}"] for name, value in trained.metrics.items()], ["estimate", "value"])
+    else:
+        shown = "".join(f"  {name} {value:.5g}" for name, value in sorted(trained.metrics.items()))
+        print(f"{trained.run.path}: step {trained.step}{shown}")
+
+
+def explain_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate explain`."""
+    add_recipe(parser)
+    parser.add_argument("--describe", action="store_true", help="say what each option means (in YAML: as comments)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print as JSON")
+    form.add_argument("--yaml", action="store_true", help="print the complete recipe, ready to be trained")
+    form.add_argument("--schema", action="store_true", help="print the JSON schema of such recipes, for editors")
+
+
+def explain(args: argparse.Namespace) -> int:
+    """Print every value of a recipe with where it came from.
+
+    The first of these that sets a value counts: command line, recipe, preset of the size, default. What the language or
+    the recordings decide is shown as training will decide it. What training would refuse before it reads the recordings
+    is refused. Options that you must set, such as data.path, may be left out here: they are shown as required.
+    """
+    from phonate.cli.output import print_json, print_table
+    from phonate.config.errors import InputError
+    from phonate.training.plan import plan
+    from phonate.workflows.explain import commented_yaml, explain, schema
+
+    if args.describe and args.schema:
+        raise InputError("--describe: has no meaning with --schema; leave it out, or use --json")
+    if args.schema:
+        print_json(schema(args.recipe, args.overrides))
+        return 0
+    planned = plan(args.recipe, args.overrides, incomplete=not args.yaml)  # with --yaml it is to be trained
+    planned.check()
+    resolved = planned.resolved
+    if args.yaml:
+        print(commented_yaml(resolved) if args.describe else resolved.to_yaml(), end="")
+        return 0
+    values = explain(resolved)
+    if args.json:
+        fields = ("value", "origin", "description") if args.describe else ("value", "origin")
+        print_json({found.key: {name: getattr(found, name) for name in fields} for found in values})
+        return 0
+    columns = 4 if args.describe else 3
+    rows = [[v.key, json.dumps(v.value, ensure_ascii=False), v.origin, v.description][:columns] for v in values]
+    print_table(rows, ["option", "value", "from", "meaning"][:columns])
+    return 0
+
+
+def resources_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate resources`."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def resources(args: argparse.Namespace) -> int:
+    """Show what there is to train on: GPUs with their free memory, cores, and memory.
+
+    Limits of containers and CUDA_VISIBLE_DEVICES are respected. Listing the GPUs takes none of their memory.
+    """
+    from phonate.cli.output import log_to_console, print_json
+    from phonate.compute.resources import ResourceDetector
+
+    log_to_console()
+    detector = ResourceDetector()
+    if args.json:
+        print_json({"devices": detector.get_available_devices()})
+    else:
+        print(detector.text())
+    return 0
+
+
+KINDS = ("loss", "callback", "corpus", "task")
+
+
+def new_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate new`."""
+    parser.add_argument("kind", choices=KINDS, help="what to write")
+    parser.add_argument("name", metavar="NAME", help="its name in recipes, such as my_loss")
+    parser.add_argument("--into", metavar="DIR", default=".", help="folder to write to (default: the current one)")
+
+
+def new(args: argparse.Namespace) -> int:
+    """Write a working first version of an extension, and its test.
+
+    The file is loaded by --plugin FILE. A model belongs to a task, and so do the metrics of its evaluation: write a
+    task for them.
+    """
+    from phonate.workflows.scaffold import scaffold
+
+    path, test = scaffold(args.kind, args.name, args.into)
+    print(f"wrote {path} and {test}; next: pytest {test}")
+    return 0

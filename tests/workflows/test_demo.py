@@ -136,7 +136,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         recipe.extend(given)
         raise Begins
 
-    monkeypatch.setattr("phonate.workflows.demo.training.Training", training_begins)
+    monkeypatch.setattr("phonate.workflows.demo.demo.Training", training_begins)
     return recipe
 
 

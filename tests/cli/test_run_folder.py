@@ -142,8 +142,8 @@ def test_a_damaged_lock_does_not_block_an_intact_run(content: bytes, arguments: 
 HOLD = """\
 import sys
 from pathlib import Path
-from phonate.training.checkpoints.files import FolderLock
-FolderLock(Path(sys.argv[1]))
+from phonate.training.checkpoints.files import folder_lock
+folder_lock(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
 """

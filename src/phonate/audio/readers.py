@@ -95,7 +95,8 @@ class _Filter:
             os.dup2(self._console, _STANDARD_ERROR, inheritable=True)
             size = os.lseek(self._buffer, 0, os.SEEK_CUR)
             if size:
-                self._pass_on(os.pread(self._buffer, size, 0))
+                os.lseek(self._buffer, 0, os.SEEK_SET)
+                self._pass_on(os.read(self._buffer, size))
                 os.lseek(self._buffer, 0, os.SEEK_SET)
                 os.ftruncate(self._buffer, 0)
             os.close(self._console)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from phonate.compute.system import open_regular
 
 _LARGEST = 32 << 20
 """Most bytes of a file of the repository that are read."""
@@ -83,12 +84,11 @@ def _resolve(own: Path, common: Path, reference: str) -> str | None:
 def _text(path: Path) -> str | None:
     """A small text file; None when it is missing, or something else."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_regular(path) as file:
+            content = file.read(_LARGEST + 1)
     except OSError:  # there is no such file: the caller looks elsewhere
         return None
-    with open(descriptor, encoding="utf-8", errors="replace") as file:
-        status = os.fstat(descriptor)
-        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST else None
+    return content.decode("utf-8", "replace") if len(content) <= _LARGEST else None
 
 
 def _dirty(root: Path, own: Path, common: Path, commit: str) -> bool | None:

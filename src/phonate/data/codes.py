@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.quality import AudioQuality
 from phonate.compute.resources import cores
+from phonate.compute.system import lock
 from phonate.config.errors import DataError
 from phonate.data.dialogues.dialogue import Audio
 from phonate.data.manifests.rows import Row
@@ -35,7 +36,6 @@ from phonate.data.manifests.validation import (
     require_length,
     require_part,
 )
-from phonate.data.parallel import lock
 from phonate.data.progress import Stage, report_progress
 from phonate.data.store.cache import damaged, new_folder, verify
 

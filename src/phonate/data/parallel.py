@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import multiprocessing
 import os
 import signal
@@ -14,10 +12,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 from phonate.compute.resources import cores
+from phonate.compute.system import STOPPING, blocked_signals, ignore_console, unblock_signals
 from phonate.data.progress import Progress as Progress
 from phonate.data.progress import report_progress
 
@@ -32,7 +30,6 @@ _IDLE_SECONDS = 10
 """Idle processes end after this time. Validation and extraction share them."""
 _WATCH_SECONDS = 0.5
 _MOMENT_SECONDS = 0.2
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENVIRONMENT = {
     # the processes use all cores already
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -127,7 +124,7 @@ def _signals_later() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    earlier = {number: signal.getsignal(number) for number in _STOPPING}
+    earlier = {number: signal.getsignal(number) for number in STOPPING}
     raising = {number: handler for number, handler in earlier.items() if callable(handler)}
     for number in raising:
         signal.signal(number, lambda number, _: came.append(number))
@@ -150,11 +147,8 @@ def _signals_blocked() -> Iterator[None]:
 
     for tracker in (resource_tracker, loky_tracker):
         tracker.ensure_running()  # starting one unblocks the signals
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-    try:
+    with blocked_signals():
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 def _pool(processes: int) -> Any:
@@ -189,10 +183,9 @@ def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Res
 def _serve(parent: int) -> None:
     """Initialise a worker: ignore SIGINT and SIGHUP, which the parent handles, stop work on SIGTERM, and exit when the
     parent has ended."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_console()
     signal.signal(signal.SIGTERM, lambda *_: _told_to_stop.set())
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    unblock_signals()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
@@ -200,28 +193,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_WATCH_SECONDS)
     os._exit(1)
-
-
-@contextmanager
-def lock(file: Path, wait: bool = True) -> Iterator[bool]:
-    """Whether this process holds the lock `file`, which is made. The system releases it when the process dies.
-
-    `wait`: for as long as another process holds it. On a file system without locks every process holds it.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        yield _locked(descriptor, wait)
-    finally:
-        os.close(descriptor)
-
-
-def _locked(descriptor: int, wait: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-    return True

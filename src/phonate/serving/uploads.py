@@ -6,10 +6,8 @@ not the server. What comes back is plain samples.
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import queue
-import resource
 import tempfile
 import time
 from multiprocessing import forkserver
@@ -21,6 +19,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray, read_blocks, sample_rate_of
 from phonate.audio.readers import recognised
+from phonate.compute.system import limit_memory, limit_processor_time
 from phonate.config.errors import DataError, InputError, PhonateError
 
 FORMATS_READ = "WAV, FLAC, MP3, Ogg, Opus, M4A, AAC or WebM"
@@ -147,15 +146,14 @@ class _Decoder:
 def _decode_all(connection: Connection[Any, Any]) -> None:
     """Answer each path with the rate and then the samples, or with what is wrong as a string. Runs in its own process,
     until the other end is closed."""
-    _limit_memory()
+    limit_memory(_MEMORY)
     connection.send("ready")
     while True:
         try:
             path, limit, seconds = connection.recv()
         except EOFError:
             return
-        used = time.process_time() + seconds
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used), resource.RLIM_INFINITY))
+        limit_processor_time(time.process_time() + seconds)
         try:
             rate, waveform = _limited(path, limit)
         except DataError as error:
@@ -165,13 +163,6 @@ def _decode_all(connection: Connection[Any, Any]) -> None:
         else:
             connection.send(rate)
             connection.send_bytes(waveform.tobytes())
-
-
-def _limit_memory() -> None:
-    statm = Path("/proc/self/statm")
-    if statm.exists():  # other systems enforce no such limit
-        most = int(statm.read_text().split()[0]) * resource.getpagesize() + _MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def _limited(path: Path, limit: float) -> tuple[int, FloatArray]:

@@ -22,9 +22,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from phonate.audio.decoding import FloatArray, read_audio, write_audio
+from phonate.compute.system import sync, sync_all
 from phonate.config.errors import InputError
-from phonate.data.store.cache import sync
-from phonate.training.checkpoints.files import sync_folder
 from phonate.training.speech_service import Reference
 
 _log = logging.getLogger("phonate")
@@ -128,14 +127,14 @@ class VoiceStore:
             write_audio(part / _REFERENCE, reference.waveform, reference.sample_rate)
             write_audio(part / _SPOKEN, *spoken_consent)
             (part / _DESCRIPTION).write_text(json.dumps(asdict(voice), ensure_ascii=False, indent=2), encoding="utf-8")
-            sync(part)
+            sync_all(part)
             try:
                 part.rename(final)
             except OSError:
                 if not final.exists():
                     raise
                 raise InputError(f"there is a voice {voice.name!r}; delete it or choose another name") from None
-            sync_folder(self._folder)
+            sync(self._folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
@@ -153,7 +152,7 @@ class VoiceStore:
             folder.rename(part)
         except FileNotFoundError:  # another request deletes it
             return False
-        sync_folder(self._folder)
+        sync(self._folder)
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(part)
         return True

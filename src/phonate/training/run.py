@@ -17,7 +17,7 @@ from typing import Any
 
 from phonate.config.errors import InputError, TrainingError
 from phonate.training.checkpoints import files
-from phonate.training.checkpoints.files import FolderLock
+from phonate.training.checkpoints.files import folder_lock
 
 _ID = "run_id"
 _BEFORE_TRAINING = frozenset(
@@ -122,7 +122,7 @@ class Run:
 
         self.create(resuming)
         try:
-            lock = FolderLock(self.path)
+            lock = folder_lock(self.path)
         except OSError as error:
             raise self._unwritable(error) from None
         try:

@@ -11,13 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from phonate.compute.system import HANGUP, STOPPING
 from phonate.config.errors import Interrupted
 
 if TYPE_CHECKING:
     from phonate.compute.distributed import Ranks
-
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that end training, after saving."""
 
 _NOTE = "stopping after this step; press Ctrl-C again to quit now"
 _STANDARD_ERROR = 2
@@ -28,7 +26,7 @@ _quit_listeners: list[QuitListener] = []
 
 def is_ignored(number: int) -> bool:
     """Whether a signal is to have no effect: a hang-up under nohup."""
-    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+    return number == HANGUP and signal.getsignal(number) is signal.SIG_IGN
 
 
 @contextlib.contextmanager
@@ -160,7 +158,7 @@ class Signals:
                 write_to_console(_NOTE if number == signal.SIGINT else f"{signal.Signals(number).name}: {_NOTE}")
             if self._leavable:
                 raise StopNow
-        elif number == signal.SIGINT or (number == self.received and number != signal.SIGHUP):
+        elif number == signal.SIGINT or (number == self.received and number != HANGUP):
             self._quit(number)
 
     def _quit(self, number: int) -> None:

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from phonate.compute import device as devices
 from phonate.compute import distributed
 from phonate.compute.distributed import Ranks
+from phonate.compute.system import peak_memory
 from phonate.config.errors import InputError
 from phonate.config.resolve import Overrides, Resolved
 from phonate.training.callbacks import Callback
@@ -102,11 +103,7 @@ def _time_steps(trainer: Trainer) -> float:
 def _peak_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
-    import resource
-    import sys
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak if sys.platform == "darwin" else peak * 1024)
+    return float(peak_memory())
 
 
 def _free_memory(device: torch.device) -> float:

@@ -140,7 +140,7 @@ def test_the_lock_dies_with_its_process(forker: Forker, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from phonate.training.checkpoints import files\n"
         "files.PATIENCE_SECONDS = 0.2\n"
-        "try: files.FolderLock(Path(sys.argv[1]))\n"
+        "try: files.folder_lock(Path(sys.argv[1]))\n"
         "except Exception as error: sys.exit(f'{type(error).__name__}: {error}')"
     )
     second = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch.utils.data
 
+from phonate.compute.system import ignore_console
 from phonate.config.errors import DataError, InputError, PhonateError
 from phonate.config.randomness import generator
 from phonate.data.batches.dataset import Batch, Dataset, digests_of
@@ -352,8 +353,7 @@ class _InWorker(torch.utils.data.Dataset[list[MicroBatch] | PhonateError]):
 def _ignore_signals(_: int) -> None:
     """Ignore signals that reach every process of a run (Ctrl-C, SIGHUP, a scheduler's SIGTERM): the trainer saves, then
     ends its workers."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_console()
     if hasattr(signal, "sigwaitinfo"):  # not on macOS
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_exit_on_sigterm_from, args=(os.getppid(),), daemon=True).start()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import inspect
 import json
 import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from phonate.compute.system import lock
 from phonate.config.errors import DataError, InputError, Interrupted
 from phonate.data.corpora.lhotse import manifest_pairs
 from phonate.data.datasets.settings import PARTS, DatasetSettings
@@ -42,18 +42,9 @@ def manifests_of(dataset: DatasetSettings, num_jobs: int = 1) -> Path:
         raise ValueError("corpus_dir and output_dir must be set")
     corpus = Path(dataset.corpus_dir).expanduser().resolve()
     output = Path(dataset.output_dir).expanduser().resolve()
-    with _alone(output):
+    with lock(output.parent / f".{output.name}.lock"):  # processes of other GPUs wait until this one has finished
         _prepare_once(dataset, corpus, output, num_jobs)
     return output
-
-
-@contextmanager
-def _alone(output: Path) -> Iterator[None]:
-    """Holds a lock, so that other processes, such as those of other GPUs, wait until this one has finished."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with (output.parent / f".{output.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _prepare_once(dataset: DatasetSettings, corpus: Path, output: Path, num_jobs: int) -> None:

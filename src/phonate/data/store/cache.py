@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.compute.mapping import map_array
+from phonate.compute.system import sync_all
 from phonate.config.errors import DataError
 from phonate.data.features import Features
 from phonate.data.features.kinds import Frames
@@ -54,7 +55,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         yield beside
         digests = {file.name: _digest(file) for file in sorted(beside.iterdir())}
         (beside / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
-        sync(beside)
+        sync_all(beside)
         try:
             beside.rename(folder)
         except OSError:
@@ -89,17 +90,6 @@ def verify(folder: Path) -> None:
 def damaged(folder: Path, error: Exception) -> DataError:
     """What to raise for a folder of a cache that can't be read."""
     return DataError(f"{folder}: damaged ({error}); delete this folder to prepare it again")
-
-
-def sync(folder: Path) -> None:
-    """Wait until the disk has a folder of files. Without it a power cut may leave the folder's name, and files of no
-    length under it."""
-    for path in (*folder.iterdir(), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _digest(file: Path) -> str:

@@ -11,11 +11,9 @@ Shapes: B batch, T frames, L tokens, S states of all tokens, M mel bands.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +25,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from phonate.audio.decoding import FloatArray
+from phonate.compute.system import lock
 from phonate.config.errors import DataError
 from phonate.data.store.prepared import Prepared
 from phonate.nn.aligner import (
@@ -253,7 +252,7 @@ class LearntAligner:
         """The trained aligner. Raises Interrupted after saving when a signal stopped its training."""
         if not self.recordings.positions:
             raise DataError("no recording is long enough for its text, so the aligner has no training data")
-        with torch.enable_grad(), _one_process(self.run.path.with_suffix(".lock")):
+        with torch.enable_grad(), lock(self.run.path.with_suffix(".lock")):  # other ranks wait, and find it trained
             return self._trained()
 
     def _trained(self) -> nn.Module:
@@ -280,11 +279,3 @@ def _settings(steps: int, recordings: Recordings) -> TrainingSettings:
         "logging": {"interval": 50, "tensorboard": False, "system": False},
     }
     return TrainingSettings.model_validate(values)
-
-
-@contextmanager
-def _one_process(path: Path) -> Iterator[None]:
-    """Lock: other ranks of the same training wait here, and then find the aligner trained."""
-    with path.open("a") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)
-        yield

@@ -6,20 +6,17 @@ No torch in this file.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
-import logging
 import os
 import re
 import shutil
-import stat
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from phonate.compute.system import LockTaken, ProcessLock, open_regular, sync
 from phonate.config.errors import CheckpointError
 
 # ----------------------------------------------------------------------------- Durable file operations
@@ -75,21 +72,6 @@ def write_durably(path: Path, content: bytes) -> Record:
     return Record(len(content), hashlib.sha256(content).hexdigest())
 
 
-def sync_file(path: Path) -> None:
-    """Wait until the content of a file is on disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in `folder` are on disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def replace_file(path: Path, content: bytes) -> None:
     """Replace `path` atomically: a reader sees the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -99,19 +81,19 @@ def replace_file(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def commit(temporary: Path, final: Path) -> None:
     """Give a complete, synced folder its final name. A folder of that name is deleted only afterwards."""
     previous = final.with_name(f".{final.name}.replaced")
-    sync_folder(temporary)
+    sync(temporary)
     replaces = os.path.lexists(final)
     if replaces:
         delete(previous)
         final.rename(previous)  # killed here: `recover` gives it its name back
     temporary.rename(final)
-    sync_folder(final.parent)
+    sync(final.parent)
     if replaces:
         delete(previous)
 
@@ -148,18 +130,6 @@ def recover(folder: Path) -> None:
 def render(document: Any, indent: int | None = 1) -> bytes:
     """JSON as we write it, byte for byte. Floats round-trip exactly; NaN and infinities raise ValueError."""
     return (json.dumps(document, indent=indent, allow_nan=False) + "\n").encode()
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading, unbuffered. Raises OSError for a device, a pipe or a folder, without waiting."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return open(descriptor, "rb", buffering=0)
-    except BaseException:
-        os.close(descriptor)
-        raise
 
 
 def read_bytes(path: Path) -> bytes:
@@ -246,70 +216,16 @@ def megabytes(count: int) -> str:
 
 PATIENCE_SECONDS = 10.0
 """How long to wait: a killed process may need a moment to finish its last write and end."""
-_PID_LENGTH = 20
-"""More digits than a process id has."""
-
-_log = logging.getLogger(__name__)
 
 
-class FolderLock:
-    """A lock on `folder/.lock` held by this process, and released by the system when the process dies.
-
-    A POSIX record lock, because a flock would be inherited by loader workers and outlive a killed trainer. Such locks
-    belong to the process: it must not open the file a second time, for closing it would release the lock.
+def folder_lock(folder: Path) -> ProcessLock:
+    """A lock on `folder/.lock`, so that only one process trains there.
 
     Raises CheckpointError when another process holds it, or when `.lock` is something else than our file.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / ".lock"
-        try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise CheckpointError(f"{self._path}: is a symbolic link; remove it") from error
-            raise
-        try:
-            self._acquire()
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-
-    def _acquire(self) -> None:
-        owner = self._owner()
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                    _log.warning(
-                        "%s: this file system has no locks; make sure that only one process trains into this folder",
-                        self._path.parent,
-                    )
-                    return
-                if error.errno not in (errno.EACCES, errno.EAGAIN):
-                    raise
-                if time.monotonic() > deadline:
-                    raise CheckpointError(
-                        f"{self._path.parent}: another process ({owner or 'unknown'}) is training here; stop it "
-                        "first, or train into another folder"
-                    ) from error
-                time.sleep(0.1)
-                owner = self._owner()
-            else:
-                os.ftruncate(self._descriptor, 0)
-                os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
-                return
-
-    def _owner(self) -> str:
-        """The process id in the file, for the message; "" where it holds none, being new or damaged."""
-        status = os.fstat(self._descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what we write must not end up elsewhere
-            raise CheckpointError(f"{self._path}: not a plain file of its own; move it away")
-        content = os.pread(self._descriptor, _PID_LENGTH, 0)
-        return content.decode() if content.isdigit() else ""
-
-    def release(self) -> None:
-        """Let another process in."""
-        os.close(self._descriptor)
+    try:
+        return ProcessLock(folder / ".lock", PATIENCE_SECONDS, CheckpointError)
+    except LockTaken as error:
+        raise CheckpointError(
+            f"{folder}: another process ({error.owner}) is training here; stop it first, or train into another folder"
+        ) from error

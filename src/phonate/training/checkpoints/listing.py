@@ -15,6 +15,7 @@ from typing import Literal, TypeVar, get_args
 
 from pydantic import AwareDatetime, ValidationError
 
+from phonate.compute.system import sync
 from phonate.config.errors import InputError
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
 from phonate.config.registry import nearest
@@ -412,7 +413,7 @@ def copy_verified(source: Path, target: Path, leave_out: frozenset[str] = frozen
     try:
         for name in records:
             shutil.copyfile(source / name, temporary / name)
-            files.sync_file(temporary / name)
+            sync(temporary / name)
             files.drop_from_memory(temporary / name)
         write_manifest(temporary, records)
         if damage := problems(temporary):

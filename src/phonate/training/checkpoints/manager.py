@@ -15,11 +15,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from phonate.compute.system import ProcessLock
 from phonate.config.errors import CheckpointError
 from phonate.config.metrics import Better
 from phonate.training.checkpoints import files, listing, snapshot
 from phonate.training.checkpoints import listing as copies
-from phonate.training.checkpoints.files import FileProblemError, FolderLock, Record
+from phonate.training.checkpoints.files import FileProblemError, Record, folder_lock
 from phonate.training.checkpoints.listing import CheckpointInfo, SortKey
 from phonate.training.checkpoints.loading import Checkpoint, load, load_first_intact
 from phonate.training.checkpoints.manifest import (
@@ -211,7 +212,7 @@ class CheckpointManager:
         self._run = Path(run) if run is not None else self.folder.parent
         self._weights, self._state = Snapshot(), Snapshot()
         self._pending: Future[None] | None = None
-        self._lock: FolderLock | None = None
+        self._lock: ProcessLock | None = None
         self._writer: Writer | None = None
 
     # ------------------------------------------------------------------ saving
@@ -377,7 +378,7 @@ class CheckpointManager:
         if self._writer is None:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._lock = self._lock or FolderLock(self.folder)
+                self._lock = self._lock or folder_lock(self.folder)
                 files.recover(self.folder)
                 listing.write_best(self.folder, listing.best_of(listing.scan(self.folder)))
                 self._writer = Writer(self.folder, self.config, self._backup_folder())

@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 from pydantic import AwareDatetime, ConfigDict, Field
 
 from phonate.compute.git import work_tree
+from phonate.compute.system import open_regular
 from phonate.config.errors import CheckpointError
 from phonate.config.metrics import Better
 from phonate.config.settings import Settings
@@ -28,7 +29,6 @@ from phonate.training.checkpoints.files import (
     WEIGHTS,
     FileProblemError,
     Record,
-    open_regular,
     read_bytes,
     read_json,
     render,

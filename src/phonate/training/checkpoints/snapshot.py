@@ -39,6 +39,7 @@ from safetensors.torch import load as load_bytes
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from phonate.compute.system import open_regular
 from phonate.config.errors import CheckpointError
 from phonate.training.checkpoints.files import (
     CHUNK,
@@ -49,7 +50,6 @@ from phonate.training.checkpoints.files import (
     chunks_of,
     drop_from_memory,
     megabytes,
-    open_regular,
 )
 
 # ----------------------------------------- Nested state <-> a JSON document and a flat dict of tensors

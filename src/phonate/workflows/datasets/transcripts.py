@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
+from phonate.compute.system import lock
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row, part_blocks, read_part
 from phonate.data.manifests.transcripts import HEARD, LEFT_OUT, TEXTS, Entry, needs_transcript, read_entries
 from phonate.data.manifests.validation import has_words
-from phonate.data.parallel import lock
 from phonate.data.progress import report_progress
 from phonate.data.settings import SpokenData
 from phonate.workflows.datasets.from_recordings import Piece, speech_in, windows_of

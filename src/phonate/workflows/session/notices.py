@@ -32,6 +32,7 @@ from urllib.request import HTTPErrorProcessor, HTTPSHandler, Request, build_open
 
 from pydantic import AfterValidator, Field, PositiveFloat, model_validator
 
+from phonate.compute.system import end_after, limit_memory
 from phonate.config.errors import InputError
 from phonate.config.settings import Settings
 
@@ -420,12 +421,9 @@ def _deliver(kind: str, notice: EmailNotice | WebhookNotice, outcome: Outcome, k
 
 def send_in_child() -> None:
     """Send the notice described on standard input, and print the lines that report a failure as JSON."""
-    import resource
-
     request: dict[str, Any] = json.load(sys.stdin)
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, request["limit"])  # ends the process, whatever it waits for
+    limit_memory(_MEMORY)
+    end_after(request["limit"])
     outcome, key = Outcome(**request["outcome"]), request["key"]
     try:
         if request["kind"] == "email":

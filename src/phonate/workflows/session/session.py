@@ -11,7 +11,6 @@ at once.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from phonate.audio.decoding import MADE, write_audio
 from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode, forget_fallbacks
+from phonate.compute.system import LockTaken, ProcessLock
 from phonate.config.errors import InputError, Interrupted, PhonateError
 from phonate.data.progress import Progress, progress_listener
 from phonate.data.voices.files import VoiceDataDetector
@@ -83,27 +83,12 @@ def newest_unfinished(output: Path) -> Path:
     raise InputError(f"{output}: no unfinished session to resume; start one without --resume")
 
 
-class SessionLock:
-    """A lock on a session's folder, released by the system when the process ends. Raises InputError if it is taken."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / _LOCK
-        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (PermissionError, BlockingIOError):  # POSIX allows either
-            owner = os.pread(self._descriptor, 20, 0).decode(errors="replace")
-            os.close(self._descriptor)
-            raise InputError(f"{folder}: the session is still running (process {owner}); stop it first") from None
-        except OSError:  # a file system without locks
-            return
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
-
-    def release(self) -> None:
-        """Remove the lock."""
-        self._file.unlink(missing_ok=True)
-        os.close(self._descriptor)
+def session_lock(folder: Path) -> ProcessLock:
+    """A lock on a session's folder. Raises InputError if it is taken."""
+    try:
+        return ProcessLock(folder / _LOCK)
+    except LockTaken as error:
+        raise InputError(f"{folder}: the session is still running (process {error.owner}); stop it first") from None
 
 
 # ------------------------------------------------------- One example by the model that a session saved
@@ -229,7 +214,7 @@ class TrainingSession:
         forget_fallbacks()
         log = SessionLog(self.output_dir, facts, self._say, self._resumed)
         self.log_path = log.path
-        lock = SessionLock(log.folder)
+        lock = session_lock(log.folder)
         started, failed = time.monotonic(), False
         try:
             with interruptible(), log.listening(), on_quit(lambda message: self._quit(log, message)):
@@ -243,6 +228,7 @@ class TrainingSession:
             failed = True
             return False
         finally:
+            lock.file.unlink(missing_ok=True)
             lock.release()
             if failed:
                 _remove_if_unused(log.folder)

@@ -1,0 +1,248 @@
+"""What differs between operating systems: signals, limits of a process, flushing of files, locks between processes."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import psutil
+from filelock import FileLock, Timeout
+
+from phonate.config.errors import InputError, PhonateError
+
+if sys.platform != "win32":
+    import fcntl
+    import resource
+
+# ------------------------------------------------------------------------------------------ Signals
+
+HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""The terminal was closed. None on Windows."""
+STOPPING = (signal.SIGINT, signal.SIGTERM, *([] if HANGUP is None else [HANGUP]))
+"""Signals that end a process."""
+
+
+def ignore_console() -> None:
+    """Ignore what a terminal sends to every process of a group, Ctrl-C and its closing: the parent handles them."""
+    for number in (signal.SIGINT, HANGUP):
+        if number is not None:
+            signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def blocked_signals() -> Iterator[None]:
+    """Signals that end a process wait; processes that are started within inherit this, until `unblock_signals`."""
+    if sys.platform == "win32":  # a child is not interrupted there unless it is told to be
+        yield
+        return
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+
+
+def unblock_signals() -> None:
+    """In a process that was started within `blocked_signals`."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+
+# --------------------------------------------------------------------------------------------- Limits
+
+
+def peak_memory() -> int:
+    """The most bytes of memory that this process has held so far."""
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def limit_memory(extra: int) -> None:
+    """Let this process take at most `extra` bytes of addresses more than it has. Only Linux enforces such a limit."""
+    if sys.platform == "linux":
+        most = int(psutil.Process().memory_info().vms) + extra
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def limit_processor_time(seconds: float) -> None:
+    """End this process when it has used `seconds` of processor time in all. Windows has no such limit."""
+    if sys.platform != "win32":
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), resource.RLIM_INFINITY))
+
+
+def end_after(seconds: float) -> None:
+    """End this process after `seconds`, whatever it waits for."""
+    if sys.platform == "win32":
+        timer = threading.Timer(seconds, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+    else:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+# ---------------------------------------------------------------------------------------------- Files
+
+
+def sync(path: Path) -> None:
+    """Wait until the content of a file, or the names in a folder, are on disk."""
+    if sys.platform == "win32":
+        if path.is_file():
+            with path.open("r+b") as file:  # which flushing needs there; names are flushed with it
+                os.fsync(file.fileno())
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_all(folder: Path) -> None:
+    """Wait until the disk has a folder of files. Without it a power cut may leave the folder's name, and files of no
+    length under it."""
+    for path in (*folder.iterdir(), folder):
+        sync(path)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, unbuffered. Raises OSError for a device, a pipe or a folder, without waiting."""
+    flags = (getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))  # as far as the system has them
+    descriptor = os.open(path, sum(flags, os.O_RDONLY))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return open(descriptor, "rb", buffering=0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+# ---------------------------------------------------------------------------------------------- Locks
+
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What a file system without locks says."""
+_PID_LENGTH = 20
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def lock(file: Path, wait: bool = True) -> Iterator[bool]:
+    """Whether this thread of this process holds the lock `file`, which is made.
+
+    `wait`: for as long as another one holds it. On a file system without locks everybody holds it. Processes forked
+    meanwhile share it, and keep it until they end.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    one = FileLock(file)
+    try:
+        one.acquire(blocking=wait)
+    except Timeout:
+        yield False
+        return
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield True
+    finally:
+        one.release()
+
+
+class LockTaken(Exception):
+    """Another process holds a `ProcessLock`."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner)
+        self.owner = owner
+        """Its process id, or "unknown"."""
+
+
+class ProcessLock:
+    """A lock on a file that belongs to this process alone, and holds its process id.
+
+    On POSIX a record lock: loader workers would inherit that of `lock`, so it would outlive a killed trainer. A record
+    lock is released when the process closes the file, so nothing else may open it here.
+    """
+
+    def __init__(self, file: Path, patience: float = 0.0, error: type[PhonateError] = InputError) -> None:
+        """Raises LockTaken when another process still holds it after `patience` seconds, and `error` when the file is
+        something else than our own."""
+        self.file = file
+        self._error = error
+        self._windows: FileLock | None = None
+        self._descriptor = -1
+        if sys.platform == "win32":  # where others can't read what is locked
+            self._windows = FileLock(file, timeout=patience)
+            try:
+                self._windows.acquire()
+            except Timeout:
+                raise LockTaken("unknown") from None
+            return
+        self._descriptor = self._open()
+        try:
+            self._acquire(patience)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._error(f"{self.file}: is a symbolic link; remove it") from error
+            raise
+
+    def _acquire(self, patience: float) -> None:
+        owner = self._owner()
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    _log.warning(
+                        "%s: this file system has no locks; make sure that only one process works in this folder",
+                        self.file.parent,
+                    )
+                    return
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+                if time.monotonic() >= deadline:
+                    raise LockTaken(owner or "unknown") from error
+                time.sleep(0.1)
+                owner = self._owner()
+            else:
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+                return
+
+    def _owner(self) -> str:
+        """The process id in the file; "" where it holds none, being new or damaged."""
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what we write must not end up elsewhere
+            raise self._error(f"{self.file}: not a plain file of its own; move it away")
+        content = os.pread(self._descriptor, _PID_LENGTH, 0)
+        return content.decode() if content.isdigit() else ""
+
+    def release(self) -> None:
+        """Let another process in."""
+        if self._windows is not None:
+            self._windows.release()
+        else:
+            os.close(self._descriptor)
